@@ -1,4 +1,4 @@
-"""How figures are written: times, memory, ratios, aims and tables."""
+"""The format of figures: times, memory, ratios, aims and tables."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Iterable, Sequence
 from findings import Figure, Row, Setting
 
 MISSING = "none"
-"""What stands where there is no figure."""
+"""The text of a missing figure."""
 UNITS = {"ns": 1e-9, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 """The units of time, the smallest first."""
 FEW = {1: "one pair", 2: "two pairs"}
-"""How many pairs are so few that it must be said."""
+"""Numbers of pairs that are too small to go unmentioned."""
 ALIGNED = {"l": "---", "r": "---:"}
 
 
 def seconds(taken: float) -> str:
-    """Return a time with three digits, in the unit that suits it."""
+    """Return a time with three digits and a unit."""
     unit = next(reversed([name for name, size in UNITS.items() if taken >= size * 0.9995]), "ns")
     return f"{_digits(taken / UNITS[unit])} {unit}"
 
@@ -28,30 +28,30 @@ def memory(taken: float) -> str:
 
 
 def amounts_of(row: Row) -> str:
-    """Return the times, or the memory, of both halves of a comparison."""
+    """Return the times, or the memory, of both sides of a comparison."""
     write = seconds if row["unit"] == "s" else memory
     return f"{write(row['ours'])} / {write(row['other'])}"
 
 
 def times(ratio: float) -> str:
-    """Return a ratio as it is spoken, such as "2.5 times"."""
+    """Return a ratio in words, such as "2.5 times"."""
     return f"{ratio:,.0f} times" if ratio >= 9.95 else f"{ratio:.1f} times" if ratio >= 2 else f"{ratio:.2f} times"  # noqa: PLR2004 - more digits would be noise
 
 
 def spread_of(found: Row | Figure) -> str:
-    """Return, in brackets, what the middle of the ratios spans unless they are all the same, and that pairs are few."""
+    """Return, in parentheses, the 10th and 90th percentile if they differ, and a remark if there are few pairs."""
     low, high = f"{found['low']:.2f}", f"{found['high']:.2f}"
     said = [f"{low} to {high}" if low != high else "", FEW.get(found.get("pairs", 0), "")]
     return f"({', '.join(filter(None, said))})" if any(said) else ""
 
 
 def aim_of(row: Row) -> str:
-    """Return the aim of a comparison, and whether it was met; nothing where it has none."""
+    """Return the aim of a comparison and whether it was met, or an empty string."""
     return f"{row['aim']}, {'met' if is_met(row) else '**missed**'}" if row["aim"] else ""
 
 
 def is_met(row: Row) -> bool:
-    """Whether the ratio, or the time on top of the other, is below the aim; no aim is always met."""
+    """Return whether the ratio, or the added time, is below the aim; True without an aim."""
     if not row["aim"]:
         return True
     parts = re.fullmatch(r"< (?P<most>[\d.]+)(?: (?P<unit>\S+) more)?", row["aim"])
@@ -62,7 +62,7 @@ def is_met(row: Row) -> bool:
 
 
 def setting_of(found: Setting) -> str:
-    """Return the circumstances of a measurement as a sentence."""
+    """Return the versions, machine and date of a measurement."""
     return f"toolsemble {found['toolsemble']}, Python {found['python']}, {found['machine']}, {found['date']}."
 
 

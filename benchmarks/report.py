@@ -1,4 +1,4 @@
-"""Write `README.md` of this folder from the findings, and a few figures into that of the project."""
+"""Write `README.md` of this folder from the results, and a few figures into the README of the project."""
 
 from __future__ import annotations
 
@@ -18,50 +18,47 @@ INTRODUCTION = """\
 
 <!-- Written by benchmarks/report.py: change it there. -->
 
-What a tool call costs with toolsemble, beside the work that has to be done anyway, and beside other libraries.
+The cost of a tool call with toolsemble, compared with the minimum work and with other libraries.
 
-- **Against the floor**: the same work with bare Python and pydantic-core. `make bench` measures it in under a minute.
-- **Against other libraries**: the same job in each of them, every one in an environment of its own. `make bench-peers`
-  installs their pinned versions the first time, and measures for about a quarter of an hour.
+- **Compared with the minimum**: the same work in plain Python and pydantic-core. `make bench` takes under a minute.
+- **Compared with other libraries**: the same task in each library, each in its own environment. `make bench-peers`
+  installs pinned versions on its first run and then takes about 15 minutes.
 
 ```console
-$ make bench         # measures toolsemble and the floor, and rewrites this page
-$ make bench-peers   # measures the other libraries, too, and rewrites this page
+$ make bench         # measures toolsemble and the minimum, and rewrites this page
+$ make bench-peers   # also measures the other libraries, and rewrites this page
 ```
 
-The job is a search with five parameters: a text, a whole number, a number from 0 to 1, a list of texts and a choice of
-two. A call goes from the JSON text that a model writes to the text that it is told. What takes arguments that were
-read already gets them from `json.loads`. Models follow a script, so that only the library is measured.
+The task is a search with five parameters: a string, an integer, a number between 0 and 1, a list of strings and an
+enum of two values. A call starts with the JSON text that a model writes and ends with the text that the model reads.
+Libraries that take parsed arguments get them from `json.loads`. Models are scripted, so only the library is measured.
 
-Machines are noisy, so the two halves of a comparison alternate: A B A B and so on. What counts is the ratio within each
-pair. The tables give its median, and in brackets what lies between the 10th and the 90th percentile; where there were
-just one or two pairs, they say so, and such a ratio can be far off. Sizes of growth take turns, too. Making 10,000
-tools takes long, so they are made once, after the others. Times are medians; they belong to the machine named below.
-Against the floor, what only computes is timed by the processor's clock, and what waits, or imports, by the clock on the
-wall. An aim that was missed says so.
+To cancel noise, the two sides of a comparison alternate: A B A B. The tables show the median of the ratios of all
+pairs, with the 10th and 90th percentile in parentheses. Ratios from one or two pairs are marked; they can be far off.
+Growth is measured the same way, except that 10,000 tools are built only once, at the end. Times are medians on the
+machine named below. CPU-bound work is timed by CPU time; waits and imports are timed by wall-clock time. Missed aims
+are marked.
 
-The findings are in `results/`, the code of each comparison is in `own/` and `peers/`.
+The raw results are in `results/`, and the code of each comparison is in `own/` and `peers/`.
 """
 REASONS = """\
 ### Why
 
-What a profiler shows, roughly:
+The profiler shows these causes:
 
-- **A call** is some fifty small steps in Python around `validate_json`, each of which takes a few hundredths of the
-  time: the tool is looked up, the call gets a context with its ids and its deadline, the path of the call is a
-  generator, metrics and log levels are asked for, the reply is made. Libraries whose calls are as quick check types
-  only, or keep no record of them.
-- **A refused or repaired call** is read once more, leniently; every repair that could help is tried, and what comes of
-  it is checked again; all problems are found and named with their places. To pass on what a validator says of its
-  first look is less work.
-- **A turn of an agent**: a fifth is the call itself, less than a tenth the guard against running in circles. The rest
-  is spread over checks of what the model said, budgets, a conversation that is valid at every moment, and the trace.
-- **The import** of what an agent needs reads some 270 modules, half of them of the standard library: `import asyncio`
-  alone takes about as long as `import pydantic`. `import toolsemble` by itself loads nothing of that.
-- **OpenTelemetry**: a span of its SDK costs most of what is added, with any exporter or none.
-- **Many calls at once**: each is a task with a context of its own, beside which waiting costs little.
-- **The memory of many tools** is their specifications and definitions, made when a toolbox is, so that a mistake in
-  one is found before the first call.
+- **A call** runs about fifty small steps in Python around `validate_json`: the lookup of the tool, a context with ids
+  and a deadline, the generator that is the path, metrics, log levels, the reply. Libraries with faster calls check
+  only types, or keep no record.
+- **A refused or repaired call** is parsed a second time, leniently. Each applicable repair is tried and validated, and
+  every problem is reported with its path. Other libraries forward the first message of the validator.
+- **A turn of an agent**: a fifth is the call itself, and less than a tenth is loop detection. The rest is spread over
+  checks of the model's reply, budgets, the conversation and the trace.
+- **The import** of an agent loads about 70 modules of toolsemble and 120 of the standard library; `import asyncio`
+  alone takes about as long as `import pydantic`. `import toolsemble` by itself loads none of them.
+- **OpenTelemetry**: most of the added time is the span of its SDK, with any exporter.
+- **Many concurrent calls**: each call is a task with its own context.
+- **The memory of many tools** holds their specifications and definitions. Both are built with the toolbox, so that
+  mistakes are found before the first call.
 """
 GROUPS = {
     "import": "Cold import, in fresh processes",
@@ -69,12 +66,12 @@ GROUPS = {
     "call": "A call, from JSON text to reply text",
     "pipeline": "Pipelines",
     "agent": "Agents, with a scripted model",
-    "parallel": "Calls side by side",
+    "parallel": "Concurrent calls",
     "telemetry": "Telemetry",
     "scale": "Many tools",
 }
 LINEAR = 1.5
-"""How much more one of the most may cost than one of a hundred, with a processor's caches in mind."""
+"""The largest ratio that counts as linear growth; CPU caches account for the difference to 1."""
 
 
 def page(own: Own, peers: Peers | None) -> str:
@@ -84,7 +81,7 @@ def page(own: Own, peers: Peers | None) -> str:
 
 
 def _floor(own: Own) -> Iterable[str]:
-    yield "## Against the floor\n"
+    yield "## Compared with the minimum\n"
     yield f"{setting_of(own)} A ratio below 1 means that toolsemble is faster.\n"
     for group, title in GROUPS.items():
         rows = [row for row in own["rows"] if row["group"] == group]
@@ -103,7 +100,7 @@ def _cells(row: Row) -> Sequence[str]:
 
 def _growth(growth: Sequence[Growth]) -> Iterable[str]:
     yield "### Growth\n"
-    yield "What each one takes when there are many. Where the work grows linearly, it stays the same.\n"
+    yield "The time of one item among n. With linear growth it stays constant.\n"
     sizes = [f"{int(size):,}" for size, _ in growth[0]["points"]]
     yield table(("one of", *sizes, "linear"), "l" + "r" * (len(sizes) + 1), map(_grown, growth))
 
@@ -114,39 +111,35 @@ def _grown(growth: Growth) -> Sequence[str]:
 
 
 def is_linear(growth: Growth) -> bool:
-    """Whether one of the most costs about as much as one of the second few: the first few pay for the beginning."""
+    """Return whether an item of the largest size costs about as much as one of the second; the first pays for setup."""
     each = [taken for _, taken in growth["points"]]
     return each[-1] < LINEAR * each[1]
 
 
 def _plots(peers: Peers | None) -> Iterable[str]:
     yield "## Plots\n"
-    beside = "by library" if peers else "beside the floor"
+    beside = "by library" if peers else "compared with the minimum"
     for plot in PLOTS.values():
         yield picture(f"{plot.title}{f', {beside}' if plot.figure else ''}", f"plots/{plot.name}.svg")
 
 
 def _missed(own: Own, peers: Peers | None) -> Iterable[str]:
-    """Return what toolsemble is not ahead in, in one place."""
+    """Yield the section that lists every figure in which toolsemble is not ahead."""
     rows = [
         f"{row['what']} / {row['against']}: {times(row['ratio'])}, {amounts_of(row)}; {_wanted(row)}"
         for row in own["rows"]
         if not is_met(row) or _is_behind(row)
     ]
-    lines = [
-        f"{growth['what']}: each costs more when there are many" for growth in own["growth"] if not is_linear(growth)
-    ]
+    lines = [f"{growth['what']}: not linear" for growth in own["growth"] if not is_linear(growth)]
     found = [*rows, *lines, *versus.behind(peers)]
     yield "## Where toolsemble is not ahead\n"
-    yield (
-        "".join(f"- {each}\n" for each in found) or "Every aim is met, and no library that was measured takes less.\n"
-    )
+    yield ("".join(f"- {each}\n" for each in found) or "Every aim is met, and no measured library is faster.\n")
     if found:
         yield REASONS
 
 
 def _is_behind(row: Row) -> bool:
-    """Whether toolsemble takes more than what a user could take instead, and nothing says how much more is fine."""
+    """Return whether toolsemble takes more than the alternative, and no aim says how much more is acceptable."""
     return not row["aim"] and not row["itself"] and row["ratio"] > 1
 
 
@@ -155,10 +148,10 @@ def _wanted(row: Row) -> str:
 
 
 def main(target: Path = PAGE, first: Path = FIRST) -> None:
-    """Write the page, and the figures of the project's first one."""
+    """Write the page, and the figures in the README of the project."""
     own, peers = read(OWN), read(PEERS)
     if own is None:
-        raise SystemExit(f"There are no findings in {OWN}; run: make bench")
+        raise SystemExit(f"No results in {OWN}; run: make bench")
     target.write_text(page(own, peers), encoding="utf-8")
     first.write_text(summary.placed(first.read_text(encoding="utf-8"), peers), encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""The few figures that stand on the first page of the project, and where they go."""
+"""The figures in the README of the project."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHECKED = {"yes": "types and bounds", "types only": "some types", "no": "nothin
 
 
 def placed(text: str, peers: Peers | None) -> str:
-    """Return a page with the figures between its marks; without figures, as it was."""
+    """Return the page with the figures between its marks; unchanged if there are none."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if peers is None or not (begin and end):
@@ -35,7 +35,7 @@ def _summary(peers: Peers) -> Iterator[str]:
     libraries = [known[name] for name in CHOSEN if name in known]
     rows = [(title, *(cell(library) for library in libraries)) for title, cell in ROWS.items()]
     yield table(("", *map(_named, libraries)), "l" + "r" * len(libraries), rows)
-    yield f"\n{setting_of(peers)} In brackets: times toolsemble.\n"
+    yield f"\n{setting_of(peers)} In parentheses: the ratio to toolsemble.\n"
 
 
 def _named(library: Library) -> str:

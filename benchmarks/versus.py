@@ -1,4 +1,4 @@
-"""The part of the page about other libraries, and where one of them is ahead."""
+"""The comparison with other libraries, and the figures in which one of them is ahead."""
 
 from __future__ import annotations
 
@@ -47,37 +47,37 @@ WEIGHTS: tuple[tuple[str, Callable[[Library], int], Callable[[int], str]], ...] 
     ("installed", lambda library: library["bytes"], memory),
     ("distributions", lambda library: library["distributions"], str),
 )
-"""What else less of is better: what it is, how much a library takes, and how that is written."""
+"""Other quantities, for which less is better: the label, the value of a library, and its format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """How far ahead toolsemble wants to be."""
+    """An aim: how much faster than other libraries toolsemble should be."""
 
     figure: str
-    """At what."""
+    """The key of the figure."""
     times: float
-    """How many times toolsemble's time the others must take."""
+    """The smallest accepted ratio of their time to that of toolsemble."""
     whom: str
-    """Ahead of whom."""
+    """The group of libraries, in words."""
     concerns: Callable[[Library], bool]
-    """Whether a library is one of them."""
+    """Return whether a library belongs to the group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of an aim."""
+    """The result of an aim."""
 
     aim: Aim
     """The aim."""
     nearest: str
-    """The library that comes closest to toolsemble."""
+    """The fastest library of the group."""
     reached: float
-    """How many times toolsemble's time that one takes."""
+    """The ratio of its time to that of toolsemble."""
 
     @property
     def is_met(self) -> bool:
-        """Whether toolsemble is as far ahead as it wants to be."""
+        """Whether the aim is met."""
         return self.reached >= self.aim.times
 
 
@@ -97,14 +97,14 @@ AIMS = (
 
 
 def part(peers: Peers | None) -> Iterator[str]:
-    """Return the part of the page."""
+    """Yield the section."""
     yield "## Against other libraries\n"
     if peers is None:
-        yield "Not measured here yet: `make bench-peers` installs the other libraries and compares with them.\n"
+        yield "Not measured yet; run `make bench-peers`.\n"
         return
     yield (
-        f"{setting_of(peers)} Bold: how many times toolsemble's time a library takes; below 1, it is faster. "
-        f"Where it says {MISSING}, a library does not do that, or could not be measured.\n"
+        f"{setting_of(peers)} Bold: a library's time divided by toolsemble's; below 1, the library is faster. "
+        f"{MISSING.capitalize()}: the library has no such feature, or could not be measured.\n"
     )
     libraries = ordered(peers["libraries"])
     yield table(
@@ -123,14 +123,14 @@ def part(peers: Peers | None) -> Iterator[str]:
 
 
 def ordered(libraries: Sequence[Library]) -> list[Library]:
-    """Return the libraries by the time of a call, the fastest first; those without come last."""
+    """Return the libraries sorted by the time of a call; libraries without one come last."""
     return sorted(
         libraries, key=lambda each: each["figures"]["call"]["seconds"] if "call" in each["figures"] else math.inf
     )
 
 
 def behind(peers: Peers | None) -> Iterator[str]:
-    """Return what another library is faster at or takes less for, and the aims that were missed."""
+    """Yield the figures in which another library is ahead, and the missed aims."""
     for each in _others(peers):
         for key, title in LABELS.items():
             if key in each["figures"] and each["figures"][key]["ratio"] < 1:
@@ -146,7 +146,7 @@ def behind(peers: Peers | None) -> Iterator[str]:
 
 
 def verdicts(peers: Peers | None) -> Iterator[Verdict]:
-    """Return what became of each aim; nothing of those that no library was measured for."""
+    """Return the result of each aim for which a library was measured."""
     for aim in AIMS:
         rivals = [each for each in _others(peers) if aim.figure in each["figures"] and aim.concerns(each)]
         reached = {each["name"]: each["figures"][aim.figure]["ratio"] for each in rivals}
@@ -156,7 +156,7 @@ def verdicts(peers: Peers | None) -> Iterator[Verdict]:
 
 
 def _lighter(peers: Peers | None) -> Iterator[str]:
-    """Return what another library takes less memory, disk or distributions for."""
+    """Yield the libraries that take less memory, disk space or distributions."""
     ours = next((each for each in peers["libraries"] if each["name"] == OURS), None) if peers else None
     for what, weigh, write in WEIGHTS:
         for each in _others(peers) if ours else ():
@@ -166,7 +166,7 @@ def _lighter(peers: Peers | None) -> Iterator[str]:
 
 
 def _table(title: str, columns: dict[str, str], libraries: Sequence[Library]) -> Iterator[str]:
-    """Return a table of the figures that were measured; nothing where none of them was."""
+    """Yield a table of the measured figures, if there are any."""
     found = [key for key in columns if any(key in each["figures"] for each in libraries)]
     if found:
         yield f"### {title}\n"

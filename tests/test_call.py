@@ -7,7 +7,7 @@ from toolsemble import ToolCall, ToolReply, ToolResult
 from toolsemble.call import new_id
 
 
-def test_arguments_are_kept_as_the_model_wrote_them():
+def test_arguments_text_is_unchanged():
     call = ToolCall("weather", '{"city":  "Rome"}', "call_1")
     assert (call.name, call.original, call.id) == ("weather", '{"city":  "Rome"}', "call_1")
     assert call.json == '{"city":  "Rome"}'
@@ -30,7 +30,7 @@ def test_arguments_of_text_that_is_not_a_json_object_are_empty_and_the_text_stay
     assert (restored, restored.json) == (call, text)
 
 
-def test_a_call_without_arguments_has_an_empty_object():
+def test_call_without_arguments_has_an_empty_object():
     assert ToolCall("now").arguments == {}
     assert ToolCall("now", None).json == "{}"
     assert ToolCall("now").id is None
@@ -46,7 +46,7 @@ def test_dict_arguments_are_returned_as_a_copy():
 
 
 @pytest.mark.parametrize("field", ["name", "arguments", "id", "other"])
-def test_a_call_never_changes(field):
+def test_call_is_immutable(field):
     with pytest.raises(AttributeError):
         setattr(ToolCall("now"), field, "other")
 
@@ -58,12 +58,12 @@ def test_calls_are_compared_by_value():
     assert ToolCall("a") != "a"
 
 
-def test_the_repr_reads_like_the_code_that_makes_it():
+def test_repr_looks_like_the_constructor():
     assert repr(ToolCall("a", {"x": 1}, "7")) == "ToolCall('a', {'x': 1}, id='7')"
 
 
 @pytest.mark.parametrize("arguments", ["{}", '{"a": 1}', {"a": [1, None]}])
-def test_a_call_survives_pickling(arguments):
+def test_call_can_be_pickled(arguments):
     call = ToolCall("a", arguments, "7")
     restored = pickle.loads(pickle.dumps(call))
     assert (restored, restored.original, repr(restored)) == (call, arguments, repr(call))
@@ -77,12 +77,12 @@ def test_a_call_survives_pickling(arguments):
         ("a", {"x": object()}, "arguments must be JSON values"),
     ],
 )
-def test_misuse_is_refused_when_the_call_is_made(name, arguments, problem):
+def test_rejects_invalid_name_and_arguments(name, arguments, problem):
     with pytest.raises(TypeError, match=problem):
         ToolCall(name, arguments)
 
 
-def test_a_reply_tells_the_results_text():
+def test_reply_has_the_text_of_its_result():
     reply = ToolReply(ToolCall("a"), ToolResult.failure("no"))
     assert (reply.text, reply.is_error) == ("Error: no", True)
     assert not ToolReply(ToolCall("a"), ToolResult.success("yes")).is_error
@@ -92,19 +92,19 @@ def test_a_reply_tells_the_results_text():
     ("limit", "text"),
     [(None, "0123456789"), (10, "0123456789"), (4, "0123... [truncated, full length: 10 chars]")],
 )
-def test_a_reply_is_cut_to_its_limit_and_says_so(limit, text):
+def test_reply_is_truncated_to_its_limit(limit, text):
     reply = ToolReply(ToolCall("a"), ToolResult.success("0123456789"), limit)
     assert reply.text == text
     assert reply.result.output == "0123456789"
 
 
-def test_a_reply_never_changes():
+def test_reply_is_immutable():
     with pytest.raises(AttributeError):
         ToolReply(ToolCall("a"), ToolResult.success()).result = None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="POSIX systems fork")
-def test_a_fork_makes_ids_of_its_own():
+def test_fork_generates_its_own_ids():
     new_id()  # some more are drawn together with it
     reader, writer = os.pipe()
     child = os.fork()

@@ -49,7 +49,7 @@ def delete(path: str) -> str:
     return f"deleted {path}"
 
 
-class Told:
+class ListSink:
     """A sink that stores events, in the thread of the call."""
 
     inline = True
@@ -62,74 +62,74 @@ class Told:
 
 
 @pytest.fixture
-def told():
-    return Told()
+def sink():
+    return ListSink()
 
 
-def kinds(told):
-    return [(event.kind, event.tool_name) for event in told.events]
+def event_kinds(sink):
+    return [(event.kind, event.tool_name) for event in sink.events]
 
 
-def test_a_call_emits_events_from_start_to_end(told):
-    box = Toolbox([add], sinks=[told], agent_role="clerk", memory_id="ada")
+def test_call_emits_start_and_end(sink):
+    box = Toolbox([add], sinks=[sink], agent_role="clerk", memory_id="ada")
     box.execute(ToolCall("add", {"a": 2, "b": 3}, "c1"), run_id="r1")
-    assert told.events == [
+    assert sink.events == [
         CallStarted("add", "c1", {"a": 2, "b": 3}),
         CallFinished("add", "c1", "success", ToolResult.success("5", 5)),
     ]
-    for event in told.events:
+    for event in sink.events:
         assert (event.run_id, event.agent_role, event.memory_id, event.parent_id) == ("r1", "clerk", "ada", "")
-    started, finished = told.events
+    started, finished = sink.events
     assert started.at <= finished.at
     assert finished.duration >= 0
     assert finished.arguments == {"a": 2, "b": 3}
     assert finished.text == "5"
 
 
-def test_defaults_and_repairs_are_in_the_events(told):
-    Toolbox([add], sinks=[told]).execute(ToolCall("add", {"a": "2"}, "c1"))
+def test_defaults_and_repairs_are_in_the_events(sink):
+    Toolbox([add], sinks=[sink]).execute(ToolCall("add", {"a": "2"}, "c1"))
     repairs = ({"step": "coerce", "path": "a", "from": "2", "to": 2},)
-    assert told.events[:2] == [CallStarted("add", "c1", {"a": 2, "b": 1}), CallRepaired("add", "c1", repairs)]
+    assert sink.events[:2] == [CallStarted("add", "c1", {"a": 2, "b": 1}), CallRepaired("add", "c1", repairs)]
 
 
 @pytest.mark.parametrize(
     ("arguments", "text"), [('{"a": 1', '{"a": 1'), ({"a": []}, '{"a":[]}'), ({}, "{}")], ids=["cut", "misfit", "empty"]
 )
-def test_invalid_arguments_are_in_the_events_unchanged(told, arguments, text):
-    Toolbox([add], sinks=[told]).execute(ToolCall("add", arguments, "c1"))
-    started, finished = told.events
+def test_invalid_arguments_are_in_the_events_unchanged(sink, arguments, text):
+    Toolbox([add], sinks=[sink]).execute(ToolCall("add", arguments, "c1"))
+    started, finished = sink.events
     assert (started.arguments, finished.arguments, finished.outcome) == (text, text, "failure")
 
 
-def test_events_of_an_unknown_tool_do_not_use_its_name(told):
-    Toolbox([add], sinks=[told]).execute(ToolCall("ad", "{}", "c1"))
-    assert kinds(told) == [("call_started", "(unknown)"), ("call_finished", "(unknown)")]
+def test_events_of_an_unknown_tool_do_not_use_its_name(sink):
+    Toolbox([add], sinks=[sink]).execute(ToolCall("ad", "{}", "c1"))
+    assert event_kinds(sink) == [("call_started", "(unknown)"), ("call_finished", "(unknown)")]
 
 
-def test_an_exception_is_in_the_event_with_its_class(told):
+def test_event_has_the_class_of_the_exception(sink):
     def fail(_):
         raise KeyError("city")
 
-    Toolbox([Function(fail)], sinks=[told]).execute(ToolCall("function", {"input": "x"}, "c1"))
+    Toolbox([Function(fail)], sinks=[sink]).execute(ToolCall("function", {"input": "x"}, "c1"))
     expected = CallFinished(
         "function", "c1", "error", ToolResult.failure("'city'"), error_type="KeyError", error="'city'"
     )
-    assert told.events[-1] == expected
+    assert sink.events[-1] == expected
 
 
 @pytest.mark.parametrize("error", [ExitEarlyError("enough"), ToolConfigurationError("no region"), KeyboardInterrupt()])
-def test_an_exception_for_the_caller_has_an_event_without_a_result(told, error):
+def test_exception_for_the_caller_has_an_event_without_a_result(sink, error):
     def fail(_):
         raise error
 
     with pytest.raises(type(error)):
-        Toolbox([Function(fail)], sinks=[told]).execute(ToolCall("function", {"input": "x"}, "c1"))
-    finished = told.events[-1]
+        Toolbox([Function(fail)], sinks=[sink]).execute(ToolCall("function", {"input": "x"}, "c1"))
+    finished = sink.events[-1]
     assert (finished.outcome, finished.result, finished.error_type) == ("error", None, type(error).__name__)
     assert finished.text.startswith(type(error).__name__)
 
 
-async def test_a_cancelled_call_emits_its_end(told):
+async def test_cancelled_call_emits_its_end(sink):
     running = asyncio.Event()
 
     @tool
@@ -138,21 +138,21 @@ async def test_a_cancelled_call_emits_its_end(told):
         running.set()
         await asyncio.sleep(60)
 
-    task = asyncio.create_task(Toolbox([wait], sinks=[told]).aexecute(ToolCall("wait", "{}", "c1")))
+    task = asyncio.create_task(Toolbox([wait], sinks=[sink]).aexecute(ToolCall("wait", "{}", "c1")))
     await asyncio.wait_for(running.wait(), 30)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert [(event.kind, getattr(event, "error_type", None)) for event in told.events] == [
+    assert [(event.kind, getattr(event, "error_type", None)) for event in sink.events] == [
         ("call_started", None),
         ("call_finished", "CancelledError"),
     ]
 
 
-def test_steps_of_a_pipeline_are_calls_inside_the_call(told):
+def test_pipeline_steps_emit_events_with_their_parent(sink):
     line = ToolPipeline("line", "Repeats its input twice", [Echo(), Function(str.upper, "shout")])
-    Toolbox([line], sinks=[told]).execute(ToolCall("line", {"input": "x"}, "c1"))
-    assert [(event.kind, event.tool_name, event.call_id, event.parent_id) for event in told.events] == [
+    Toolbox([line], sinks=[sink]).execute(ToolCall("line", {"input": "x"}, "c1"))
+    assert [(event.kind, event.tool_name, event.call_id, event.parent_id) for event in sink.events] == [
         ("call_started", "line", "c1", ""),
         ("call_started", "echo", "c1.1", "c1"),
         ("call_finished", "echo", "c1.1", "c1"),
@@ -160,13 +160,13 @@ def test_steps_of_a_pipeline_are_calls_inside_the_call(told):
         ("call_finished", "shout", "c1.2", "c1"),
         ("call_finished", "line", "c1", ""),
     ]
-    assert told.events[3].arguments == "x"
+    assert sink.events[3].arguments == "x"
 
 
-def test_branches_emit_events(told):
+def test_branches_emit_events(sink):
     both = fan_out(Echo(), Function(str.upper, "shout"), name="both")
-    Toolbox([both], sinks=[told]).execute(ToolCall("both", {"input": "x"}, "c1"))
-    assert sorted(kinds(told)[1:-1]) == [
+    Toolbox([both], sinks=[sink]).execute(ToolCall("both", {"input": "x"}, "c1"))
+    assert sorted(event_kinds(sink)[1:-1]) == [
         ("call_finished", "echo"),
         ("call_finished", "shout"),
         ("call_started", "echo"),
@@ -174,7 +174,7 @@ def test_branches_emit_events(told):
     ]
 
 
-def test_nested_calls_emit_events_with_their_parent(told):
+def test_nested_calls_emit_events_with_their_parent(sink):
     class Outer(Tool):
         name = "outer"
         description = "Uses another tool"
@@ -182,8 +182,8 @@ def test_nested_calls_emit_events_with_their_parent(told):
         def run(self, input):
             return Echo().execute(input)
 
-    Toolbox([Outer()], sinks=[told]).execute(ToolCall("outer", {"input": "x"}, "c1"))
-    assert [(event.tool_name, event.parent_id) for event in told.events] == [
+    Toolbox([Outer()], sinks=[sink]).execute(ToolCall("outer", {"input": "x"}, "c1"))
+    assert [(event.tool_name, event.parent_id) for event in sink.events] == [
         ("outer", ""),
         ("echo", "c1"),
         ("echo", "c1"),
@@ -191,20 +191,20 @@ def test_nested_calls_emit_events_with_their_parent(told):
     ]
 
 
-def test_a_toolbox_inside_a_tool_tells_its_own_sinks_and_those_around_it(told):
-    inner = Told()
+def test_nested_toolbox_emits_to_its_own_and_outer_sinks(sink):
+    inner = ListSink()
 
     class Outer(Tool):
         name = "outer"
         description = "Uses another box"
 
         def run(self, input):
-            box = Toolbox([Echo()], sinks=[inner, told])
+            box = Toolbox([Echo()], sinks=[inner, sink])
             return box.execute(ToolCall("echo", {"input": input}, "c2")).text
 
-    Toolbox([Outer()], sinks=[told]).execute(ToolCall("outer", {"input": "x"}, "c1"))
-    assert kinds(inner) == [("call_started", "echo"), ("call_finished", "echo")]
-    assert kinds(told) == [
+    Toolbox([Outer()], sinks=[sink]).execute(ToolCall("outer", {"input": "x"}, "c1"))
+    assert event_kinds(inner) == [("call_started", "echo"), ("call_finished", "echo")]
+    assert event_kinds(sink) == [
         ("call_started", "outer"),
         ("call_started", "echo"),
         ("call_finished", "echo"),
@@ -213,34 +213,34 @@ def test_a_toolbox_inside_a_tool_tells_its_own_sinks_and_those_around_it(told):
     assert inner.events[0].parent_id == "c1"
 
 
-def test_reviews_emit_events_in_order(told):
-    Toolbox([delete], review=AutoApprove(), sinks=[told]).execute(ToolCall("delete", {"path": "a"}, "c1"), run_id="r1")
-    assert [event.kind for event in told.events] == [
+def test_reviews_emit_events_in_order(sink):
+    Toolbox([delete], review=AutoApprove(), sinks=[sink]).execute(ToolCall("delete", {"path": "a"}, "c1"), run_id="r1")
+    assert [event.kind for event in sink.events] == [
         "call_started",
         "review_requested",
         "review_decided",
         "call_finished",
     ]
-    asked, decided = told.events[1:3]
+    asked, decided = sink.events[1:3]
     assert (type(asked), type(decided), decided.decision) == (ReviewRequested, ReviewDecided, Continue())
     for event in (asked, decided):
         assert (event.tool_name, event.call_id, event.run_id, event.agent_role) == ("delete", "c1", "r1", "unknown")
     assert asked.at == asked.request.asked_at <= decided.at
 
 
-def test_a_rejected_call_emits_a_failure(told):
-    Toolbox([delete], review=AutoReject("no"), sinks=[told]).execute(ToolCall("delete", {"path": "a"}, "c1"))
-    assert told.events[-1] == CallFinished("delete", "c1", "failure", ToolResult.failure("Rejected by reviewer: no"))
-    assert told.events[-2].decision == ExitEarly("no")
+def test_rejected_call_emits_a_failure(sink):
+    Toolbox([delete], review=AutoReject("no"), sinks=[sink]).execute(ToolCall("delete", {"path": "a"}, "c1"))
+    assert sink.events[-1] == CallFinished("delete", "c1", "failure", ToolResult.failure("Rejected by reviewer: no"))
+    assert sink.events[-2].decision == ExitEarly("no")
 
 
-def test_the_end_of_an_edited_call_has_the_edited_arguments(told):
+def test_finished_event_has_the_edited_arguments(sink):
     review = CallbackReview(lambda request: Edit('{"path": "b"}') if request.arguments["path"] == "a" else Continue())
-    Toolbox([delete], review=review, sinks=[told]).execute(ToolCall("delete", {"path": "a"}, "c1"))
-    assert (told.events[0].arguments, told.events[-1].arguments) == ({"path": "a"}, {"path": "b"})
+    Toolbox([delete], review=review, sinks=[sink]).execute(ToolCall("delete", {"path": "a"}, "c1"))
+    assert (sink.events[0].arguments, sink.events[-1].arguments) == ({"path": "a"}, {"path": "b"})
 
 
-def test_an_input_that_cannot_be_shown_loses_only_its_arguments(told, caplog):
+def test_event_of_an_opaque_input_has_no_arguments(sink, caplog):
     class Odd:
         @classmethod
         def __get_pydantic_core_schema__(cls, source, handler):
@@ -254,15 +254,15 @@ def test_an_input_that_cannot_be_shown_loses_only_its_arguments(told, caplog):
         """Take what nobody can show."""
         return "ran"
 
-    assert Toolbox([odd], sinks=[told]).execute(ToolCall("odd", {"value": "x"}, "c1")).text == "ran"
-    assert told.events == [
+    assert Toolbox([odd], sinks=[sink]).execute(ToolCall("odd", {"value": "x"}, "c1")).text == "ran"
+    assert sink.events == [
         CallStarted("odd", "c1"),
         CallFinished("odd", "c1", "success", ToolResult.success("ran")),
     ]
     assert "An event of a call of 'odd' was lost" in caplog.text
 
 
-def test_a_watcher_that_raises_does_not_fail_the_call(caplog):
+def test_raising_watcher_does_not_fail_the_call(caplog):
     def refuse(event):
         raise ValueError("no")
 
@@ -287,7 +287,7 @@ def test_each_watcher_receives_each_event_once_and_in_order():
     assert seen == [("first", "a"), ("second", "a"), ("first", "b")]
 
 
-def test_watchers_can_be_switched_off():
+def test_unwatch_stops_events():
     seen = []
     token = mute()
     inner = watch(seen.append)
@@ -297,12 +297,12 @@ def test_watchers_can_be_switched_off():
     assert seen == []
 
 
-def test_a_watch_that_ends_in_another_context_undoes_nothing():
+def test_unwatch_in_another_context_does_nothing():
     unwatch(contextvars.copy_context().run(watch, print))
     tell("nobody hears this")
 
 
-def test_a_dropped_call_emits_its_end(told):
+def test_dropped_call_emits_its_end(sink):
     @tool
     async def wait() -> str:
         """Wait."""
@@ -311,33 +311,33 @@ def test_a_dropped_call_emits_its_end(told):
     box = Toolbox([wait])
 
     async def drop():
-        token = watch(told.emit)
+        token = watch(sink.emit)
         call = box.aexecute(ToolCall("wait", "{}", "c1"))
         call.send(None)
         unwatch(token)
-        token = watch(told.emit)
+        token = watch(sink.emit)
         call.close()
         unwatch(token)
 
     asyncio.run(drop())
     gc.collect()
-    assert [event.kind for event in told.events] == ["call_started", "call_finished"]
+    assert [event.kind for event in sink.events] == ["call_started", "call_finished"]
 
 
-def test_progress_events_have_the_run_id(told):
+def test_progress_events_have_the_run_id(sink):
     @tool
     def scrape(context: ToolContext) -> str:
         """Read pages."""
         context.progress(0.4, "page 4 of 10")
         return "all"
 
-    Toolbox([scrape], sinks=[told]).execute(ToolCall("scrape", "{}", "c1"), run_id="r1")
-    assert told.events[1] == CallProgress("scrape", "c1", 0.4, "page 4 of 10")
-    assert told.events[1].run_id == "r1"
+    Toolbox([scrape], sinks=[sink]).execute(ToolCall("scrape", "{}", "c1"), run_id="r1")
+    assert sink.events[1] == CallProgress("scrape", "c1", 0.4, "page 4 of 10")
+    assert sink.events[1].run_id == "r1"
 
 
 @pytest.mark.parametrize(
-    ("said", "counts"),
+    ("progress", "counts"),
     [
         (0.4, 0.4),
         (0, 0),
@@ -352,52 +352,68 @@ def test_progress_events_have_the_run_id(told):
         (10**400, None),
     ],
 )
-def test_a_wrong_estimate_of_progress_is_put_right(told, said, counts):
+def test_invalid_progress_is_corrected(sink, progress, counts):
     @tool
     def scrape(context: ToolContext) -> str:
         """Read pages."""
-        context.progress(said)
+        context.progress(progress)
         return "all"
 
-    reply = Toolbox([scrape], sinks=[told]).execute(ToolCall("scrape", "{}", "c1"))
-    assert (reply.text, told.events[1]) == ("all", CallProgress("scrape", "c1", counts, ""))
+    reply = Toolbox([scrape], sinks=[sink]).execute(ToolCall("scrape", "{}", "c1"))
+    assert (reply.text, sink.events[1]) == ("all", CallProgress("scrape", "c1", counts, ""))
 
 
-def test_other_layers_tell_events_by_their_context(told):
-    token = watch(told.emit)
+def test_events_take_ids_from_their_context(sink):
+    token = watch(sink.emit)
     tell(CallRetried.of(ToolContext("search", "c1", run_id="r1"), attempt=1, wait=0.5, error="refused"))
     unwatch(token)
-    assert told.events == [CallRetried("search", "c1", 1, 0.5, "refused")]
-    assert told.events[0].run_id == "r1"
+    assert sink.events == [CallRetried("search", "c1", 1, 0.5, "refused")]
+    assert sink.events[0].run_id == "r1"
 
 
 class TestAgents:
     def agent(self, tools, **settings):
         return Agent(ScriptedModel([ToolCall(tools[0].name, {"input": "x"}, "c1"), "done"]), tools, **settings)
 
-    def test_the_sinks_of_an_agent_are_told_of_its_calls(self, told):
-        result = self.agent([Echo()], sinks=[told]).run_sync("go")
-        assert kinds(told) == [("call_started", "echo"), ("call_finished", "echo")]
-        assert {event.run_id for event in told.events} == {result.run_id}
+    def test_agent_sinks_receive_events_of_its_runs_and_calls(self, sink):
+        result = self.agent([Echo()], sinks=[sink]).run_sync("go")
+        assert event_kinds(sink) == [
+            ("run_started", ""),
+            ("model_replied", ""),
+            ("call_started", "echo"),
+            ("call_finished", "echo"),
+            ("model_replied", ""),
+            ("run_finished", ""),
+        ]
+        assert {event.run_id for event in sink.events} == {result.run_id}
 
-    def test_an_agent_with_a_toolbox_tells_the_sinks_of_both_once(self, told):
-        other = Told()
+    def test_sinks_of_agent_and_toolbox_receive_events_once(self, sink):
+        other = ListSink()
         model = ScriptedModel([ToolCall("echo", {"input": "x"}, "c1"), "done"])
-        Agent(model, Toolbox([Echo()], sinks=[other, told]), sinks=[told]).run_sync("go")
-        assert kinds(told) == kinds(other) == [("call_started", "echo"), ("call_finished", "echo")]
+        Agent(model, Toolbox([Echo()], sinks=[other, sink]), sinks=[sink]).run_sync("go")
+        assert event_kinds(other) == [("call_started", "echo"), ("call_finished", "echo")]
+        assert [kind for kind in event_kinds(sink) if kind[1]] == event_kinds(other)
 
-    def test_calls_of_an_agent_inside_another_one_have_the_outer_call_as_parent(self, told):
+    def test_calls_of_a_nested_agent_have_the_outer_call_as_parent(self, sink):
         inner = self.agent([Echo()]).as_tool("inner", "Does it")
         model = ScriptedModel([ToolCall("inner", {"input": "x"}, "c0"), "done"])
-        Agent(model, [inner], sinks=[told]).run_sync("go")
-        assert [(event.tool_name, event.parent_id) for event in told.events] == [
-            ("inner", ""),
-            ("echo", "c0"),
-            ("echo", "c0"),
-            ("inner", ""),
+        Agent(model, [inner], sinks=[sink]).run_sync("go")
+        assert [(event.kind, event.tool_name, event.parent_id) for event in sink.events] == [
+            ("run_started", "", ""),
+            ("model_replied", "", ""),
+            ("call_started", "inner", ""),
+            ("run_started", "", "c0"),
+            ("model_replied", "", "c0"),
+            ("call_started", "echo", "c0"),
+            ("call_finished", "echo", "c0"),
+            ("model_replied", "", "c0"),
+            ("run_finished", "", "c0"),
+            ("call_finished", "inner", ""),
+            ("model_replied", "", ""),
+            ("run_finished", "", ""),
         ]
 
-    async def test_a_stream_has_the_calls_inside_of_calls_and_does_not_double_the_others(self):
+    async def test_stream_includes_nested_calls_once(self):
         line = ToolPipeline("line", "Repeats its input", [Echo()])
         seen = [event async for event in self.agent([line]).stream("go") if hasattr(event, "tool_name")]
         assert seen == [
@@ -405,40 +421,40 @@ class TestAgents:
             CallFinished("echo", "c1.1", "success", ToolResult.success("x")),
         ]
 
-    async def test_a_stream_tells_of_repairs_between_request_and_reply(self):
+    async def test_stream_includes_repairs(self):
         model = ScriptedModel([ToolCall("add", {"a": "2"}, "c1"), "done"])
         events = [event async for event in Agent(model, [add]).stream("go")]
         found = [type(e) for e in events if isinstance(e, (CallRequested, CallRepaired, CallReplied, CallStarted))]
         assert found == [CallRequested, CallRepaired, CallReplied]
 
-    def test_a_run_that_fails_has_told_its_calls(self, told):
+    def test_failed_run_emits_its_calls(self, sink):
         def fail(_):
             raise ToolConfigurationError("no region")
 
         with pytest.raises(ToolConfigurationError):
-            self.agent([Function(fail)], sinks=[told]).run_sync("go")
-        assert told.events[-1].error == "no region"
+            self.agent([Function(fail)], sinks=[sink]).run_sync("go")
+        assert [event.error for event in sink.events[-2:]] == ["no region", "no region"]
 
-    def test_what_is_no_sink_is_refused(self):
+    def test_rejects_invalid_sink(self):
         with pytest.raises(ValueError, match="Agent sinks must be a list of sinks, not"):
             Agent(ScriptedModel([]), sinks=print)
 
-    def test_flushing_waits_for_the_sinks_of_an_agent(self):
+    def test_flush_waits_for_agent_sinks(self):
         seen = []
         agent = self.agent([Echo()], sinks=[seen.append])
         agent.run_sync("go")
         assert agent.flush(30)
-        assert len(seen) == 2
+        assert len(seen) == 6
         assert self.agent([Echo()]).flush(30)
 
 
-def test_a_failed_result_that_a_tool_gave_is_a_failure_and_one_that_it_raised_an_error(told):
+def test_returned_failure_is_a_failure_and_raised_one_an_error(sink):
     def fail(text):
         if text == "raise":
             raise ToolExecutionError("no such city")
         return ToolResult.failure("no such city")
 
-    box = Toolbox([Function(fail)], sinks=[told])
+    box = Toolbox([Function(fail)], sinks=[sink])
     for text in ("give", "raise"):
         box.execute(ToolCall("function", {"input": text}))
-    assert [event.outcome for event in told.events if event.kind == "call_finished"] == ["failure", "error"]
+    assert [event.outcome for event in sink.events if event.kind == "call_finished"] == ["failure", "error"]

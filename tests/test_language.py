@@ -9,7 +9,17 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "toolsemble"
 MODULES = sorted(SOURCE.rglob("*.py"))
-OTHERS = [path for part in ("benchmarks", "docs", "evals", "examples", "tests") for path in (ROOT / part).rglob("*.py")]
+OTHERS = [
+    path
+    for part in ("benchmarks", "docs", "evals", "examples", "tests")
+    for path in (ROOT / part).rglob("*.py")
+    if ".envs" not in path.parts
+]
+FOLDERS = {
+    "execution", "guard", "limits", "locks", "masking", "observers", "processes", "review", "runtime", "telemetry",
+    "testing", "toolbox", "tools", "work",
+}  # fmt: skip
+TESTS = [path for path in (ROOT / "tests").rglob("*.py") if path.parent.name in FOLDERS | {"tests"}]
 
 NO_FIRST_WORD = {"Give", "Gives", "Giving"}
 NO_FIRST_WORD_OF_A_CLASS = {"What", "Who", "Whoever", "Where", "Those", "How"}
@@ -21,6 +31,10 @@ NO_FUNCTION = {
 NO_WORD = {
     "veil", "unveil", "escort", "luggage", "servant", "outfit", "roster", "keying", "storing", "apart", "mailbox",
     "seat", "narrator", "shelf", "sheet",
+}  # fmt: skip
+NO_WORD_OF_A_TEST = NO_WORD | {
+    "told", "tell", "tells", "given", "gives", "said", "says", "whoever", "somebody", "nobody", "hears", "disturb",
+    "disturbs", "begun", "anew", "stands", "nought", "spared", "handed",
 }  # fmt: skip
 PUBLIC = {"found", "kept"}  # fixed by the contract
 
@@ -63,9 +77,8 @@ def test_docstrings_begin_with_a_verb_or_a_noun(kinds, words):
     assert wrong == []
 
 
-def test_no_docstring_beside_the_package_begins_with_give():
-    paths = [path for path in OTHERS if ".envs" not in path.parts]
-    assert [f"{path}:{node.lineno}" for path, node in definitions(paths) if first_word(node) == "Give"] == []
+def test_docstrings_outside_of_the_package_do_not_begin_with_give():
+    assert [f"{path}:{node.lineno}" for path, node in definitions(OTHERS) if first_word(node) == "Give"] == []
 
 
 def test_functions_are_named_by_verbs():
@@ -80,14 +93,24 @@ def test_functions_are_named_by_verbs():
     assert wrong == []
 
 
-def test_names_are_words_that_engineers_search_for():
-    wrong = [f"{path}:{node.lineno} {node.name}" for path, node in definitions() if words_of(node.name) & NO_WORD] + [
-        str(path.relative_to(SOURCE)) for path in MODULES if words_of(path.stem) & NO_WORD
-    ]
+@pytest.mark.parametrize(
+    ("paths", "words"),
+    [(MODULES, NO_WORD), (OTHERS, NO_WORD - {"apart"}), (TESTS, NO_WORD_OF_A_TEST)],
+    ids=["package", "others", "tests"],
+)
+def test_names_have_no_metaphors(paths, words):
+    wrong = [
+        f"{path}:{node.lineno} {node.name}" for path, node in definitions(paths) if words_of(node.name) & words
+    ] + [str(path.relative_to(ROOT)) for path in paths if words_of(path.stem) & words]
     assert wrong == []
 
 
-def test_no_function_is_longer_than_a_screen():
+def test_tests_of_a_module_have_different_names():
+    names = [(path, node.name) for path, node in definitions(TESTS) if node.name.startswith("test_")]
+    assert [f"{path} {name}" for path, name in names if names.count((path, name)) > 1] == []
+
+
+def test_functions_are_shorter_than_60_lines():
     wrong = [
         f"{path}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1} lines"
         for path, node in definitions()

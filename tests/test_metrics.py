@@ -7,7 +7,7 @@ from toolsemble.metrics import CombinedMetrics, combine_metrics
 
 
 @pytest.mark.parametrize("metrics", [InMemoryMetrics(), SilentMetrics()])
-def test_both_fit_the_protocol(metrics):
+def test_metrics_implement_the_protocol(metrics):
     assert isinstance(metrics, ToolMetrics)
 
 
@@ -41,13 +41,13 @@ def test_durations_counters_and_values_can_be_read_back():
     assert metrics.values("size", "b") == []
 
 
-def test_lists_that_are_read_are_copies():
+def test_returned_lists_are_copies():
     metrics = InMemoryMetrics()
     metrics.durations("a").append(1.0)
     assert metrics.durations("a") == []
 
 
-def test_silent_metrics_take_everything_and_keep_nothing():
+def test_silent_metrics_ignore_everything():
     metrics = SilentMetrics()
     metrics.increment_success("a", "r")
     metrics.increment_failure("a", "r")
@@ -57,7 +57,7 @@ def test_silent_metrics_take_everything_and_keep_nothing():
     metrics.record_value("n", "a", "r", 1.0)
 
 
-def test_no_count_is_lost_between_threads():
+def test_counting_is_thread_safe():
     metrics = InMemoryMetrics()
     start = threading.Barrier(8, timeout=30)
 
@@ -74,7 +74,7 @@ def test_no_count_is_lost_between_threads():
     assert metrics.count("a", "success") == 8000
 
 
-def test_combined_metrics_are_all_called_although_one_raises():
+def test_combined_metrics_are_all_called_if_one_raises():
     class Broken(SilentMetrics):
         def increment_success(self, tool_name, agent_role):
             raise ValueError("down")
@@ -93,7 +93,7 @@ def test_combined_metrics_are_all_called_although_one_raises():
         assert (metrics.durations("a"), metrics.counter("pages", "a"), metrics.values("size", "a")) == ([0.5], 4, [1.5])
 
 
-def test_metrics_are_joined_once():
+def test_metrics_are_combined_once():
     first, second, third = InMemoryMetrics(), InMemoryMetrics(), InMemoryMetrics()
     assert combine_metrics(SilentMetrics(), first) is first
     assert combine_metrics(first, first) is first

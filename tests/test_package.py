@@ -23,7 +23,7 @@ def test_importing_the_package_loads_nothing_else():
     assert {name.split(".")[0] for name in loaded_after("import toolsemble")} <= {"toolsemble", "__future__"}
 
 
-def test_a_toolbox_of_text_tools_needs_neither_pydantic_nor_asyncio():
+def test_string_tools_load_neither_pydantic_nor_asyncio():
     code = (
         "from toolsemble import Tool, Toolbox, ToolCall; "
         "echo = type('Echo', (Tool,), dict(name='echo', description='', run=lambda self, input: input))(); "
@@ -44,7 +44,7 @@ MODELS = [f".models.{name}" for name in ("anthropic", "bedrock", "google", "mist
 
 
 @pytest.mark.parametrize("package", ["", ".agent", ".builtin", ".models", *MODELS, ".review", ".telemetry", ".weights"])
-def test_type_checkers_see_the_names_that_a_package_exports(package):
+def test_type_checkers_see_exported_names(package):
     module = import_module(f"toolsemble{package}")
     block = next(node for node in ast.parse(Path(module.__file__).read_text()).body if isinstance(node, ast.If))
     seen = {alias.asname: f"{node.module}.{alias.name}" for node in block.body for alias in node.names}
@@ -53,15 +53,15 @@ def test_type_checkers_see_the_names_that_a_package_exports(package):
         assert getattr(module, name) is getattr(import_module(home.rpartition(".")[0]), name)
 
 
-def test_a_name_that_does_not_exist_is_an_attribute_error():
+def test_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="module 'toolsemble' has no attribute 'Nothing'"):
         toolsemble.Nothing  # noqa: B018 - the access is the test
 
 
-def test_the_version_is_the_one_of_the_project():
+def test_version_matches_the_project():
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     assert toolsemble.__version__ == project["version"] == version("toolsemble")
 
 
-def test_the_package_is_marked_as_typed():
+def test_package_is_marked_as_typed():
     assert (Path(toolsemble.__file__).parent / "py.typed").exists()

@@ -27,7 +27,7 @@ def lines(log):
     return [(record.levelname, record.name, record.getMessage().rsplit(" [", 1)[0]) for record in log.records]
 
 
-def test_a_call_is_one_line_of_input_output_and_time(log):
+def test_call_is_logged_with_input_output_and_duration(log):
     Toolbox([Echo()]).execute(call(text="hello"))
     (record,) = log.records
     assert record.levelno == logging.INFO
@@ -35,7 +35,7 @@ def test_a_call_is_one_line_of_input_output_and_time(log):
     assert re.fullmatch(r"echo\(hello\) -> hello \[\d+ ms\]", record.getMessage())
 
 
-def test_facts_travel_on_the_record(log):
+def test_log_record_has_call_attributes(log):
     Toolbox([Echo()], agent_role="writer").execute(call(id="c1"), run_id="r1")
     (record,) = log.records
     facts = (record.tool, record.call_id, record.run_id, record.agent_role, record.outcome)
@@ -44,12 +44,12 @@ def test_facts_travel_on_the_record(log):
 
 
 @pytest.mark.parametrize(("limit", "shown"), [(200, 200), (7, 7), (0, 0)])
-def test_input_and_output_are_cut(log, limit, shown):
+def test_input_and_output_are_truncated(log, limit, shown):
     Toolbox([Function(lambda _: "y" * 500)], log_limit=limit).execute(call("function", "x" * 500))
     assert lines(log)[0][2] == f"function({'x' * shown}...) -> {'y' * shown}..."
 
 
-def test_errors_are_warnings_with_their_traceback(log):
+def test_errors_are_logged_as_warnings_with_traceback(log):
     box = Toolbox([Raising(ValueError("boom")), Function(lambda _: ToolResult.failure("no"))])
     for name in ("raising", "function", "nobody"):
         box.execute(call(name))
@@ -76,7 +76,7 @@ def test_exceptions_for_the_caller_are_logged(log, error, level):
     assert lines(log) == [(level, "toolsemble.tool.raising", f"raising(hi) -> {type(error).__name__}: no region")]
 
 
-def test_debug_shows_all_of_input_and_output(caplog):
+def test_debug_shows_full_input_and_output(caplog):
     caplog.set_level(logging.DEBUG, "toolsemble")
     Toolbox([Function(lambda _: "y" * 500)]).execute(call("function", "x" * 500))
     assert caplog.records[1].levelno == logging.DEBUG
@@ -92,7 +92,7 @@ def test_specifications_are_logged_below_debug_when_they_are_built(caplog, level
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(5, json)] * logged
 
 
-def test_a_model_cannot_forge_log_lines(log):
+def test_model_cannot_forge_log_lines(log):
     Toolbox([Echo()]).execute(call(text="x\nWARNING forged\x1b[31m\u2028"))
     (message,) = log.records[0].getMessage().splitlines()
     assert message.startswith(r"echo(x\nWARNING forged\x1b[31m\u2028) -> x\nWARNING forged\x1b[31m\u2028 [")
@@ -109,7 +109,7 @@ def test_nothing_is_formatted_when_the_level_is_off(caplog, monkeypatch):
     assert formatted == ["hi", "Error: no"]  # the warning alone: DEBUG is off
 
 
-def test_no_specification_is_written_for_a_log_that_is_off(caplog, monkeypatch):
+def test_specification_is_not_formatted_if_the_log_is_off(caplog, monkeypatch):
     written = []
     monkeypatch.setattr("toolsemble.specification.ToolSpecification.to_json", written.append)
     caplog.set_level(logging.DEBUG, "toolsemble")
@@ -117,7 +117,7 @@ def test_no_specification_is_written_for_a_log_that_is_off(caplog, monkeypatch):
     assert written == []
 
 
-def test_a_program_that_has_not_set_up_logging_gets_nothing_printed(capfd):
+def test_prints_nothing_without_logging_setup(capfd):
     manager = logging.getLogger("toolsemble.tool")
     propagate, manager.propagate = manager.propagate, False
     try:
@@ -132,7 +132,7 @@ class DownMetrics(SilentMetrics):
         raise ConnectionError(f"no way to count {tool_name} of {agent_role}")
 
 
-def test_metrics_that_are_down_do_not_disturb_the_call(log):
+def test_failing_metrics_do_not_fail_the_call(log):
     reply = Toolbox([Echo()], metrics=DownMetrics()).execute(call())
     assert reply.text == "hi"
     assert lines(log) == [
@@ -141,7 +141,7 @@ def test_metrics_that_are_down_do_not_disturb_the_call(log):
     ]
 
 
-def test_a_log_that_is_broken_does_not_disturb_the_call(log):
+def test_failing_log_does_not_fail_the_call(log):
     def explode(_record):
         raise OSError("disk full")
 
@@ -154,12 +154,12 @@ def test_a_log_that_is_broken_does_not_disturb_the_call(log):
     assert lines(log) == [("WARNING", "toolsemble.tool", "The log line of a call of 'echo' was lost")]
 
 
-def test_arguments_that_cannot_be_read_are_shown_as_they_came(log):
+def test_unreadable_arguments_are_logged_unchanged(log):
     Toolbox([Echo()]).execute(ToolCall("echo", "no json"))
     assert lines(log)[0][2].startswith("echo(no json) -> Error: Invalid JSON input for 'echo'")
 
 
-def test_metrics_that_raise_while_something_is_noted_disturb_nothing(caplog):
+def test_failing_counter_is_logged(caplog):
     class Broken(SilentMetrics):
         def increment_counter(self, *_):
             raise OSError("no space left")
@@ -168,7 +168,7 @@ def test_metrics_that_raise_while_something_is_noted_disturb_nothing(caplog):
     assert "The timeouts of a call of 'echo' were lost" in caplog.text
 
 
-def test_a_counter_is_incremented_although_the_log_is_broken(log):
+def test_counter_is_incremented_if_the_log_fails(log):
     def explode(_record):
         raise OSError("disk full")
 
@@ -207,7 +207,7 @@ class Counted(logging.Filter):
         ((logging.NullHandler, logging.StreamHandler), (), True, 1),
     ],
 )
-def test_a_log_line_without_a_handler_is_not_created(capsys, own, around, propagates, made):
+def test_log_line_without_a_handler_is_not_created(capsys, own, around, propagates, made):
     # Made apart from those of the process, to which the listener of the tests belongs.
     outer, inner = logging.Logger("outer"), logging.Logger("inner")  # noqa: LOG001 - as said above
     counted = Counted()

@@ -7,29 +7,29 @@ import pytest
 from toolsemble import AudioContent, FileContent, ImageContent, TextContent, ToolResult
 
 
-def test_success_has_its_output_as_text():
+def test_success_text_is_its_output():
     result = ToolResult.success("21 °C", {"celsius": 21})
     assert (result.output, result.text, result.is_success) == ("21 °C", "21 °C", True)
     assert result.error_message is None
     assert result.structured_output == {"celsius": 21}
 
 
-def test_success_of_none_is_the_empty_text():
+def test_success_of_none_is_empty():
     assert ToolResult.success(None) == ToolResult.success("") == ToolResult.success()
 
 
-def test_failure_tells_the_model_that_it_is_an_error():
+def test_failure_text_starts_with_error():
     result = ToolResult.failure("no such city", structured_output=404, attributes={"tries": 3})
     assert (result.output, result.text, result.is_success) == ("", "Error: no such city", False)
     assert (result.structured_output, dict(result.attributes)) == (404, {"tries": 3})
 
 
 @pytest.mark.parametrize("message", [None, ""])
-def test_failure_without_a_message_says_so(message):
+def test_failure_without_a_message_has_a_default_text(message):
     assert ToolResult.failure(message).error_message == "Tool execution failed with no message"
 
 
-def test_contents_and_attributes_stand_beside_the_text():
+def test_result_has_contents_and_attributes():
     image = ImageContent(b"...", "image/png")
     result = ToolResult.success("a map", contents=[image], attributes={"page": 1})
     assert result.contents == (image,)
@@ -38,13 +38,13 @@ def test_contents_and_attributes_stand_beside_the_text():
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(ToolResult)])
-def test_a_result_never_changes(field):
+def test_result_is_immutable(field):
     result = ToolResult.success("x", attributes={"a": 1})
     with pytest.raises(AttributeError):
         setattr(result, field, "other")
 
 
-def test_attributes_are_read_only_and_independent_of_the_dict_they_came_from():
+def test_attributes_are_a_read_only_copy():
     given = {"a": 1}
     result = ToolResult.success("x", attributes=given)
     given["a"] = 2
@@ -53,7 +53,7 @@ def test_attributes_are_read_only_and_independent_of_the_dict_they_came_from():
     assert result.attributes["a"] == 1
 
 
-def test_results_are_compared_by_value_and_can_be_hashed_with_any_payload():
+def test_results_are_compared_by_value_and_hashable():
     one = ToolResult.success("x", {"a": []}, attributes={"b": []})
     other = ToolResult.success("x", {"a": []}, attributes={"b": []})
     assert one == other
@@ -73,12 +73,12 @@ def test_results_are_compared_by_value_and_can_be_hashed_with_any_payload():
         ),
     ],
 )
-def test_the_repr_reads_like_the_code_that_makes_it(result, shown):
+def test_repr_looks_like_the_constructor(result, shown):
     assert repr(result) == shown
 
 
 @pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, lambda result: pickle.loads(pickle.dumps(result))])
-def test_a_result_survives_copying_and_pickling(clone):
+def test_result_can_be_copied_and_pickled(clone):
     result = ToolResult.success("x", [1], contents=[FileContent(b"1", "text/plain", "a.txt")], attributes={"a": 1})
     cloned = clone(result)
     assert cloned == result
@@ -103,7 +103,7 @@ def test_output_that_is_not_a_str_is_a_type_error_with_a_hint(make):
         ),
     ],
 )
-def test_contents_show_how_many_bytes_they_hold_instead_of_the_bytes(content, shown):
+def test_contents_repr_shows_the_number_of_bytes(content, shown):
     assert repr(content) == shown
     assert content.data == b"123"
 

@@ -23,7 +23,7 @@ RESULTS = [
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=["values", "failure", "contents"])
-def test_a_result_is_restored_from_one_line_of_ascii(result):
+def test_result_round_trips_as_one_ascii_line(result):
     text = write_result(result)
     assert text.isascii()
     assert "\n" not in text
@@ -47,12 +47,12 @@ def test_results_of_earlier_versions_are_read():
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"payload": 1}', '{"contents": [{"type": "film"}]}'])
-def test_other_texts_are_not_results(text):
+def test_rejects_other_texts(text):
     with pytest.raises(ValueError, match="Not a serialized result"):
         read_result(text)
 
 
-def test_the_compact_form_is_that_of_the_standard_library():
+def test_compact_json_matches_the_standard_library():
     value = {"città": ["\u2028", 1.0, 10**20, {"b": None, "a": True}]}
     assert compact_json(value) == json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     assert compact_json(value, sort_keys=True, ensure_ascii=True) == json.dumps(

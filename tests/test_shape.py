@@ -54,7 +54,7 @@ class Struct:
     size = 8
 
 
-def given_back(value):
+def shape_value(value):
     return Function(lambda _: value).execute("x")
 
 
@@ -72,8 +72,8 @@ def given_back(value):
         ((FileContent(b"", "a/b", "c"),), ToolResult.success("", contents=[FileContent(b"", "a/b", "c")])),
     ],
 )
-def test_text_results_and_contents_are_taken_as_they_are(value, result):
-    assert given_back(value) == result
+def test_strings_results_and_contents_are_unchanged(value, result):
+    assert shape_value(value) == result
 
 
 @pytest.mark.parametrize(
@@ -103,30 +103,30 @@ def test_text_results_and_contents_are_taken_as_they_are(value, result):
         (["\ud800"], '["\\ud800"]'),
     ],
 )
-def test_anything_else_becomes_compact_json_and_stays_as_payload(value, text):
-    result = given_back(value)
+def test_other_values_become_json_and_payload(value, text):
+    result = shape_value(value)
     assert result.output == text
     assert result.structured_output is value
 
 
-def test_a_value_that_json_cannot_hold_is_a_failure_that_says_so():
+def test_unserializable_value_is_a_failure():
     circle = []
     circle.append(circle)
-    assert "value that JSON cannot hold" in given_back(circle).error_message
+    assert "value that JSON cannot hold" in shape_value(circle).error_message
 
 
 @pytest.mark.parametrize("endless", [iter([1]), (n for n in [1])])
-def test_an_iterator_is_not_read_but_refused_with_the_way_out(endless):
-    message = given_back(endless).error_message
+def test_iterator_is_rejected_without_reading_it(endless):
+    message = shape_value(endless).error_message
     assert "return a list instead" in message
     assert next(endless) == 1
 
 
-def test_an_async_iterator_is_refused_too():
+def test_async_iterator_is_rejected():
     async def numbers():
         yield 1
 
-    assert "return a list instead" in given_back(numbers()).error_message
+    assert "return a list instead" in shape_value(numbers()).error_message
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_an_async_iterator_is_refused_too():
         (ToolResult.failure("caf\u00e9 \udfff"), "Error: café \\udfff"),
     ],
 )
-def test_half_a_surrogate_pair_is_escaped_because_no_provider_could_be_sent_it(value, text):
-    result = given_back(value)
+def test_lone_surrogate_is_escaped(value, text):
+    result = shape_value(value)
     assert result.text == text
     assert result.text.encode()

@@ -16,19 +16,19 @@ def parameters(schema):
     return json.dumps({"name": "a", "description": "", "parameters": schema})
 
 
-def test_it_gives_back_what_it_was_made_of():
+def test_specification_keeps_its_fields():
     made = specification()
     assert (made.name, made.description, made.strict) == ("weather", "Das Wetter", True)
     assert made.parameters == PARAMETERS
     assert made.metadata == {"cache": True}
 
 
-def test_a_tool_without_parameters_has_none():
+def test_specification_without_parameters():
     made = ToolSpecification("now", "The time")
     assert (made.parameters, made.metadata, made.strict) == (None, {}, None)
 
 
-def test_it_is_immutable():
+def test_specification_is_immutable():
     given = {"type": "object", "properties": {}}
     made = ToolSpecification("a", "", given)
     given["type"] = "array"
@@ -39,7 +39,7 @@ def test_it_is_immutable():
             setattr(made, field, None)
 
 
-def test_json_goes_there_and_back_byte_for_byte():
+def test_json_round_trips_byte_for_byte():
     text = specification().to_json()
     assert text == (
         '{"name":"weather","description":"Das Wetter","parameters":{"type":"object","properties":'
@@ -50,14 +50,14 @@ def test_json_goes_there_and_back_byte_for_byte():
     assert hash(ToolSpecification.from_json(text)) == hash(specification())
 
 
-def test_it_survives_pickling_and_has_a_repr():
+def test_specification_can_be_pickled_and_has_a_repr():
     made = ToolSpecification("a", "b")
     assert pickle.loads(pickle.dumps(made)) == made
     assert repr(made) == "ToolSpecification(name='a', description='b', parameters=None, metadata={}, strict=None)"
     assert made != "a"
 
 
-def test_optional_fields_may_be_left_out():
+def test_optional_fields_can_be_omitted():
     assert ToolSpecification.from_json('{"name": "a", "description": "b"}') == ToolSpecification("a", "b")
 
 
@@ -88,18 +88,18 @@ def test_optional_fields_may_be_left_out():
         ('{"name": "a", "description": "", "title": "x"}', "unknown field 'title'; known are name, description"),
     ],
 )
-def test_wrong_json_is_refused_naming_the_field(text, problem):
+def test_invalid_json_error_names_the_field(text, problem):
     with pytest.raises(ToolDefinitionError) as refused:
         ToolSpecification.from_json(text)
     assert problem in str(refused.value)
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), "\ud800"])
-def test_values_that_json_cannot_hold_are_refused(value):
+def test_rejects_values_that_are_not_json(value):
     with pytest.raises(ToolDefinitionError, match="'parameters' is not JSON"):
         ToolSpecification("a", "b", {"default": value})
 
 
-def test_parts_that_admit_anything_or_nothing_are_taken():
+def test_accepts_boolean_schemas():
     schema = {"properties": {"a": True, "b": {"type": ["string", "null"]}}, "items": False}
     assert ToolSpecification.from_json(parameters(schema)).parameters == schema

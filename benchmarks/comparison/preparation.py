@@ -82,11 +82,11 @@ class Preparation:
         )
 
     def async_200(self) -> Repeated:
-        """Prepare 200 async calls side by side."""
+        """Prepare 200 concurrent async calls."""
         return self._parallel(200)
 
     def async_2000(self) -> Repeated:
-        """Prepare 2,000 async calls side by side."""
+        """Prepare 2,000 concurrent async calls."""
         return self._parallel(2000)
 
     def blocking_200(self) -> Repeated:

@@ -55,7 +55,7 @@ def _limited() -> Comparison:
     limited.effects, limited.max_concurrency, limited.retries = "read", 8, 2
     limited.rate_limit = RateLimit(1_000_000)
     limited.resources = lambda text: {text}
-    return _against_plain(limited, "a call with places, a resource, a rate and retries")
+    return _against_plain(limited, "a call with slots, a resource, a rate and retries")
 
 
 def _timed() -> Comparison:

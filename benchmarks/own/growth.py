@@ -24,7 +24,7 @@ def growths(sizes: Sequence[int] = SIZES, seconds: float = 0.05) -> list[Growth]
     kinds: dict[str, Callable[[int], Awaitable[object]]] = {
         "turns of a conversation": converse,
         "turns of one run": work,
-        "calls side by side": _side_by_side,
+        "concurrent calls": _concurrently,
     }
     with asyncio.Runner() as runner:
         return [Growth(what=what, points=_points(runner, each, sizes, seconds)) for what, each in kinds.items()]
@@ -47,5 +47,5 @@ def _go(runner: asyncio.Runner, work: Callable[[int], Awaitable[object]], size: 
     return computed(runner, lambda: work(size), size)
 
 
-async def _side_by_side(count: int) -> None:
+async def _concurrently(count: int) -> None:
     await Toolbox([add]).aexecute_all(sums(count))

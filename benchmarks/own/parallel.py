@@ -1,4 +1,4 @@
-"""Many calls of one turn, side by side, on an event loop and in threads."""
+"""Many concurrent calls of one turn, on an event loop and in threads."""
 
 from __future__ import annotations
 

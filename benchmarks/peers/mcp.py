@@ -46,7 +46,7 @@ def make_look_up(count: int) -> Call:
 
 
 def make_parallel(search: AsyncSearch, count: int) -> Call:
-    """Gather calls through the server, which answers requests side by side."""
+    """Gather calls through the server, which answers requests concurrently."""
     return gathered(_called(_server(search), "search", ARGUMENTS), count)
 
 

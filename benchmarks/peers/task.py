@@ -215,7 +215,7 @@ def by_agent(run: Callable[[Search | AsyncSearch, Sequence[Turn]], Call]) -> tup
 
 
 def gathered(call: Callable[[], Coroutine[None, None, object]], count: int) -> Call:
-    """Return that many calls side by side, for libraries that leave this to their users."""
+    """Return that many concurrent calls, for libraries that leave this to their users."""
 
     async def turn() -> list[object]:
         return await asyncio.gather(*(call() for _ in range(count)))

@@ -1,4 +1,4 @@
-"""The events of calls, which sinks receive and runs stream.
+"""The events of calls and runs, which sinks receive and runs stream.
 
 Two events are equal if the same happened, whatever the time and the run.
 """
@@ -8,12 +8,16 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 from toolsemble.masking.secrets import mask_text, secrets
 from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
 from toolsemble.review.events import ReviewDecided, ReviewRequested
+
+if TYPE_CHECKING:  # a toolbox without an agent does not load the messages of models
+    from toolsemble.models.chat import TokenUsage
+    from toolsemble.models.message import AssistantMessage, Message
 
 __all__ = [
     "CacheHit",
@@ -26,8 +30,13 @@ __all__ = [
     "CallStarted",
     "CallTimedOut",
     "Event",
+    "ModelReplied",
+    "ModelRetried",
     "ReviewDecided",
     "ReviewRequested",
+    "RunEvent",
+    "RunFinished",
+    "RunStarted",
 ]
 
 
@@ -201,6 +210,127 @@ class CallFinished(CallEvent):
         return f"{self.error_type}: {self.error}" if self.result is None else self.result.text
 
 
+@dataclass(frozen=True)
+class RunEvent:
+    """The base class of the events of an agent's run, outside of its calls.
+
+    >>> RunStarted("gpt-5", run_id="r1").run_id
+    'r1'
+    """
+
+    run_id: str = field(default="", kw_only=True, compare=False)
+    """The id of the run."""
+    parent_id: str = field(default="", kw_only=True, compare=False)
+    """The id of the call that the run is made in, if the agent is a tool of another one; else empty."""
+    agent_role: str = field(default="unknown", kw_only=True, compare=False)
+    """The role of the agent."""
+    memory_id: str = field(default="default", kw_only=True, compare=False)
+    """The conversation or user that the run belongs to."""
+    at: float = field(default_factory=time.time, kw_only=True, compare=False)
+    """When it happened, in seconds since the epoch."""
+    tool_name: ClassVar[str] = ""
+    """Empty, so that a sink can read the same attributes of all events."""
+    call_id: ClassVar[str] = ""
+    """Empty, as well."""
+    kind: ClassVar[str]
+
+    @classmethod
+    def of(cls, context: Any, **facts: Any) -> Self:
+        """Return the event for the run of a :class:`~toolsemble.ToolContext`."""
+        return cls(
+            run_id=context.run_id,
+            parent_id=context.call_id,
+            agent_role=context.agent_role,
+            memory_id=context.memory_id,
+            **facts,
+        )
+
+
+@dataclass(frozen=True)
+class RunStarted(RunEvent):
+    """A run has begun, and its model was not asked yet.
+
+    >>> RunStarted("gpt-5", tools=("search",)).tools
+    ('search',)
+    """
+
+    model: str
+    """The name of the model, or its class if it has none."""
+    messages: tuple[Message, ...] = ()
+    """The conversation that the run starts with, including instructions and the prompt."""
+    tools: tuple[str, ...] = ()
+    """The names of the offered tools; empty if a function chooses them at each turn."""
+    kind: ClassVar[str] = "run_started"
+
+
+@dataclass(frozen=True)
+class ModelReplied(RunEvent):
+    """The model has replied; its calls run next.
+
+    >>> from toolsemble.models import AssistantMessage
+    >>> ModelReplied(AssistantMessage("Rome"), turn=1).message.text
+    'Rome'
+    """
+
+    message: AssistantMessage
+    """The text and the calls of the reply."""
+    turn: int = 1
+    """The number of the reply in the run, starting at 1."""
+    model: str = ""
+    """The name of the model, or its class if it has none."""
+    usage: TokenUsage | None = None
+    """The tokens of the request and the reply."""
+    stop_reason: str = "stop"
+    """Why the model stopped."""
+    duration: float = field(default=0.0, compare=False)
+    """The seconds that the reply took, including retries."""
+    cost: float | None = None
+    """The price of the tokens; None without ``prices``."""
+    kind: ClassVar[str] = "model_replied"
+
+
+@dataclass(frozen=True)
+class ModelRetried(RunEvent):
+    """The model failed, or the run's time was up, and the request is repeated; discard what the model sent before.
+
+    >>> ModelRetried("Too many requests", 2.5).seconds
+    2.5
+    """
+
+    reason: str
+    """The error."""
+    seconds: float
+    """Seconds until the retry."""
+    kind: ClassVar[str] = "model_retried"
+
+
+@dataclass(frozen=True)
+class RunFinished(RunEvent):
+    """A run has ended, with an answer or an exception.
+
+    >>> RunFinished("answer", "Rome").text
+    'Rome'
+    """
+
+    stop_reason: str
+    """Why the run ended, as in :attr:`~toolsemble.agent.AgentResult.stop_reason`."""
+    text: str = ""
+    """The answer; empty if there is none."""
+    turns: int = 0
+    """The number of the model's replies."""
+    usage: TokenUsage | None = None
+    """The tokens of the run, including those of nested agents."""
+    cost: float | None = None
+    """The price of the tokens; None without ``prices``."""
+    duration: float = field(default=0.0, compare=False)
+    """The duration in seconds."""
+    error_type: str = ""
+    """The class name of the exception that the run raised; empty if there is none."""
+    error: str = ""
+    """The message of that exception; empty if there is none."""
+    kind: ClassVar[str] = "run_finished"
+
+
 Event: TypeAlias = (
     CallStarted
     | CallRepaired
@@ -212,5 +342,9 @@ Event: TypeAlias = (
     | CallFinished
     | ReviewRequested
     | ReviewDecided
+    | RunStarted
+    | ModelReplied
+    | ModelRetried
+    | RunFinished
 )
-"""All events that a sink receives; each has a ``kind`` and the ids of the call."""
+"""All events that a sink receives; each has a ``kind`` and the ids of the call or the run."""

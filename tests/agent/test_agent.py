@@ -111,7 +111,7 @@ RUNS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("script", "text", "stop_reason", "replies"), RUNS.values(), ids=RUNS)
-async def test_the_loop(way, script, text, stop_reason, replies):
+async def test_run_calls_tools_until_answer(way, script, text, stop_reason, replies):
     model = ScriptedModel(script)
     result = await way(Agent(model, TOOLS, review=AutoApprove()), "go")
     assert (result.text, result.stop_reason) == (text, stop_reason)
@@ -122,7 +122,7 @@ async def test_the_loop(way, script, text, stop_reason, replies):
         assert told(result.messages) == replies
 
 
-async def test_messages_grow_as_reasoning_acting_and_observing_do():
+async def test_each_request_contains_prior_calls_and_replies():
     model = ScriptedModel([[sum_of(1, 2, "c1"), sum_of(3, 4, "c2")], "done"])
     result = await Agent(model, [add]).run("add")
     replies = [ToolReply(call, ToolResult.success(text, int(text))) for call, text in
@@ -133,7 +133,7 @@ async def test_messages_grow_as_reasoning_acting_and_observing_do():
     assert result.messages == [*acted, AssistantMessage("done")]
 
 
-async def test_the_specifications_are_sent_with_every_request():
+async def test_tool_specifications_are_sent_with_every_request():
     model = ScriptedModel([sum_of(1, 2), "3"])
     await Agent(model, [add, later], settings={"temperature": 0}).run("add")
     for request in model.asked:
@@ -145,14 +145,14 @@ async def test_the_specifications_are_sent_with_every_request():
         )
 
 
-async def test_a_model_without_tools_answers_in_one_call():
+async def test_model_without_tools_answers_in_one_call():
     model = ScriptedModel(["hi"])
     result = await Agent(model).run("hello")
     assert (result.text, result.output, result.tool_calls, str(result)) == ("hi", "hi", [], "hi")
     assert [list(request.specifications) for request in model.asked] == [[]]
 
 
-async def test_calls_of_one_reply_run_side_by_side():
+async def test_calls_of_one_reply_run_concurrently():
     met = asyncio.Barrier(3)
 
     @tool
@@ -164,7 +164,7 @@ async def test_calls_of_one_reply_run_side_by_side():
     assert [record.reply.text for record in result.tool_calls] == ["met"] * 3
 
 
-async def test_replies_are_in_request_order_whichever_ends_first():
+async def test_replies_are_in_request_order():
     first_may_end = asyncio.Event()
 
     @tool
@@ -195,7 +195,7 @@ async def test_replies_are_in_request_order_whichever_ends_first():
         ),
     ],
 )
-async def test_role_goal_and_background_are_the_system_message(settings, text):
+async def test_role_goal_and_background_become_system_message(settings, text):
     model = ScriptedModel(["hi"])
     await Agent(model, **settings).run("hello")
     system = [] if text is None else [SystemMessage(text)]
@@ -213,14 +213,14 @@ async def test_role_goal_and_background_are_the_system_message(settings, text):
         (Transcript([UserMessage("a")]), [UserMessage("a")]),
     ],
 )
-async def test_a_prompt_is_text_messages_or_text_with_images(prompt, messages):
+async def test_prompt_can_be_text_messages_or_text_with_images(prompt, messages):
     model = ScriptedModel(["hi"])
     await Agent(model).run(prompt)
     assert model.requests == [messages]
 
 
 @pytest.mark.parametrize("prompt", [None, 7, [1], ["a", UserMessage("b")], {"a": "b"}])
-async def test_an_invalid_prompt_is_refused(prompt):
+async def test_invalid_prompt_is_rejected(prompt):
     with pytest.raises(TypeError, match="A prompt must be a str, a list of str and images, or messages"):
         await Agent(ScriptedModel(["hi"])).run(prompt)
 
@@ -237,21 +237,21 @@ async def test_an_invalid_prompt_is_refused(prompt):
         ),
     ],
 )
-async def test_an_invalid_setting_of_a_run_is_refused(settings, problem):
+async def test_invalid_run_settings_are_rejected(settings, problem):
     for way in WAYS:
         with pytest.raises(TypeError, match=problem):
             await way(Agent(ScriptedModel(["hi"])), "go", **settings)
 
 
 @pytest.mark.parametrize("settings", [{}, {"role": "a librarian"}])
-async def test_nothing_to_answer_is_refused(settings):
+async def test_empty_message_list_is_rejected(settings):
     with pytest.raises(ToolConfigurationError, match="There is nothing to answer"):
         await Agent(ScriptedModel(["hi"]), **settings).run([])
 
 
 @pytest.mark.parametrize("history", [None, [UserMessage("a"), AssistantMessage("b")]])
 @pytest.mark.parametrize("prompt", ["", " \n", [""], ["", " "], UserMessage(""), [SystemMessage("x"), UserMessage("")]])
-async def test_a_blank_prompt_is_refused(prompt, history):
+async def test_blank_prompt_is_rejected(prompt, history):
     model = ScriptedModel(["hi"])
     for way in WAYS:
         with pytest.raises(ToolConfigurationError, match="There is nothing to answer"):
@@ -259,7 +259,7 @@ async def test_a_blank_prompt_is_refused(prompt, history):
     assert model.requests == []
 
 
-async def test_a_blank_input_of_an_agent_that_is_a_tool_is_reported_to_the_model():
+async def test_blank_input_for_agent_tool_is_reported_to_model():
     poet = Agent(ScriptedModel([])).as_tool("poet", "Writes a poem")
     result = await Agent(ScriptedModel([ToolCall("poet", {"input": " "}), "done"]), [poet]).run("go")
     assert told(result.messages) == ["Error: The input is blank; describe the task"]
@@ -279,22 +279,22 @@ OTHER, THIRD = SystemMessage("You are wordy."), SystemMessage("You are a poet.")
         ({}, [THIRD, UserMessage("a"), AssistantMessage("b")], [], THIRD.text),
     ],
 )
-async def test_there_is_one_system_message_the_agents_own_before_all_others(settings, history, prompt, shown, kept):
+async def test_system_messages_are_merged_with_agent_text_first(settings, history, prompt, shown, kept):
     model = ScriptedModel(["hi"])
     memory = ConversationMemory() if kept else None
     await Agent(model, memory=memory, **settings).run([*prompt, UserMessage("c")], history=history)
-    said = [] if history is None else history[1:]
-    assert model.requests == [[SystemMessage(shown), *said, UserMessage("c")]]
+    history_messages = [] if history is None else history[1:]
+    assert model.requests == [[SystemMessage(shown), *history_messages, UserMessage("c")]]
 
 
-async def test_a_system_message_in_a_prompt_comes_before_the_stored_conversation():
+async def test_system_message_in_prompt_precedes_stored_conversation():
     model, memory = ScriptedModel(["b", "d"]), ConversationMemory()
     await Agent(model, memory=memory).run("a")
     await Agent(model, memory=memory).run([OTHER, UserMessage("c")])
     assert model.requests[1] == [OTHER, UserMessage("a"), AssistantMessage("b"), UserMessage("c")]
 
 
-async def test_a_prompt_with_a_call_that_has_no_reply_is_refused():
+async def test_prompt_with_unanswered_call_is_rejected():
     with pytest.raises(ToolConfigurationError, match="has no reply"):
         await Agent(ScriptedModel(["hi"])).run([UserMessage("a"), AssistantMessage("", (sum_of(1, 2),))])
 
@@ -302,7 +302,7 @@ async def test_a_prompt_with_a_call_that_has_no_reply_is_refused():
 # --- history
 
 
-async def test_a_conversation_continues_from_its_history():
+async def test_history_continues_conversation():
     model = ScriptedModel(["one", SHOW, "three"])
     agent = Agent(model, TOOLS, role="a clerk")
     first = await agent.run("a")
@@ -313,14 +313,14 @@ async def test_a_conversation_continues_from_its_history():
         "system", "user", "assistant", "user", "assistant", "tool", "user", "assistant",
     ]  # fmt: skip
     assert_valid(third.messages)
-    assert (await agent_of("again").run([], history=third.messages[:-1])).text == "again"
+    assert (await make_agent("again").run([], history=third.messages[:-1])).text == "again"
 
 
-def agent_of(*script, **settings):
+def make_agent(*script, **settings):
     return Agent(ScriptedModel(script), TOOLS, **settings)
 
 
-async def test_an_agents_own_system_message_takes_the_place_of_another():
+async def test_agent_system_message_replaces_one_in_history():
     model = ScriptedModel(["one", "two", "three"])
     history = (await Agent(model, role="a poet").run("a")).messages
     await Agent(model, role="a clerk").run("b", history=history)
@@ -332,10 +332,10 @@ async def test_an_agents_own_system_message_takes_the_place_of_another():
     ]
 
 
-async def test_two_runs_that_go_on_from_one_history_know_nothing_of_each_other():
-    history = (await agent_of("hi").run("hello")).messages
-    one = await agent_of("one").run("first", history=history)
-    other = await agent_of("other").run("second", history=history)
+async def test_runs_from_same_history_are_independent():
+    history = (await make_agent("hi").run("hello")).messages
+    one = await make_agent("one").run("first", history=history)
+    other = await make_agent("other").run("second", history=history)
     assert ([m.text for m in one.messages], [m.text for m in other.messages]) == (
         ["hello", "hi", "first", "one"],
         ["hello", "hi", "second", "other"],
@@ -346,7 +346,7 @@ EMPTY = UserMessage("Your answer was empty. Answer in words, or call a tool.")
 
 
 @pytest.mark.parametrize("text", ["", " \n"])
-async def test_an_empty_answer_is_not_put_into_the_conversation_and_asked_for_once_more(text):
+async def test_empty_answer_is_dropped_and_retried_once(text):
     model = ScriptedModel([text, "hi"])
     result = await Agent(model, memory=(memory := ConversationMemory())).run("hello")
     assert model.requests == [[UserMessage("hello")], [UserMessage("hello"), EMPTY]]
@@ -354,9 +354,9 @@ async def test_an_empty_answer_is_not_put_into_the_conversation_and_asked_for_on
     assert (result.text, result.usage.model_calls) == ("hi", 2)
 
 
-async def test_the_details_of_an_empty_answer_stay_in_the_conversation():
+async def test_details_of_empty_answer_are_kept():
     thought = ChatReply("", details={"anthropic": [{"type": "thinking"}]})
-    result = await agent_of(thought, "hi").run("hello")
+    result = await make_agent(thought, "hi").run("hello")
     assert result.messages == [
         UserMessage("hello"),
         AssistantMessage("", (), thought.details),
@@ -381,7 +381,7 @@ async def test_two_empty_answers_fail_the_run(way):
 # --- results
 
 
-async def test_the_result_tells_everything():
+async def test_result_contains_calls_messages_usage_and_trace():
     model = ScriptedModel([[sum_of(1, 2), BROKEN], "3"], usage=TokenUsage(10, 5, 4))
     result = await Agent(model, TOOLS).run("add")
     assert result == AgentResult(
@@ -401,18 +401,18 @@ async def test_the_result_tells_everything():
     assert result.run_id
 
 
-async def test_an_immediate_result_is_whole_for_the_caller_and_cut_for_the_model():
+async def test_immediate_result_is_truncated_for_model_only():
     box = Toolbox(TOOLS, max_output=3)
     result = await Agent(ScriptedModel([FINISH]), box).run("go")
     assert (result.text, result.output) == ('{"text":"b"}', {"text": "b"})
     assert told(result.messages) == ['{"t... [truncated, full length: 12 chars]']
-    assert (await agent_of(SHOW).run("go")).output == "shown: a"
+    assert (await make_agent(SHOW).run("go")).output == "shown: a"
 
 
 # --- context
 
 
-async def test_the_tools_of_a_run_share_its_parameters_ids_and_role():
+async def test_tools_of_run_share_parameters_ids_and_role():
     seen = []
 
     @tool
@@ -433,7 +433,7 @@ async def test_the_tools_of_a_run_share_its_parameters_ids_and_role():
     assert first.run_id != second.run_id
 
 
-async def test_a_run_that_is_named_again_makes_no_payment_twice(tmp_path):
+async def test_repeated_run_id_does_not_repeat_payment(tmp_path):
     paid = []
 
     @tool(effects="irreversible", idempotency=True)
@@ -452,7 +452,7 @@ async def test_a_run_that_is_named_again_makes_no_payment_twice(tmp_path):
         await Agent(ScriptedModel(["done"])).run("Pay.", run_id=7)
 
 
-async def test_without_parameters_each_run_has_its_own():
+async def test_runs_without_parameters_do_not_share_them():
     @tool
     def count(parameters: InvocationParameters) -> int:
         parameters["count"] = parameters.get("count", 0) + 1
@@ -462,8 +462,8 @@ async def test_without_parameters_each_run_has_its_own():
     assert [told((await agent.run("go")).messages) for _ in range(2)] == [["1", "2"]] * 2
 
 
-async def test_a_run_leaves_no_context_behind():
-    agent = agent_of(sum_of(1, 2), "3", sum_of(1, 2), "3")
+async def test_run_resets_context():
+    agent = make_agent(sum_of(1, 2), "3", sum_of(1, 2), "3")
     await agent.run("go")
     stream = agent.stream("go")
     async for _ in stream:
@@ -473,12 +473,12 @@ async def test_a_run_leaves_no_context_behind():
 # --- review
 
 
-async def test_a_refusal_is_reported_to_the_model():
-    result = await agent_of(ToolCall("delete", {"path": "x"}), "pity", review=AutoReject("not today")).run("go")
+async def test_rejection_is_reported_to_model():
+    result = await make_agent(ToolCall("delete", {"path": "x"}), "pity", review=AutoReject("not today")).run("go")
     assert told(result.messages) == ["Error: Rejected by reviewer: not today"]
 
 
-async def test_a_toolbox_is_taken_as_it_is_with_the_agents_reviewer_where_it_has_none():
+async def test_toolbox_without_reviewer_uses_agent_reviewer():
     box = Toolbox([delete], review=AutoReject("the box"))
     call = ToolCall("delete", {"path": "x"})
     result = await Agent(ScriptedModel([call, "x"]), box, review=AutoApprove()).run("go")
@@ -488,9 +488,9 @@ async def test_a_toolbox_is_taken_as_it_is_with_the_agents_reviewer_where_it_has
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_a_call_that_nobody_can_approve_reaches_the_caller(way):
+async def test_missing_reviewer_error_reaches_caller(way):
     with pytest.raises(ToolConfigurationError, match="requires approval but no ReviewHandler") as caught:
-        await way(agent_of([sum_of(1, 2), ToolCall("delete", {"path": "x"})]), "go")
+        await way(make_agent([sum_of(1, 2), ToolCall("delete", {"path": "x"})]), "go")
     partial = caught.value.partial
     assert_valid(partial.messages)
     assert partial.stop_reason == "configuration_error"
@@ -501,7 +501,7 @@ async def test_a_call_that_nobody_can_approve_reaches_the_caller(way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_who_stops_the_run_reaches_the_caller(way):
+async def test_exit_early_error_reaches_caller(way):
     @tool
     def leave() -> str:
         raise ExitEarlyError("enough", timed_out=True)
@@ -524,8 +524,8 @@ async def test_who_stops_the_run_reaches_the_caller(way):
 @pytest.mark.parametrize(
     "error", [ModelError("No such model"), ValueError("No such model"), lambda _: ValueError("No such model")]
 )
-async def test_a_model_that_fails_fails_the_run_with_its_message(way, error):
-    agent = agent_of(sum_of(1, 2), error, "on")
+async def test_model_error_fails_run_with_its_message(way, error):
+    agent = make_agent(sum_of(1, 2), error, "on")
     with pytest.raises(AgentExecutionError, match=r"^No such model$") as caught:
         await way(agent, "go")
     partial = caught.value.partial
@@ -542,7 +542,7 @@ async def test_a_model_that_fails_fails_the_run_with_its_message(way, error):
     [ModelError("busy", retryable=True), ModelError("busy", retryable=True, retry_after=0), ConnectionError("busy"),
      TimeoutError("busy")],
 )  # fmt: skip
-async def test_a_model_that_fails_is_asked_again_when_it_is_worth_it(way, error):
+async def test_retryable_model_errors_are_retried(way, error):
     model = ScriptedModel([error, error, "hi"])
     result = await way(Agent(model, retry=AT_ONCE), "hello")
     assert (result.text, model.requests) == ("hi", [[UserMessage("hello")]] * 3)
@@ -553,7 +553,7 @@ async def test_a_model_that_fails_is_asked_again_when_it_is_worth_it(way, error)
     ]
 
 
-async def test_a_model_is_asked_again_only_so_often(caplog):
+async def test_model_retries_are_limited(caplog):
     caplog.set_level(logging.WARNING, "toolsemble.agent")
     model = ScriptedModel([ModelError("busy", retryable=True)] * 9)
     with pytest.raises(AgentExecutionError, match="busy"):
@@ -576,12 +576,12 @@ async def test_a_model_is_asked_again_only_so_often(caplog):
         (Retry(), OSError(), 0, None, None),
     ],
 )
-def test_how_long_is_waited_before_a_model_is_asked_again(retry, error, tried, least, most):
+def test_retry_pause_is_within_bounds(retry, error, tried, least, most):
     pause = retry.pause(error, tried)
     assert pause is least is None if least is None else least <= pause <= most
 
 
-async def test_no_retry_waits_beyond_the_time_of_the_run():
+async def test_retry_never_waits_beyond_run_deadline():
     model = ScriptedModel([ModelError("busy", retryable=True, retry_after=50), "hi"])
     with pytest.raises(AgentExecutionError, match="busy"):
         await Agent(model, max_seconds=30).run("hello")
@@ -590,7 +590,7 @@ async def test_no_retry_waits_beyond_the_time_of_the_run():
 @pytest.mark.parametrize(
     "wrong", ["text", None, ChatReply(None), ChatReply(7), ChatReply("", None), ChatReply("", (SHOW, "add"))]
 )
-async def test_an_invalid_reply_fails_the_run(wrong):
+async def test_invalid_reply_fails_the_run(wrong):
     class Wrong:
         async def reply(self, request):
             return wrong
@@ -608,32 +608,32 @@ async def test_an_invalid_reply_fails_the_run(wrong):
 @pytest.mark.parametrize(
     "usage", [None, 7, TokenUsage(-5), TokenUsage(1, None), TokenUsage(1, 1, 0.5), TokenUsage(True)]
 )
-async def test_an_invalid_usage_fails_the_run(usage):
+async def test_invalid_usage_fails_the_run(usage):
     for way in WAYS:
         with pytest.raises(AgentExecutionError) as caught:
-            await way(agent_of(ChatReply("x", usage=usage)), "hello")
+            await way(make_agent(ChatReply("x", usage=usage)), "hello")
         assert str(caught.value) == (
             f"The model returned {usage!r} as the usage of its reply; it must be a TokenUsage of ints >= 0, or left out"
         )
 
 
-async def test_a_list_of_calls_will_do():
+async def test_reply_calls_may_be_a_list():
     reply = ChatReply("", [sum_of(1, 2)])
-    assert told((await agent_of(reply, "3").run("go")).messages) == ["3"]
+    assert told((await make_agent(reply, "3").run("go")).messages) == ["3"]
 
 
 async def test_calls_with_duplicate_ids_get_new_ids():
     calls = [sum_of(1, 2, "c"), sum_of(3, 4, "c"), sum_of(5, 6, "d"), sum_of(7, 8), sum_of(9, 0)]
-    result = await agent_of(calls, "done").run("go")
+    result = await make_agent(calls, "done").run("go")
     ids = [record.call.id for record in result.tool_calls]
     assert (ids[0], ids[2:]) == ("c", ["d", None, None])
     assert ids[1] not in {"c", "d", None}
     assert told(result.messages) == ["3", "7", "11", "15", "9"]
 
 
-async def test_half_a_surrogate_pair_never_gets_into_the_conversation():
+async def test_lone_surrogates_never_enter_conversation():
     wrong = ChatReply("half \ud800", (ToolCall("add\udfff", "{}"), ToolCall("add", {"a": "\ud800"}, "c")))
-    result = await agent_of(wrong, "done \udc00").run("go")
+    result = await make_agent(wrong, "done \udc00").run("go")
     for message in result.messages:
         message.text.encode()
     message = result.messages[1]
@@ -644,7 +644,7 @@ async def test_half_a_surrogate_pair_never_gets_into_the_conversation():
     assert (message.text, result.text) == ("half \\ud800", "done \\udc00")
 
 
-async def test_a_base_exception_passes_with_the_work_so_far():
+async def test_base_exception_carries_partial_result():
     @tool
     async def interrupt() -> str:
         raise KeyboardInterrupt
@@ -658,7 +658,7 @@ async def test_a_base_exception_passes_with_the_work_so_far():
     assert caught.value.partial.stop_reason == "cancelled"
 
 
-async def test_an_exception_that_takes_no_attributes_passes_all_the_same():
+async def test_exception_without_attributes_is_reraised():
     class Closed(BaseException):
         __slots__ = ()
 
@@ -672,7 +672,7 @@ async def test_an_exception_that_takes_no_attributes_passes_all_the_same():
 # --- dynamic tools
 
 
-async def test_tools_may_be_a_function_of_the_run():
+async def test_tools_may_be_a_function():
     seen = []
 
     def tools(run):
@@ -703,7 +703,7 @@ async def test_dynamic_tools_are_reviewed_by_the_agents_reviewer():
     assert told((await agent.run("go")).messages) == ["deleted x"]
 
 
-async def test_a_function_of_the_run_that_fails_fails_the_run():
+async def test_failing_tools_function_fails_run():
     def tools(run):
         if run.turn:
             raise ValueError("no tools today")
@@ -715,7 +715,7 @@ async def test_a_function_of_the_run_that_fails_fails_the_run():
 
 
 @pytest.mark.parametrize("tools", [lambda run: None, lambda city: 7])
-async def test_a_function_that_returns_no_tools_is_refused(tools):
+async def test_tools_function_must_return_tools(tools):
     with pytest.raises(AgentExecutionError, match="must return a list of tools, not"):
         await Agent(ScriptedModel([]), tools).run("go")
 
@@ -740,32 +740,33 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
     [
         (lambda: Agent("nobody:x"), ToolConfigurationError, "Unknown model 'nobody:x'"),
         (lambda: Agent(object()), ToolConfigurationError, "is not a ChatModel"),
-        (lambda: agent_of(max_iterations=-1), ToolDefinitionError, "max_iterations must be an int >= 0"),
-        (lambda: agent_of(max_iterations=True), ToolDefinitionError, "max_iterations must be an int"),
-        (lambda: agent_of(max_depth=1.5), ToolDefinitionError, "max_depth must be an int >= 0, not 1.5"),
-        (lambda: agent_of(output_retries=-1), ToolDefinitionError, "output_retries must be an int >= 0"),
-        (lambda: agent_of(max_turns=0), ToolDefinitionError, "max_turns must be an int >= 1, not 0"),
-        (lambda: agent_of(max_tokens="9"), ToolDefinitionError, "max_tokens must be an int >= 1, not '9'"),
-        (lambda: agent_of(max_turns=1.5), ToolDefinitionError, "max_turns must be an int >= 1, not 1.5"),
-        (lambda: agent_of(max_seconds=float("nan")), ToolDefinitionError, "max_seconds must be a number of seconds"),
-        (lambda: agent_of(max_cost=1), ToolDefinitionError, "max_cost needs prices"),
-        (lambda: agent_of(role=7), ToolDefinitionError, "Agent role must be a str, not 7"),
-        (lambda: agent_of(goal=None), ToolDefinitionError, "Agent goal must be a str, not None"),
-        (lambda: agent_of(background=["x"]), ToolDefinitionError, r"Agent background must be a str, not \['x'\]"),
-        (lambda: agent_of(memory_id=7), ToolDefinitionError, "Agent memory_id must be a str, not 7"),
-        (lambda: agent_of(memory="talks.db"), ToolDefinitionError,
+        (lambda: make_agent(max_iterations=-1), ToolDefinitionError, "max_iterations must be an int >= 0"),
+        (lambda: make_agent(max_iterations=True), ToolDefinitionError, "max_iterations must be an int"),
+        (lambda: make_agent(max_depth=1.5), ToolDefinitionError, "max_depth must be an int >= 0, not 1.5"),
+        (lambda: make_agent(output_retries=-1), ToolDefinitionError, "output_retries must be an int >= 0"),
+        (lambda: make_agent(max_turns=0), ToolDefinitionError, "max_turns must be an int >= 1, not 0"),
+        (lambda: make_agent(max_tokens="9"), ToolDefinitionError, "max_tokens must be an int >= 1, not '9'"),
+        (lambda: make_agent(max_turns=1.5), ToolDefinitionError, "max_turns must be an int >= 1, not 1.5"),
+        (lambda: make_agent(max_seconds=float("nan")), ToolDefinitionError, "max_seconds must be a number of seconds"),
+        (lambda: make_agent(max_cost=1), ToolDefinitionError, "max_cost needs prices"),
+        (lambda: make_agent(role=7), ToolDefinitionError, "Agent role must be a str, not 7"),
+        (lambda: make_agent(goal=None), ToolDefinitionError, "Agent goal must be a str, not None"),
+        (lambda: make_agent(background=["x"]), ToolDefinitionError, r"Agent background must be a str, not \['x'\]"),
+        (lambda: make_agent(memory_id=7), ToolDefinitionError, "Agent memory_id must be a str, not 7"),
+        (lambda: make_agent(memory="talks.db"), ToolDefinitionError,
          r"Agent memory must be a ConversationMemory, such as ConversationMemory\('talks.db'\), not 'talks.db'"),
-        (lambda: agent_of(memory=ConversationMemory), ToolDefinitionError, "Agent memory must be a ConversationMemory"),
-        (lambda: agent_of(review=AutoApprove), ToolDefinitionError,
+        (lambda: make_agent(memory=ConversationMemory), ToolDefinitionError,
+         "Agent memory must be a ConversationMemory"),
+        (lambda: make_agent(review=AutoApprove), ToolDefinitionError,
          r"Agent review must be a ReviewHandler: an object with a method review\(request\), not <class"),
-        (lambda: agent_of(review=print), ToolDefinitionError, "Agent review must be a ReviewHandler"),
-        (lambda: agent_of(retry=3), ToolDefinitionError,
+        (lambda: make_agent(review=print), ToolDefinitionError, "Agent review must be a ReviewHandler"),
+        (lambda: make_agent(retry=3), ToolDefinitionError,
          r"Agent retry must be a Retry, such as Retry\(attempts=3\), not 3"),
-        (lambda: agent_of(retry=None), ToolDefinitionError, "Agent retry must be a Retry"),
-        (lambda: agent_of(settings=["temperature"]), ToolDefinitionError,
+        (lambda: make_agent(retry=None), ToolDefinitionError, "Agent retry must be a Retry"),
+        (lambda: make_agent(settings=["temperature"]), ToolDefinitionError,
          r"Agent settings must be a mapping, such as {'temperature': 0}, not \['temperature'\]"),
-        (lambda: agent_of(prices=2), ToolDefinitionError, r"Agent prices must be Prices, such as Prices\(2"),
-        (lambda: agent_of(loop_guard=3), ToolDefinitionError, "Agent loop_guard must be a LoopGuard or None, not 3"),
+        (lambda: make_agent(prices=2), ToolDefinitionError, r"Agent prices must be Prices, such as Prices\(2"),
+        (lambda: make_agent(loop_guard=3), ToolDefinitionError, "Agent loop_guard must be a LoopGuard or None, not 3"),
         (lambda: Agent(ScriptedModel([]), [None]), ToolDefinitionError, "Tool at index 0 is None"),
         (lambda: Agent(ScriptedModel([]), add), ToolDefinitionError, "A toolbox takes a list of tools"),
         (lambda: Agent(ScriptedModel([]), 7), ToolDefinitionError, "A toolbox takes a list of tools, not int"),
@@ -774,10 +775,10 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: Retry(attempts=True), ToolDefinitionError, "Retry attempts must be an int >= 0"),
         (lambda: Retry(wait="1"), ToolDefinitionError, "Retry wait must be a number of seconds >= 0, not '1'"),
         (lambda: Retry(longest=True), ToolDefinitionError, "Retry longest must be a number of seconds >= 0"),
-        (lambda: agent_of(max_cost=True, prices=Prices(1, 1)), ToolDefinitionError, "max_cost must be a number >"),
-        (lambda: Agent(ScriptedModel([]), [agent_of()]), ToolDefinitionError,
+        (lambda: make_agent(max_cost=True, prices=Prices(1, 1)), ToolDefinitionError, "max_cost must be a number >"),
+        (lambda: Agent(ScriptedModel([]), [make_agent()]), ToolDefinitionError,
          r"An Agent is not a tool; pass agent.as_tool\(name, description\) instead"),
-        (lambda: Agent(ScriptedModel([]), agent_of()), ToolDefinitionError, "An Agent is not a tool"),
+        (lambda: Agent(ScriptedModel([]), make_agent()), ToolDefinitionError, "An Agent is not a tool"),
         (lambda: Agent(ScriptedModel([]), [Toolbox([add])]), ToolDefinitionError,
          r"A Toolbox is not a tool; pass the box itself, Agent\(model, box\), not a list of it"),
         (lambda: Agent(ScriptedModel([]), Toolbox), ToolDefinitionError,
@@ -786,26 +787,26 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: Agent(ScriptedModel([]), lambda a, b: []), ToolDefinitionError, "decorate it with @tool"),
     ],
 )  # fmt: skip
-def test_invalid_settings_are_refused_when_the_agent_is_created(make, error, problem):
+def test_invalid_settings_are_rejected_at_creation(make, error, problem):
     with pytest.raises(error, match=problem):
         make()
 
 
-def test_settings_are_checked_before_a_model_is_looked_for(monkeypatch):
+def test_settings_are_checked_before_model_lookup(monkeypatch):
     monkeypatch.setattr("toolsemble.agent.settings.model_of", lambda model: pytest.fail("looked for"))
     with pytest.raises(ToolDefinitionError, match="Agent memory must be"):
         Agent(memory="talks.db")
 
 
-async def test_one_agent_serves_many_runs_at_once():
+async def test_agent_supports_concurrent_runs():
     agent = Agent(FunctionModel(lambda request: request.messages[-1].text.upper() if len(request.messages) > 1 else
                                 ToolCall("later", {"text": request.messages[0].text})), [later])  # fmt: skip
     results = await asyncio.gather(*(agent.run(f"run {number}") for number in range(50)))
     assert [result.text for result in results] == [f"RUN {number}" for number in range(50)]
 
 
-async def test_run_sync_works_inside_an_event_loop_too():
-    assert agent_of(sum_of(1, 2), "3").run_sync("go").text == "3"
+async def test_run_sync_works_inside_event_loop():
+    assert make_agent(sum_of(1, 2), "3").run_sync("go").text == "3"
 
 
 @pytest.mark.parametrize(
@@ -816,17 +817,17 @@ async def test_run_sync_works_inside_an_event_loop_too():
         (lambda run: [], "Agent(ScriptedModel, tools: a function of the run)"),
     ],
 )
-def test_an_agent_shows_its_model_and_tools(tools, shown):
+def test_agent_repr_shows_model_and_tools(tools, shown):
     assert repr(Agent(ScriptedModel([]), tools)) == shown
 
 
-async def test_half_a_surrogate_pair_in_a_prompt_is_written_as_an_escape():
+async def test_lone_surrogate_in_prompt_is_escaped():
     model = ScriptedModel(["done"])
     await Agent(model).run("caf\udce9")
     assert model.requests == [[UserMessage("caf\\udce9")]]
 
 
-async def test_an_error_of_another_run_is_not_taken_for_the_own_one():
+async def test_error_of_another_run_gets_own_partial_result():
     def tools(run):
         if run.turn:
             raise MaxIterationsExceededError("another run", partial="of another run")
@@ -841,13 +842,13 @@ RELEASED = threading.Event()
 
 
 @tool
-async def interrupted() -> str:
+async def raise_interrupt() -> str:
     """Be interrupted."""
     raise KeyboardInterrupt
 
 
 @tool
-async def interrupted_while_waiting() -> str:
+async def interrupt_while_waiting() -> str:
     """Be interrupted on the event loop."""
     os.kill(os.getpid(), signal.SIGINT)
     await asyncio.Event().wait()
@@ -855,16 +856,16 @@ async def interrupted_while_waiting() -> str:
 
 
 @tool
-def interrupted_while_blocking() -> str:
+def interrupt_while_blocking() -> str:
     """Be interrupted in a thread."""
     os.kill(os.getpid(), signal.SIGINT)
     return str(RELEASED.wait(30))
 
 
 @pytest.mark.parametrize(
-    "tool", [interrupted, interrupted_while_waiting, interrupted_while_blocking], ids=lambda tool: tool.name
+    "tool", [raise_interrupt, interrupt_while_waiting, interrupt_while_blocking], ids=lambda tool: tool.name
 )
-def test_an_interrupt_in_sync_code_carries_the_work_so_far(tool):
+def test_interrupt_in_sync_code_carries_partial_result(tool):
     agent = Agent(ScriptedModel([sum_of(1, 2), ToolCall(tool.name)]), [add, tool])
     with pytest.raises(KeyboardInterrupt) as caught:
         agent.run_sync("go")
@@ -875,7 +876,7 @@ def test_an_interrupt_in_sync_code_carries_the_work_so_far(tool):
     assert Agent(ScriptedModel(["on"])).run_sync("go on", history=partial.messages).text == "on"
 
 
-class Unknown:
+class WithoutSignature:
     """A callable without a signature that returns tools."""
 
     @property
@@ -886,12 +887,12 @@ class Unknown:
         return [add]
 
 
-async def test_a_function_without_a_signature_may_return_the_tools():
-    result = await Agent(ScriptedModel([sum_of(1, 2), "3"]), Unknown()).run("go")
+async def test_tools_function_may_lack_a_signature():
+    result = await Agent(ScriptedModel([sum_of(1, 2), "3"]), WithoutSignature()).run("go")
     assert told(result.messages) == ["3"]
 
 
-def test_a_sync_run_does_not_format_its_result(monkeypatch):
+def test_sync_run_does_not_format_its_result(monkeypatch):
     formatted = []
     monkeypatch.setattr(AgentResult, "__repr__", lambda _: formatted.append("result") or "AgentResult()")
     result = Agent(ScriptedModel(["Rome"])).run_sync("Where do all roads lead?")

@@ -13,8 +13,8 @@ from toolsemble.testing import FunctionModel, RecordingSink, ScriptedModel
 END = "You must provide your best final answer now based on information gathered so far."
 
 
-def stop(said):
-    return f"STOP: {said} reached. {END}"
+def stop(limit):
+    return f"STOP: {limit} reached. {END}"
 
 
 CALLS = "Maximum tool iterations ({})"
@@ -82,7 +82,7 @@ ENDS = {
 }
 
 
-def the_agent(model, **settings):
+def make_agent(model, **settings):
     return Agent(model, TOOLS, **settings)
 
 
@@ -96,9 +96,9 @@ async def by_stream(agent):
 
 @pytest.mark.parametrize("way", [by_run, by_stream])
 @pytest.mark.parametrize(("settings", "script", "replies", "reason", "run"), ENDS.values(), ids=ENDS)
-async def test_a_budget_ends_a_run_with_an_answer(way, settings, script, replies, reason, run):
+async def test_exhausted_budget_ends_run_with_answer(way, settings, script, replies, reason, run):
     model = ScriptedModel(script, usage=TokenUsage(10, 5, 4))
-    result = await way(the_agent(model, **settings))
+    result = await way(make_agent(model, **settings))
     assert (result.text, result.stop_reason, result.usage.tool_calls) == ("best", reason, run)
     assert_valid(result.messages)
     if replies is not None:
@@ -112,7 +112,7 @@ async def test_a_budget_ends_a_run_with_an_answer(way, settings, script, replies
     assert all(request.tool_choice == "auto" for request in before)
 
 
-async def test_the_default_is_25_calls_and_the_text_is_as_promised():
+async def test_default_budget_is_25_calls():
     ran = []
 
     @tool
@@ -133,51 +133,53 @@ async def test_the_default_is_25_calls_and_the_text_is_as_promised():
 @pytest.mark.parametrize(
     "last", ["", "  \n", sum_of(1, 2), [sum_of(1, 2), sum_of(3, 4)], ChatReply(" ", (sum_of(1, 2),))]
 )
-@pytest.mark.parametrize(("setting", "said"), [("max_iterations", CALLS.format(1)), ("max_turns", "Maximum turns (1)")])
-async def test_an_error_is_raised_if_there_is_no_final_answer(last, setting, said):
+@pytest.mark.parametrize(
+    ("setting", "limit"), [("max_iterations", CALLS.format(1)), ("max_turns", "Maximum turns (1)")]
+)
+async def test_missing_final_answer_raises_error(last, setting, limit):
     model = ScriptedModel([[sum_of(1, 2), sum_of(3, 4)], last, "never asked"])
     with pytest.raises(MaxIterationsExceededError) as caught:
-        await the_agent(model, **{setting: 1}).run("go")
-    assert str(caught.value) == f"{said} reached, and the model returned no final answer"
+        await make_agent(model, **{setting: 1}).run("go")
+    assert str(caught.value) == f"{limit} reached, and the model returned no final answer"
     partial = caught.value.partial
     assert partial.stop_reason == setting
     assert_valid(partial.messages)
-    result = await the_agent(model).run("go on", history=partial.messages)
+    result = await make_agent(model).run("go on", history=partial.messages)
     assert result.text == "never asked"
 
 
-async def test_an_empty_answer_in_the_last_turn_is_asked_for_once_more_without_tools():
+async def test_empty_final_answer_is_retried_once_without_tools():
     model = ScriptedModel(["", "best"])
-    result = await the_agent(model, max_turns=1).run("go")
+    result = await make_agent(model, max_turns=1).run("go")
     assert (result.text, result.stop_reason, model.asked[-1].tool_choice) == ("best", "max_turns", "none")
     with pytest.raises(MaxIterationsExceededError, match="returned no final answer"):
-        await the_agent(ScriptedModel(["", "", "never asked"]), max_turns=1).run("go")
+        await make_agent(ScriptedModel(["", "", "never asked"]), max_turns=1).run("go")
 
 
-async def test_text_beside_calls_that_are_not_run_any_more_is_the_answer():
+async def test_text_beside_unrun_calls_is_the_answer():
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), ChatReply("best", (sum_of(5, 6),))])
-    result = await the_agent(model, max_iterations=1).run("go")
+    result = await make_agent(model, max_iterations=1).run("go")
     assert (result.text, told(result.messages)) == ("best", ["3", stop(CALLS.format(1)), stop(CALLS.format(1))])
 
 
-async def test_an_immediate_call_beyond_the_budget_is_not_run():
+async def test_immediate_call_beyond_the_budget_is_not_run():
     model = ScriptedModel([[sum_of(1, 2), ToolCall("finish_with", {"text": "x"})], "best"])
-    assert (await the_agent(model, max_iterations=1).run("go")).stop_reason == "max_iterations"
+    assert (await make_agent(model, max_iterations=1).run("go")).stop_reason == "max_iterations"
 
 
-async def test_each_run_has_the_whole_budget():
-    agent = the_agent(ScriptedModel([sum_of(1, 2), "one", sum_of(3, 4), "two"]), max_iterations=1)
+async def test_each_run_has_its_own_budget():
+    agent = make_agent(ScriptedModel([sum_of(1, 2), "one", sum_of(3, 4), "two"]), max_iterations=1)
     assert [(await agent.run("go")).stop_reason for _ in range(2)] == ["answer", "answer"]
 
 
-async def test_thousands_of_calls_in_one_reply_are_answered_but_not_run():
+async def test_calls_beyond_budget_are_answered_but_not_run():
     model = ScriptedModel([[sum_of(1, n) for n in range(20_000)], "best"])
-    result = await the_agent(model).run("go")
+    result = await make_agent(model).run("go")
     assert (result.usage.tool_calls, len(result.tool_calls)) == (25, 20_000)
     assert_valid(result.messages)
 
 
-async def test_the_time_of_a_run_cuts_its_calls_off(clock):
+async def test_max_seconds_cancels_running_calls(clock):
     cancelled, blocks, released = asyncio.Event(), threading.Event(), threading.Event()
     sink = RecordingSink()
 
@@ -206,7 +208,7 @@ async def test_the_time_of_a_run_cuts_its_calls_off(clock):
     assert model.asked[-1].tool_choice == "none"
 
 
-class Dawdler(ScriptedModel):
+class SlowModel(ScriptedModel):
     """Says a word and then thinks until its time is up, each time that it may call tools."""
 
     def __init__(self, script, left=asyncio.CancelledError, clock=None):
@@ -235,33 +237,33 @@ class Dawdler(ScriptedModel):
 @pytest.mark.parametrize("left", [asyncio.CancelledError, TimeoutError, ValueError])
 @pytest.mark.parametrize("sinks", [[], [print]])
 @pytest.mark.parametrize("way", [by_run, by_stream])
-async def test_the_time_of_a_run_cuts_its_model_off(way, sinks, left, clock):
-    model = Dawdler(["best"], left, clock)
+async def test_max_seconds_cancels_model_request(way, sinks, left, clock):
+    model = SlowModel(["best"], left, clock)
     result = await way(Agent(model, [add], max_seconds=0.2, sinks=sinks))
     assert (result.text, result.stop_reason) == ("best", "max_seconds")
     assert result.messages == [UserMessage("go"), AssistantMessage("best")]
     assert [request.tool_choice for request in model.asked] == ["auto", "none"]
     assert [(step.kind, step.name, step.detail) for step in result.trace] == [
-        ("model", "Dawdler", "out of time"),
+        ("model", "SlowModel", "out of time"),
         ("stop", "max_seconds", "Maximum time (0.2 s)"),
-        ("model", "Dawdler", "stop"),
+        ("model", "SlowModel", "stop"),
     ]
     assert result.usage.model_seconds >= result.trace[0].duration > 0
 
 
-async def test_a_stream_reports_that_the_text_of_a_cancelled_model_is_discarded(clock):
-    events = [event async for event in Agent(Dawdler(["best"], clock=clock), max_seconds=0.2).stream("go")]
+async def test_stream_reports_discarded_text_of_cancelled_model(clock):
+    events = [event async for event in Agent(SlowModel(["best"], clock=clock), max_seconds=0.2).stream("go")]
     assert events[:-2] == [TextDelta("Well"), ModelRetried("Maximum time (0.2 s) reached", 0.0), TextDelta("best")]
 
 
-async def test_a_model_that_was_cut_off_and_then_says_nothing_ends_the_run(clock):
+async def test_empty_answer_after_timeout_ends_run(clock):
     with pytest.raises(MaxIterationsExceededError, match="Maximum time") as caught:
-        await Agent(Dawdler([""], clock=clock), max_seconds=0.2).run("go")
+        await Agent(SlowModel([""], clock=clock), max_seconds=0.2).run("go")
     assert (caught.value.partial.stop_reason, caught.value.partial.messages) == ("max_seconds", [UserMessage("go")])
 
 
-async def test_a_cancellation_within_the_time_of_a_run_stays_one():
-    model = Dawdler(["best"])
+async def test_cancellation_before_deadline_is_reraised():
+    model = SlowModel(["best"])
     task = asyncio.create_task(Agent(model, max_seconds=60).run("go"))
     async with asyncio.timeout(30):
         while not model.asked:
@@ -273,7 +275,7 @@ async def test_a_cancellation_within_the_time_of_a_run_stays_one():
 
 
 @pytest.mark.parametrize("way", ["stream", "iterate"])
-async def test_the_time_of_a_run_begins_when_its_first_event_is_asked_for(clock, way):
+async def test_max_seconds_starts_with_first_event(clock, way):
     seen = []
 
     @tool
@@ -290,14 +292,14 @@ async def test_the_time_of_a_run_begins_when_its_first_event_is_asked_for(clock,
     assert 0 <= result.tool_calls[0].started < 60
 
 
-async def test_the_time_of_a_run_includes_the_time_of_its_consumer(clock):
+async def test_max_seconds_includes_consumer_time(clock):
     turns = Agent(ScriptedModel([sum_of(1, 2), "best"]), [add], max_seconds=60).iterate("go")
     await anext(turns)
     clock.advance(1000)
     assert [event async for event in turns][-1].result.stop_reason == "max_seconds"
 
 
-async def test_tools_know_when_the_time_of_the_run_is_up():
+async def test_tools_see_run_deadline():
     seen = []
 
     @tool
@@ -311,7 +313,7 @@ async def test_tools_know_when_the_time_of_the_run_is_up():
     assert seen[1] is None
 
 
-async def test_the_cost_of_tokens_is_reported():
+async def test_token_cost_is_reported():
     model = ScriptedModel(["hi"], usage=TokenUsage(1_000_000, 500_000, 250_000))
     assert (await Agent(model, prices=Prices(input=2, output=8, cached=1)).run("go")).usage.cost == 5.75
     model = ScriptedModel(["hi"], usage=TokenUsage(1_000_000, 500_000, 250_000))
@@ -321,15 +323,15 @@ async def test_the_cost_of_tokens_is_reported():
 # --- agents inside agents
 
 
-def inner(model, **settings):
+def make_inner_tool(model, **settings):
     return Agent(model, TOOLS, **settings).as_tool("inner", "Does a part of the work")
 
 
 INNER = ToolCall("inner", {"input": "a part"})
 
 
-async def test_an_agent_is_a_tool_with_one_input():
-    worker = inner(ScriptedModel([sum_of(1, 2), "three"]))
+async def test_agent_tool_has_one_input():
+    worker = make_inner_tool(ScriptedModel([sum_of(1, 2), "three"]))
     model = ScriptedModel([INNER, lambda messages: f"It is {messages[-1].text}"])
     result = await Agent(model, [worker]).run("go")
     (specification,) = model.asked[0].specifications
@@ -340,8 +342,8 @@ async def test_an_agent_is_a_tool_with_one_input():
     assert (attributes["stop_reason"], told(attributes["result"].messages)) == ("answer", ["3"])
 
 
-async def test_what_a_nested_agent_spends_counts_outside():
-    worker = inner(ScriptedModel([sum_of(1, 2), "three"], usage=TokenUsage(100, 10)), prices=Prices(1, 1))
+async def test_nested_usage_counts_in_outer_run():
+    worker = make_inner_tool(ScriptedModel([sum_of(1, 2), "three"], usage=TokenUsage(100, 10)), prices=Prices(1, 1))
     model = ScriptedModel([INNER, "done"], usage=TokenUsage(1, 1))
     usage = (await Agent(model, [worker], prices=Prices(2, 2)).run("go")).usage
     assert (usage.input_tokens, usage.output_tokens, usage.model_calls, usage.tool_calls) == (202, 22, 4, 2)
@@ -355,21 +357,21 @@ async def test_what_a_nested_agent_spends_counts_outside():
         ({"max_cost": 0.00015, "prices": Prices(1, 1)}, "max_cost"),
     ],
 )
-async def test_a_budget_holds_for_nested_agents(settings, reason):
+async def test_budget_applies_to_nested_agents(settings, reason):
     told_inside = ScriptedModel([sum_of(1, 2), sum_of(3, 4), "never asked"], usage=TokenUsage(100, 0))
     model = ScriptedModel([INNER, "done"])
-    result = await Agent(model, [inner(told_inside)], **settings).run("go")
-    (said,) = told(result.messages)
-    assert said.startswith("Error: Maximum ")
-    assert said.endswith(" reached in the enclosing run, so this agent's model is not called")
+    result = await Agent(model, [make_inner_tool(told_inside)], **settings).run("go")
+    (reply,) = told(result.messages)
+    assert reply.startswith("Error: Maximum ")
+    assert reply.endswith(" reached in the enclosing run, so this agent's model is not called")
     assert (len(told_inside.asked), result.usage.tool_calls, result.stop_reason) == (2, 2, reason)
     assert model.asked[-1].tool_choice == "none"
 
 
-async def test_the_calls_of_nested_agents_count_for_the_run_outside():
+async def test_nested_calls_count_in_outer_run():
     def worker():
         inside = FunctionModel(lambda request: sum_of(1, 2) if request.tool_choice == "auto" else "best inside")
-        return inner(inside, max_iterations=10, loop_guard=None)
+        return make_inner_tool(inside, max_iterations=10, loop_guard=None)
 
     outside = FunctionModel(lambda request: INNER if request.tool_choice == "auto" else "best outside")
     result = await Agent(outside, [worker()], max_iterations=15).run("go")
@@ -382,15 +384,15 @@ async def test_the_calls_of_nested_agents_count_for_the_run_outside():
     assert told(result.messages) == ["best inside", "best inside", stop("Maximum tool iterations (15)")]
 
 
-async def test_agents_side_by_side_share_the_calls_that_are_left():
+async def test_concurrent_agents_share_remaining_calls():
     inside = FunctionModel(lambda request: [sum_of(1, 2)] * 3 if request.tool_choice == "auto" else "best")
-    agent = Agent(ScriptedModel([[INNER] * 4, "done"]), [inner(inside)], max_iterations=10)
+    agent = Agent(ScriptedModel([[INNER] * 4, "done"]), [make_inner_tool(inside)], max_iterations=10)
     result = await agent.run("go")
     assert (result.usage.tool_calls, result.stop_reason) == (10, "answer")
     assert told(result.messages) == ["best"] * 4
 
 
-async def test_the_time_of_a_run_holds_for_nested_agents():
+async def test_max_seconds_applies_to_nested_agents():
     seen = []
 
     @tool
@@ -408,7 +410,7 @@ async def test_the_time_of_a_run_holds_for_nested_agents():
 
 
 @pytest.mark.parametrize(("outer", "within"), [(0.5, None), (0.5, 30)])
-async def test_calls_of_nested_agents_are_cut_off_by_the_time_of_the_run_outside(outer, within):
+async def test_outer_max_seconds_cancels_nested_calls(outer, within):
     @tool
     async def forever() -> str:
         await asyncio.Event().wait()
@@ -421,7 +423,7 @@ async def test_calls_of_nested_agents_are_cut_off_by_the_time_of_the_run_outside
     assert_valid(result.messages)
 
 
-async def test_agents_can_be_nested_only_so_deep():
+async def test_agent_nesting_depth_is_limited():
     def worker(depth):
         if depth == 0:
             return add
@@ -434,7 +436,7 @@ async def test_agents_can_be_nested_only_so_deep():
     assert (await worker(4).aexecute("go")).text.startswith("Error: Missing required parameter(s) for 'add'")
 
 
-async def test_the_reviewer_parameters_and_ids_of_a_run_are_those_of_the_nested_agents():
+async def test_nested_agents_inherit_reviewer_parameters_and_ids():
     seen = []
 
     @tool
@@ -453,13 +455,13 @@ async def test_the_reviewer_parameters_and_ids_of_a_run_are_those_of_the_nested_
     assert sorted(seen, key=str) == sorted([(result.run_id, "m", "ada", "boss"), "delete"], key=str)
 
 
-async def test_a_nested_agent_that_fails_is_reported_to_the_model():
-    worker = inner(ScriptedModel([ValueError("broken inside")]))
+async def test_nested_agent_failure_is_reported_to_model():
+    worker = make_inner_tool(ScriptedModel([ValueError("broken inside")]))
     result = await Agent(ScriptedModel([INNER, "sorry"]), [worker]).run("go")
     assert told(result.messages) == ["Error: broken inside"]
 
 
-async def test_an_agent_that_a_blocking_tool_runs_is_inside_too():
+async def test_agent_run_in_blocking_tool_is_nested():
     worker = Agent(ScriptedModel(["done"], usage=TokenUsage(100, 0)))
 
     @tool
@@ -470,14 +472,14 @@ async def test_an_agent_that_a_blocking_tool_runs_is_inside_too():
     assert (told(result.messages), result.usage.input_tokens) == (["done"], 100)
 
 
-async def test_a_tool_made_of_an_agent_takes_a_tools_settings():
+async def test_agent_tool_accepts_tool_settings():
     gated = Agent(ScriptedModel(["x"])).as_tool("inner", "", requires_approval=True)
     assert gated.requires_approval is True
     with pytest.raises(TypeError, match="A tool has no setting 'colour'"):
         Agent(ScriptedModel(["x"])).as_tool("inner", "", colour="red")
 
 
-async def test_a_nested_agent_that_has_a_loop_of_its_own_ends_with_the_time_outside(clock):
+async def test_nested_agent_in_own_loop_ends_with_outer_deadline(clock):
     ended: asyncio.Queue = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
@@ -502,13 +504,13 @@ async def test_a_nested_agent_that_has_a_loop_of_its_own_ends_with_the_time_outs
 
 
 @pytest.mark.parametrize("prices", [{"input": 2, "output": 8}, 3])
-def test_prices_of_another_kind_are_refused_before_anything_is_spent(prices):
+def test_prices_of_wrong_type_are_rejected_at_creation(prices):
     with pytest.raises(ToolDefinitionError, match="Agent prices must be Prices, such as"):
         Agent(ScriptedModel(["never asked"]), prices=prices)
 
 
 @pytest.mark.parametrize("wrong", [-1, float("nan"), "2", True])
 @pytest.mark.parametrize("name", ["input", "output", "cached"])
-def test_a_price_is_a_number_from_zero_on(name, wrong):
+def test_negative_prices_are_rejected(name, wrong):
     with pytest.raises(ToolDefinitionError, match=f"Prices {name} must be a number >= 0"):
         Prices(**{"input": 2, "output": 8, name: wrong})

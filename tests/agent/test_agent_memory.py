@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from helpers.agent_scripts import add, assert_valid, sum_of, told
-from helpers.full_disk import in_a_process
+from helpers.full_disk import run_in_process
 from toolsemble import (
     Agent,
     AgentExecutionError,
@@ -39,12 +39,12 @@ def memory(request, tmp_path):
     made.close()
 
 
-def talk(*texts):
+def make_conversation(*texts):
     """Return a conversation: a user's text, an answer, and so on."""
     return [UserMessage(text) if index % 2 == 0 else AssistantMessage(text) for index, text in enumerate(texts)]
 
 
-async def test_a_conversation_continues_under_its_id(memory):
+async def test_memory_id_continues_conversation(memory):
     model = ScriptedModel([sum_of(1, 2, "c1"), "one", "two", "three"])
     agent = Agent(model, [add], memory=memory)
     first = await agent.run("a", memory_id="ada")
@@ -57,7 +57,7 @@ async def test_a_conversation_continues_under_its_id(memory):
     assert (memory.load("ada") == third.messages, memory.load("nobody")) == (True, [])
 
 
-async def test_an_agents_own_id_is_used_when_a_run_has_none(memory):
+async def test_agent_memory_id_is_the_default(memory):
     await Agent(ScriptedModel(["hi"]), memory=memory, memory_id="mine").run("hello")
     assert memory.ids() == ["mine"]
 
@@ -70,16 +70,16 @@ async def test_without_a_memory_nothing_is_remembered():
     assert model.requests == [[UserMessage("a")], [UserMessage("b")]]
 
 
-async def test_a_conversation_can_be_forgotten(memory):
+async def test_clear_deletes_conversation(memory):
     agent = Agent(ScriptedModel(["one", "two"]), memory=memory)
     await agent.run("a")
     memory.clear("default")
     memory.clear("nobody")
     assert (memory.ids(), memory.load("default")) == ([], [])
-    assert (await agent.run("b")).messages == talk("b", "two")
+    assert (await agent.run("b")).messages == make_conversation("b", "two")
 
 
-async def test_the_system_message_belongs_to_the_agent_not_to_the_conversation(memory):
+async def test_system_message_is_not_stored(memory):
     model = ScriptedModel(["one", "two", "three", "four"])
     for role in ("a poet", "a clerk", "a clerk", ""):
         await Agent(model, role=role, memory=memory).run(role or "nobody")
@@ -92,14 +92,14 @@ async def test_the_system_message_belongs_to_the_agent_not_to_the_conversation(m
     assert {message.role for message in memory.load("default")} == {"user", "assistant"}
 
 
-async def test_a_system_message_in_a_prompt_is_not_remembered(memory):
+async def test_system_message_in_prompt_is_not_stored(memory):
     agent = Agent(ScriptedModel(["one", "two"]), memory=memory, role="a poet")
     for question in ("a", "b"):
         await agent.run([SystemMessage("Be brief."), UserMessage(question)])
-    assert memory.load("default") == [*talk("a", "one"), *talk("b", "two")]
+    assert memory.load("default") == [*make_conversation("a", "one"), *make_conversation("b", "two")]
 
 
-async def test_a_failed_run_leaves_what_was_done_and_nothing_of_a_question_without_an_answer(memory):
+async def test_failed_run_stores_only_completed_turns(memory):
     agent = Agent(ScriptedModel([ValueError("x"), sum_of(1, 2), ValueError("y"), "on"]), [add], memory=memory)
     with pytest.raises(AgentExecutionError, match="x"):
         await agent.run("a")
@@ -111,30 +111,34 @@ async def test_a_failed_run_leaves_what_was_done_and_nothing_of_a_question_witho
     assert [message.text for message in result.messages] == ["b", "", "3", "c", "on"]
 
 
-async def test_a_history_replaces_the_stored_conversation(memory):
+async def test_history_replaces_the_stored_conversation(memory):
     model = ScriptedModel(["one", "two", "three"])
     agent = Agent(model, memory=memory)
-    await agent.run("b", history=talk("a", "zero"))
-    assert memory.load("default") == talk("a", "zero", "b", "one")
-    await agent.run("d", history=talk("c", "other"))
-    assert model.requests[-1] == [*talk("c", "other"), UserMessage("d")]
-    assert memory.load("default") == talk("a", "zero", "b", "one", "d", "two")
+    await agent.run("b", history=make_conversation("a", "zero"))
+    assert memory.load("default") == make_conversation("a", "zero", "b", "one")
+    await agent.run("d", history=make_conversation("c", "other"))
+    assert model.requests[-1] == [*make_conversation("c", "other"), UserMessage("d")]
+    assert memory.load("default") == make_conversation("a", "zero", "b", "one", "d", "two")
     await agent.run("e")
     assert [message.text for message in model.requests[-1]] == ["a", "zero", "b", "one", "d", "two", "e"]
 
 
 @pytest.mark.parametrize("role", ["", "a clerk"])
-async def test_a_run_that_continues_a_partial_result_stores_the_question(memory, role):
+async def test_continuing_partial_result_stores_question(memory, role):
     agent = Agent(ScriptedModel(["one", ValueError("x"), "two"]), memory=memory, role=role)
     await agent.run("a")
     with pytest.raises(AgentExecutionError) as caught:
         await agent.run("b")
     await agent.run("go on", history=caught.value.partial.messages)
-    assert memory.load("default") == [*talk("a", "one"), UserMessage("b"), *talk("go on", "two")]
+    assert memory.load("default") == [
+        *make_conversation("a", "one"),
+        UserMessage("b"),
+        *make_conversation("go on", "two"),
+    ]
 
 
-@pytest.mark.parametrize("history", [None, talk("a", "one")])
-async def test_a_memory_that_cannot_be_read_fails_the_run(history):
+@pytest.mark.parametrize("history", [None, make_conversation("a", "one")])
+async def test_unreadable_memory_fails_run(history):
     class Lost(ConversationMemory):
         def load(self, memory_id):
             raise OSError("no disk")
@@ -144,7 +148,7 @@ async def test_a_memory_that_cannot_be_read_fails_the_run(history):
     assert caught.value.partial.messages == [*(history or []), UserMessage("b")]
 
 
-async def test_a_question_that_never_had_an_answer_is_not_remembered(memory):
+async def test_unanswered_question_is_not_stored(memory):
     agent = Agent(ScriptedModel(["", "", "two"]), memory=memory)
     with pytest.raises(AgentExecutionError, match="returned an empty answer twice"):
         await agent.run("a")
@@ -152,7 +156,7 @@ async def test_a_question_that_never_had_an_answer_is_not_remembered(memory):
     assert [message.text for message in memory.load("default")] == ["b", "two"]
 
 
-async def test_runs_of_one_conversation_at_once_keep_calls_with_their_replies(memory):
+async def test_concurrent_runs_keep_calls_with_replies(memory):
     def answer(request):
         return "done" if isinstance(request.messages[-1], ToolMessage) else [sum_of(1, 2, "a"), sum_of(3, 4, "b")]
 
@@ -182,12 +186,12 @@ def test_threads_can_share_a_memory(memory):
 # --- files
 
 
-def test_a_file_keeps_conversations_for_the_next_process(tmp_path):
+def test_file_memory_persists_across_processes(tmp_path):
     path = tmp_path / "conversations.db"
     memory = ConversationMemory(path)
     image = ToolMessage(ToolReply(sum_of(1, 2), ToolResult.success("3", contents=[IMAGE])))
-    said = [UserMessage("a", (IMAGE,)), AssistantMessage("x", (sum_of(1, 2),)), image]
-    Agent(ScriptedModel(["one"]), memory=memory).run_sync(said)
+    prompt = [UserMessage("a", (IMAGE,)), AssistantMessage("x", (sum_of(1, 2),)), image]
+    Agent(ScriptedModel(["one"]), memory=memory).run_sync(prompt)
     memory.close()
     code = (
         f"from toolsemble import Agent, ConversationMemory; from toolsemble.testing import ScriptedModel; "
@@ -195,26 +199,26 @@ def test_a_file_keeps_conversations_for_the_next_process(tmp_path):
         f"Agent(ScriptedModel(['two']), memory=memory).run_sync('b'); memory.close()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-    assert memory.load("default") == [*said, AssistantMessage("one"), UserMessage("b"), AssistantMessage("two")]
+    assert memory.load("default") == [*prompt, AssistantMessage("one"), UserMessage("b"), AssistantMessage("two")]
     memory.close()
 
 
-async def test_two_memories_of_one_file_see_each_other(tmp_path):
+async def test_memories_share_a_file(tmp_path):
     one, other = (ConversationMemory(tmp_path / "conversations.db") for _ in range(2))
     await Agent(ScriptedModel(["one"]), memory=one).run("a")
     await Agent(ScriptedModel(["two"]), memory=other).run("b")
-    assert one.load("default") == talk("a", "one", "b", "two")
+    assert one.load("default") == make_conversation("a", "one", "b", "two")
     before = one.load("default")
     other.clear("default")
     assert one.load("default") == []
     await Agent(ScriptedModel(["three"]), memory=other).run("c")
     one.extend("default", before, before.plus(UserMessage("d")), 1)
-    assert one.load("default") == other.load("default") == [*talk("c", "three"), UserMessage("d")]
+    assert one.load("default") == other.load("default") == [*make_conversation("c", "three"), UserMessage("d")]
     one.close()
     other.close()
 
 
-async def test_more_conversations_than_are_kept_at_hand_are_read_again(tmp_path):
+async def test_evicted_conversations_are_read_from_file(tmp_path):
     memory = ConversationMemory(tmp_path / "conversations.db")
     for number in range(70):
         memory.extend(str(number), Transcript(), Transcript([UserMessage(str(number))]), 1)
@@ -224,7 +228,7 @@ async def test_more_conversations_than_are_kept_at_hand_are_read_again(tmp_path)
 
 @pytest.mark.skipif(os.name != "posix", reason="forks and modes are POSIX's")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the process has threads of earlier tests
-def test_a_fork_opens_the_file_anew(tmp_path):
+def test_forked_process_reopens_file(tmp_path):
     memory = ConversationMemory(tmp_path / "conversations.db")
     Agent(ScriptedModel(["one"]), memory=memory).run_sync("a")
 
@@ -239,7 +243,7 @@ def test_a_fork_opens_the_file_anew(tmp_path):
     child.start()
     assert queue.get(timeout=60) == 4
     child.join(60)
-    assert memory.load("default") == talk("a", "one", "b", "two")
+    assert memory.load("default") == make_conversation("a", "one", "b", "two")
     memory.close()
 
 
@@ -285,11 +289,11 @@ HELD = """
 
 
 @pytest.mark.skipif(os.name != "posix", reason="forks and modes are POSIX's")
-def test_a_fork_does_not_wait_for_threads_that_it_does_not_have():
-    assert in_a_process(HELD) == ["['a', 'one', 'b', 'two']", "0"]
+def test_fork_does_not_deadlock_on_held_lock():
+    assert run_in_process(HELD) == ["['a', 'one', 'b', 'two']", "0"]
 
 
-def test_what_others_write_at_the_same_time_is_seen(tmp_path):
+def test_concurrent_writes_are_visible(tmp_path):
     memories = [ConversationMemory(tmp_path / "conversations.db") for _ in range(2)]
 
     def write(memory):
@@ -307,12 +311,12 @@ def test_what_others_write_at_the_same_time_is_seen(tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="forks and modes are POSIX's")
-def test_a_file_is_for_its_owner_to_read(tmp_path):
+def test_file_is_readable_by_owner_only(tmp_path):
     ConversationMemory(tmp_path / "conversations.db").close()
     assert stat.S_IMODE((tmp_path / "conversations.db").stat().st_mode) == 0o600
 
 
-def test_a_file_that_cannot_be_used_is_refused(tmp_path):
+def test_unusable_file_is_rejected(tmp_path):
     (tmp_path / "notes.txt").write_text("not a database, whatever its length may be " * 100)
     for path in (tmp_path, tmp_path / "missing" / "x.db", tmp_path / "notes.txt"):
         with pytest.raises(ToolConfigurationError, match=r"The conversation memory '.*' cannot be used"):
@@ -320,7 +324,7 @@ def test_a_file_that_cannot_be_used_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["", ":memory:", 5, b"talks.db", True])
-def test_an_invalid_path_is_refused(path, tmp_path, monkeypatch):
+def test_invalid_path_is_rejected(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ToolDefinitionError) as caught:
         ConversationMemory(path)
@@ -330,12 +334,12 @@ def test_an_invalid_path_is_refused(path, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_invalid_token_counter_is_refused():
+def test_invalid_token_counter_is_rejected():
     with pytest.raises(ToolDefinitionError, match="count_tokens must be a function of a message, not 5"):
         ConversationMemory(count_tokens=5)
 
 
-def test_a_file_stays_the_same_when_the_program_changes_its_folder(tmp_path, monkeypatch):
+def test_relative_path_survives_chdir(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     memory = ConversationMemory("conversations.db")
     memory.extend("x", None, Transcript([UserMessage("a")]), 1)
@@ -346,7 +350,7 @@ def test_a_file_stays_the_same_when_the_program_changes_its_folder(tmp_path, mon
     memory.close()
 
 
-def test_a_row_that_is_not_a_message_is_reported(tmp_path):
+def test_invalid_row_is_reported(tmp_path):
     memory = ConversationMemory(tmp_path / "conversations.db")
     connection = sqlite3.connect(tmp_path / "conversations.db")
     with connection:
@@ -357,26 +361,26 @@ def test_a_row_that_is_not_a_message_is_reported(tmp_path):
     memory.close()
 
 
-def test_a_message_that_cannot_be_written_leaves_the_file_as_it_was(tmp_path):
+def test_failed_write_leaves_file_unchanged(tmp_path):
     memory = ConversationMemory(tmp_path / "conversations.db")
-    said = Transcript([UserMessage("a"), AssistantMessage("b", (), {"details": object()})])
+    transcript = Transcript([UserMessage("a"), AssistantMessage("b", (), {"details": object()})])
     with pytest.raises(TypeError):
-        memory.extend("x", Transcript(), said, 2)
+        memory.extend("x", Transcript(), transcript, 2)
     assert memory.load("x") == []
     memory.close()
 
 
-def test_a_memory_without_a_file_has_nothing_to_close():
+def test_close_without_file_does_nothing():
     memory = ConversationMemory()
-    memory.extend("x", Transcript(), Transcript(talk("a")), 1)
+    memory.extend("x", Transcript(), Transcript(make_conversation("a")), 1)
     memory.close()
-    assert memory.load("x") == talk("a")
+    assert memory.load("x") == make_conversation("a")
 
 
 # --- windows
 
 
-def acted(*numbers):
+def make_turn(*numbers):
     """Return a turn with as many calls as there are numbers, and their replies."""
     calls = tuple(sum_of(number, 0, f"c{number}") for number in numbers)
     return [
@@ -386,7 +390,14 @@ def acted(*numbers):
 
 
 SYSTEM = SystemMessage("You are brief.")
-LONG = [SYSTEM, *talk("a", "b"), UserMessage("c"), *acted(1, 2), AssistantMessage("d"), UserMessage("e")]
+LONG = [
+    SYSTEM,
+    *make_conversation("a", "b"),
+    UserMessage("c"),
+    *make_turn(1, 2),
+    AssistantMessage("d"),
+    UserMessage("e"),
+]
 
 # messages, limit, the texts (or ids of calls) that are shown
 WINDOWS = [
@@ -397,27 +408,39 @@ WINDOWS = [
     (LONG, 5, [SYSTEM, LONG[-1]]),
     (LONG, 1, [SYSTEM, LONG[-1]]),
     (LONG[1:], 6, LONG[3:]),
-    ([UserMessage("q"), *acted(1), *acted(2), *acted(3)], 7, [UserMessage("q"), *acted(1), *acted(2), *acted(3)]),
-    ([UserMessage("q"), *acted(1), *acted(2), *acted(3)], 6, [UserMessage("q"), *acted(2), *acted(3)]),
-    ([UserMessage("q"), *acted(1), *acted(2), *acted(3)], 3, [UserMessage("q"), *acted(3)]),
-    ([UserMessage("q"), *acted(1), *acted(2, 3, 4)], 1, [UserMessage("q"), *acted(2, 3, 4)]),
-    ([*talk("a", "b", "q"), *acted(1), *acted(2)], 3, [UserMessage("q"), *acted(2)]),
-    ([*talk("a", "b", "q"), *acted(1), *acted(2)], 6, [UserMessage("q"), *acted(1), *acted(2)]),
-    ([*acted(1), *acted(2)], 4, [*acted(1), *acted(2)]),
-    ([*acted(1), *acted(2)], 3, acted(2)),
-    ([SYSTEM, *acted(1), *acted(2)], 1, [SYSTEM, *acted(2)]),
+    (
+        [UserMessage("q"), *make_turn(1), *make_turn(2), *make_turn(3)],
+        7,
+        [UserMessage("q"), *make_turn(1), *make_turn(2), *make_turn(3)],
+    ),
+    (
+        [UserMessage("q"), *make_turn(1), *make_turn(2), *make_turn(3)],
+        6,
+        [UserMessage("q"), *make_turn(2), *make_turn(3)],
+    ),
+    ([UserMessage("q"), *make_turn(1), *make_turn(2), *make_turn(3)], 3, [UserMessage("q"), *make_turn(3)]),
+    ([UserMessage("q"), *make_turn(1), *make_turn(2, 3, 4)], 1, [UserMessage("q"), *make_turn(2, 3, 4)]),
+    ([*make_conversation("a", "b", "q"), *make_turn(1), *make_turn(2)], 3, [UserMessage("q"), *make_turn(2)]),
+    (
+        [*make_conversation("a", "b", "q"), *make_turn(1), *make_turn(2)],
+        6,
+        [UserMessage("q"), *make_turn(1), *make_turn(2)],
+    ),
+    ([*make_turn(1), *make_turn(2)], 4, [*make_turn(1), *make_turn(2)]),
+    ([*make_turn(1), *make_turn(2)], 3, make_turn(2)),
+    ([SYSTEM, *make_turn(1), *make_turn(2)], 1, [SYSTEM, *make_turn(2)]),
 ]
 
 
 @pytest.mark.parametrize(("messages", "limit", "shown"), WINDOWS)
-async def test_a_window_never_separates_a_call_from_its_reply(messages, limit, shown):
+async def test_window_keeps_calls_with_replies(messages, limit, shown):
     model = ScriptedModel(["x"])
     result = await Agent(model, memory=ConversationMemory(max_messages=limit)).run([], history=messages)
     assert model.requests == [shown]
     assert result.messages == [*messages, AssistantMessage("x")]
 
 
-async def test_a_window_holds_in_the_middle_of_a_run_too():
+async def test_window_applies_within_a_run():
     model = ScriptedModel([*(sum_of(number, 0) for number in range(6)), "done"])
     memory = ConversationMemory(max_messages=5)
     result = await Agent(model, [add], role="brief", memory=memory).run("go")
@@ -430,11 +453,11 @@ async def test_a_window_holds_in_the_middle_of_a_run_too():
     assert len(result.messages) == 2 + 12 + 1
 
 
-async def test_a_window_can_count_tokens():
+async def test_window_can_limit_tokens():
     def count(message):
         return len(message.text)
 
-    messages = [*talk("a" * 50, "b" * 50, "c" * 50, "d" * 50), UserMessage("e" * 10)]
+    messages = [*make_conversation("a" * 50, "b" * 50, "c" * 50, "d" * 50), UserMessage("e" * 10)]
     for settings, first in (
         ({"max_tokens": 210}, "a"),
         ({"max_tokens": 209}, "c"),
@@ -456,17 +479,17 @@ async def test_a_window_can_count_tokens():
         (UserMessage("", (IMAGE, IMAGE)), 1604),
         (SYSTEM, 7),
         (AssistantMessage("", (sum_of(1, 2),)), 8),
-        (acted(1)[1], 4),
+        (make_turn(1)[1], 4),
         (ToolMessage(ToolReply(sum_of(1, 2), ToolResult.success("", contents=[IMAGE]))), 804),
     ],
 )
-def test_tokens_are_guessed_by_length(message, tokens):
+def test_tokens_are_estimated_by_length(message, tokens):
     assert estimate_tokens(message) == tokens
 
 
 @pytest.mark.parametrize("setting", ["max_messages", "max_tokens"])
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "9"])
-def test_an_invalid_window_is_refused(setting, value):
+def test_invalid_window_is_rejected(setting, value):
     with pytest.raises(ToolDefinitionError, match=f"ConversationMemory {setting} must be an int >= 1"):
         ConversationMemory(**{setting: value})
 
@@ -474,7 +497,7 @@ def test_an_invalid_window_is_refused(setting, value):
 # --- long conversations
 
 
-def calls_made(work):
+def count_calls(work):
     """Count the calls of Python functions that some work makes: its cost, on any machine."""
     count = 0
 
@@ -490,25 +513,25 @@ def calls_made(work):
     return count
 
 
-async def a_conversation(turns, memory):
+async def run_conversation(turns, memory):
     agent = Agent(ScriptedModel([each for n in range(turns) for each in (sum_of(n, 1), "ok")]), [add], memory=memory)
     for _ in range(turns):
         result = await agent.run("go")
     return result
 
 
-async def test_a_thousand_turns_are_one_conversation(memory):
-    result = await a_conversation(1000, memory)
+async def test_thousand_turns_are_stored(memory):
+    result = await run_conversation(1000, memory)
     assert len(result.messages) == 4000
     assert_valid(result.messages)
     assert memory.load("default") == result.messages
 
 
 @pytest.mark.parametrize("in_file", [False, True])
-def test_the_cost_of_a_conversation_is_linear_in_its_turns(in_file, tmp_path):
+def test_conversation_cost_is_linear_in_turns(in_file, tmp_path):
     def cost(turns):
         memory = ConversationMemory(tmp_path / f"{turns}.db" if in_file else None)
-        counted = calls_made(lambda: asyncio.run(a_conversation(turns, memory)))
+        counted = count_calls(lambda: asyncio.run(run_conversation(turns, memory)))
         memory.close()
         return counted
 
@@ -516,16 +539,16 @@ def test_the_cost_of_a_conversation_is_linear_in_its_turns(in_file, tmp_path):
     assert cost(200) < 4.8 * cost(50)
 
 
-def test_the_cost_of_a_run_is_linear_in_its_calls():
+def test_run_cost_is_linear_in_calls():
     def cost(turns):
         agent = Agent(ScriptedModel([*(sum_of(n, 1) for n in range(turns)), "ok"]), [add], max_iterations=turns)
-        return calls_made(lambda: agent.run_sync("go"))
+        return count_calls(lambda: agent.run_sync("go"))
 
     cost(5)
     assert cost(400) < 4.8 * cost(100)
 
 
-async def test_the_messages_of_requests_are_shared_not_copied():
+async def test_request_messages_are_shared_not_copied():
     model = ScriptedModel([*(sum_of(number, 1) for number in range(25)), "ok"])
     result = await Agent(model, [add]).run("go")
     assert [len(messages) for messages in model.requests] == list(range(1, 53, 2))
@@ -536,7 +559,7 @@ async def test_the_messages_of_requests_are_shared_not_copied():
 # --- agents inside agents
 
 
-async def test_a_nested_agent_has_a_conversation_of_its_own_in_a_shared_memory(memory):
+async def test_nested_agent_has_own_conversation_in_shared_memory(memory):
     seen = []
 
     @tool
@@ -555,7 +578,7 @@ async def test_a_nested_agent_has_a_conversation_of_its_own_in_a_shared_memory(m
     assert seen == ["ada"]
 
 
-async def test_a_nested_agent_keeps_an_id_that_was_chosen_for_it(memory):
+async def test_nested_agent_keeps_explicit_memory_id(memory):
     poet = Agent(ScriptedModel(["one"]), memory=memory, memory_id="poems").as_tool("poet", "")
     await Agent(ScriptedModel([ToolCall("poet", {"input": "x"}), "a"]), [poet]).run("go", memory_id="ada")
     assert memory.ids() == ["poems/poet"]

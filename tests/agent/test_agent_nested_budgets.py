@@ -21,15 +21,15 @@ WAIT = 60
 HUNDRED, NO_TOKENS = TokenUsage(90, 10), TokenUsage()
 
 
-def calls(number, name="inner"):
+def make_calls(number, name="inner"):
     return [ToolCall(name, {"input": str(place)}) for place in range(number)]
 
 
-def around(number, *, usage=NO_TOKENS):
+def make_outer_model(number, *, usage=NO_TOKENS):
     """Return a model that asks for agents once, and answers with their replies."""
 
     def say(request):
-        return "done" if isinstance(request.messages[-1], ToolMessage) else calls(number)
+        return "done" if isinstance(request.messages[-1], ToolMessage) else make_calls(number)
 
     return FunctionModel(say, usage=usage)
 
@@ -37,8 +37,8 @@ def around(number, *, usage=NO_TOKENS):
 class Slow:
     """A model that lets others go on before it answers, and knows how many were asked at the same time."""
 
-    def __init__(self, usage=HUNDRED, said="inside"):
-        self.usage, self.said = usage, said
+    def __init__(self, usage=HUNDRED, text="inside"):
+        self.usage, self.text = usage, text
         self.asked = self.now = self.most = 0
 
     async def reply(self, request):
@@ -48,7 +48,7 @@ class Slow:
         for _ in range(20):
             await asyncio.sleep(0)
         self.now -= 1
-        return ChatReply(self.said, usage=self.usage)
+        return ChatReply(self.text, usage=self.usage)
 
     async def stream(self, request):
         raise NotImplementedError
@@ -67,8 +67,8 @@ async def by_stream(agent):
     return [event async for event in agent.stream("go")][-1].result
 
 
-def refused(said):
-    return f"Error: {said} reached in the enclosing run, so this agent's model is not called"
+def budget_error(limit):
+    return f"Error: {limit} reached in the enclosing run, so this agent's model is not called"
 
 
 BUDGETS = {
@@ -80,89 +80,91 @@ BUDGETS = {
 
 
 @pytest.mark.parametrize("way", [by_run, by_stream])
-@pytest.mark.parametrize(("settings", "reason", "said", "asked"), BUDGETS.values(), ids=BUDGETS)
-async def test_two_hundred_agents_in_one_turn_spend_no_more_than_the_budget_and_one_reply(
-    way, settings, reason, said, asked
-):
+@pytest.mark.parametrize(("settings", "reason", "limit", "asked"), BUDGETS.values(), ids=BUDGETS)
+async def test_concurrent_agents_exceed_budget_by_at_most_one_reply(way, settings, reason, limit, asked):
     model = Slow()
-    agent = Agent(around(200), [inner(model)], max_iterations=1000, **settings)
+    agent = Agent(make_outer_model(200), [inner(model)], max_iterations=1000, **settings)
     result = await asyncio.wait_for(way(agent), WAIT)
     assert (result.text, result.stop_reason, model.asked) == ("done", reason, asked)
     assert result.usage.total_tokens == asked * 100
-    assert told(result.messages) == ["inside"] * asked + [refused(said)] * (200 - asked)
+    assert told(result.messages) == ["inside"] * asked + [budget_error(limit)] * (200 - asked)
     assert_valid(result.messages)
 
 
-async def test_the_calls_of_a_run_are_all_that_two_hundred_agents_share():
+async def test_concurrent_agents_share_call_budget():
     def say(request):
         return sum_of(1, 2) if request.tool_choice == "auto" else "best inside"
 
-    agent = Agent(around(200), [inner(FunctionModel(say), max_iterations=100)], max_iterations=40)
+    agent = Agent(make_outer_model(200), [inner(FunctionModel(say), max_iterations=100)], max_iterations=40)
     result = await agent.run("go")
     assert (result.usage.tool_calls, result.stop_reason) == (40, "max_iterations")
     assert result.usage.model_calls <= 2 + 40 * 2
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_tokens": 1_000_000}, {"max_cost": 9, "prices": Prices(1, 1)}])
-async def test_agents_with_enough_left_work_side_by_side(settings):
+async def test_agents_within_budget_run_concurrently(settings):
     together = asyncio.Barrier(20)
 
     async def meet(request):
         await together.wait()
         return "inside"
 
-    agent = Agent(around(20), [inner(FunctionModel(meet, usage=HUNDRED))], **settings)
+    agent = Agent(make_outer_model(20), [inner(FunctionModel(meet, usage=HUNDRED))], **settings)
     result = await asyncio.wait_for(agent.run("go"), WAIT)
     assert told(result.messages) == ["inside"] * 20
 
 
 @pytest.mark.parametrize("setting", ["max_tokens", "max_completion_tokens", "max_output_tokens"])
-async def test_a_limit_on_the_length_of_a_reply_lets_more_agents_work_side_by_side(setting):
+async def test_reply_length_limit_allows_more_concurrent_agents(setting):
     limited, open_ended = Slow(), Slow()
     for model, settings in ((limited, {setting: 50}), (open_ended, {setting: "many"})):
-        agent = Agent(around(20), [inner(model, settings=settings)], max_tokens=2050)
+        agent = Agent(make_outer_model(20), [inner(model, settings=settings)], max_tokens=2050)
         assert (await agent.run("go")).usage.total_tokens == 2000
     assert limited.most > open_ended.most == 1
 
 
-async def test_the_longest_reply_so_far_says_how_many_may_be_asked_at_once():
+async def test_longest_reply_limits_concurrent_requests():
     model = Slow()
-    agent = Agent(around(20, usage=TokenUsage(0, 30_000)), [inner(model)], max_tokens=100_000)
+    agent = Agent(make_outer_model(20, usage=TokenUsage(0, 30_000)), [inner(model)], max_tokens=100_000)
     result = await agent.run("go")
     assert (model.asked, model.most, result.stop_reason) == (20, 2, "answer")
 
 
-async def test_the_money_of_a_run_holds_three_levels_down():
+async def test_cost_budget_applies_three_levels_down():
     model, prices = Slow(), Prices(1, 1)
 
     def level(number, worker):
-        return Agent(around(number), [worker], max_iterations=1000, prices=prices)
+        return Agent(make_outer_model(number), [worker], max_iterations=1000, prices=prices)
 
     second = level(10, inner(model)).as_tool("inner", "Asks others")
-    top = Agent(around(10), [second], max_iterations=1000, max_cost=0.00045, prices=prices)
+    top = Agent(make_outer_model(10), [second], max_iterations=1000, max_cost=0.00045, prices=prices)
     result = await asyncio.wait_for(top.run("go"), WAIT)
     assert (model.asked, result.stop_reason, result.text) == (5, "max_cost", "done")
     assert result.usage.cost == pytest.approx(0.0005)
 
 
-async def test_the_budget_of_each_enclosing_run_counts():
+async def test_budget_of_every_enclosing_run_applies():
     model = Slow()
-    middle = Agent(around(50), [inner(model)], max_iterations=1000, max_tokens=150).as_tool("inner", "Asks others")
-    result = await asyncio.wait_for(Agent(around(3), [middle], max_iterations=1000, max_tokens=10_000).run("go"), WAIT)
+    middle = Agent(make_outer_model(50), [inner(model)], max_iterations=1000, max_tokens=150).as_tool(
+        "inner", "Asks others"
+    )
+    result = await asyncio.wait_for(
+        Agent(make_outer_model(3), [middle], max_iterations=1000, max_tokens=10_000).run("go"), WAIT
+    )
     assert (model.asked, result.stop_reason, told(result.messages)) == (6, "answer", ["done"] * 3)
 
 
-async def test_an_agent_whose_budget_is_used_up_answers_within_the_budget_of_the_enclosing_run():
+async def test_final_answer_stays_within_enclosing_budget():
     def script():
         return ScriptedModel([sum_of(1, 2), sum_of(3, 4), "best"], usage=HUNDRED)
 
-    answered = await Agent(around(1), [inner(script(), max_tokens=150)], max_tokens=1000).run("go")
+    answered = await Agent(make_outer_model(1), [inner(script(), max_tokens=150)], max_tokens=1000).run("go")
     assert (told(answered.messages), answered.stop_reason) == (["best"], "answer")
-    failed = await Agent(around(1), [inner(script(), max_tokens=150)], max_tokens=200).run("go")
-    assert (told(failed.messages), failed.stop_reason) == ([refused("Maximum tokens (200)")], "max_tokens")
+    failed = await Agent(make_outer_model(1), [inner(script(), max_tokens=150)], max_tokens=200).run("go")
+    assert (told(failed.messages), failed.stop_reason) == ([budget_error("Maximum tokens (200)")], "max_tokens")
 
 
-async def test_an_agent_whose_model_is_not_called_reports_the_work_so_far():
+async def test_refused_model_call_reports_partial_result():
     seen = []
     worker = Agent(ScriptedModel([sum_of(1, 2), sum_of(3, 4), "never said"], usage=HUNDRED), TOOLS)
 
@@ -175,26 +177,26 @@ async def test_an_agent_whose_model_is_not_called_reports_the_work_so_far():
             raise
         return "never"
 
-    result = await Agent(around(1), [inner], max_tokens=150).run("go")
+    result = await Agent(make_outer_model(1), [inner], max_tokens=150).run("go")
     (error,) = seen
     assert (error.partial.stop_reason, len(told(error.partial.messages))) == ("max_tokens", 2)
     assert told(result.messages) == [f"Error: {error}"]
     assert told(error.partial.messages)[1].startswith("STOP: Maximum tokens (150) reached.")
 
 
-def test_agents_in_threads_and_loops_of_their_own_wait_for_each_other():
+def test_agents_in_other_threads_and_loops_share_budget_queue():
     worker = Agent(FunctionModel(lambda request: "inside", usage=HUNDRED))
 
     @tool
     def inner(input: str) -> str:
         return worker.run_sync(input).text
 
-    result = Agent(around(50), [inner], max_iterations=1000, max_tokens=1000).run_sync("go")
-    assert sorted(told(result.messages)) == sorted([refused("Maximum tokens (1000)")] * 40 + ["inside"] * 10)
+    result = Agent(make_outer_model(50), [inner], max_iterations=1000, max_tokens=1000).run_sync("go")
+    assert sorted(told(result.messages)) == sorted([budget_error("Maximum tokens (1000)")] * 40 + ["inside"] * 10)
     assert result.usage.total_tokens == 1000
 
 
-async def test_an_agent_that_is_cancelled_while_it_waits_leaves_the_line():
+async def test_cancelled_waiter_leaves_queue():
     begun, release = asyncio.Event(), asyncio.Event()
 
     async def first(request):
@@ -209,14 +211,14 @@ async def test_an_agent_that_is_cancelled_while_it_waits_leaves_the_line():
         finally:
             release.set()
 
-    tools = [inner(FunctionModel(first, usage=HUNDRED), "first"), hasty, inner(Slow(said="last"), "last")]
+    tools = [inner(FunctionModel(first, usage=HUNDRED), "first"), hasty, inner(Slow(text="last"), "last")]
     asked = [ToolCall(name, {"input": "x"}) for name in ("first", "hasty", "last")]
     result = await asyncio.wait_for(Agent(ScriptedModel([asked, "done"]), tools, max_tokens=300).run("go"), WAIT)
     assert told(result.messages) == ["first", "Error: Tool 'hasty' timed out after 0.2 s", "last"]
     assert begun.is_set()
 
 
-async def test_an_agent_whose_loop_is_closed_while_it_waits_is_passed_over():
+async def test_waiter_with_closed_loop_is_skipped():
     begun, release = threading.Event(), asyncio.Event()
     here = asyncio.get_running_loop()
 
@@ -238,7 +240,7 @@ async def test_an_agent_whose_loop_is_closed_while_it_waits_is_passed_over():
         here.call_soon_threadsafe(release.set)
         return "left behind"
 
-    model = Slow(said="last")
+    model = Slow(text="last")
     tools = [inner(FunctionModel(first, usage=HUNDRED), "first"), lost, inner(model, "last")]
     asked = [ToolCall("first", {"input": "x"}), ToolCall("lost", {"input": "x"})]
     script = ScriptedModel([asked, ToolCall("last", {"input": "x"}), "done"])
@@ -246,18 +248,20 @@ async def test_an_agent_whose_loop_is_closed_while_it_waits_is_passed_over():
     assert told(result.messages) == ["first", "left behind", "last"]
 
 
-async def test_a_model_that_is_made_of_agents_does_not_wait_for_itself():
+async def test_model_that_runs_agents_does_not_deadlock():
     voter = Agent(FunctionModel(lambda request: "yes", usage=HUNDRED))
 
     async def vote(request):
         votes = await asyncio.gather(*(voter.run("vote") for _ in range(3)))
         return votes[0].text
 
-    result = await asyncio.wait_for(Agent(around(2), [inner(FunctionModel(vote))], max_tokens=700).run("go"), WAIT)
+    result = await asyncio.wait_for(
+        Agent(make_outer_model(2), [inner(FunctionModel(vote))], max_tokens=700).run("go"), WAIT
+    )
     assert told(result.messages) == ["yes", "yes"]
 
 
-def test_an_agent_in_a_thread_makes_no_request_after_the_time_of_the_enclosing_run():
+def test_agent_in_thread_makes_no_request_after_outer_deadline():
     may_go_on, errors = threading.Event(), []
     ended = threading.Event()
     model = ScriptedModel(["never asked"])
@@ -273,18 +277,18 @@ def test_an_agent_in_a_thread_makes_no_request_after_the_time_of_the_enclosing_r
         finally:
             ended.set()
 
-    result = Agent(around(1), [inner], max_seconds=0.2).run_sync("go")
+    result = Agent(make_outer_model(1), [inner], max_seconds=0.2).run_sync("go")
     may_go_on.set()
     assert ended.wait(WAIT)
     assert (result.stop_reason, model.asked) == ("max_seconds", [])
-    assert errors == [refused("Maximum time (0.2 s)").removeprefix("Error: ")]
+    assert errors == [budget_error("Maximum time (0.2 s)").removeprefix("Error: ")]
 
 
-async def test_a_request_that_is_cancelled_just_when_it_is_admitted_releases_its_reserve():
-    around = Spending(Limits(max_tokens=10), None, None)
+async def test_request_cancelled_at_admission_releases_reserve():
+    outer = Spending(Limits(max_tokens=10), None, None)
 
     def asking():
-        return Admission(Spending(Limits(), None, around), ChatRequest([UserMessage("go")]))
+        return Admission(Spending(Limits(), None, outer), ChatRequest([UserMessage("go")]))
 
     async def wait():
         async with asking():
@@ -293,7 +297,7 @@ async def test_a_request_that_is_cancelled_just_when_it_is_admitted_releases_its
     async def hold():
         async with asking():
             waiting = second()
-            while not around.waiting:
+            while not outer.waiting:
                 await asyncio.sleep(0)
         waiting.cancel()  # it has been called already, and does not know it yet
         return waiting
@@ -303,4 +307,4 @@ async def test_a_request_that_is_cancelled_just_when_it_is_admitted_releases_its
     with pytest.raises(asyncio.CancelledError):
         await given_up
     async with asyncio.timeout(WAIT), asking():
-        assert not around.waiting
+        assert not outer.waiting

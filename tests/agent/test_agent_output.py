@@ -74,14 +74,14 @@ ANSWERS = [
 
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize(("kind", "given", "output", "text"), ANSWERS)
-async def test_an_answer_in_text_becomes_an_object(native, kind, given, output, text):
+async def test_json_text_is_parsed_as_output_type(native, kind, given, output, text):
     model = ScriptedModel([given], native_output=native)
     result = await Agent(model, output_type=kind, output_retries=0).run("go")
     assert (result.output, result.text, result.stop_reason) == (output, text, "answer")
 
 
 @pytest.mark.parametrize("native", [False, True])
-async def test_text_that_is_not_an_answer_does_not_become_one(native):
+async def test_text_of_wrong_type_is_not_coerced(native):
     agent = Agent(ScriptedModel(["'42'"], native_output=native), output_type=int, output_retries=0)
     with pytest.raises(AgentExecutionError, match="The answer did not fit once: Invalid arguments"):
         await agent.run("go")
@@ -90,7 +90,7 @@ async def test_text_that_is_not_an_answer_does_not_become_one(native):
 @pytest.mark.parametrize(
     ("kind", "value", "text"), [(str, "z", "z"), (int, 5, "5"), (list[str], ["z"], '["z"]'), (int | None, None, "null")]
 )
-async def test_the_text_of_an_answer_by_the_tool_for_it_is_the_value(kind, value, text):
+async def test_text_of_final_answer_call_is_its_value(kind, value, text):
     def agent():
         return Agent(ScriptedModel([ToolCall("final_answer", {"answer": value})]), output_type=kind)
 
@@ -106,13 +106,13 @@ class Opaque:
         raise ValueError("never")
 
 
-async def test_an_answer_that_cannot_be_written_has_the_text_of_the_model():
+async def test_unserializable_answer_keeps_model_text():
     kind = Annotated[str, pydantic.AfterValidator(lambda _: Opaque())]
     result = await Agent(ScriptedModel(["z"], native_output=True), output_type=kind).run("go")
     assert (type(result.output), result.text) == (Opaque, "z")
 
 
-async def test_a_model_with_native_output_gets_the_schema():
+async def test_native_output_model_gets_schema():
     model = ScriptedModel([sum_of(1, 2), ADA_JSON], native_output=True)
     result = await Agent(model, [add], output_type=Person).run("go")
     assert (result.output, told(result.messages)) == (ADA, ["3"])
@@ -123,7 +123,7 @@ async def test_a_model_with_native_output_gets_the_schema():
         assert request.output_schema["type"] == "object"
 
 
-async def test_a_model_without_native_output_gets_a_tool_for_the_answer():
+async def test_other_models_get_final_answer_tool():
     model = ScriptedModel([sum_of(1, 2), ADA_CALL])
     result = await Agent(model, [add], output_type=Person).run("go")
     assert (result.output, result.text, result.stop_reason) == (ADA, ADA_CALL.json, "answer")
@@ -138,14 +138,14 @@ async def test_a_model_without_native_output_gets_a_tool_for_the_answer():
         assert list(request.specifications[-1].parameters["properties"]) == ["name", "age"]
 
 
-async def test_the_calls_beside_an_answer_run_too():
+async def test_calls_beside_final_answer_are_run():
     model = ScriptedModel([[sum_of(1, 2), ADA_CALL, ToolCall("broken"), ADA_CALL]])
     result = await Agent(model, TOOLS, output_type=Person).run("go")
     assert (result.output, result.stop_reason) == (ADA, "answer")
     assert told(result.messages) == ["3", "The answer is taken", "Error: broken", "Error: There is an answer already"]
 
 
-async def test_of_several_answers_the_first_that_fits_counts():
+async def test_first_valid_answer_is_used():
     wrong = ToolCall("final_answer", {"age": 1})
     result = await Agent(ScriptedModel([[wrong, ADA_CALL]]), output_type=Person).run("go")
     assert (result.output, told(result.messages)) == (
@@ -155,7 +155,7 @@ async def test_of_several_answers_the_first_that_fits_counts():
 
 
 @pytest.mark.parametrize("native", [False, True])
-async def test_an_answer_that_does_not_fit_is_asked_for_again_and_the_history_is_kept(native):
+async def test_invalid_answer_is_retried_with_history(native):
     model = ScriptedModel(['{"age": 36}', "not at all", ADA_JSON], native_output=native)
     result = await Agent(model, output_type=Person).run("go")
     assert result.output == ADA
@@ -172,7 +172,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_again_and_the_history_is
     assert texts[4].startswith("Invalid JSON input for 'Person'")
 
 
-async def test_an_invalid_answer_through_the_tool_is_reported_to_the_model():
+async def test_invalid_final_answer_call_is_reported_to_model():
     model = ScriptedModel([ToolCall("final_answer", {"age": 1}), ToolCall("final_answer", "broken"), ADA_CALL])
     result = await Agent(model, [add], output_type=Person).run("go")
     assert result.output == ADA
@@ -181,7 +181,7 @@ async def test_an_invalid_answer_through_the_tool_is_reported_to_the_model():
 
 
 @pytest.mark.parametrize("wrong", ["{}", ToolCall("final_answer")])
-async def test_an_answer_is_asked_for_again_only_so_often(wrong):
+async def test_output_retries_are_limited(wrong):
     model = ScriptedModel([wrong] * 9)
     with pytest.raises(AgentExecutionError, match="The answer did not fit 3 times: Missing required") as caught:
         await Agent(model, output_type=Person).run("go")
@@ -193,7 +193,7 @@ async def test_an_answer_is_asked_for_again_only_so_often(wrong):
     assert result.output == ADA
 
 
-async def test_when_a_budget_is_used_up_the_answer_can_still_be_given():
+async def test_final_answer_is_accepted_after_budget():
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), ToolCall("final_answer", {}), ADA_CALL])
     result = await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
     assert (result.output, result.stop_reason) == (ADA, "max_iterations")
@@ -205,14 +205,14 @@ async def test_when_a_budget_is_used_up_the_answer_can_still_be_given():
 
 
 @pytest.mark.parametrize("last", ["", sum_of(5, 6), ChatReply("no idea", (sum_of(5, 6),))])
-async def test_no_answer_at_the_end_of_a_budget_is_an_error(last):
+async def test_missing_answer_after_budget_raises_error(last):
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), last])
     with pytest.raises(MaxIterationsExceededError, match="returned no final answer"):
         await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
 
 
 @pytest.mark.parametrize("native", [False, True])
-async def test_an_answer_beside_calls_that_are_not_run_any_more_is_the_answer(native):
+async def test_answer_beside_unrun_calls_is_accepted(native):
     last = ChatReply(ADA_JSON, (sum_of(5, 6),))
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), last], native_output=native)
     result = await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
@@ -223,20 +223,20 @@ async def test_an_answer_beside_calls_that_are_not_run_any_more_is_the_answer(na
 @pytest.mark.parametrize("native", [False, True])
 @pytest.mark.parametrize("kind", [Person, Defaults, str, Person | None])
 @pytest.mark.parametrize("text", ["", " \n"])
-async def test_an_empty_answer_is_no_object_of_any_type(native, kind, text):
+async def test_empty_answer_is_invalid_for_every_type(native, kind, text):
     agent = Agent(ScriptedModel([text], native_output=native), output_type=kind, output_retries=0)
     with pytest.raises(AgentExecutionError, match="The answer did not fit once: The answer is empty"):
         await agent.run("go")
 
 
-async def test_an_answer_in_the_last_turn_is_an_answer():
+async def test_answer_in_last_turn_is_accepted():
     model = ScriptedModel([sum_of(1, 2), [ADA_CALL, sum_of(1, 2)]])
     result = await Agent(model, [add], output_type=Person, max_turns=2, max_iterations=1).run("go")
     assert (result.output, result.stop_reason) == (ADA, "answer")
     assert told(result.messages)[2].startswith("STOP: Maximum tool iterations (1) reached.")
 
 
-class Discreet(pydantic.BaseModel):
+class WithExcludedField(pydantic.BaseModel):
     name: str
     age: int = pydantic.Field(exclude=True)
 
@@ -249,7 +249,12 @@ class Discreet(pydantic.BaseModel):
         (Person, {"name": "Ada"}, '{"name":"Ada"}', Person("Ada")),
         (Person, ADA_JSON, ADA_JSON, ADA),
         (Person, ToolResult.success("Ada, 36", ADA), "Ada, 36", ADA),
-        (Discreet, Discreet(name="Ada", age=36), '{"name":"Ada"}', Discreet(name="Ada", age=36)),
+        (
+            WithExcludedField,
+            WithExcludedField(name="Ada", age=36),
+            '{"name":"Ada"}',
+            WithExcludedField(name="Ada", age=36),
+        ),
         (str, "shown", "shown", "shown"),
         (str, {"a": 1}, '{"a":1}', '{"a":1}'),
         (list[int], (1, 2), "[1,2]", [1, 2]),
@@ -259,7 +264,7 @@ class Discreet(pydantic.BaseModel):
         (int | None, 42, "42", 42),
     ],
 )
-async def test_an_immediate_result_that_fits_ends_the_run_as_that_type(native, kind, given, text, output):
+async def test_valid_immediate_result_becomes_output(native, kind, given, text, output):
     @tool(return_behavior=ReturnBehavior.IMMEDIATE)
     def find() -> object:
         return given
@@ -270,7 +275,7 @@ async def test_an_immediate_result_that_fits_ends_the_run_as_that_type(native, k
 
 
 @pytest.mark.parametrize("given", ["shown: Ada", {"age": 1}, "", ToolResult.success("Ada", object())])
-async def test_an_immediate_result_that_does_not_fit_goes_to_the_model(given):
+async def test_invalid_immediate_result_goes_to_model(given):
     @tool(return_behavior=ReturnBehavior.IMMEDIATE)
     def find() -> object:
         return given
@@ -281,7 +286,7 @@ async def test_an_immediate_result_that_does_not_fit_goes_to_the_model(given):
 
 
 @pytest.mark.parametrize(("kind", "given"), [(str, None), (int | None, ImageContent(b"...", "image/png"))])
-async def test_an_immediate_result_without_text_is_an_answer_only_where_nothing_is_one(kind, given):
+async def test_immediate_result_without_value_goes_to_model(kind, given):
     @tool(return_behavior=ReturnBehavior.IMMEDIATE)
     def find() -> object:
         return given
@@ -291,18 +296,18 @@ async def test_an_immediate_result_without_text_is_an_answer_only_where_nothing_
     assert (result.text, result.stop_reason) == ("7", "answer")
 
 
-async def test_without_a_type_the_tool_for_the_answer_is_an_unknown_one():
+async def test_final_answer_tool_is_unknown_without_output_type():
     result = await Agent(ScriptedModel([ADA_CALL, "x"]), [add]).run("go")
     assert told(result.messages) == ["Error: Unknown tool 'final_answer'. Available tools: add"]
 
 
-async def test_a_hostile_answer_does_not_fit():
+async def test_hostile_answers_are_rejected():
     deep = "[" * 100_000
     model = ScriptedModel([deep, ToolCall("final_answer", deep), "[1]"])
     assert (await Agent(model, output_type=list[int]).run("go")).output == [1]
 
 
-def test_a_type_that_cannot_be_asked_for_is_refused():
+def test_unsupported_output_type_is_rejected():
     class Odd:
         pass
 
@@ -310,7 +315,7 @@ def test_a_type_that_cannot_be_asked_for_is_refused():
         Agent(ScriptedModel([]), output_type=Odd)
 
 
-async def test_the_name_of_the_tool_for_the_answer_is_taken():
+async def test_final_answer_name_is_reserved():
     @tool
     def final_answer() -> str:
         return "mine"

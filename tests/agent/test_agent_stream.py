@@ -46,14 +46,14 @@ from toolsemble.review import AutoReject, ExitEarly
 from toolsemble.testing import AutoApprove, ScriptedModel
 
 
-async def events_of(agent, prompt="go"):
+async def collect_events(agent, prompt="go"):
     return [event async for event in agent.stream(prompt)]
 
 
-async def test_a_stream_tells_everything_in_order():
+async def test_stream_reports_events_in_order():
     call = sum_of(1, 2, "c1")
     agent = Agent(ScriptedModel([ChatReply("Let me", (call,)), "It is 3"]), [add])
-    events = await events_of(agent)
+    events = await collect_events(agent)
     record = events[6].record
     assert events == [
         TextDelta("Let "),
@@ -75,7 +75,7 @@ async def test_a_stream_tells_everything_in_order():
     assert len({type(event).kind for event in events}) == 7
 
 
-async def test_replies_are_reported_in_the_order_in_which_calls_end():
+async def test_replies_are_streamed_in_completion_order():
     first_may_end = asyncio.Event()
 
     @tool
@@ -89,13 +89,13 @@ async def test_replies_are_reported_in_the_order_in_which_calls_end():
         return "quick"
 
     agent = Agent(ScriptedModel([[ToolCall("slow"), ToolCall("quick")], "x"]), [slow, quick])
-    events = await events_of(agent)
+    events = await collect_events(agent)
     assert [event.record.name for event in events if isinstance(event, CallReplied)] == ["quick", "slow"]
     (ended, _) = [event for event in events if isinstance(event, TurnEnded)]
     assert [record.name for record in ended.tool_calls] == ["slow", "quick"]
 
 
-async def test_progress_is_reported_from_any_thread_while_the_call_runs():
+async def test_progress_is_streamed_from_any_thread():
     heard = threading.Event()
 
     class Scrape(Tool):
@@ -125,7 +125,7 @@ async def test_progress_without_a_consumer_is_dropped():
     assert told((await Agent(ScriptedModel([ToolCall("work"), "x"]), [work]).run("go")).messages) == ["done"]
 
 
-async def test_progress_after_the_run_is_lost_without_harm(clock):
+async def test_progress_after_run_is_ignored(clock):
     may_go_on, ended = threading.Event(), threading.Event()
 
     @tool
@@ -137,7 +137,7 @@ async def test_progress_after_the_run_is_lost_without_harm(clock):
         return "too late"
 
     def run():
-        return asyncio.run(events_of(Agent(ScriptedModel([ToolCall("slow"), "x"]), [slow], max_seconds=0.2)))
+        return asyncio.run(collect_events(Agent(ScriptedModel([ToolCall("slow"), "x"]), [slow], max_seconds=0.2)))
 
     events = await asyncio.to_thread(run)
     may_go_on.set()
@@ -146,26 +146,26 @@ async def test_progress_after_the_run_is_lost_without_harm(clock):
 
 
 @pytest.mark.parametrize("review", [AutoApprove(), AutoReject("no")])
-async def test_reviews_are_reported(review):
+async def test_review_events_are_streamed(review):
     agent = Agent(ScriptedModel([ToolCall("delete", {"path": "x"}), "x"]), TOOLS, review=review)
-    events = await events_of(agent)
+    events = await collect_events(agent)
     (asked,) = [event for event in events if isinstance(event, ReviewRequested)]
     (decided,) = [event for event in events if isinstance(event, ReviewDecided)]
     assert (asked.request.tool_name, decided.request) == ("delete", asked.request)
     assert isinstance(decided.decision, ExitEarly) is isinstance(review, AutoReject)
 
 
-async def test_reviews_in_the_middle_of_a_blocking_tool_are_reported():
+async def test_reviews_inside_blocking_tool_are_streamed():
     @tool
     def deploy() -> str:
         deploy.request_approval("Really?")
         return "deployed"
 
-    events = await events_of(Agent(ScriptedModel([ToolCall("deploy"), "x"]), [deploy], review=AutoApprove()))
+    events = await collect_events(Agent(ScriptedModel([ToolCall("deploy"), "x"]), [deploy], review=AutoApprove()))
     assert [event.request.description for event in events if isinstance(event, ReviewRequested)] == ["Really?"]
 
 
-async def test_a_review_that_fails_by_silence_has_no_decision():
+async def test_review_timeout_has_no_decision_event():
     @tool
     async def deploy() -> str:
         try:
@@ -175,21 +175,21 @@ async def test_a_review_that_fails_by_silence_has_no_decision():
         return "somebody"
 
     agent = Agent(ScriptedModel([ToolCall("deploy"), "x"]), [deploy], review=AutoApprove(delay=60))
-    events = await events_of(agent)
+    events = await collect_events(agent)
     kinds = [type(event) for event in events]
     assert (ReviewRequested in kinds, ReviewDecided in kinds) == (True, False)
     assert told(events[-1].result.messages) == ["nobody"]
 
 
-async def test_events_of_a_nested_agent_are_reported_outside():
+async def test_nested_agent_events_are_streamed():
     worker = Agent(ScriptedModel([ToolCall("delete", {"path": "x"}), "x"]), TOOLS).as_tool("inner", "")
     agent = Agent(ScriptedModel([ToolCall("inner", {"input": "x"}), "x"]), [worker], review=AutoApprove())
-    assert [event.request.tool_name for event in await events_of(agent) if isinstance(event, ReviewDecided)] == [
+    assert [event.request.tool_name for event in await collect_events(agent) if isinstance(event, ReviewDecided)] == [
         "delete"
     ]
 
 
-class Broken:
+class BrokenModel:
     """A model whose stream fails a number of times."""
 
     def __init__(self, times, error=None):
@@ -211,14 +211,14 @@ class Broken:
 
 
 @pytest.mark.parametrize("error", [None, ModelError("reset", retryable=True), ConnectionResetError("reset")])
-async def test_a_stream_that_breaks_off_is_begun_again(error):
-    events = await events_of(Agent(Broken(1, error), retry=Retry(wait=0)))
+async def test_broken_model_stream_is_retried(error):
+    events = await collect_events(Agent(BrokenModel(1, error), retry=Retry(wait=0)))
     reason = "The model's answer was cut off before its end" if error is None else "reset"
     assert events[:-2] == [TextDelta("Let "), ModelRetried(reason, 0.0), TextDelta("Let "), TextDelta("me")]
     assert events[-1].result.text == "Let me"
 
 
-async def test_a_stream_without_a_way_to_close_it_is_read_too():
+async def test_model_stream_without_aclose_is_supported():
     class Pieces:
         def __init__(self):
             self.left = [TextDelta("hi"), StreamEnd()]
@@ -238,10 +238,10 @@ async def test_a_stream_without_a_way_to_close_it_is_read_too():
         def stream(self, request):
             return Pieces()
 
-    assert (await events_of(Agent(Plain())))[-1].result.text == "hi"
+    assert (await collect_events(Agent(Plain())))[-1].result.text == "hi"
 
 
-async def test_the_run_waits_for_its_consumer():
+async def test_run_waits_for_slow_consumer():
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), "done"])
     turns = Agent(model, [add]).iterate("go")
     assert model.requests == []
@@ -255,7 +255,7 @@ async def test_the_run_waits_for_its_consumer():
         await anext(turns)
 
 
-async def test_a_run_that_fails_raises_at_the_end_of_its_stream():
+async def test_failed_run_raises_at_end_of_stream():
     turns = Agent(ScriptedModel([sum_of(1, 2), ValueError("broken")]), [add]).iterate("go")
     assert told(ToolMessage(record.reply) for record in (await anext(turns)).tool_calls) == ["3"]
     with pytest.raises(AgentExecutionError, match="broken"):
@@ -265,7 +265,7 @@ async def test_a_run_that_fails_raises_at_the_end_of_its_stream():
 # --- leaving in the middle
 
 
-async def test_who_stops_listening_stops_the_run_and_the_memory_is_valid():
+async def test_closing_stream_stops_run_and_keeps_memory_valid():
     ended = asyncio.Event()
 
     @tool
@@ -288,7 +288,7 @@ async def test_who_stops_listening_stops_the_run_and_the_memory_is_valid():
     assert (await agent.run("go on")).text == "on"
 
 
-async def started(work, turns):
+async def cancel_after(work, turns):
     """Start work as a task, cancel it after a number of turns of the loop, and return its outcome."""
     task = asyncio.ensure_future(work)
     for _ in range(turns):
@@ -302,7 +302,7 @@ async def started(work, turns):
 
 @pytest.mark.parametrize("way", ["run", "stream", "iterate"])
 @pytest.mark.parametrize("in_file", [False, True])
-async def test_a_run_can_be_cancelled_at_every_point(way, in_file, tmp_path):
+async def test_run_can_be_cancelled_at_every_point(way, in_file, tmp_path):
     async def drained(agent):
         if way == "run":
             return await agent.run("go")
@@ -319,7 +319,7 @@ async def test_a_run_can_be_cancelled_at_every_point(way, in_file, tmp_path):
         calls = [ToolCall("later", {"text": "x"}), ToolCall("inner", {"input": "y"}), ToolCall("nothing")]
         inner = Agent(Slow([calls[:1], "inside"]), [later], memory=memory).as_tool("inner", "Repeats")
         agent = Agent(Slow([calls, calls[:1], "done", "on"]), [later, inner], memory=memory)
-        outcome = await started(drained(agent), turns)
+        outcome = await cancel_after(drained(agent), turns)
         kept = memory.load("default")
         assert_valid(kept)
         assert_valid(memory.load("default/inner"))
@@ -341,7 +341,7 @@ async def test_a_run_can_be_cancelled_at_every_point(way, in_file, tmp_path):
     assert (isinstance(outcome, AgentResult), {0, 5, 7} <= ends) == (True, True)
 
 
-async def test_a_cancellation_carries_the_work_so_far():
+async def test_cancellation_carries_partial_result():
     begun = asyncio.Event()
 
     @tool
@@ -367,7 +367,7 @@ async def test_a_cancellation_carries_the_work_so_far():
         assert (partial.usage.tool_calls, len(partial.tool_calls)) == (3, 3)
 
 
-async def test_cancelling_while_the_model_is_awaited_leaves_the_question():
+async def test_cancellation_during_model_request_keeps_question():
     class Silent:
         async def reply(self, request):
             await asyncio.Event().wait()
@@ -385,7 +385,7 @@ async def test_cancelling_while_the_model_is_awaited_leaves_the_question():
     assert (caught.value.partial.messages, memory.load("default")) == ([UserMessage("go")], [])
 
 
-async def test_a_memory_that_fails_hides_neither_the_history_nor_the_first_exception():
+async def test_failing_memory_does_not_hide_first_exception():
     class Full(ConversationMemory):
         def extend(self, *_):
             raise OSError("disk full")
@@ -404,7 +404,7 @@ async def test_a_memory_that_fails_hides_neither_the_history_nor_the_first_excep
     assert isinstance(interrupted.value.partial.messages[-1], ToolMessage)
 
 
-async def test_progress_of_a_body_that_outlives_its_run_never_follows_the_end(clock):
+async def test_late_progress_never_follows_end_event(clock):
     told_late, go_on = threading.Event(), threading.Event()
 
     @tool
@@ -429,7 +429,7 @@ async def test_progress_of_a_body_that_outlives_its_run_never_follows_the_end(cl
     assert 0.9 not in [event.fraction for event in events if isinstance(event, CallProgress)]
 
 
-async def test_the_time_of_the_consumer_is_not_that_of_the_calls(clock):
+async def test_consumer_time_is_not_counted_as_tool_time(clock):
     async for event in Agent(ScriptedModel([sum_of(1, 2), "done"]), [add]).stream("go"):
         if isinstance(event, CallRequested):
             clock.advance(5)
@@ -437,7 +437,7 @@ async def test_the_time_of_the_consumer_is_not_that_of_the_calls(clock):
     assert event.result.tool_calls[0].duration == 0
 
 
-async def test_calls_that_are_cut_off_are_in_the_trace(clock):
+async def test_cancelled_calls_are_in_trace(clock):
     @tool
     async def forever() -> str:
         clock.advance(0.05)
@@ -450,7 +450,7 @@ async def test_calls_that_are_cut_off_are_in_the_trace(clock):
     assert result.tool_calls[0].duration == step.duration
 
 
-async def test_an_invalid_prompt_is_refused_before_the_stream_begins():
+async def test_invalid_prompt_is_rejected_before_stream_starts():
     agent = Agent(ScriptedModel([]))
     for way in (agent.stream, agent.iterate):
         with pytest.raises(TypeError, match="A prompt must be a str"):
@@ -461,7 +461,7 @@ async def test_an_invalid_prompt_is_refused_before_the_stream_begins():
             way("go", histori=[])
 
 
-def test_a_stream_can_be_made_outside_of_an_event_loop():
+def test_stream_can_be_created_outside_event_loop():
     events = Agent(ScriptedModel(["done"])).stream("go")
 
     async def kinds():
@@ -470,7 +470,7 @@ def test_a_stream_can_be_made_outside_of_an_event_loop():
     assert asyncio.run(kinds()) == ["text_delta", "turn_ended", "final"]
 
 
-async def test_a_stream_of_something_else_is_refused():
+async def test_model_stream_must_yield_chunks():
     class Wrong:
         async def reply(self, request):
             raise NotImplementedError
@@ -479,4 +479,4 @@ async def test_a_stream_of_something_else_is_refused():
             yield "text"
 
     with pytest.raises(AgentExecutionError, match="The model yielded 'text', not a Chunk"):
-        await events_of(Agent(Wrong()))
+        await collect_events(Agent(Wrong()))

@@ -65,7 +65,7 @@ def test_arguments_of_a_record_are_those_that_ran_however_they_were_sent(sent):
     assert (record.arguments, record.reply.text) == ({"a": 1, "b": 2}, "3")
 
 
-def test_the_record_of_a_string_tool_has_its_input():
+def test_record_of_a_string_tool_has_its_input():
     assert record_of([Echo()], ToolCall("echo", '{"input": "hi"}')).arguments == {"input": "hi"}
 
 
@@ -89,13 +89,13 @@ def test_arguments_are_json_data_from_before_the_body_could_change_them():
     assert pickle.loads(pickle.dumps(record)).arguments == record.arguments
 
 
-def test_a_hook_that_changes_the_arguments_is_seen_in_the_record():
+def test_hook_that_changes_the_arguments_is_seen_in_the_record():
     box = Toolbox([add], before_call=lambda call, _: ToolCall(call.name, {**call.arguments, "b": 5}))
     record = record_of(box, ToolCall("add", '{"a": 1}'))
     assert (record.arguments, record.call.arguments) == ({"a": 1, "b": 5}, {"a": 1})
 
 
-def test_the_calls_of_one_turn_keep_their_own_arguments():
+def test_calls_of_one_turn_keep_their_own_arguments():
     call = ToolCall("add", '{"a": "1"}')
     records = run([add], call, call, ToolCall("add", '{"a": 2}')).tool_calls
     assert [record.arguments["a"] for record in records] == [1, 1, 2]
@@ -110,12 +110,12 @@ def test_the_calls_of_one_turn_keep_their_own_arguments():
         (ToolCall("pay", '{"amount": "5", "to": "bob"}'), {"amount": 5, "to": "bob"}),
     ],
 )
-def test_the_record_of_a_refused_call_has_what_was_read_or_requested(call, arguments):
+def test_record_of_a_refused_call_has_what_was_read_or_requested(call, arguments):
     record = record_of([add, pay], call, review=AutoReject())
     assert (record.arguments, record.reply.is_error) == (arguments, True)
 
 
-def test_a_call_that_was_not_run_any_more_has_the_requested_arguments():
+def test_call_that_was_not_run_any_more_has_the_requested_arguments():
     records = run([add], ToolCall("add", '{"a": 1}'), ToolCall("add", '{"a": 2}'), max_iterations=1).tool_calls
     assert [record.arguments["a"] for record in records] == [1, 2]
 
@@ -132,7 +132,7 @@ def test_secrets_are_masked_in_records(call, arguments):
     assert record_of([log_in], call, review=FakeReviewer(Continue())).arguments == arguments
 
 
-def test_an_object_that_cannot_be_shown_leaves_the_requested_arguments():
+def test_object_that_cannot_be_shown_leaves_the_requested_arguments():
     class Odd:
         def __init__(self, text):
             self.text = text
@@ -158,7 +158,7 @@ def test_an_object_that_cannot_be_shown_leaves_the_requested_arguments():
     assert (record.arguments, record.reply.text) == ({"odd": "x"}, "x")
 
 
-def test_a_stream_and_a_turn_have_the_same_arguments():
+def test_stream_and_a_turn_have_the_same_arguments():
     async def follow():
         agent = Agent(ScriptedModel([ToolCall("add", '{"a": "1"}'), "done"]), [add])
         return [event async for event in agent.stream("go")]
@@ -169,7 +169,7 @@ def test_a_stream_and_a_turn_have_the_same_arguments():
     assert events["turn_ended"].tool_calls[0].arguments["a"] == 1
 
 
-def test_a_toolbox_keeps_arguments_for_those_who_observe_a_turn():
+def test_toolbox_keeps_arguments_for_those_who_observe_a_turn():
     seen = {}
     box = Toolbox([add])
     asyncio.run(
@@ -179,7 +179,7 @@ def test_a_toolbox_keeps_arguments_for_those_who_observe_a_turn():
     assert box.execute(ToolCall("add", {"a": 1})).arguments is None
 
 
-def test_an_edit_is_reported_to_the_model_the_program_and_sinks(tmp_path):
+def test_edit_is_reported_to_the_model_the_program_and_sinks(tmp_path):
     memory, sink, path = ConversationMemory(), RecordingSink(), tmp_path / "trace.jsonl"
     model = ScriptedModel([ToolCall("pay", '{"amount": 500}'), "done"])
     agent = Agent(
@@ -200,7 +200,7 @@ def test_an_edit_is_reported_to_the_model_the_program_and_sinks(tmp_path):
     assert '"edited":{"amount":5,"to":"ada"}' in path.read_text()
 
 
-def test_the_note_survives_a_stored_message():
+def test_note_survives_a_stored_message():
     result = run([pay], ToolCall("pay", {"amount": 500}), review=FakeReviewer(Edit('{"amount": 5}')))
     message = result.messages[2]
     assert isinstance(message, ToolMessage)
@@ -208,7 +208,7 @@ def test_the_note_survives_a_stored_message():
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic", "google", "bedrock", "mistral", "ollama", "mcp"])
-def test_the_message_for_a_provider_has_the_note_and_the_text_of_a_reply_has_not(provider):
+def test_message_for_a_provider_has_the_note_and_the_text_of_a_reply_has_not(provider):
     box = Toolbox([pay], review=FakeReviewer(Edit('{"amount": 5}')))
     reply = box.execute(ToolCall("pay", {"amount": 500}, "c1"))
     assert (reply.text, reply.result.text) == ("paid 5 to ada", "paid 5 to ada")
@@ -216,7 +216,7 @@ def test_the_message_for_a_provider_has_the_note_and_the_text_of_a_reply_has_not
     assert reply.with_edits().text.endswith(reply.edits)
 
 
-def test_a_failed_call_tells_the_model_of_the_edit_as_well():
+def test_failed_call_tells_the_model_of_the_edit_as_well():
     @tool(requires_approval=True)
     def order(boxes: int) -> str:
         raise ValueError("sold out")
@@ -242,7 +242,7 @@ def test_secrets_in_an_edit_are_masked_for_the_model():
     assert "hunter2" not in record.reply.text.removeprefix(record.reply.result.text)
 
 
-def test_a_hook_that_replaces_the_result_does_not_hide_the_edit():
+def test_hook_that_replaces_the_result_does_not_hide_the_edit():
     box = Toolbox(
         [pay], review=FakeReviewer(Edit('{"amount": 5}')), after_call=lambda *_: ToolResult.success("other words")
     )
@@ -250,7 +250,7 @@ def test_a_hook_that_replaces_the_result_does_not_hide_the_edit():
     assert record.reply.text == f'other words\n\n{NOTE} \'pay\' to {{"amount":5,"to":"ada"}}'
 
 
-def test_a_long_edit_is_cut_and_cannot_forge_lines():
+def test_long_edit_is_cut_and_cannot_forge_lines():
     @tool(requires_approval=True)
     def write(text: str) -> str:
         return "written"
@@ -263,7 +263,7 @@ def test_a_long_edit_is_cut_and_cannot_forge_lines():
     assert "\u2028" not in note
 
 
-def test_an_attribute_of_the_tool_itself_is_not_taken_for_an_edit():
+def test_attribute_of_the_tool_itself_is_not_taken_for_an_edit():
     @tool
     def save(text: str) -> ToolResult:
         return ToolResult.success("saved", attributes={"edited": {"text": "other"}, "steps": "none", "undone": (1,)})
@@ -288,13 +288,13 @@ def double(amount: int) -> dict[str, Any]:
     ],
     ids=["last step", "first step", "branch", "merged", "item", "choice"],
 )
-def test_an_edit_inside_a_combined_tool_is_reported_once(built, arguments):
+def test_edit_inside_a_combined_tool_is_reported_once(built, arguments):
     record = record_of([built], ToolCall(built.name, arguments), review=FakeReviewer(Edit('{"amount": 5}')))
     assert record.reply.text.count(NOTE) == 1
     assert record.reply.text.endswith(f'{NOTE} \'pay\' to {{"amount":5,"to":"ada"}}')
 
 
-def test_an_edit_of_a_call_inside_a_body_is_reported_with_its_result():
+def test_edit_of_a_call_inside_a_body_is_reported_with_its_result():
     @tool
     def through(amount: int, parameters: InvocationParameters) -> ToolResult:
         return Toolbox([pay]).execute(ToolCall("pay", {"amount": amount}), parameters=parameters).result
@@ -304,7 +304,7 @@ def test_an_edit_of_a_call_inside_a_body_is_reported_with_its_result():
     assert record.arguments == {"amount": 500}
 
 
-def test_the_note_of_the_loop_guard_and_of_an_edit_are_both_there():
+def test_note_of_the_loop_guard_and_of_an_edit_are_both_there():
     call = ToolCall("pay", {"amount": 500})
     agent = Agent(ScriptedModel([call, call, call, "done"]), [pay], review=FakeReviewer(Edit('{"amount": 5}')))
     text = agent.run_sync("go").tool_calls[-1].reply.text
@@ -312,7 +312,7 @@ def test_the_note_of_the_loop_guard_and_of_an_edit_are_both_there():
     assert "Note: this call has given the same result" in text
 
 
-def test_an_edit_can_be_pickled_with_its_result():
+def test_edit_can_be_pickled_with_its_result():
     result = (
         run([pay], ToolCall("pay", {"amount": 500}), review=FakeReviewer(Edit('{"amount": 5}'))).tool_calls[0].reply
     )

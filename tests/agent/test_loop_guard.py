@@ -28,15 +28,15 @@ STOP = (
 CIRCLE = f"Note: the same calls come again and again, with the same results: {END}"
 
 
-def same(turns):
+def same_result_note(turns):
     return f"Note: this call has given the same result {turns} turns in a row: {END}"
 
 
-def failing(name, turns):
+def same_error_note(name, turns):
     return f"Note: '{name}' has failed with the same error {turns} turns in a row: {END}"
 
 
-def noted(text, note):
+def with_note(text, note):
     return f"{text}\n\n{note}"
 
 
@@ -48,24 +48,32 @@ UNKNOWN = "Error: Unknown tool 'nothing'. Available tools: add, broken"
 RUNS = {
     "something new each time": ([sum_of(n, 0) for n in range(7)], [str(n) for n in range(7)], "answer"),
     "twice is no loop": ([A, A, B, B], ["3", "3", "7", "7"], "answer"),
-    "three times, and the model turns away": ([A, A, A, B, A], ["3", "3", noted("3", same(3)), "7", "3"], "answer"),
-    "five times": ([A] * 5, ["3", "3", noted("3", same(3)), noted("3", same(4)), noted("3", STOP)], "loop"),
-    "keys in another order, and blanks, are the same call": (
-        [A, ToolCall("add", '{"b": 2, "a": 1}'), ToolCall("add", ' {"a":1,\n"b":2}')],
-        ["3", "3", noted("3", same(3))],
+    "three times, and the model turns away": (
+        [A, A, A, B, A],
+        ["3", "3", with_note("3", same_result_note(3)), "7", "3"],
         "answer",
     ),
-    "A-B-A-B": ([A, B, A, B, C], ["3", "7", "3", noted("7", CIRCLE), "11"], "answer"),
-    "A-B-A-B-A-B": (
-        [A, B, A, B, A, B],
-        ["3", "7", "3", noted("7", CIRCLE), noted("3", CIRCLE), noted("7", STOP)],
+    "five times": (
+        [A] * 5,
+        ["3", "3", with_note("3", same_result_note(3)), with_note("3", same_result_note(4)), with_note("3", STOP)],
         "loop",
     ),
-    "A-A-B-A-A-B": ([A, A, B, A, A, B], ["3", "3", "7", "3", "3", noted("7", CIRCLE)], "answer"),
+    "keys in another order, and blanks, are the same call": (
+        [A, ToolCall("add", '{"b": 2, "a": 1}'), ToolCall("add", ' {"a":1,\n"b":2}')],
+        ["3", "3", with_note("3", same_result_note(3))],
+        "answer",
+    ),
+    "A-B-A-B": ([A, B, A, B, C], ["3", "7", "3", with_note("7", CIRCLE), "11"], "answer"),
+    "A-B-A-B-A-B": (
+        [A, B, A, B, A, B],
+        ["3", "7", "3", with_note("7", CIRCLE), with_note("3", CIRCLE), with_note("7", STOP)],
+        "loop",
+    ),
+    "A-A-B-A-A-B": ([A, A, B, A, A, B], ["3", "3", "7", "3", "3", with_note("7", CIRCLE)], "answer"),
     "A-B-A-C is none": ([A, B, A, C, A, sum_of(7, 8)], ["3", "7", "3", "11", "3", "15"], "answer"),
     "the same error of other arguments": (
         [ToolCall("broken", {"why": "down"}), *WHY, ToolCall("broken", {"why": "up"})],
-        ["Error: down", "Error: down", noted("Error: down", failing("broken", 3)), "Error: up"],
+        ["Error: down", "Error: down", with_note("Error: down", same_error_note("broken", 3)), "Error: up"],
         "answer",
     ),
     "an unknown tool, again and again": (
@@ -73,9 +81,9 @@ RUNS = {
         [
             UNKNOWN,
             UNKNOWN,
-            noted(UNKNOWN, failing("nothing", 3)),
-            noted(UNKNOWN, failing("nothing", 4)),
-            noted(UNKNOWN, STOP),
+            with_note(UNKNOWN, same_error_note("nothing", 3)),
+            with_note(UNKNOWN, same_error_note("nothing", 4)),
+            with_note(UNKNOWN, STOP),
         ],
         "loop",
     ),
@@ -89,15 +97,33 @@ RUNS = {
         [[A, sum_of(n, 0)] for n in range(6)],
         [
             *["3", "0", "3", "1"],
-            *[noted("3", same(3)), "2", noted("3", same(4)), "3", noted("3", same(5)), "4", noted("3", same(6)), "5"],
+            *[
+                with_note("3", same_result_note(3)),
+                "2",
+                with_note("3", same_result_note(4)),
+                "3",
+                with_note("3", same_result_note(5)),
+                "4",
+                with_note("3", same_result_note(6)),
+                "5",
+            ],
         ],
         "answer",
     ),
     "several calls that all repeat": (
         [[A, B]] * 5,
         [
-            *["3", "7", "3", "7", noted("3", same(3)), noted("7", same(3)), noted("3", same(4)), noted("7", same(4))],
-            *[noted("3", same(5)), noted("7", STOP)],
+            *[
+                "3",
+                "7",
+                "3",
+                "7",
+                with_note("3", same_result_note(3)),
+                with_note("7", same_result_note(3)),
+                with_note("3", same_result_note(4)),
+                with_note("7", same_result_note(4)),
+            ],
+            *[with_note("3", same_result_note(5)), with_note("7", STOP)],
         ],
         "loop",
     ),
@@ -105,7 +131,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize(("script", "texts", "reason"), RUNS.values(), ids=RUNS)
-async def test_the_model_is_warned_of_repetition_and_the_run_ends_if_it_continues(script, texts, reason):
+async def test_repetition_warns_model_and_then_ends_run(script, texts, reason):
     model = ScriptedModel([*script, "best"])
     # One call at a time: who comes last says STOP.
     result = await Agent(model, Toolbox([add, broken], max_concurrency=1)).run("go")
@@ -118,39 +144,45 @@ async def test_the_model_is_warned_of_repetition_and_the_run_ends_if_it_continue
     assert ("loop" in [step.name for step in result.trace if step.kind == "stop"]) == (reason == "loop")
 
 
-async def test_a_stream_tells_of_the_replies_as_the_model_sees_them():
+async def test_stream_reports_replies_with_notes():
     model = ScriptedModel([A, A, A, A, A, "best"])
     events = [event async for event in Agent(model, [add]).stream("go")]
     seen = [event.record.reply.text for event in events if event.kind == "call_replied"]
-    assert seen == ["3", "3", noted("3", same(3)), noted("3", same(4)), noted("3", STOP)]
+    assert seen == [
+        "3",
+        "3",
+        with_note("3", same_result_note(3)),
+        with_note("3", same_result_note(4)),
+        with_note("3", STOP),
+    ]
     assert (events[-1].result.stop_reason, told(model.requests[-1])) == ("loop", seen)
 
 
-def test_a_result_for_programs_has_no_note():
+def test_recorded_result_has_no_note():
     result = Agent(ScriptedModel([A, A, A, "best"]), [add]).run_sync("go")
     assert result.tool_calls[2].reply.result == ToolResult.success("3", 3)
-    assert result.tool_calls[2].reply.note == same(3)
+    assert result.tool_calls[2].reply.note == same_result_note(3)
 
 
-def test_a_note_is_never_cut_off():
+def test_note_is_never_truncated():
     @tool
     def read() -> str:
         return "x" * 50
 
     result = Agent(ScriptedModel([ToolCall("read")] * 3 + ["best"]), Toolbox([read], max_output=4)).run_sync("go")
-    assert told(result.messages)[2] == noted("xxxx... [truncated, full length: 50 chars]", same(3))
+    assert told(result.messages)[2] == with_note("xxxx... [truncated, full length: 50 chars]", same_result_note(3))
 
 
-def test_a_note_is_remembered():
+def test_note_is_stored_in_memory():
     memory = ConversationMemory()
     agent = Agent(ScriptedModel([A, A, A, "best", "again"]), [add], memory=memory)
     agent.run_sync("go")
     message = memory.load("default")[-2]
-    assert message.text == noted("3", same(3))
+    assert message.text == with_note("3", same_result_note(3))
     assert message_from_json(message_to_json(message)).text == message.text
 
 
-def test_a_result_that_changes_is_not_a_repetition():
+def test_changing_results_are_not_repetition():
     numbers = itertools.count()
 
     @tool
@@ -166,7 +198,7 @@ def test_a_result_that_changes_is_not_a_repetition():
     [(itertools.repeat(b"same"), "loop"), (map(b"%d".__mod__, itertools.count()), "answer")],
     ids=["same", "other"],
 )
-def test_contents_count_as_part_of_a_result(pictures, reason):
+def test_contents_are_compared(pictures, reason):
     @tool
     def look() -> ImageContent:
         return ImageContent(next(pictures), "image/png")
@@ -175,7 +207,7 @@ def test_contents_count_as_part_of_a_result(pictures, reason):
     assert result.stop_reason == reason
 
 
-def test_contents_that_cannot_be_compared_are_never_the_same():
+def test_contents_that_cannot_be_compared_are_never_equal():
     @tool
     def look() -> ImageContent:
         return ImageContent(bytearray(b"same"), "image/png")
@@ -183,19 +215,19 @@ def test_contents_that_cannot_be_compared_are_never_the_same():
     assert Agent(ScriptedModel([ToolCall("look")] * 6 + ["best"]), [look]).run_sync("go").stop_reason == "answer"
 
 
-def test_errors_that_differ_only_in_their_reference_are_the_same():
+def test_error_references_are_ignored_in_comparison():
     box = Toolbox([broken], expose_errors="declared")
     result = Agent(ScriptedModel([ToolCall("broken")] * 5 + ["best"]), box).run_sync("go")
     assert result.stop_reason == "loop"
-    assert told(result.messages)[3].endswith(noted(")", failing("broken", 4)))
+    assert told(result.messages)[3].endswith(with_note(")", same_error_note("broken", 4)))
 
 
-def test_a_reviewer_is_not_asked_the_same_forever():
+def test_repeated_rejections_end_run():
     reviewer = Reviewer(ExitEarly("no"))
     calls = [ToolCall("delete", {"path": f"{n}.log"}) for n in range(20)]
     result = Agent(ScriptedModel([*calls[:5], "best"]), [delete], review=reviewer).run_sync("go")
     assert (result.stop_reason, len(reviewer.requests)) == ("loop", 5)
-    assert told(result.messages)[2] == noted("Error: Rejected by reviewer: no", failing("delete", 3))
+    assert told(result.messages)[2] == with_note("Error: Rejected by reviewer: no", same_error_note("delete", 3))
 
 
 @tool(polling=True)
@@ -211,7 +243,7 @@ def test_polling_tools_are_exempt(turn):
     assert {record.reply.text for record in result.tool_calls if record.name == "status"} == {"not yet"}
 
 
-def test_another_call_may_be_made_between_polls():
+def test_other_calls_are_allowed_between_polls():
     result = Agent(ScriptedModel([A, ToolCall("status")] * 5 + ["best"]), [status, add]).run_sync("go")
     assert (result.stop_reason, told(result.messages)) == ("answer", ["3", "not yet"] * 5)
 
@@ -221,12 +253,12 @@ GUARDS = {
     "none": (None, ["3"] * 6, "answer"),
     "no patience": (
         LoopGuard(patience=0),
-        ["3", "3", noted("3", STOP.replace("(3)", "(1)"))],
+        ["3", "3", with_note("3", STOP.replace("(3)", "(1)"))],
         "loop",
     ),
     "two are enough": (
         LoopGuard(repeats=2, patience=1),
-        ["3", noted("3", same(2)), noted("3", STOP.replace("(3)", "(2)"))],
+        ["3", with_note("3", same_result_note(2)), with_note("3", STOP.replace("(3)", "(2)"))],
         "loop",
     ),
     "many repetitions are no pattern": (LoopGuard(repeats=7), ["3"] * 6, "answer"),
@@ -234,42 +266,42 @@ GUARDS = {
 
 
 @pytest.mark.parametrize(("guard", "texts", "reason"), GUARDS.values(), ids=GUARDS)
-def test_a_guard_can_be_set(guard, texts, reason):
+def test_guard_limits_can_be_set(guard, texts, reason):
     result = Agent(ScriptedModel([A] * len(texts) + ["best"]), [add], loop_guard=guard).run_sync("go")
     assert (told(result.messages), result.stop_reason) == (texts, reason)
 
 
-def test_patterns_can_be_let_through():
+def test_longer_patterns_can_be_allowed():
     guard = LoopGuard(longest=1)
     result = Agent(ScriptedModel([A, B] * 4 + ["best"]), [add], loop_guard=guard).run_sync("go")
     assert (told(result.messages), result.stop_reason) == (["3", "7"] * 4, "answer")
 
 
-def test_a_call_after_the_tools_were_switched_off_is_not_an_answer():
+def test_call_after_stop_is_not_an_answer():
     with pytest.raises(MaxIterationsExceededError) as caught:
         Agent(ScriptedModel([A] * 6), [add]).run_sync("go")
     assert str(caught.value) == "Maximum turns without progress (3) reached, and the model returned no final answer"
     assert (told(caught.value.partial.messages)[-1], caught.value.partial.stop_reason) == (STOP, "loop")
 
 
-def test_an_answer_by_tool_can_still_be_given_after_the_stop():
+def test_final_answer_call_is_accepted_after_stop():
     answer = ToolCall("final_answer", {"value": 3})
     result = Agent(ScriptedModel([A] * 5 + [answer]), [add], output_type=dict[str, int]).run_sync("go")
     assert (result.output, result.stop_reason) == ({"value": 3}, "loop")
 
 
-def test_a_tool_whose_result_is_the_answer_ends_the_run_as_ever():
+def test_immediate_tool_still_ends_run():
     calls = [ToolCall("finish_with", {"text": "done"})]
     result = Agent(ScriptedModel([A, A, A, calls]), [add, finish_with]).run_sync("go")
     assert (result.output, result.stop_reason) == ({"text": "done"}, "immediate")
 
 
-def test_a_budget_that_is_used_up_in_the_same_turn_comes_first():
+def test_budget_takes_precedence_in_same_turn():
     result = Agent(ScriptedModel([A, A, A, A, [A, A], "best"]), [add], max_iterations=5).run_sync("go")
     assert result.stop_reason == "max_iterations"
 
 
-def test_nested_agents_have_a_guard_of_their_own():
+def test_nested_agents_have_their_own_guard():
     inside = FunctionModel(lambda request: A if request.tool_choice == "auto" else "best inside")
     inner = Agent(inside, [add]).as_tool("inner", "Works inside")
     call = ToolCall("inner", {"input": "go"})
@@ -279,14 +311,14 @@ def test_nested_agents_have_a_guard_of_their_own():
     assert (told(result.messages), result.stop_reason) == (["best inside"] * 2, "answer")
 
 
-def test_each_run_begins_anew():
+def test_each_run_starts_with_fresh_guard():
     agent = Agent(ScriptedModel([A, A, "one", A, A, "two"]), [add])
     first = agent.run_sync("go")
     second = agent.run_sync("go on", history=first.messages)
     assert told(second.messages) == ["3"] * 4
 
 
-def test_a_thousand_turns_with_something_new_in_each_go_through():
+def test_thousand_distinct_turns_are_allowed():
     calls = [sum_of(n % 7, n) for n in range(1000)]
     result = Agent(ScriptedModel([*calls, "best"]), [add], max_iterations=1000).run_sync("go")
     assert (len(result.tool_calls), result.stop_reason) == (1000, "answer")
@@ -302,12 +334,12 @@ def test_a_thousand_turns_with_something_new_in_each_go_through():
         ({"repeats": "3"}, "LoopGuard repeats must be an int >= 2, not '3'"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings, message):
+def test_invalid_limits_are_rejected(settings, message):
     with pytest.raises(ToolDefinitionError) as caught:
         LoopGuard(**settings)
     assert str(caught.value) == message
 
 
-def test_an_invalid_guard_is_refused():
+def test_invalid_guard_is_rejected():
     with pytest.raises(ToolDefinitionError, match="Agent loop_guard must be a LoopGuard or None, not True"):
         Agent(ScriptedModel([]), loop_guard=True)

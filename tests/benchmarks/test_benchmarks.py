@@ -48,22 +48,22 @@ SMALL = {
 SETTING = {"toolsemble": "1.2.3", "python": "3.11.7", "machine": "x86_64, 2 cores, some", "date": "2026-11-15"}
 
 
-def row(**changes):
+def make_row(**changes):
     subject = Subject("call", "a valid call", "`validate_json`", "< 4", "call")
     return subject.row([(8e-6, 2e-6), (9e-6, 3e-6), (7e-6, 2e-6)]) | changes
 
 
-def own(*rows, growth=(("tools in a toolbox", (3e-3, 2e-3, 2e-3, 2e-3)),)):
+def make_results(*rows, growth=(("tools in a toolbox", (3e-3, 2e-3, 2e-3, 2e-3)),)):
     lines = [
         {"what": what, "points": [[10 ** (power + 1), each] for power, each in enumerate(taken)]}
         for what, taken in growth
     ]
-    figures = [row(figure=figure) for figure in ("call", "agent", "import")]
+    figures = [make_row(figure=figure) for figure in ("call", "agent", "import")]
     size = {"bytes": 25_100_000, "distributions": 9}
     return {**SETTING, "rows": [*figures, *rows], "growth": lines, "size": size}
 
 
-def library(name, validates="yes", problem="", **ratios):
+def make_library(name, validates="yes", problem="", **ratios):
     figures = {
         figure: {"seconds": ratio * 1e-5, "ratio": ratio, "low": ratio, "high": ratio * 2, "pairs": 3}
         for figure, ratio in ratios.items()
@@ -72,12 +72,12 @@ def library(name, validates="yes", problem="", **ratios):
     return {"name": name, **facts, "figures": figures, "problem": problem}
 
 
-def peers(*libraries):
-    ours = library("toolsemble", call=1, agent=1, **{"import": 1})
-    return {**SETTING, "libraries": [ours, library("floor (pydantic-core)", call=0.3), *libraries]}
+def make_peers(*libraries):
+    ours = make_library("toolsemble", call=1, agent=1, **{"import": 1})
+    return {**SETTING, "libraries": [ours, make_library("floor (pydantic-core)", call=0.3), *libraries]}
 
 
-def test_a_comparison_is_the_median_of_ratios_within_pairs():
+def test_comparison_is_median_of_paired_ratios():
     subject = Subject("call", "ours", "other", "< 4", "call")
     assert subject.row([(4.0, 1.0), (9.0, 3.0), (10.0, 5.0)]) == {
         "group": "call",
@@ -100,53 +100,53 @@ def test_a_comparison_is_the_median_of_ratios_within_pairs():
     ("values", "expected"),
     [([5], (5, 5)), ([3, 1, 2], (1, 3)), (range(1, 11), (2, 9)), (range(100, 0, -1), (11, 90))],
 )
-def test_a_spread_leaves_out_a_tenth_at_each_end(values, expected):
+def test_spread_omits_outer_tenths(values, expected):
     assert spread(list(values)) == expected
 
 
 @pytest.mark.parametrize(
     ("number", "expected"), [(0, 0.0), (1234.567, 1235), (1.23456, 1.235), (0.0000123456, 0.00001235), (-2.00049, -2.0)]
 )
-def test_figures_are_kept_with_four_digits(number, expected):
+def test_figures_are_stored_with_four_digits(number, expected):
     assert rounded(number) == expected
 
 
-def test_both_halves_of_a_comparison_go_by_turns():
+def test_comparison_alternates_between_sides():
     went = []
     assert pairs(lambda: went.append("a") or 1.0, lambda: went.append("b") or 2.0, 0, 3) == [(1.0, 2.0)] * 3
     assert "".join(went) == "ababab"
 
 
-def test_a_comparison_warms_up_before_it_is_measured():
+def test_comparison_warms_up_first():
     ours, other = iter([9.0, 2.0, 4.0]), iter([9.0, 1.0, 1.0])
     found = Comparison(Subject("call", "ours", "other"), ours.__next__, other.__next__).measured(0, 2)
     assert (found["ratio"], found["pairs"]) == (3.0, 2)
 
 
-def test_sizes_of_growth_go_by_turns():
+def test_growth_sizes_alternate():
     went, taken = [], iter([3.0, 30.0, 1.0, 10.0, 2.0, 20.0])
     goes = {size: lambda size=size: went.append(size) or next(taken) for size in (1, 10)}
     assert growth.by_turns(goes, 0) == [[1, 2.0], [10, 20.0]]
     assert went == [1, 10] * growth.ROUNDS
 
 
-def test_the_import_of_what_a_user_needs_has_an_aim_too():
+def test_imports_have_aims():
     aims = [(each.subject.what, each.subject.aim) for each in imports.comparisons()]
     assert aims[:2] == [("`import toolsemble`", "< 0.2"), (f"`{imports.NEEDED}`", "< 1.5")]
 
 
-def test_goes_without_time_settle_on_one():
+def test_measurement_without_time_runs_once():
     goes = iter([3.0, 1.0])
     assert settled(goes.__next__, 0) == 3.0
 
 
-def test_short_work_is_repeated_until_the_clock_can_tell():
+def test_short_work_is_repeated_until_measurable():
     now, done = iter(range(1000)), []
     assert Repeated(lambda: done.append(1), lambda: next(now) * 0.002)() == 0.002
     assert len(done) == 3  # to warm up, to find out that one is enough, and to measure
 
 
-def test_work_that_computes_and_work_that_waits_have_clocks_of_their_own(monkeypatch):
+def test_computing_and_waiting_use_different_clocks(monkeypatch):
     processor, wall = count(0, 2), count(0, 3)
     monkeypatch.setattr(measure, "PROCESSOR", lambda: next(processor))
     monkeypatch.setattr(measure, "WALL", lambda: next(wall))
@@ -166,11 +166,11 @@ def test_every_comparison_runs(part):
         cells.is_met(each)
 
 
-def test_every_part_is_run():
+def test_every_part_runs():
     assert set(run.PARTS) == set(SMALL)
 
 
-def test_rows_are_measured_part_by_part_and_told(monkeypatch, capsys):
+def test_rows_are_measured_and_printed(monkeypatch, capsys):
     class Part:
         @staticmethod
         def comparisons():
@@ -184,13 +184,13 @@ def test_rows_are_measured_part_by_part_and_told(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("arguments", "ran"), [(task.COERCED, True), (job.FENCED, True), (task.WRONG_TYPE, False)])
-def test_calls_are_repaired_and_refused_as_their_names_say(arguments, ran):
+def test_sample_calls_are_repaired_or_rejected(arguments, ran):
     reply = build.toolbox(1).execute(build.ToolCall("search_0", arguments))
     assert ("results for weather in Rome" in reply.text) == ran
     assert bool(reply.result.attributes.get("repairs")) == ran
 
 
-def test_many_tools_are_weighed_in_fresh_processes_and_searched():
+def test_many_tools_are_measured_in_fresh_processes():
     found = scale.Scale(sizes=(1, 2, 4), rounds=1)
     assert [each["ratio"] > 0 for each in found.rows()] == [True] * 5
     assert [each["what"] for each in found.rows()][::2] == [
@@ -201,9 +201,9 @@ def test_many_tools_are_weighed_in_fresh_processes_and_searched():
     assert [[size for size, _ in each["points"]] for each in found.growth()] == [[1, 2, 4]] * 2
 
 
-def test_lines_of_growth_have_a_point_for_each_size():
+def test_growth_has_one_point_per_size():
     found = growth.growths(sizes=(1, 2), seconds=0)
-    assert [each["what"] for each in found] == ["turns of a conversation", "turns of one run", "calls side by side"]
+    assert [each["what"] for each in found] == ["turns of a conversation", "turns of one run", "concurrent calls"]
     assert all([size for size, _ in each["points"]] == [1, 2] for each in found)
     assert all(taken > 0 for each in found for _, taken in each["points"])
 
@@ -226,7 +226,7 @@ def test_times_have_three_digits(taken, expected):
 @pytest.mark.parametrize(
     ("ratio", "expected"), [(0.3, "0.30 times"), (2.345, "2.3 times"), (9.96, "10 times"), (1234.5, "1,234 times")]
 )
-def test_ratios_have_the_digits_that_mean_something(ratio, expected):
+def test_ratios_have_significant_digits(ratio, expected):
     assert cells.times(ratio) == expected
 
 
@@ -240,45 +240,45 @@ def test_ratios_have_the_digits_that_mean_something(ratio, expected):
         ({"aim": "< 6 µs more"}, "< 6 µs more, **missed**"),
     ],
 )
-def test_an_aim_says_whether_it_was_met(changes, expected):
-    assert cells.aim_of(row(**changes)) == expected
+def test_aim_cell_shows_whether_aim_is_met(changes, expected):
+    assert cells.aim_of(make_row(**changes)) == expected
 
 
-def test_an_aim_that_cannot_be_read_is_refused():
+def test_invalid_aim_is_rejected():
     with pytest.raises(ValueError, match="not 'fast': a valid call"):
-        cells.is_met(row(aim="fast"))
+        cells.is_met(make_row(aim="fast"))
 
 
 @pytest.mark.parametrize(
     ("taken", "expected"),
     [((9, 2, 2, 2), True), ((1, 2, 2, 2.9), True), ((1, 2, 2, 3), False), ((1, 1, 10, 100), False)],
 )
-def test_growth_is_linear_when_each_of_the_most_costs_no_more(taken, expected):
-    assert report.is_linear(own(growth=[("tools", taken)])["growth"][0]) == expected
+def test_growth_is_linear_when_cost_per_item_is_stable(taken, expected):
+    assert report.is_linear(make_results(growth=[("tools", taken)])["growth"][0]) == expected
 
 
-def test_the_page_of_the_floor_alone_says_how_to_get_the_rest():
-    page = report.page(own(), None)
+def test_page_without_peers_names_make_target():
+    page = report.page(make_results(), None)
     assert "toolsemble 1.2.3, Python 3.11.7, x86_64, 2 cores, some, 2026-11-15." in page
     assert "| a valid call | `validate_json` | **3.50** (3.00 to 4.00) | 8.00 µs / 2.00 µs | < 4, met |" in page
     assert "| tools in a toolbox | 3.00 ms | 2.00 ms | 2.00 ms | 2.00 ms | yes |" in page
     assert "takes 25.1 MB in 9 distributions." in page
-    assert "Not measured here yet: `make bench-peers`" in page
-    assert page.endswith("Every aim is met, and no library that was measured takes less.\n")
+    assert "Not measured yet; run `make bench-peers`" in page
+    assert page.endswith("Every aim is met, and no measured library is faster.\n")
 
 
-def test_the_page_names_what_toolsemble_is_not_ahead_in():
-    slow, large = row(ratio=5, what="a slow call"), row(ratio=2, what="a large call", aim="")
-    itself = row(ratio=2, what="a limited call", aim="", itself=True)
-    found = own(slow, large, itself, row(ratio=0.9, aim=""), growth=[("turns", (1, 1, 2, 4))])
-    rival = library("rival", call=0.8, agent=12, **{"import": 6})
-    page = report.page(found, peers(rival, library("loose", validates="no", call=0.5)))
+def test_page_lists_figures_where_toolsemble_is_behind():
+    slow, large = make_row(ratio=5, what="a slow call"), make_row(ratio=2, what="a large call", aim="")
+    itself = make_row(ratio=2, what="a limited call", aim="", itself=True)
+    found = make_results(slow, large, itself, make_row(ratio=0.9, aim=""), growth=[("turns", (1, 1, 2, 4))])
+    rival = make_library("rival", call=0.8, agent=12, **{"import": 6})
+    page = report.page(found, make_peers(rival, make_library("loose", validates="no", call=0.5)))
     listed, _, reasons = page.partition("## Where toolsemble is not ahead\n\n")[2].partition("\n### Why\n")
     assert reasons
     assert listed.splitlines() == [
         "- a slow call / `validate_json`: 5.0 times, 8.00 µs / 2.00 µs; the aim is < 4",
         "- a large call / `validate_json`: 2.0 times, 8.00 µs / 2.00 µs; no aim",
-        "- turns: each costs more when there are many",
+        "- turns: not linear",
         "- valid call: rival takes 0.80 times toolsemble's time",
         "- valid call: loose takes 0.50 times toolsemble's time",
         "- valid call: rival takes 0.80 times toolsemble's time, the aim is 5 times",
@@ -286,11 +286,11 @@ def test_the_page_names_what_toolsemble_is_not_ahead_in():
     ]
 
 
-def test_the_page_shows_libraries_by_the_time_of_a_call():
-    slow, quick = library("slow", call=20, agent=30), library("quick", call=6)
-    broken = library("broken", problem="no wheel")
+def test_page_sorts_libraries_by_call_time():
+    slow, quick = make_library("slow", call=20, agent=30), make_library("quick", call=6)
+    broken = make_library("broken", problem="no wheel")
     quick["figures"]["call"]["bytes"] = 5_000_000
-    page = report.page(own(), peers(slow, broken, quick))
+    page = report.page(make_results(), make_peers(slow, broken, quick))
     table = page.partition("### One tool\n\n")[2].partition("\n\n")[0].splitlines()[2:]
     assert [re.sub(r"\*", "", line).split(" | ")[0][2:] for line in table] == [
         "floor (pydantic-core)",
@@ -314,20 +314,20 @@ def test_the_page_shows_libraries_by_the_time_of_a_call():
         ({"low": 1.0, "high": 2.0}, "(1.00 to 2.00)"),
     ],
 )
-def test_few_pairs_are_said_beside_the_ratio(found, expected):
+def test_small_pair_counts_are_shown_with_ratio(found, expected):
     assert cells.spread_of(found) == expected
 
 
-def test_the_page_has_no_column_for_what_was_not_measured():
-    page = report.page(own(), peers(library("rival", call=2)))
+def test_page_omits_unmeasured_columns():
+    page = report.page(make_results(), make_peers(make_library("rival", call=2)))
     assert "| library | cold import | valid call |" in page
     assert "### Many tools" not in page
 
 
-def test_the_page_names_what_another_library_takes_less_of():
-    light, heavy = library("light", call=9, thousand=9), library("heavy", call=9, thousand=9)
+def test_page_lists_libraries_that_use_less():
+    light, heavy = make_library("light", call=9, thousand=9), make_library("heavy", call=9, thousand=9)
     light |= {"bytes": 1_000_000, "distributions": 1}
-    compared = peers(light, heavy)
+    compared = make_peers(light, heavy)
     sizes = (9_000_000, 4_000_000, 9_500_000)
     for each, held in zip((compared["libraries"][0], light, heavy), sizes, strict=True):
         each["figures"].setdefault("thousand", dict(each["figures"]["call"]))["bytes"] = held
@@ -338,55 +338,57 @@ def test_the_page_names_what_another_library_takes_less_of():
     ]
 
 
-def test_the_page_names_the_libraries_that_were_not_measured(monkeypatch):
+def test_page_lists_unmeasured_libraries(monkeypatch):
     monkeypatch.setattr(versus, "known", lambda: ["lost", "rival", "tired"])
-    assert "Not measured this time: lost, tired." in report.page(own(), peers(library("rival", call=2)))
+    assert "Not measured this time: lost, tired." in report.page(
+        make_results(), make_peers(make_library("rival", call=2))
+    )
 
 
-def test_aims_are_judged_by_the_library_that_comes_closest():
-    unchecked = library("unchecked", validates="no", call=2)
-    found = versus.verdicts(peers(unchecked, library("far", call=9), library("near", call=4, agent=11)))
+def test_aims_are_compared_with_nearest_library():
+    unchecked = make_library("unchecked", validates="no", call=2)
+    found = versus.verdicts(make_peers(unchecked, make_library("far", call=9), make_library("near", call=4, agent=11)))
     assert [(verdict.aim.figure, verdict.nearest, verdict.reached, verdict.is_met) for verdict in found] == [
         ("call", "near", 4, False),
         ("agent", "near", 11, True),
     ]
 
 
-def test_tables_of_the_page_have_as_many_cells_in_every_line():
-    page = report.page(own(), peers(library("rival", call=2, agent=3)))
+def test_page_table_rows_have_equal_cell_counts():
+    page = report.page(make_results(), make_peers(make_library("rival", call=2, agent=3)))
     tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
     assert len(tables) == 6
     for lines in map(str.splitlines, tables):
         assert {line.count("|") for line in lines} == {lines[0].count("|")}
 
 
-def test_the_page_links_to_every_plot():
-    linked = re.findall(r"!\[.+\]\(plots/(\w+)\.svg\)", report.page(own(), None))
+def test_page_links_every_plot():
+    linked = re.findall(r"!\[.+\]\(plots/(\w+)\.svg\)", report.page(make_results(), None))
     assert linked == list(plots.PLOTS)
 
 
-def test_results_come_back_as_they_were_kept(tmp_path):
+def test_results_round_trip(tmp_path):
     path = tmp_path / "results" / "own.json"
     assert findings.read(path) is None
-    findings.write(path, own())
-    assert findings.read(path) == json.loads(json.dumps(own()))
+    findings.write(path, make_results())
+    assert findings.read(path) == json.loads(json.dumps(make_results()))
 
 
-def test_the_page_is_written_from_what_was_kept(tmp_path, monkeypatch):
+def test_page_is_written_from_stored_results(tmp_path, monkeypatch):
     kept, page, first = (tmp_path / name for name in ("own.json", "README.md", "first.md"))
     monkeypatch.setattr(report, "OWN", kept)
     monkeypatch.setattr(report, "PEERS", tmp_path / "peers.json")
     with pytest.raises(SystemExit, match="run: make bench"):
         report.main(page, first)
-    findings.write(kept, own())
+    findings.write(kept, make_results())
     first.write_text(f"{summary.BEGIN}old\n{summary.END}")
     report.main(page, first)
-    assert page.read_text(encoding="utf-8") == report.page(own(), None)
+    assert page.read_text(encoding="utf-8") == report.page(make_results(), None)
     assert first.read_text() == f"{summary.BEGIN}old\n{summary.END}"
 
 
-def test_a_few_figures_stand_on_the_first_page():
-    compared = peers(library("pydantic-ai", call=4), library("slow", call=20))
+def test_first_page_shows_main_figures():
+    compared = make_peers(make_library("pydantic-ai", call=4), make_library("slow", call=20))
     written = summary.placed(f"Before\n{summary.BEGIN}old\n{summary.END}\nafter", compared)
     lines = written.splitlines()
     assert (lines[0], lines[-1]) == ("Before", "after")
@@ -396,7 +398,7 @@ def test_a_few_figures_stand_on_the_first_page():
     assert summary.placed("no marks", compared) == "no marks"
 
 
-def test_the_committed_results_are_the_committed_page():
+def test_committed_page_matches_committed_results():
     kept, compared = findings.read(findings.OWN), findings.read(findings.PEERS)
     assert set(kept) == set(get_type_hints(findings.Own))
     assert {frozenset(each) for each in kept["rows"]} == {frozenset(get_type_hints(findings.Row))}
@@ -406,9 +408,9 @@ def test_the_committed_results_are_the_committed_page():
     assert {path.stem for path in plots.FOLDER.iterdir()} == set(plots.PLOTS)
 
 
-def test_bars_are_of_every_library_that_has_the_figure():
-    compared = peers(library("slow", call=20), library("quick", call=6), library("without"))
-    assert plots.bars(own(), compared, "call") == [
+def test_bars_include_every_library_with_the_figure():
+    compared = make_peers(make_library("slow", call=20), make_library("quick", call=6), make_library("without"))
+    assert plots.bars(make_results(), compared, "call") == [
         plots.Bar("floor (pydantic-core)", 0.3 * 1e-5, 0.3),
         plots.Bar("toolsemble", 1e-5, 1),
         plots.Bar("quick", 6 * 1e-5, 6),
@@ -416,8 +418,8 @@ def test_bars_are_of_every_library_that_has_the_figure():
     ]
 
 
-def test_bars_are_of_the_floor_where_no_library_was_compared():
-    assert plots.bars(own(), None, "call") == [
+def test_bars_show_floor_without_peers():
+    assert plots.bars(make_results(), None, "call") == [
         plots.Bar("validate_json", 2e-6, 1 / 3.5),
         plots.Bar("toolsemble", 8e-6, 1),
     ]
@@ -427,13 +429,13 @@ def test_bars_are_of_the_floor_where_no_library_was_compared():
     ("bar", "expected"),
     [(plots.Bar("toolsemble", 8e-6, 1), "8.00 µs"), (plots.Bar("other", 8e-5, 10), "80.0 µs  ·  10 times")],
 )
-def test_a_bar_says_how_long_it_is(bar, expected):
+def test_bars_are_labeled_with_time(bar, expected):
     assert bar.label == expected
 
 
-def test_the_same_results_give_the_same_drawings(tmp_path):
-    compared = peers(library("rival", call=20, agent=30, **{"import": 40}))
-    first, second = (plots.draw(own(), compared, tmp_path / name) for name in "ab")
+def test_plots_are_deterministic(tmp_path):
+    compared = make_peers(make_library("rival", call=20, agent=30, **{"import": 40}))
+    first, second = (plots.draw(make_results(), compared, tmp_path / name) for name in "ab")
     assert [path.name for path in first] == ["call.svg", "agent.svg", "import.svg", "growth.svg"]
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()

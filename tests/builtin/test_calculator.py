@@ -151,7 +151,7 @@ def test_modulo_keeps_the_sign_of_the_dividend(expression, result):
         ("max(5%, 3%)", "0.05"),
     ],
 )
-def test_a_percent_sign_without_an_operand_after_it_means_hundredths(expression, result):
+def test_trailing_percent_sign_means_hundredths(expression, result):
     assert CALCULATOR.execute(expression).text == result
 
 
@@ -186,7 +186,7 @@ def test_a_percent_sign_without_an_operand_after_it_means_hundredths(expression,
         ("PI + Sqrt(4)", "5.14159265358979"),
     ],
 )
-def test_numbers_and_signs_are_read_as_people_write_them(expression, result):
+def test_common_number_and_operator_notations_are_accepted(expression, result):
     assert CALCULATOR.execute(expression).text == result
 
 
@@ -273,12 +273,12 @@ def test_numbers_and_signs_are_read_as_people_write_them(expression, result):
         ("(-2)^log(1000)", "-8"),
     ],
 )
-def test_functions_give_what_people_expect(expression, result):
+def test_functions_return_expected_values(expression, result):
     assert CALCULATOR.execute(expression).text == result
 
 
 @pytest.mark.parametrize("expression", ["2^1000", "factorial(1000)", "9^4000", "-(3^2000)"])
-def test_whole_numbers_come_with_all_their_digits(expression):
+def test_integers_keep_all_digits(expression):
     result = CALCULATOR.execute(expression)
     assert result.output == str(result.structured_output)
     assert (
@@ -318,7 +318,7 @@ def test_whole_numbers_come_with_all_their_digits(expression):
         ("round(1, 5000)", "round takes at most 4,000 decimal places, not 5000"),
     ],
 )
-def test_an_undefined_value_is_an_error(expression, message):
+def test_undefined_value_is_an_error(expression, message):
     assert CALCULATOR.execute(expression).error_message == message
 
 
@@ -391,7 +391,7 @@ def test_an_undefined_value_is_an_error(expression, message):
         ("x + 1", None),
     ],
 )
-def test_an_invalid_expression_is_reported_with_its_position(expression, message):
+def test_invalid_expression_is_reported_with_its_position(expression, message):
     known = "write the number itself, or several as in sum(1, 2, 3)"
     message = message or f"unknown name {expression.split()[0]!r} ({known}) at position 0"
     assert CALCULATOR.execute(expression).error_message == f"Invalid expression: {message}"
@@ -440,7 +440,7 @@ def test_expensive_expressions_are_rejected(expression, message):
 
 
 @pytest.mark.parametrize("part", ["3^.1", "sin(1)", "ln(3)"])
-def test_some_hundred_endless_numbers_are_computed(part):
+def test_many_irrational_numbers_are_computed(part):
     assert CALCULATOR.execute("+".join([part] * 300)).is_success
 
 
@@ -466,7 +466,7 @@ def test_some_hundred_endless_numbers_are_computed(part):
         ("(1 - 1e-20)^10^30", TOO_SMALL),
     ],
 )
-def test_numbers_that_are_almost_one_keep_their_digits(expression, result):
+def test_numbers_close_to_one_keep_their_digits(expression, result):
     assert CALCULATOR.execute(expression).text.removeprefix("Error: ") == result
 
 
@@ -484,23 +484,23 @@ def test_numbers_that_are_almost_one_keep_their_digits(expression, result):
         ("10^21 + 0.5", Decimal("1e+21")),
     ],
 )
-def test_a_long_whole_part_is_written_out(expression, number):
+def test_long_integer_part_is_written_out(expression, number):
     result = CALCULATOR.execute(expression)
     assert (result.output, result.structured_output) == (str(number).lower(), number)
 
 
-def test_a_long_sum_is_computed():
+def test_long_sum_is_computed():
     assert CALCULATOR.execute("1+" * 4_999 + "1").text == "5000"
 
 
-def test_a_hundred_parentheses_are_too_many_but_ninety_nine_are_not():
+def test_parentheses_are_limited_to_99_levels():
     assert CALCULATOR.execute("(" * 99 + "1" + ")" * 99).text == "1"
     assert not CALCULATOR.execute("(" * 100 + "1" + ")" * 100).is_success
 
 
-def test_fractions_with_too_many_digits_go_on_as_decimals():
+def test_large_fractions_become_decimals():
     expected = Fraction(7**3000, 3**4000) + Fraction(3**4000, 7**4000) * 7**3000
-    assert CALCULATOR.execute("7^3000/3^4000 + 3^4000/7^4000 * 7^3000").text == shown(expected)
+    assert CALCULATOR.execute("7^3000/3^4000 + 3^4000/7^4000 * 7^3000").text == format_fraction(expected)
     assert CALCULATOR.execute(f"0.{'3' * 5_000} * 3").text == "1"
 
 
@@ -515,20 +515,20 @@ def test_fractions_with_too_many_digits_go_on_as_decimals():
         ("exp(100)", Decimal("2.68811714181614e+43")),
     ],
 )
-def test_the_structured_output_is_the_number_that_is_shown(expression, number):
+def test_structured_output_equals_text(expression, number):
     result = CALCULATOR.execute(expression)
     assert (type(result.structured_output), result.structured_output) == (type(number), number)
     assert Decimal(result.output) == number
 
 
-async def test_it_goes_through_the_one_path_in_both_ways():
+async def test_sync_and_async_calls_agree():
     box = Toolbox([CALCULATOR])
     call = ToolCall("calculator", {"input": "6 * 7"})
     assert box.execute(call).result == (await box.aexecute(call)).result == await CALCULATOR.aexecute("6 * 7")
     assert CALCULATOR.execute("6 * 7").structured_output == 42
 
 
-def test_it_describes_itself_with_examples_that_hold():
+def test_examples_in_description_are_correct():
     (specification,) = Toolbox([CalculatorTool()]).specifications
     assert specification.name == "calculator"
     for example in ("15% of 840 is 126", "50% is 0.5", "200 + 10% is 220", "200 - 10% is 180"):
@@ -537,7 +537,7 @@ def test_it_describes_itself_with_examples_that_hold():
         assert CALCULATOR.execute(expression).text == result
 
 
-def test_the_decimal_context_of_the_caller_neither_matters_nor_changes():
+def test_decimal_context_of_caller_is_not_used_or_changed():
     with decimal.localcontext(decimal.Context(prec=3, Emax=9)) as context:
         assert CALCULATOR.execute("10 / 3").text == "3.33333333333333"
         assert CALCULATOR.execute("10^30 + 0.5").text == "1e+30"
@@ -545,7 +545,7 @@ def test_the_decimal_context_of_the_caller_neither_matters_nor_changes():
         assert not any(context.flags.values())
 
 
-def test_the_constants_are_right_to_their_last_digit():
+def test_constants_are_exact_to_last_digit():
     from toolsemble.builtin.arithmetic.operation import CONSTANTS  # noqa: PLC0415 - the one test that looks inside
 
     def inverse_tangent(part):  # in units of 10^-120
@@ -566,7 +566,7 @@ NUMBERS = st.decimals(-10_000, 10_000, places=3)
 TREES = st.recursive(
     NUMBERS.map(lambda number: (f"({number})", Fraction(number))),
     lambda inner: st.builds(
-        lambda sign, left, right: (f"({left[0]} {sign} {right[0]})", _applied(sign, left[1], right[1])),
+        lambda sign, left, right: (f"({left[0]} {sign} {right[0]})", _apply(sign, left[1], right[1])),
         st.sampled_from([*SIGNS, "%"]),
         inner,
         inner,
@@ -575,7 +575,7 @@ TREES = st.recursive(
 )
 
 
-def _applied(sign, left, right):
+def _apply(sign, left, right):
     """Return what Python's fractions make of it; None when something was divided by zero."""
     if left is None or right is None or (sign in {"/", "//", "%"} and not right):
         return None
@@ -584,7 +584,7 @@ def _applied(sign, left, right):
     return Fraction(SIGNS[sign](left, right))
 
 
-def shown(value):
+def format_fraction(value):
     """Return a fraction as the calculator should show it."""
     if value.denominator == 1:
         return str(value.numerator)
@@ -603,7 +603,7 @@ def test_it_agrees_with_fractions(tree):
     if value is None:
         assert result.error_message in {"Division by zero", "Modulo by zero"}
     else:
-        assert result.text == shown(value)
+        assert result.text == format_fraction(value)
 
 
 @given(st.lists(st.integers(1, 50), min_size=2, max_size=8), st.data())
@@ -620,7 +620,9 @@ def test_precedence_agrees_with_python(numbers, data):
 @settings(max_examples=200, deadline=None)
 def test_powers_agree_with_fractions(base, exponent):
     result = CALCULATOR.execute(f"({base})^{exponent}").text
-    assert result == ("Error: Division by zero" if base == 0 > exponent else shown(Fraction(base) ** exponent))
+    assert result == (
+        "Error: Division by zero" if base == 0 > exponent else format_fraction(Fraction(base) ** exponent)
+    )
 
 
 @given(st.floats(-1e6, 1e6), st.sampled_from(["sin", "cos", "tan", "exp", "ln", "sqrt", "log"]))

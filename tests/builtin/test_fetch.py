@@ -28,16 +28,16 @@ def web():
         yield web
 
 
-def fetcher(*, allow_hosts=("127.0.0.1",), timeout=30, limit=LIMIT, tls=None, resolver=None):
+def make_fetcher(*, allow_hosts=("127.0.0.1",), timeout=30, limit=LIMIT, tls=None, resolver=None):
     guard = UrlGuard(allow_hosts, resolver=resolver) if resolver else UrlGuard(allow_hosts)
     return Fetcher(guard, timeout=timeout, limit=limit, tls=tls)
 
 
 def fetch(url, method="GET", headers=(), body=b"", **settings):
-    return asyncio.run(fetcher(**settings).fetch(Request(method, url, dict(headers), body)))
+    return asyncio.run(make_fetcher(**settings).fetch(Request(method, url, dict(headers), body)))
 
 
-def test_a_body_comes_with_its_status_and_headers(web):
+def test_response_has_body_status_and_headers(web):
     web.answers["/"] = (
         201,
         {"Content-Type": "text/plain; charset='latin-1'", "X-Name": "é".encode().decode("latin-1")},
@@ -48,13 +48,13 @@ def test_a_body_comes_with_its_status_and_headers(web):
     assert (response.media_type, response.charset, response.headers["x-name"]) == ("text/plain", "latin-1", "é")
 
 
-@pytest.mark.parametrize("said", ["", "text/html", "text/html; boundary=x"])
-def test_a_server_need_not_name_a_charset(web, said):
-    web.answers["/"] = (200, {"Content-Type": said}, b"hi")
+@pytest.mark.parametrize("content_type", ["", "text/html", "text/html; boundary=x"])
+def test_charset_is_optional(web, content_type):
+    web.answers["/"] = (200, {"Content-Type": content_type}, b"hi")
     assert fetch(web.url()).charset == ""
 
 
-def test_a_header_that_is_not_utf8_is_read_as_latin1(web):
+def test_header_that_is_not_utf8_is_read_as_latin1(web):
     def odd(handler):
         handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Name: \xe9\r\nContent-Length: 0\r\n\r\n")
 
@@ -62,7 +62,7 @@ def test_a_header_that_is_not_utf8_is_read_as_latin1(web):
     assert fetch(web.url()).headers["x-name"] == "é"
 
 
-def test_the_request_says_who_it_is_for_and_what_it_understands(web):
+def test_request_headers_are_sent(web):
     web.answers["/a%20b"] = b"ok"
     fetch(web.url("/a b"), headers={"X-Own": "1", "user-agent": "mine"})
     assert web.requests == [
@@ -75,7 +75,7 @@ def test_the_request_says_who_it_is_for_and_what_it_understands(web):
     ]
 
 
-def test_proxies_of_the_environment_are_not_asked(web, monkeypatch):
+def test_proxy_environment_variables_are_ignored(web, monkeypatch):
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     web.answers["/"] = b"direct"
@@ -84,14 +84,14 @@ def test_proxies_of_the_environment_are_not_asked(web, monkeypatch):
 
 @pytest.mark.parametrize("size", [LIMIT - 1, LIMIT, LIMIT + 1, LIMIT * 500])
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_body_is_read_up_to_the_limit(web, size, packed):
+def test_body_is_read_up_to_the_limit(web, size, packed):
     body = b"0" * size
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, gzip.compress(body)) if packed else (200, {}, body)
     response = fetch(web.url())
     assert (response.body, response.truncated) == (body[:LIMIT], size > LIMIT)
 
 
-def test_a_gzip_body_without_output_is_truncated(web):
+def test_gzip_body_without_output_is_truncated(web):
     packer = zlib.compressobj(wbits=31)
     nothing = packer.compress(b"") + b"".join(
         packer.flush(zlib.Z_FULL_FLUSH) or b"\0\0\0\xff\xff" for _ in range(LIMIT)
@@ -102,13 +102,13 @@ def test_a_gzip_body_without_output_is_truncated(web):
 
 
 @pytest.mark.parametrize("packing", ["br", "deflate", "zstd", "gzip, gzip"])
-def test_a_packing_that_was_not_asked_for_is_refused_by_name(web, packing):
+def test_unsupported_content_encoding_is_rejected(web, packing):
     web.answers["/"] = (200, {"Content-Encoding": packing}, b"xx")
     with pytest.raises(FetchError, match=f"unsupported content encoding '{packing}'"):
         fetch(web.url())
 
 
-def test_an_invalid_gzip_body_fails(web):
+def test_invalid_gzip_body_fails(web):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, b"plain text")
     with pytest.raises(FetchError, match="not valid gzip"):
         fetch(web.url())
@@ -116,7 +116,7 @@ def test_an_invalid_gzip_body_fails(web):
 
 @pytest.mark.parametrize("between", [b"", b"\0" * 512])
 @pytest.mark.parametrize("step", [1, 7, 10_000])
-def test_gzip_of_several_members_is_unpacked_whole(web, between, step):
+def test_gzip_with_several_members_is_decompressed(web, between, step):
     packed = between.join([gzip.compress(b"one, "), gzip.compress(b""), gzip.compress(b"two"), b""])
 
     def in_steps(handler):
@@ -131,7 +131,7 @@ def test_gzip_of_several_members_is_unpacked_whole(web, between, step):
 
 
 @pytest.mark.parametrize("size", [LIMIT, LIMIT + 1])
-def test_the_limit_holds_for_all_members_together(web, size):
+def test_size_limit_covers_all_gzip_members(web, size):
     packed = gzip.compress(b"0" * (LIMIT - 10)) + gzip.compress(b"1" * (size - LIMIT + 10))
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, packed)
     response = fetch(web.url())
@@ -140,25 +140,25 @@ def test_the_limit_holds_for_all_members_together(web, size):
 
 @pytest.mark.parametrize("end", [1, 5, 12, -9, -8, -1])
 @pytest.mark.parametrize("before", [b"", gzip.compress(b"whole")], ids=["first", "second"])
-def test_gzip_that_is_cut_short_is_refused(web, before, end):
+def test_truncated_gzip_is_rejected(web, before, end):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, before + gzip.compress(b"a long text")[:end])
     with pytest.raises(FetchError, match="The response ends in the middle of its gzip data"):
         fetch(web.url())
 
 
-def test_something_else_behind_a_member_is_refused(web):
+def test_trailing_data_after_gzip_is_rejected(web):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, gzip.compress(b"one") + b"two")
     with pytest.raises(FetchError, match="not valid gzip"):
         fetch(web.url())
 
 
-def test_gzip_of_nothing_but_beginnings_is_refused(web):
+def test_too_many_gzip_members_are_rejected(web):
     web.answers["/"] = (200, {"Content-Encoding": "gzip"}, gzip.compress(b"") * 1001)
     with pytest.raises(FetchError, match="more than 1000 gzip members"):
         fetch(web.url(), limit=100_000)
 
 
-def test_an_answer_without_a_body_may_name_a_packing(web):
+def test_empty_response_may_have_content_encoding(web):
     web.answers["/"] = (204, {"Content-Encoding": "gzip"}, b"")
     assert fetch(web.url()).body == b""
 
@@ -166,12 +166,12 @@ def test_an_answer_without_a_body_may_name_a_packing(web):
 def test_requests_and_responses_are_not_logged(web):
     web.answers["/"] = (200, {"X-Key": "t0p-s3cret"}, b"t0p-s3cret")
     request = Request("POST", web.url("/?key=t0p-s3cret"), {"X-Key": "t0p-s3cret"}, b"t0p-s3cret")
-    response = asyncio.run(fetcher().fetch(request))
+    response = asyncio.run(make_fetcher().fetch(request))
     assert (repr(request), repr(response)) == ("Request(method='POST')", "Response(status=200, truncated=False)")
 
 
 @pytest.mark.parametrize(
-    ("status", "said", "failure"),
+    ("status", "body", "failure"),
     [
         (500, "it broke", "HTTP 500: it broke"),
         (404, "x" * 300, "HTTP 404: " + "x" * 200),
@@ -179,32 +179,32 @@ def test_requests_and_responses_are_not_logged(web):
         (799, "", "HTTP 799: unknown status"),
     ],
 )
-def test_a_failure_has_the_status_and_the_body(web, status, said, failure):
-    web.answers["/"] = (status, {}, said)
+def test_error_status_keeps_body(web, status, body, failure):
+    web.answers["/"] = (status, {}, body)
     response = fetch(web.url())
     assert (response.failed, response.failure(response.body.decode())) == (True, failure)
 
 
-def dripping(handler):
+def send_slowly(handler):
     handler.send_response(200)
     handler.end_headers()
     while not handler.server.web.closing.wait(0.02):
         handler.wfile.write(b"x")
 
 
-def silent(handler):
+def send_nothing(handler):
     handler.server.web.closing.wait(60)
 
 
-@pytest.mark.parametrize("behavior", [dripping, silent])
-def test_the_time_limit_holds_for_all_of_an_exchange(web, behavior):
+@pytest.mark.parametrize("behavior", [send_slowly, send_nothing])
+def test_timeout_covers_whole_exchange(web, behavior):
     web.answers["/"] = behavior
     with pytest.raises(FetchError) as problem:
         fetch(web.url(), timeout=0.3, limit=10**9)
     assert str(problem.value) == "Timed out after 0.3 s"
 
 
-def test_the_time_limit_holds_while_a_name_is_resolved():
+def test_timeout_covers_name_resolution():
     release = threading.Event()
 
     def slow(host, port):
@@ -218,7 +218,7 @@ def test_the_time_limit_holds_while_a_name_is_resolved():
         release.set()
 
 
-def test_a_loop_of_redirects_ends(web):
+def test_redirect_loop_fails(web):
     web.answers["/"] = (302, {"Location": "/"}, b"")
     with pytest.raises(FetchError, match="Too many redirects: more than 5"):
         fetch(web.url())
@@ -227,7 +227,7 @@ def test_a_loop_of_redirects_ends(web):
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("location", ["/end", "end", "//127.0.0.1:{port}/end", "http://127.0.0.1:{port}/end"])
-def test_a_redirect_is_followed(web, status, location):
+def test_redirect_is_followed(web, status, location):
     web.answers["/end"] = b"there"
     web.answers["/"] = (status, {"Location": location.format(port=web.url("").rpartition(":")[2])}, b"moved")
     response = fetch(web.url(), headers={"X-Key": "k"})
@@ -236,7 +236,7 @@ def test_a_redirect_is_followed(web, status, location):
 
 
 @pytest.mark.parametrize("status", [300, 304, 302])
-def test_a_redirect_without_a_location_is_returned(web, status):
+def test_redirect_without_a_location_is_returned(web, status):
     web.answers["/"] = (status, {}, b"")
     assert fetch(web.url()).status == status
 
@@ -247,7 +247,7 @@ def test_a_redirect_without_a_location_is_returned(web, status):
      "http://2130706433:{port}/", "http://[::ffff:127.0.0.1]:{port}/", "http://user:pw@127.0.0.1:{port}/", "http://[",
      "http://rebound.example/"],
 )  # fmt: skip
-def test_every_hop_is_checked(web, location):
+def test_every_redirect_is_checked(web, location):
     web.answers["/"] = (302, {"Location": location.format(port=web.url("").rpartition(":")[2])}, b"")
     web.answers["/next"] = (302, {"Location": "/"}, b"")
     with pytest.raises(UrlRefusedError):
@@ -255,7 +255,7 @@ def test_every_hop_is_checked(web, location):
     assert [path for _, path, *_ in web.requests] == ["/next", "/"]
 
 
-def test_another_server_receives_no_private_headers(web):
+def test_private_headers_are_not_sent_to_another_server(web):
     with serving() as other:
         other.answers["/"] = (302, {"Location": web.url("/back")}, b"")
         web.answers["/"] = (307, {"Location": other.url()}, b"")
@@ -266,7 +266,7 @@ def test_another_server_receives_no_private_headers(web):
     assert seen == [{"Host", "Accept-Encoding", "User-Agent", "Accept"}] * 2
 
 
-def test_a_body_is_not_sent_to_another_server(web):
+def test_body_is_not_sent_to_another_server(web):
     with serving() as other:
         web.answers["/"] = (307, {"Location": other.url()}, b"")
         with pytest.raises(UrlRefusedError, match="a redirect would send the body to another server"):
@@ -278,7 +278,7 @@ def test_a_body_is_not_sent_to_another_server(web):
     ("status", "method", "body"),
     [(301, "GET", b""), (302, "GET", b""), (303, "GET", b""), (307, "POST", b"x"), (308, "POST", b"x")],
 )
-def test_a_redirected_post_becomes_a_get_unless_the_server_wants_it_again(web, status, method, body):
+def test_redirected_post_becomes_get_unless_status_preserves_method(web, status, method, body):
     web.answers["/"] = (status, {"Location": "/end"}, b"")
     web.answers["/end"] = b"there"
     fetch(web.url(), "POST", {"Content-Type": "text/plain", "X-Key": "k"}, b"x")
@@ -286,7 +286,7 @@ def test_a_redirected_post_becomes_a_get_unless_the_server_wants_it_again(web, s
     assert (sent[0], sent[3], "Content-Type" in sent[2], sent[2]["X-Key"]) == (method, body, bool(body), "k")
 
 
-def test_a_post_without_a_body_says_so(web):
+def test_post_without_body_has_content_length_zero(web):
     web.answers["/"] = b"ok"
     fetch(web.url(), "POST")
     assert web.requests[0][2]["Content-Length"] == "0"
@@ -298,7 +298,7 @@ def free_port():
         return free.getsockname()[1]
 
 
-def test_a_server_that_is_not_there_is_named():
+def test_connection_error_names_server():
     with pytest.raises(FetchError, match=r"Cannot connect to '127\.0\.0\.1'"):
         fetch(f"http://127.0.0.1:{free_port()}/")
 
@@ -306,13 +306,13 @@ def test_a_server_that_is_not_there_is_named():
 @pytest.mark.parametrize(
     "answer", [b"", b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", b"\0" * 99999]
 )
-def test_a_server_without_http_is_named(web, answer):
+def test_invalid_http_response_names_server(web, answer):
     web.answers["/"] = lambda handler: handler.wfile.write(answer)
     with pytest.raises(FetchError, match=r"'127\.0\.0\.1' sent no valid HTTP response"):
         fetch(web.url())
 
 
-def test_the_address_that_was_checked_is_connected_to_under_the_name_of_the_url(web):
+def test_connection_uses_checked_address_and_url_host(web):
     answers = [["127.0.0.1"], ["203.0.113.1"]]
     web.answers["/"] = b"ok"
     fetch(web.url(host="service.example"), allow_hosts=("service.example",), resolver=lambda host, port: answers.pop(0))
@@ -320,7 +320,7 @@ def test_the_address_that_was_checked_is_connected_to_under_the_name_of_the_url(
     assert len(answers) == 1
 
 
-def test_the_next_address_is_tried_when_one_does_not_answer(web):
+def test_next_address_is_tried_after_connection_error(web):
     web.answers["/"] = b"ok"
     there = ["::1", "127.0.0.2", "127.0.0.1"]
     assert (
@@ -353,7 +353,7 @@ def encrypted(certificate):
         yield web
 
 
-def test_the_certificate_is_checked_for_the_name_in_the_url(encrypted, certificate):
+def test_certificate_must_match_url_host(encrypted, certificate):
     tls = ssl.create_default_context(cafile=certificate[0])
     here = {
         "resolver": lambda host, port: ["127.0.0.1"],
@@ -366,7 +366,7 @@ def test_the_certificate_is_checked_for_the_name_in_the_url(encrypted, certifica
     assert encrypted.names == ["service.example", "other.example"]
 
 
-def test_an_untrusted_certificate_is_rejected(encrypted):
+def test_untrusted_certificate_is_rejected(encrypted):
     here = {"resolver": lambda host, port: ["127.0.0.1"], "allow_hosts": ("service.example",)}
     with pytest.raises(FetchError, match=r"Cannot connect to 'service\.example': .*certificate"):
         fetch(encrypted.url(host="service.example"), **here)
@@ -374,12 +374,12 @@ def test_an_untrusted_certificate_is_rejected(encrypted):
 
 
 @pytest.mark.parametrize("timeout", [0, -1, math.inf, math.nan, True, "30", None])
-def test_an_invalid_time_limit_is_rejected(timeout):
+def test_invalid_time_limit_is_rejected(timeout):
     with pytest.raises(ToolDefinitionError, match="timeout must be a number of seconds"):
-        fetcher(timeout=timeout)
+        make_fetcher(timeout=timeout)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1.5, True, "30", None])
-def test_an_invalid_size_limit_is_rejected(limit):
+def test_invalid_size_limit_is_rejected(limit):
     with pytest.raises(ToolDefinitionError, match="max_bytes must be"):
-        fetcher(limit=limit)
+        make_fetcher(limit=limit)

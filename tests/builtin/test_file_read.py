@@ -27,7 +27,7 @@ def read(base, /, **arguments):
     return Toolbox([FileReadTool(base)]).execute(ToolCall("file_read", arguments)).text
 
 
-def test_what_a_model_is_shown(base):
+def test_specification(base):
     (specification,) = Toolbox([FileReadTool(base)]).specifications
     assert specification.name == "file_read"
     assert specification.description.startswith("Reads a text file and gives its content.")
@@ -37,16 +37,16 @@ def test_what_a_model_is_shown(base):
     assert all(each["description"] for each in parameters["properties"].values())
 
 
-def test_a_file_is_given_as_it_is(base):
+def test_file_is_returned_unchanged(base):
     assert read(base, path="five.txt") == FIVE
 
 
-async def test_async_code_reads_the_same(base):
+async def test_async_read(base):
     reply = await Toolbox([FileReadTool(base)]).aexecute(ToolCall("file_read", '{"path": "five.txt"}'))
     assert reply.text == FIVE
 
 
-def test_programs_learn_what_was_given(base):
+def test_structured_output_describes_read(base):
     assert FileReadTool(base).execute('{"path": "five.txt", "offset": 1, "limit": 2}') == ToolResult.success(
         "two\nthree\n",
         {"path": "five.txt", "offset": 1, "lines": 2, "total_lines": 5, "bytes": 24, "encoding": "utf-8"},
@@ -67,7 +67,7 @@ def test_programs_learn_what_was_given(base):
         (10**30, 1, f"Error: Offset {10**30} is past the end: 'five.txt' has 5 lines"),
     ],
 )
-def test_lines_are_skipped_and_counted(base, offset, limit, given):
+def test_offset_and_limit_select_lines(base, offset, limit, given):
     assert read(base, path="five.txt", offset=offset, limit=limit) == given
 
 
@@ -94,7 +94,7 @@ def test_invalid_arguments_are_reported(base, arguments, problem):
         ("a\u2028b\x0bc\x0cd\x85e\n", ["a\u2028b\x0bc\x0cd\x85e\n"]),
     ],
 )
-def test_a_line_ends_at_a_line_feed(base, text, lines):
+def test_line_ends_at_a_line_feed(base, text, lines):
     (base / "x.txt").write_bytes(text.encode())
     result = FileReadTool(base).execute('{"path": "x.txt"}')
     assert (result.output, result.structured_output["total_lines"]) == (text, len(lines))
@@ -104,7 +104,7 @@ def test_a_line_ends_at_a_line_feed(base, text, lines):
     ]
 
 
-def test_a_long_file_is_returned_in_parts_with_a_note(base):
+def test_long_file_is_returned_in_parts_with_note(base):
     (base / "x.txt").write_text("".join(f"{n}\n" for n in range(1, 5001)))
     first = FileReadTool(base).execute('{"path": "x.txt"}')
     assert first.output == "".join(f"{n}\n" for n in range(1, 2001)) + "[lines 1-2000 of 5000]"
@@ -124,7 +124,7 @@ def test_a_long_file_is_returned_in_parts_with_a_note(base):
         ("a\n" + "x" * 100_000 + "\n", 1, "x" * 100_000 + "\n[line 2 of 2, the first 100000 of its 100001 characters]"),
     ],
 )  # fmt: skip
-def test_no_more_characters_than_a_model_can_use_are_given_at_once(base, text, offset, given):
+def test_returned_characters_are_limited(base, text, offset, given):
     (base / "x.txt").write_text(text)
     assert read(base, path="x.txt", offset=offset, limit=10**6) == given
 
@@ -145,7 +145,7 @@ def test_no_more_characters_than_a_model_can_use_are_given_at_once(base, text, o
         (b"\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m", "utf-8"),
     ],
 )
-def test_the_encoding_is_found_out(base, data, text, encoding):
+def test_encoding_is_detected(base, data, text, encoding):
     (base / "x.txt").write_bytes(data)
     result = FileReadTool(base).execute('{"path": "x.txt"}')
     assert (result.output, result.structured_output["encoding"]) == (text, encoding)
@@ -170,13 +170,13 @@ def test_the_encoding_is_found_out(base, data, text, encoding):
         "naïve café".encode() + b"\xff\1",
     ],
 )
-def test_a_binary_file_is_reported(base, data):
+def test_binary_file_is_reported(base, data):
     (base / "x.bin").write_bytes(data)
     assert read(base, path="x.bin") == f"Error: 'x.bin' is a binary file of {len(data)} bytes, not text"
 
 
 @pytest.mark.parametrize("path", ["../secret.txt", "/etc/passwd", "link.txt", "folder/secret.txt", "hard.txt", "x\0"])
-def test_nothing_outside_can_be_read(base, tmp_path, path):
+def test_files_outside_cannot_be_read(base, tmp_path, path):
     (base / "link.txt").symlink_to(tmp_path / "secret.txt")
     (base / "folder").symlink_to(tmp_path)
     (base / "hard.txt").hardlink_to(tmp_path / "secret.txt")
@@ -184,25 +184,25 @@ def test_nothing_outside_can_be_read(base, tmp_path, path):
 
 
 @pytest.mark.parametrize("path", ["../missing.txt", "../secret.txt", "../base", "link/missing", "link/secret.txt"])
-def test_nothing_outside_can_be_detected(base, tmp_path, path):
+def test_files_outside_cannot_be_detected(base, tmp_path, path):
     (base / "link").symlink_to(tmp_path)
     assert read(base, path=path) == f"Error: {DENIED}"
 
 
-def test_an_absolute_path_is_denied_even_inside(base):
+def test_absolute_path_is_denied_even_inside(base):
     assert read(base, path=str(base / "five.txt")) == f"Error: {DENIED}"
 
 
-def test_a_missing_file_is_reported_without_its_full_path(base):
+def test_missing_file_is_reported_without_its_full_path(base):
     assert read(base, path="notes/none.txt") == "Error: File not found: 'notes/none.txt'"
 
 
-def test_a_pipe_does_not_hold_the_call_up(base):
+def test_pipe_is_rejected_without_blocking(base):
     os.mkfifo(base / "pipe")
     assert read(base, path="pipe") == "Error: 'pipe' is a device or a pipe, not a file"
 
 
-def test_a_file_over_the_limit_is_refused(base):
+def test_file_over_size_limit_is_rejected(base):
     tool = FileReadTool(base, max_bytes=23)
     assert tool.execute('{"path": "five.txt"}').text == "Error: 'five.txt' is too large: 24 bytes, the limit is 23"
     assert FileReadTool(base, max_bytes=24).execute('{"path": "five.txt"}').output == FIVE
@@ -210,7 +210,7 @@ def test_a_file_over_the_limit_is_refused(base):
     assert read(base, path="five.txt") == f"Error: 'five.txt' is too large: {2**40} bytes, the limit is 10485760"
 
 
-def test_the_tool_goes_to_other_processes(base):
+def test_tool_runs_in_another_process(base):
     assert pickle.loads(pickle.dumps(FileReadTool(base))).execute('{"path": "five.txt"}').output == FIVE
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
         box = Toolbox([FileReadTool(base)], executor=pool)

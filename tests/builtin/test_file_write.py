@@ -34,7 +34,7 @@ def write(base, /, **arguments):
     return Toolbox([FileWriteTool(base)]).execute(ToolCall("file_write", arguments)).text
 
 
-def test_what_a_model_is_shown(base):
+def test_specification(base):
     (specification,) = Toolbox([FileWriteTool(base)]).specifications
     assert specification.name == "file_write"
     parameters = specification.parameters
@@ -55,13 +55,13 @@ def test_what_a_model_is_shown(base):
         ("create", "a/b/new.txt", "Created 'a/b/new.txt' with 3 bytes", "new"),
     ],
 )
-async def test_each_mode_does_what_it_says(base, mode, path, text, content):
+async def test_write_modes(base, mode, path, text, content):
     call = ToolCall("file_write", {"path": path, "content": "new", "mode": mode})
     assert (await Toolbox([FileWriteTool(base)]).aexecute(call)).text == text
     assert (base / path).read_text() == content
 
 
-def test_overwriting_is_the_default_and_programs_learn_what_was_done(base):
+def test_default_mode_overwrites(base):
     result = FileWriteTool(base).execute('{"path": "old.txt", "content": "né\\r\\n"}')
     facts = {"path": "old.txt", "bytes": 5, "mode": "overwrite"}
     assert result == ToolResult.success("Wrote 5 bytes to 'old.txt'", facts)
@@ -93,7 +93,7 @@ def test_invalid_arguments_are_reported(base, arguments, problem):
         "x\0",
     ],
 )
-def test_nothing_outside_can_be_written_or_created(base, tmp_path, path, mode):
+def test_files_outside_cannot_be_written(base, tmp_path, path, mode):
     (base / "link.txt").symlink_to(tmp_path / "secret.txt")
     (base / "folder").symlink_to(tmp_path)
     (base / "hard.txt").hardlink_to(tmp_path / "secret.txt")
@@ -102,61 +102,61 @@ def test_nothing_outside_can_be_written_or_created(base, tmp_path, path, mode):
     assert (tmp_path / "secret.txt").read_text() == "the secret"
 
 
-def test_an_absolute_path_is_denied_even_inside(base):
+def test_absolute_path_is_denied_even_inside(base):
     assert write(base, path=str(base / "new.txt"), content="") == f"Error: {DENIED}"
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append", "create"])
-def test_a_pipe_does_not_hold_the_call_up(base, mode):
+def test_pipe_is_rejected_without_blocking(base, mode):
     os.mkfifo(base / "pipe")
-    told = write(base, path="pipe", content="x", mode=mode)
-    assert told == "Error: 'pipe' is a device or a pipe, not a file"
+    reply = write(base, path="pipe", content="x", mode=mode)
+    assert reply == "Error: 'pipe' is a device or a pipe, not a file"
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append", "create"])
-def test_a_file_over_the_limit_is_refused_and_the_old_one_stays(base, mode):
+def test_content_over_size_limit_keeps_old_file(base, mode):
     tool = FileWriteTool(base, max_bytes=8)
     big = ToolCall("file_write", {"path": "old.txt", "content": "x" * 9, "mode": mode})
     length = 12 if mode == "append" else 9
-    told = f"Error: The file would have {length} bytes, the limit is 8"
-    assert Toolbox([tool]).execute(big).text == told
+    reply = f"Error: The file would have {length} bytes, the limit is 8"
+    assert Toolbox([tool]).execute(big).text == reply
     assert (base / "old.txt").read_text() == "old"
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
-def test_text_is_appended_in_the_encoding_of_the_file(base, encoding):
+def test_append_keeps_file_encoding(base, encoding):
     (base / "x.txt").write_text("a naïve ", encoding=encoding)
     write(base, path="x.txt", content="café", mode="append")
     assert (base / "x.txt").read_text(encoding=encoding) == "a naïve café"
 
 
-def test_text_that_the_encoding_of_the_file_cannot_hold_is_refused(base):
+def test_append_rejects_unencodable_text(base):
     (base / "x.txt").write_bytes(b"a na\xefve text")
-    told = write(base, path="x.txt", content="日本", mode="append")
-    assert told == "Error: 'x.txt' is cp1252 text, which cannot hold '日'"
+    reply = write(base, path="x.txt", content="日本", mode="append")
+    assert reply == "Error: 'x.txt' is cp1252 text, which cannot hold '日'"
 
 
-def test_text_is_not_appended_to_a_binary_file(base):
+def test_append_rejects_binary_file(base):
     (base / "x.bin").write_bytes(b"\0\1")
-    told = write(base, path="x.bin", content="x", mode="append")
-    assert told == "Error: 'x.bin' is a binary file; text cannot be appended to it"
+    reply = write(base, path="x.bin", content="x", mode="append")
+    assert reply == "Error: 'x.bin' is a binary file; text cannot be appended to it"
 
 
-def test_text_is_not_appended_to_text_with_broken_bytes(base):
+def test_append_rejects_invalid_utf8_file(base):
     (base / "x.txt").write_bytes(data := "naïve café".encode() + b"\xff")
-    told = write(base, path="x.txt", content="é", mode="append")
-    assert told == "Error: 'x.txt' is not valid utf-8 text; nothing was appended"
+    reply = write(base, path="x.txt", content="é", mode="append")
+    assert reply == "Error: 'x.txt' is not valid utf-8 text; nothing was appended"
     assert (base / "x.txt").read_bytes() == data
 
 
 @pytest.mark.parametrize("mode", ["overwrite", "append"])
-def test_a_read_only_file_stays_as_it_is(base, mode):
+def test_read_only_file_is_not_changed(base, mode):
     (base / "old.txt").chmod(0o444)
     assert write(base, path="old.txt", content="new", mode=mode) == "Error: 'old.txt' is read-only"
     assert (base / "old.txt").read_text() == "old"
 
 
-def test_calls_on_other_files_do_not_wait_for_one_that_takes_long(base, monkeypatch):
+def test_slow_write_does_not_block_other_files(base, monkeypatch):
     real, busy, go_on = os.fsync, threading.Event(), threading.Event()
 
     def slow(fd):
@@ -188,7 +188,7 @@ def append(base, name):
     return "done"
 
 
-def test_calls_that_append_at_once_lose_nothing_however_the_file_is_spelled(base):
+def test_concurrent_appends_by_different_paths_lose_nothing(base):
     one, another = FileWriteTool(base), FileWriteTool(base / "..")
     ways = [(one, "x/log.txt"), (one, "./x/y/../log.txt"), (another, "base/x/log.txt")]
 
@@ -201,7 +201,7 @@ def test_calls_that_append_at_once_lose_nothing_however_the_file_is_spelled(base
     assert sorted(map(int, (base / "x" / "log.txt").read_text().split())) == list(range(42))
 
 
-def test_calls_that_append_at_once_lose_nothing(base):
+def test_concurrent_appends_lose_nothing(base):
     calls = [ToolCall("file_write", {"path": "log.txt", "content": f"{n}\n", "mode": "append"}) for n in range(40)]
     replies = Toolbox([FileWriteTool(base)]).execute_all(calls)
     assert not any(reply.is_error for reply in replies)
@@ -209,7 +209,7 @@ def test_calls_that_append_at_once_lose_nothing(base):
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_crash_leaves_the_old_file(base, step):
+def test_crash_keeps_old_file(base, step):
     """The process dies, without any chance to clean up, when all is written but not yet in place."""
     program = (
         "import os, signal; from toolsemble.builtin import FileWriteTool; "
@@ -222,11 +222,11 @@ def test_a_crash_leaves_the_old_file(base, step):
 
 
 class TestApproval:
-    def test_none_is_needed_unless_asked_for(self, base):
+    def test_approval_is_not_required_by_default(self, base):
         assert FileWriteTool(base).requires_approval is False
         assert FileWriteTool.editable == "content"
 
-    def test_the_reviewer_sees_path_and_content(self, base):
+    def test_reviewer_sees_path_and_content(self, base):
         reviewer = Reviewer(Continue())
         box = Toolbox([FileWriteTool(base, requires_approval=True)], review=reviewer)
         box.execute(ToolCall("file_write", {"path": "new.txt", "content": "new"}))
@@ -234,19 +234,19 @@ class TestApproval:
         assert request.arguments == {"path": "new.txt", "content": "new", "mode": "overwrite"}
         assert (base / "new.txt").read_text() == "new"
 
-    def test_a_rejected_call_writes_nothing(self, base):
+    def test_rejected_call_writes_nothing(self, base):
         box = Toolbox([FileWriteTool(base, requires_approval=True)], review=Reviewer(ExitEarly("no")))
         reply = box.execute(ToolCall("file_write", {"path": "a/new.txt", "content": "new"}))
         assert reply.text == "Error: Rejected by reviewer: no"
         assert [each.name for each in base.iterdir()] == ["old.txt"]
 
-    def test_without_a_reviewer_nothing_is_written(self, base):
+    def test_missing_reviewer_writes_nothing(self, base):
         box = Toolbox([FileWriteTool(base, requires_approval=True)])
         with pytest.raises(ToolConfigurationError):
             box.execute(ToolCall("file_write", {"path": "new.txt", "content": "new"}))
         assert not (base / "new.txt").exists()
 
-    def test_an_edit_replaces_the_content_and_cannot_leave_the_directory(self, base, tmp_path):
+    def test_edit_replaces_content_and_stays_in_directory(self, base, tmp_path):
         edit = Edit('{"path": "../new.txt", "content": "edited"}')
         box = Toolbox([FileWriteTool(base, requires_approval=True)], review=Reviewer(edit))
         box.execute(ToolCall("file_write", {"path": "new.txt", "content": "new"}))
@@ -265,10 +265,10 @@ FileWriteTool(sys.argv[1]).execute({"path": "a.txt", "content": "new", "mode": s
 
 class TestLeftovers:
     @pytest.fixture(autouse=True)
-    def _sweeping(self, monkeypatch):
+    def _reset_sweep(self, monkeypatch):
         monkeypatch.setattr(paths, "_NEXT_SWEEP", {})
 
-    def killed(self, folder, step="replace", mode="overwrite"):
+    def run_killed_writer(self, folder, step="replace", mode="overwrite"):
         """Return what a writer leaves that is killed before it is done."""
         environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]}
         command = [sys.executable, "-c", KILLED, str(folder), step, mode]
@@ -276,46 +276,46 @@ class TestLeftovers:
         (left,) = folder.glob(".toolsemble-*.tmp")
         return left
 
-    def age(self, file):
+    def make_old(self, file):
         os.utime(file, (0, 0))
 
     @pytest.mark.parametrize("handles", [True, False])
     def test_files_left_by_a_killed_writer_are_removed_later(self, handles, tmp_path):
-        left = self.killed(tmp_path)
-        self.age(left)
+        left = self.run_killed_writer(tmp_path)
+        self.make_old(left)
         Sandbox(tmp_path, handles=handles).write("b.txt", b"later")
         assert [each.name for each in tmp_path.iterdir()] == ["b.txt"]
 
-    def test_a_file_that_was_created_by_a_killed_writer_can_be_read_later(self, tmp_path):
-        self.age(self.killed(tmp_path, "unlink", "create"))
+    def test_file_created_by_killed_writer_can_be_read(self, tmp_path):
+        self.make_old(self.run_killed_writer(tmp_path, "unlink", "create"))
         assert FileWriteTool(tmp_path).execute({"path": "b.txt", "content": "later"}).is_success
         assert FileReadTool(tmp_path).execute({"path": "a.txt"}).output == "new"
 
-    def test_nobody_can_name_it(self, tmp_path):
-        left = self.killed(tmp_path)
-        told = f"File not found: '{left.name}'"
-        assert FileReadTool(tmp_path).execute({"path": left.name}).error_message == told
+    def test_temporary_file_cannot_be_named(self, tmp_path):
+        left = self.run_killed_writer(tmp_path)
+        message = f"File not found: '{left.name}'"
+        assert FileReadTool(tmp_path).execute({"path": left.name}).error_message == message
         assert FileWriteTool(tmp_path).execute({"path": left.name.upper(), "content": ""}).error_message == (
-            told.replace(left.name, left.name.upper())
+            message.replace(left.name, left.name.upper())
         )
 
-    def test_what_is_young_locked_or_not_ours_stays(self, tmp_path):
+    def test_new_locked_and_foreign_files_are_kept(self, tmp_path):
         names = [f".toolsemble-{number:016x}.tmp" for number in range(4)]
         young, locked, folder, link = (tmp_path / name for name in names)
         young.write_text("at work")
         locked.write_text("at work")
-        self.age(locked)
+        self.make_old(locked)
         folder.mkdir()
         link.symlink_to(locked)
         other = tmp_path / ".0123456789abcdef.tmp"
         other.write_text("somebody else's")
-        self.age(other)
+        self.make_old(other)
         with locked.open() as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             assert FileWriteTool(tmp_path).execute({"path": "b.txt", "content": "x"}).is_success
         assert {each.name for each in tmp_path.iterdir()} == {*names, other.name, "b.txt"}
 
-    def test_a_directory_is_looked_at_once_in_a_while(self, tmp_path, monkeypatch):
+    def test_directory_sweeps_are_limited(self, tmp_path, monkeypatch):
         monkeypatch.setattr(paths, "_MAX_SWEEP_ENTRIES", 2)
         looked = []
         monkeypatch.setattr(paths, "is_leftover", lambda name: looked.append(name) or False)
@@ -327,11 +327,11 @@ class TestLeftovers:
         assert looked.count("z") == 4  # a, b, c, and b once more when there were too many to remember
         assert len(paths._NEXT_SWEEP) == 2
 
-    def test_where_files_cannot_be_locked_their_age_counts(self, tmp_path, monkeypatch):
+    def test_old_files_are_removed_without_lock_support(self, tmp_path, monkeypatch):
         def refuse(*_):
             raise OSError(errno.ENOLCK, "no locks")
 
-        self.age(self.killed(tmp_path))
+        self.make_old(self.run_killed_writer(tmp_path))
         monkeypatch.setattr(fcntl, "flock", refuse)
         assert FileWriteTool(tmp_path).execute({"path": "b.txt", "content": "x"}).is_success
         assert [each.name for each in tmp_path.iterdir()] == ["b.txt"]

@@ -26,7 +26,7 @@ def web():
         yield web
 
 
-def http(url, *, allow_hosts=("127.0.0.1",), **settings):
+def make_tool(url, *, allow_hosts=("127.0.0.1",), **settings):
     return HttpTool("service", "Does something", url, allow_hosts=allow_hosts, **settings)
 
 
@@ -37,7 +37,7 @@ def call(tool, arguments, **settings):
     return box.execute(ToolCall(tool.name, json.dumps(arguments))).result
 
 
-def sent(web, index=-1):
+def read_request(web, index=-1):
     method, path, headers, body = web.requests[index]
     return method, path, headers.get("Content-Type"), body
 
@@ -56,10 +56,10 @@ def sent(web, index=-1):
     ],
 )
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "post"])
-def test_a_string_is_the_body_and_json_is_called_json(web, method, text, kind):
+def test_string_is_sent_as_body_with_content_type(web, method, text, kind):
     web.answers["/orders"] = b"done"
-    assert call(http(web.url("/orders"), method=method), text).output == "done"
-    assert sent(web) == (method.upper(), "/orders", kind, text.encode())
+    assert call(make_tool(web.url("/orders"), method=method), text).output == "done"
+    assert read_request(web) == (method.upper(), "/orders", kind, text.encode())
 
 
 @pytest.mark.parametrize(
@@ -73,21 +73,21 @@ def test_a_string_is_the_body_and_json_is_called_json(web, method, text, kind):
     ],
 )
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-def test_get_sends_the_string_in_the_query(web, method, url, text, path):
+def test_get_sends_string_in_query(web, method, url, text, path):
     web.answers[path] = b"" if method == "HEAD" else b"found"
-    assert call(http(web.url(url), method=method), text).is_success
-    assert sent(web) == (method, path, None, b"")
+    assert call(make_tool(web.url(url), method=method), text).is_success
+    assert read_request(web) == (method, path, None, b"")
 
 
 @pytest.mark.parametrize("text", ["", ".", ".."])
-def test_a_value_that_would_change_the_path_is_rejected(web, text):
-    assert call(http(web.url("/users/{input}")), text).error_message == f"input: {text!r} is not allowed in a URL"
+def test_value_that_would_change_the_path_is_rejected(web, text):
+    assert call(make_tool(web.url("/users/{input}")), text).error_message == f"input: {text!r} is not allowed in a URL"
     assert web.requests == []
 
 
-async def test_it_can_be_awaited(web):
+async def test_async_call(web):
     web.answers["/"] = b"done"
-    reply = await Toolbox([http(web.url())]).aexecute(ToolCall("service", {"input": "x"}))
+    reply = await Toolbox([make_tool(web.url())]).aexecute(ToolCall("service", {"input": "x"}))
     assert reply.text == "done"
 
 
@@ -102,22 +102,27 @@ class Aliased(BaseModel):
     order_id: int = Field(alias="orderId")
 
 
-def test_a_typed_tool_sends_its_fields_as_a_json_object(web):
+def test_typed_tool_sends_its_fields_as_a_json_object(web):
     web.answers["/orders"] = b"done"
-    tool = http(web.url("/orders"), input_type=Order)
+    tool = make_tool(web.url("/orders"), input_type=Order)
     assert call(tool, {"title": "Größe", "tags": ["a"]}).output == "done"
-    assert sent(web) == ("POST", "/orders", "application/json", '{"title":"Größe","copies":1,"tags":["a"]}'.encode())
+    assert read_request(web) == (
+        "POST",
+        "/orders",
+        "application/json",
+        '{"title":"Größe","copies":1,"tags":["a"]}'.encode(),
+    )
     assert call(tool, {"copies": 0}).error_message.startswith("Invalid arguments for 'Order': title: missing; copies:")
     assert len(web.requests) == 1
 
 
-def test_a_typed_get_sends_its_fields_in_the_query(web):
+def test_typed_get_sends_its_fields_in_the_query(web):
     web.answers["/orders"] = b"done"
-    call(http(web.url("/orders"), method="GET", input_type=Order), {"title": "a b", "tags": ["x", "y&z"]})
-    assert sent(web)[1] == "/orders?title=a%20b&copies=1&tags=x&tags=y%26z"
+    call(make_tool(web.url("/orders"), method="GET", input_type=Order), {"title": "a b", "tags": ["x", "y&z"]})
+    assert read_request(web)[1] == "/orders?title=a%20b&copies=1&tags=x&tags=y%26z"
 
 
-def test_an_input_type_can_be_local(web):
+def test_input_type_may_be_local_class(web):
     @dataclass
     class Author:
         name: str
@@ -129,33 +134,33 @@ def test_an_input_type_can_be_local(web):
     web.answers["/"] = b"done"
     tool = HttpTool("service", "Does something", web.url(), input_type=Book, allow_hosts=("127.0.0.1",))
     assert call(tool, {"author": {"name": "Jane"}}).output == "done"
-    assert sent(web)[3] == b'{"author":{"name":"Jane"}}'
+    assert read_request(web)[3] == b'{"author":{"name":"Jane"}}'
 
 
-def test_fields_that_the_url_names_go_there(web):
+def test_fields_fill_url_placeholders(web):
     web.answers["/books/a%2Fb"] = b"done"
-    call(http(web.url("/books/{title}"), method="PUT", input_type=Order), {"title": "a/b"})
-    assert sent(web) == ("PUT", "/books/a%2Fb", "application/json", b'{"copies":1}')
+    call(make_tool(web.url("/books/{title}"), method="PUT", input_type=Order), {"title": "a/b"})
+    assert read_request(web) == ("PUT", "/books/a%2Fb", "application/json", b'{"copies":1}')
 
 
-def test_fields_have_the_names_that_the_model_knows(web):
+def test_fields_are_sent_by_alias(web):
     web.answers["/7"] = b"done"
-    assert call(http(web.url("/{orderId}"), input_type=Aliased), {"orderId": 7}).output == "done"
-    assert sent(web) == ("POST", "/7", None, b"")
+    assert call(make_tool(web.url("/{orderId}"), input_type=Aliased), {"orderId": 7}).output == "done"
+    assert read_request(web) == ("POST", "/7", None, b"")
 
 
-def test_what_the_model_sees_names_no_url():
-    specification = Toolbox([http("https://internal.example/v1", input_type=Order)]).specifications[0]
+def test_specification_does_not_contain_url():
+    specification = Toolbox([make_tool("https://internal.example/v1", input_type=Order)]).specifications[0]
     assert specification.description == "Does something"
     assert list(specification.parameters["properties"]) == ["title", "copies", "tags"]
     assert "internal" not in specification.to_json()
-    text = Toolbox([http("https://internal.example/v1")]).specifications[0]
+    text = Toolbox([make_tool("https://internal.example/v1")]).specifications[0]
     assert (text.description, list(text.parameters["properties"])) == ("Does something", ["input"])
 
 
-def test_a_json_response_is_a_payload_for_programs(web):
+def test_json_response_is_structured_output(web):
     web.answers["/"] = (200, {"Content-Type": "application/json"}, '{"a": [1, "ü"]}')
-    result = call(http(web.url()), "x")
+    result = call(make_tool(web.url()), "x")
     assert (result.output, result.structured_output) == ('{"a": [1, "ü"]}', {"a": [1, "ü"]})
     assert dict(result.attributes) == {"status": 200}
 
@@ -163,9 +168,9 @@ def test_a_json_response_is_a_payload_for_programs(web):
 @pytest.mark.parametrize(
     ("kind", "body"), [("application/json", "{"), ("text/plain", "{}"), ("a/b+json", "[" * 200_000)]
 )
-def test_a_response_that_is_not_json_has_no_payload(web, kind, body):
+def test_other_response_has_no_structured_output(web, kind, body):
     web.answers["/"] = (200, {"Content-Type": kind}, body)
-    assert call(http(web.url()), "x").structured_output is None
+    assert call(make_tool(web.url()), "x").structured_output is None
 
 
 @pytest.mark.parametrize(
@@ -177,28 +182,28 @@ def test_a_response_that_is_not_json_has_no_payload(web, kind, body):
         (799, "", "HTTP 799: unknown status"),
     ],
 )
-def test_a_status_of_400_or_more_is_a_failure(web, status, body, message):
+def test_status_of_400_or_more_is_a_failure(web, status, body, message):
     web.answers["/"] = (status, {}, body)
-    result = call(http(web.url()), "x")
+    result = call(make_tool(web.url()), "x")
     assert (result.error_message, dict(result.attributes)) == (message, {"status": status})
 
 
 @pytest.mark.parametrize("status", [200, 201, 204, 304, 399])
-def test_other_statuses_are_not(web, status):
+def test_status_below_400_is_a_success(web, status):
     web.answers["/"] = (status, {}, b"" if status in {204, 304} else b"fine")
-    assert call(http(web.url()), "x").is_success
+    assert call(make_tool(web.url()), "x").is_success
 
 
-def test_a_response_of_one_mebibyte_is_whole_and_one_byte_more_is_cut(web):
+def test_response_over_one_mebibyte_is_truncated(web):
     web.answers["/most"] = b"a" * (1 << 20)
     web.answers["/more"] = b"a" * ((1 << 20) + 1)
-    assert call(http(web.url("/most")), "x").output == "a" * (1 << 20)
-    assert call(http(web.url("/more")), "x").output == "a" * (1 << 20) + "\n[response truncated at 1048576 bytes]"
+    assert call(make_tool(web.url("/most")), "x").output == "a" * (1 << 20)
+    assert call(make_tool(web.url("/more")), "x").output == "a" * (1 << 20) + "\n[response truncated at 1048576 bytes]"
 
 
-def test_a_cut_in_the_middle_of_a_letter_spoils_nothing_else(web):
+def test_truncation_inside_a_character_drops_it(web):
     web.answers["/"] = "üüü€€€".encode()
-    assert call(http(web.url(), max_bytes=10), "x").output == "üüü€\n[response truncated at 10 bytes]"
+    assert call(make_tool(web.url(), max_bytes=10), "x").output == "üüü€\n[response truncated at 10 bytes]"
 
 
 @pytest.mark.parametrize(
@@ -210,14 +215,14 @@ def test_a_cut_in_the_middle_of_a_letter_spoils_nothing_else(web):
         ("image/svg+xml", b"<svg/>", "<svg/>"),
     ],
 )
-def test_a_binary_response_is_named_not_shown(web, kind, body, text):
+def test_binary_response_is_described(web, kind, body, text):
     web.answers["/"] = (200, {"Content-Type": kind}, body)
-    assert call(http(web.url()), "x").output == text
+    assert call(make_tool(web.url()), "x").output == text
 
 
 def test_headers_and_auth_are_sent(web):
     web.answers["/"] = b"done"
-    call(http(web.url(), headers={"X-Own": "1", "content-type": "text/xml"}, auth="the-token"), "<x/>")
+    call(make_tool(web.url(), headers={"X-Own": "1", "content-type": "text/xml"}, auth="the-token"), "<x/>")
     headers = web.requests[0][2]
     assert (headers["X-Own"], headers["Authorization"], headers["content-type"]) == (
         "1",
@@ -225,11 +230,11 @@ def test_headers_and_auth_are_sent(web):
         "text/xml",
     )
     assert "Content-Type" not in headers
-    call(http(web.url(), auth=("ada", "pass:word")), "x")
+    call(make_tool(web.url(), auth=("ada", "pass:word")), "x")
     assert base64.b64decode(web.requests[1][2]["Authorization"].removeprefix("Basic ")) == b"ada:pass:word"
 
 
-def echoing(handler):
+def echo_request(handler):
     named = ("Authorization", "X-Api-Key", "X-Signed", "Cookie")
     shown = json.dumps([handler.path, *(handler.headers[name] for name in named if name in handler.headers)])
     status = 500 if "fail" in handler.path else 200
@@ -251,11 +256,11 @@ def echoing(handler):
     ],
 )
 @pytest.mark.parametrize("path", ["/ok", "/fail"])
-def test_secrets_are_sent_and_never_shown(web, caplog, settings, path):
+def test_secrets_are_sent_but_never_shown(web, caplog, settings, path):
     caplog.set_level(logging.DEBUG)
     settings = dict(settings)
-    web.answers[path] = echoing
-    tool = http(web.url(path) + settings.pop("path", ""), **settings)
+    web.answers[path] = echo_request
+    tool = make_tool(web.url(path) + settings.pop("path", ""), **settings)
     result = call(tool, "x")
     arrived = str(web.requests)
     assert "t0p-s3cret" in arrived or base64.b64encode(b"ada:t0p-s3cret").decode() in arrived
@@ -280,64 +285,64 @@ def test_secrets_are_sent_and_never_shown(web, caplog, settings, path):
         ({"secrets": {"KEY": ""}}, "nothing to hide", "nothing to hide"),
     ],
 )
-def test_secrets_are_redacted_in_every_spelling(web, settings, text, shown):
+def test_secrets_are_masked_in_every_encoding(web, settings, text, shown):
     web.answers["/"] = text
-    assert call(http(web.url(), **settings), "x").output == shown
+    assert call(make_tool(web.url(), **settings), "x").output == shown
 
 
 @pytest.mark.parametrize("kept", range(1, len("t0p-s3cret")))
 @pytest.mark.parametrize("status", [200, 500])
 def test_truncation_inside_a_secret_shows_no_part_of_it(web, status, kept):
     web.answers["/"] = (status, {}, "seen t0p-s3cret and more")
-    told = call(http(web.url(), auth="t0p-s3cret", max_bytes=5 + kept), "x").text
-    assert told == (
+    text = call(make_tool(web.url(), auth="t0p-s3cret", max_bytes=5 + kept), "x").text
+    assert text == (
         "Error: HTTP 500: seen ***" if status == 500 else f"seen ***\n[response truncated at {5 + kept} bytes]"
     )
 
 
 def test_truncation_inside_a_character_of_a_secret_shows_no_part_of_it(web):
     web.answers["/"] = (200, {"Content-Type": "text/plain; charset=utf-16"}, "\ufeff: t0p-s3cret".encode("utf-16-le"))
-    assert call(http(web.url(), auth="t0p-s3cret", max_bytes=15), "x").output.startswith(": ***\n")
+    assert call(make_tool(web.url(), auth="t0p-s3cret", max_bytes=15), "x").output.startswith(": ***\n")
 
 
-def test_a_cut_elsewhere_leaves_the_text_alone(web):
+def test_truncation_outside_secret_keeps_text(web):
     web.answers["/"] = "a long text"
-    assert call(http(web.url(), auth="0123", max_bytes=6), "x").output == "a long\n[response truncated at 6 bytes]"
+    assert call(make_tool(web.url(), auth="0123", max_bytes=6), "x").output == "a long\n[response truncated at 6 bytes]"
 
 
 def test_secrets_are_not_logged():
     settings = {"headers": {"X-Key": "t0p-s3cret"}, "secrets": {"KEY": "t0p-s3cret"}}
-    tool = http("https://example.com/?key=t0p-s3cret", **settings)
+    tool = make_tool("https://example.com/?key=t0p-s3cret", **settings)
     assert "t0p-s3cret" not in repr(tool._endpoint)
 
 
-def test_an_invalid_basic_header_is_redacted_whole(web):
-    web.answers["/"] = echoing
-    assert "not-base64!" not in call(http(web.url(), headers={"Authorization": "Basic not-base64!"}), "x").output
+def test_invalid_basic_header_is_masked(web):
+    web.answers["/"] = echo_request
+    assert "not-base64!" not in call(make_tool(web.url(), headers={"Authorization": "Basic not-base64!"}), "x").output
 
 
-def test_braces_that_name_no_secret_stay(web):
+def test_unknown_placeholders_are_kept(web):
     web.answers["/"] = b"done"
-    call(http(web.url(), headers={"X-Filter": "{a}"}), "x")
+    call(make_tool(web.url(), headers={"X-Filter": "{a}"}), "x")
     assert web.requests[0][2]["X-Filter"] == "{a}"
 
 
-def test_the_url_of_an_error_shows_no_secret():
+def test_url_in_error_shows_no_secret():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    result = call(http(f"http://127.0.0.1:{port}/t0p-s3cret", secrets={"KEY": "127.0.0.1"}), "x")
+    result = call(make_tool(f"http://127.0.0.1:{port}/t0p-s3cret", secrets={"KEY": "127.0.0.1"}), "x")
     assert result.error_message.startswith("Cannot connect to '***'")
 
 
-def test_a_private_address_is_denied_by_default(web):
-    result = call(http(web.url(), allow_hosts=()), "x")
+def test_private_address_is_denied_by_default(web):
+    result = call(make_tool(web.url(), allow_hosts=()), "x")
     assert (result.error_message, web.requests) == ("Access denied: '127.0.0.1' is not a public address", [])
 
 
-def test_allow_hosts_is_matched_against_the_host_as_written_at_every_hop(web):
+def test_allow_hosts_applies_to_every_redirect(web):
     web.answers["/"] = (302, {"Location": web.url("/", host="localhost")}, b"")
-    result = call(http(web.url(), method="GET"), "x")
+    result = call(make_tool(web.url(), method="GET"), "x")
     assert result.error_message == "Access denied: 'localhost' is not a public address"
 
 
@@ -357,17 +362,17 @@ class Flaky:
 
 @pytest.mark.parametrize("failures", [(503,), (502, 504), ("hang up", 503)])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-def test_safe_methods_are_tried_again(web, method, failures):
+def test_safe_methods_are_retried(web, method, failures):
     web.answers["/"] = Flaky(*failures)
-    assert call(http(web.url(), method=method), "x").is_success
+    assert call(make_tool(web.url(), method=method), "x").is_success
     assert len(web.requests) == len(failures) + 1
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
 @pytest.mark.parametrize("failure", [503, "hang up"])
-def test_others_are_not(web, method, failure):
+def test_unsafe_methods_are_not_retried(web, method, failure):
     web.answers["/"] = Flaky(failure)
-    assert not call(http(web.url(), method=method), "x").is_success
+    assert not call(make_tool(web.url(), method=method), "x").is_success
     assert len(web.requests) == 1
 
 
@@ -376,20 +381,20 @@ def test_others_are_not(web, method, failure):
 )
 def test_only_temporary_errors_are_retried_a_limited_number_of_times(web, failure, retries, requests):
     web.answers["/"] = Flaky(*[failure] * 9)
-    assert call(http(web.url(), method="GET", retries=retries), "x").error_message == f"HTTP {failure}: later"
+    assert call(make_tool(web.url(), method="GET", retries=retries), "x").error_message == f"HTTP {failure}: later"
     assert len(web.requests) == requests
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_the_time_limit_holds_for_the_call(web, method):
+def test_timeout_covers_whole_call(web, method):
     web.answers["/"] = lambda handler: handler.server.web.closing.wait(60)
-    assert call(http(web.url(), method=method, timeout=0.3), "x").error_message == "Timed out after 0.3 s"
+    assert call(make_tool(web.url(), method=method, timeout=0.3), "x").error_message == "Timed out after 0.3 s"
 
 
 def test_approval_shows_method_url_and_body_but_no_secret(web):
     web.answers["/orders"] = b"done"
     reviewer = Reviewer(Continue())
-    tool = http(web.url("/orders?key={KEY}"), secrets={"KEY": "t0p-s3cret"}, requires_approval=True)
+    tool = make_tool(web.url("/orders?key={KEY}"), secrets={"KEY": "t0p-s3cret"}, requires_approval=True)
     assert call(tool, "Emma", review=reviewer).output == "done"
     request = reviewer.requests[0]
     assert (
@@ -408,27 +413,29 @@ def test_approval_shows_method_url_and_body_but_no_secret(web):
         ({"approval_description": "It costs money"}, "It costs money\nAn edit replaces the body, as plain text."),
     ],
 )
-def test_a_reviewer_sees_what_an_edit_replaces(settings, form):
-    tool = http("https://example.com/", **settings)
+def test_reviewer_sees_editable_body(settings, form):
+    tool = make_tool("https://example.com/", **settings)
     assert tool.approval_description.partition("\n")[2] == form
 
 
-def test_an_edit_replaces_the_body(web):
+def test_edit_replaces_the_body(web):
     web.answers["/orders"] = b"done"
-    call(http(web.url("/orders"), requires_approval=True), "Emma", review=Reviewer(Edit('{"title": "Persuasion"}')))
-    assert sent(web) == ("POST", "/orders", "application/json", b'{"title": "Persuasion"}')
+    call(
+        make_tool(web.url("/orders"), requires_approval=True), "Emma", review=Reviewer(Edit('{"title": "Persuasion"}'))
+    )
+    assert read_request(web) == ("POST", "/orders", "application/json", b'{"title": "Persuasion"}')
 
 
-def test_an_edit_of_a_typed_tool_replaces_its_arguments(web):
+def test_edit_of_a_typed_tool_replaces_its_arguments(web):
     web.answers["/orders"] = b"done"
     reviewer = Reviewer(Edit('{"title": "Persuasion"}'))
-    tool = http(web.url("/orders"), input_type=Order, requires_approval=True)
+    tool = make_tool(web.url("/orders"), input_type=Order, requires_approval=True)
     call(tool, {"title": "Emma"}, review=reviewer)
     assert reviewer.requests[0].arguments == {"title": "Emma", "copies": 1, "tags": None}
-    assert sent(web)[3] == b'{"title":"Persuasion","copies":1}'
+    assert read_request(web)[3] == b'{"title":"Persuasion","copies":1}'
 
 
-def test_calls_beside_each_other_do_not_mix(web):
+def test_concurrent_calls_are_independent(web):
     together = threading.Barrier(8, timeout=30)
 
     def meeting(handler):
@@ -436,7 +443,7 @@ def test_calls_beside_each_other_do_not_mix(web):
         handler.send(200, {}, handler.path.encode())
 
     web.answers["/"] = meeting
-    box = Toolbox([http(web.url(), method="GET")])
+    box = Toolbox([make_tool(web.url(), method="GET")])
     replies = box.execute_all([ToolCall("service", {"input": str(each)}) for each in range(8)])
     assert [reply.text for reply in replies] == [f"/?input={each}" for each in range(8)]
 
@@ -474,43 +481,46 @@ def test_calls_beside_each_other_do_not_mix(web):
 )
 def test_invalid_settings_are_rejected_at_definition(settings, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
-        http(**{"url": "https://example.com/"} | settings)
+        make_tool(**{"url": "https://example.com/"} | settings)
 
 
-def test_an_error_about_auth_does_not_show_it():
+def test_auth_error_does_not_show_value():
     with pytest.raises(ToolDefinitionError) as problem:
-        http("https://example.com", auth=["ada", "t0p-s3cret"])
+        make_tool("https://example.com", auth=["ada", "t0p-s3cret"])
     assert "t0p" not in str(problem.value)
 
 
-def test_a_setting_that_does_not_exist_is_refused():
+def test_unknown_setting_is_rejected():
     with pytest.raises(TypeError, match="HttpTool has no setting 'retry'; the settings are "):
-        http("https://example.com", retry=1)
+        make_tool("https://example.com", retry=1)
 
 
 @pytest.mark.parametrize("settings", [{}, {"input_type": Order}])
-def test_a_placeholder_that_nothing_fills_is_refused(settings):
+def test_unfilled_placeholder_is_rejected(settings):
     with pytest.raises(ToolDefinitionError, match=r"Tool 'service': no argument or secret for \{id\} in the URL"):
-        Toolbox([http("https://example.com/{id}", **settings)])
+        Toolbox([make_tool("https://example.com/{id}", **settings)])
 
 
-def test_a_redirected_post_does_not_take_its_body_elsewhere(web):
+def test_redirect_does_not_send_body_to_another_server(web):
     with serving() as other:
         web.answers["/"] = (307, {"Location": other.url()}, b"")
-        assert "would send the body to another server" in call(http(web.url()), "x").error_message
+        assert "would send the body to another server" in call(make_tool(web.url()), "x").error_message
         assert other.requests == []
 
 
-def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+def test_missing_package_error_names_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "toolsemble.builtin.fetch")
     monkeypatch.setitem(sys.modules, "httpcore2", None)
     with pytest.raises(ToolDefinitionError, match=r"HttpTool needs the package 'httpcore2': .*toolsemble\[http\]"):
-        http("https://example.com")
+        make_tool("https://example.com")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_model_cannot_have_a_secret_filled_into_its_own_text(web, method):
+def test_placeholders_in_model_text_are_not_filled(web, method):
     web.answers["/"] = b"done"
-    call(http(web.url(), method=method, headers={"X-Key": "{KEY}"}, secrets={"KEY": "t0p-s3cret"}), "{KEY} %7BKEY%7D")
+    call(
+        make_tool(web.url(), method=method, headers={"X-Key": "{KEY}"}, secrets={"KEY": "t0p-s3cret"}),
+        "{KEY} %7BKEY%7D",
+    )
     _, path, _, body = web.requests[0]
     assert "t0p-s3cret" not in path + body.decode()

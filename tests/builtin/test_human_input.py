@@ -21,7 +21,7 @@ from toolsemble.review import CallbackReview
 QUESTION = ToolCall("human_input", {"input": "Which one?"})
 
 
-async def told(handler, tool=None):
+async def ask_reviewer(handler, tool=None):
     box = Toolbox([tool or HumanInputTool()], review=handler)
     texts = {box.execute(QUESTION).text, (await box.aexecute(QUESTION)).text}
     assert len(texts) == 1
@@ -36,12 +36,12 @@ async def told(handler, tool=None):
         (Edit(""), ""),
     ],
 )
-async def test_the_model_receives_the_answer_of_the_person(decision, text):
-    assert await told(CallbackReview(lambda _: decision)) == text
+async def test_model_receives_answer(decision, text):
+    assert await ask_reviewer(CallbackReview(lambda _: decision)) == text
 
 
-async def test_without_a_reviewer_the_model_goes_on_by_itself():
-    assert await told(None) == "No reviewer is available. Please proceed with your best judgment."
+async def test_model_continues_without_reviewer():
+    assert await ask_reviewer(None) == "No reviewer is available. Please proceed with your best judgment."
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ async def test_without_a_reviewer_the_model_goes_on_by_itself():
 )
 async def test_exit_early_stops_the_run(decision, message, timed_out):
     with pytest.raises(ExitEarlyError, match=message) as raised:
-        await told(CallbackReview(lambda _: decision))
+        await ask_reviewer(CallbackReview(lambda _: decision))
     assert raised.value.timed_out is timed_out
     box = Toolbox([HumanInputTool()], review=CallbackReview(lambda _: decision))
     with pytest.raises(ExitEarlyError) as raised:
@@ -62,36 +62,36 @@ async def test_exit_early_stops_the_run(decision, message, timed_out):
     assert [reply.call.name for reply in raised.value.replies] == ["unknown"]
 
 
-async def test_the_reviewer_is_asked_the_question():
+async def test_reviewer_receives_question():
     asked = []
-    await told(CallbackReview(lambda request: asked.append(request) or Continue()))
+    await ask_reviewer(CallbackReview(lambda request: asked.append(request) or Continue()))
     (request, _) = asked
     assert (request.description, request.tool_name, request.arguments) == ("Which one?", "human_input", "Which one?")
     assert (request.timing, request.timeout) == (ReviewTiming.DURING_EXECUTION, 300)
     assert request.on_timeout is OnTimeout.CONTINUE
 
 
-class Nobody:
+class SilentReviewer:
     async def review(self, request):
         await asyncio.Event().wait()
 
 
-async def test_silence_lets_the_model_go_on_unless_the_tool_says_otherwise():
-    assert await told(Nobody(), HumanInputTool(timeout=0.02)) == "Understood. Please continue."
+async def test_on_timeout_decides_about_silence():
+    assert await ask_reviewer(SilentReviewer(), HumanInputTool(timeout=0.02)) == "Understood. Please continue."
     with pytest.raises(ExitEarlyError) as raised:
-        await told(Nobody(), HumanInputTool(timeout=0.02, on_timeout=OnTimeout.EXIT_EARLY))
+        await ask_reviewer(SilentReviewer(), HumanInputTool(timeout=0.02, on_timeout=OnTimeout.EXIT_EARLY))
     assert raised.value.timed_out
-    failed = await told(Nobody(), HumanInputTool(timeout=0.02, on_timeout=OnTimeout.FAIL))
+    failed = await ask_reviewer(SilentReviewer(), HumanInputTool(timeout=0.02, on_timeout=OnTimeout.FAIL))
     assert failed == "Error: Nobody answered the review of 'human_input' within 0.02 s"
 
 
 @pytest.mark.parametrize("terms", [{"timeout": "5"}, {"timeout": -1}, {"on_timeout": "fail"}])
-def test_unclear_terms_are_refused(terms):
+def test_invalid_timeout_settings_are_rejected(terms):
     with pytest.raises(ToolDefinitionError, match="HumanInputTool: "):
         HumanInputTool(**terms)
 
 
-def test_an_empty_question_is_not_put_to_anybody():
+def test_empty_question_is_rejected():
     asked = []
     box = Toolbox([HumanInputTool()], review=CallbackReview(asked.append))
     reply = box.execute(ToolCall("human_input", {"input": " "}))

@@ -44,7 +44,7 @@ def select(query, document):
     return result.structured_output if result.is_success else result.text
 
 
-def test_what_a_model_is_shown():
+def test_specification():
     (specification,) = BOX.specifications
     assert specification.name == "json_parser"
     assert list(specification.parameters["properties"]) == ["json_path", "json"]
@@ -81,23 +81,23 @@ def test_what_a_model_is_shown():
         ("big", "123456789012345678901234567890"),
     ],
 )
-async def test_a_dot_path_leads_to_its_value(path, text):
+async def test_dot_path_selects_value(path, text):
     assert parse(path) == text
     call = ToolCall("json_parser", {"json_path": path, "json": json.dumps(DOCUMENT)})
     assert (await BOX.aexecute(call)).text == text
 
 
-def test_programs_get_the_value_itself():
+def test_structured_output_is_the_value():
     given = '{"json_path": "a[0]", "json": "{\\"a\\": [{\\"b\\": 1}]}"}'
     assert JsonParserTool().execute(given) == ToolResult.success('{"b":1}', {"b": 1})
 
 
 @pytest.mark.parametrize("document", ["[1, 2]", '"text"', "3", "null"])
-def test_the_document_may_be_any_value_and_an_empty_path_is_all_of_it(document):
+def test_empty_path_selects_whole_document(document):
     assert parse("", document) == document.replace(" ", "").strip('"')
 
 
-def test_a_path_may_begin_with_an_index():
+def test_path_may_start_with_index():
     assert parse("[1][0]", [1, ["x"]]) == "x"
 
 
@@ -140,18 +140,18 @@ def test_a_path_may_begin_with_an_index():
         ('["\\x"]', 'Invalid path: the key "\\x": Invalid \\escape'),
     ],
 )
-def test_a_path_that_does_not_exist_lists_the_existing_keys(path, problem):
+def test_missing_path_lists_existing_keys(path, problem):
     assert parse(path).startswith(f"Error: {problem}")
 
 
-def test_the_size_of_an_array_is_reported():
-    told = "Error: Array index out of bounds: index 5 is out of bounds for array of size 3"
-    assert parse("[5]", [1, 2, 3]) == told
+def test_index_error_reports_array_size():
+    message = "Error: Array index out of bounds: index 5 is out of bounds for array of size 3"
+    assert parse("[5]", [1, 2, 3]) == message
 
 
 def test_only_the_first_of_many_keys_are_listed():
-    told = parse("x", {f"k{n}": n for n in range(30)})
-    assert told.endswith(f"Keys there: {', '.join(f'k{n}' for n in range(20))} and 10 more")
+    message = parse("x", {f"k{n}": n for n in range(30)})
+    assert message.endswith(f"Keys there: {', '.join(f'k{n}' for n in range(20))} and 10 more")
 
 
 @pytest.mark.parametrize("path", ["a", "$.a"])
@@ -179,12 +179,12 @@ def test_big_integers_stay_exact():
     assert parse("a", '\ufeff{"a": -12345678901234567890}') == "-12345678901234567890"
 
 
-def test_a_document_that_came_as_an_object_is_read_too():
+def test_document_may_be_an_object():
     call = ToolCall("json_parser", {"json_path": "a.b", "json": {"a": {"b": 12345678901234567890}}})
     assert BOX.execute(call).text == "12345678901234567890"
 
 
-def test_half_a_surrogate_pair_can_be_sent():
+def test_lone_surrogate_is_accepted():
     assert parse("a", '{"a": "\\ud800"}') == "\\ud800"
 
 
@@ -312,7 +312,7 @@ NUMBER_AND_TRUE = [[1], [True], [1.0]]
         ("$[?search(@.a, $[0].b)]", [{"b": "x."}, {"a": "axb"}, {"a": "x"}], [{"a": "axb"}]),
     ],
 )
-def test_a_query_follows_the_standard(query, document, values):
+def test_query_follows_the_standard(query, document, values):
     assert repr(select(query, document)) == repr(values)
     assert parse(query, document) == json.dumps(values, ensure_ascii=False, separators=(",", ":"))
 
@@ -371,16 +371,16 @@ def test_a_query_follows_the_standard(query, document, values):
         "$[?" + "!" * 4000 + "@.a]",
     ],
 )
-def test_an_invalid_query_is_reported(query):
+def test_invalid_query_is_reported(query):
     assert parse(query, [1]).startswith("Error: Invalid JSONPath: ")
 
 
-def test_an_invalid_query_is_reported_in_words():
+def test_invalid_query_error_is_readable():
     assert parse("$[01]") == "Error: Invalid JSONPath: leading zero in index selector, line 1, column 2"
     assert parse("$" + "a" * 5000) == "Error: Invalid JSONPath: it has more than 5000 characters"
 
 
-def test_an_empty_selection_is_not_an_error():
+def test_empty_selection_is_not_an_error():
     result = JsonParserTool().execute('{"json_path": "$.nothing", "json": "{}"}')
     assert result == ToolResult.success("[]", [])
 
@@ -405,32 +405,32 @@ def nested(depth, width=1):
         ("$[?search(@, '(a|aa)+b')]", ["a" * 100]),
     ],
 )
-def test_a_query_without_end_is_stopped(query, document):
+def test_endless_query_is_stopped(query, document):
     call = ToolCall("json_parser", {"json_path": query, "json": json.dumps(document)})
     reply = Toolbox([JsonParserTool(timeout=0.5)]).execute(call)
     assert reply.text == "Error: Invalid JSONPath: it takes too long; write a more exact query"
 
 
 @pytest.mark.parametrize(("limit", "stopped"), [(10, True), (100, False)])
-def test_a_query_has_a_limit_of_steps_too(monkeypatch, limit, stopped):
+def test_query_steps_are_limited(monkeypatch, limit, stopped):
     monkeypatch.setattr(jsonpath, "_MAX_STEPS", limit)
     assert parse("$..*", list(range(20))).startswith("Error: ") is stopped
 
 
 @pytest.mark.parametrize("depth", [90, 499, 501, 900])
-def test_a_deep_document_is_searched_or_refused(depth):
+def test_deep_document_is_searched_or_refused(depth):
     refused = "Error: The document is nested too deeply for '..': more than 500 levels"
     assert parse("$..*", nested(depth)).startswith("[[" if depth < 500 else refused)
     assert parse("$..[?@ == 1]", nested(depth)) == ("[1]" if depth < 500 else refused)
 
 
-def test_a_query_with_too_many_segments_is_refused():
+def test_query_with_too_many_segments_is_rejected():
     assert parse("$" + ".a" * 2000, {"a": 1}) == (
         "Error: Invalid JSONPath: the query or the document is nested too deeply"
     )
 
 
-def test_a_large_value_cannot_be_selected_many_times():
+def test_large_value_cannot_be_selected_many_times():
     document = json.dumps(["x" * 1_000_000])
     call = {"json_path": f"$[{','.join(['0'] * 2400)}]", "json": document}
     assert JsonParserTool().execute(call).error_message == (
@@ -449,7 +449,7 @@ def test_a_large_value_cannot_be_selected_many_times():
         ("$[?@==1e20]", "[100000000000000000000]", "[100000000000000000000]"),
     ],
 )
-def test_a_query_compares_big_integers_exactly(query, document, text):
+def test_query_compares_big_integers_exactly(query, document, text):
     assert parse(query, document) == text
 
 
@@ -469,21 +469,21 @@ def test_a_query_compares_big_integers_exactly(query, document, text):
         ("a{30,10}", ["a" * 20], []),
     ],
 )
-def test_a_pattern_can_count_beyond_nine(pattern, texts, found):
+def test_pattern_quantifiers_may_exceed_nine(pattern, texts, found):
     assert select("$.texts[?match(@, $.pattern)]", {"pattern": pattern, "texts": texts}) == found
 
 
 @pytest.mark.parametrize(
     "pattern", ["((a{1000}){1000}){1000}", "a{10001}", "(((((a{9}){9}){9}){9}){9})", f"a{{1,{'9' * 4900}}}"]
 )
-def test_a_pattern_that_would_fill_the_memory_is_refused(pattern):
+def test_memory_exhausting_pattern_is_rejected(pattern):
     assert select("$.texts[?search(@, $.pattern)]", {"pattern": pattern, "texts": ["a"]}) == (
         f"Error: Invalid JSONPath: the pattern {pattern[:60] + '...' * (len(pattern) > 60)!r} "
         "repeats more than 10,000 characters"
     )
 
 
-def test_a_pattern_has_a_length():
+def test_pattern_length_is_limited():
     assert select("$[?search('a', $[0])]", ["a" * 5001]) == (
         "Error: Invalid JSONPath: a pattern has more than 5000 characters"
     )
@@ -498,7 +498,7 @@ PIECES = ["$", "@", ".a", "['b']", "[0]", "[-1]", "[1:]", "[::-1]", ".*", "..a",
 PIECES += [" ", "==", "<", ">=", "&&", "||", "1", "'a'", "null", "true", "length(", "count(", "match(", "value(", ","]
 
 
-def as_the_library_says(query, document):
+def query_with_library(query, document):
     try:
         return jsonpath_rfc9535.find(query, document).values()
     except jsonpath_rfc9535.JSONPathError as problem:
@@ -507,30 +507,30 @@ def as_the_library_says(query, document):
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), JSON)
-def test_limits_change_nothing_for_queries_that_keep_to_them(rest, document):
+def test_limited_queries_agree_with_library(rest, document):
     """What is built upon the library answers as the library does."""
-    assert repr(select(f"${rest}", document)) == repr(as_the_library_says(f"${rest}", document))
+    assert repr(select(f"${rest}", document)) == repr(query_with_library(f"${rest}", document))
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.text(st.sampled_from("$@.[]()?*:,'\"\\!=<>&|0a-u \n") | st.characters(), max_size=30), JSON)
-def test_no_path_at_all_raises(path, document):
+def test_no_path_raises(path, document):
     text = parse(path, document)
     assert not text.startswith("Error: ") or text.split(":")[1].strip().split()[0] in {"Invalid", "Path", "Array"}
 
 
-def test_the_extra_is_named_when_it_is_missing(monkeypatch):
+def test_missing_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "jsonpath_rfc9535", None)
     with pytest.raises(ToolDefinitionError, match=r"JsonParserTool needs .*pip install 'toolsemble\[json\]'"):
         JsonParserTool()
 
 
-def test_the_tool_goes_to_other_processes():
+def test_tool_can_be_pickled():
     copied = pickle.loads(pickle.dumps(JsonParserTool()))
     assert copied.execute('{"json_path": "$[0]", "json": "[1]"}').output == "[1]"
 
 
-def test_a_pattern_is_bounded_by_the_clock_where_it_gets_little_of_the_processor(monkeypatch):
+def test_pattern_is_limited_by_wall_clock(monkeypatch):
     ended = threading.Event()
 
     def starved(expression, text, *, timeout, concurrent=False):
@@ -548,7 +548,7 @@ def test_a_pattern_is_bounded_by_the_clock_where_it_gets_little_of_the_processor
     assert reply.text == "Error: Invalid JSONPath: it takes too long; write a more exact query"
 
 
-def test_a_pattern_that_takes_a_moment_longer_is_matched(monkeypatch):
+def test_slow_pattern_is_matched(monkeypatch):
     monkeypatch.setattr(jsonpath, "_QUICK_SECONDS", 1e-9)
     pattern = "a?" * 20 + "a" * 20
     box = Toolbox([JsonParserTool()])

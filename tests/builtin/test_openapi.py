@@ -95,14 +95,16 @@ DOCUMENT = {
 }
 
 
-def changed(change):
+def change_document(change):
     document = copy.deepcopy(DOCUMENT)
     change(document)
     return document
 
 
 def parameter(**fields):
-    return changed(lambda it: it["paths"]["/pets"]["get"].update(parameters=[{"name": "x", "in": "query", **fields}]))
+    return change_document(
+        lambda it: it["paths"]["/pets"]["get"].update(parameters=[{"name": "x", "in": "query", **fields}])
+    )
 
 
 @pytest.fixture
@@ -114,17 +116,17 @@ def web():
 EDIT_OF_ALL = "An edit replaces all arguments, as one JSON object."
 
 
-def tools(**settings):
+def load_tools(**settings):
     return {tool.name: tool for tool in HttpTool.from_openapi(DOCUMENT, **settings)}
 
 
 def call(web, name, arguments, **settings):
-    made = tools(base_url=web.url("/v1"), allow_hosts=["127.0.0.1"], **settings)
+    made = load_tools(base_url=web.url("/v1"), allow_hosts=["127.0.0.1"], **settings)
     return Toolbox(made.values()).execute(ToolCall(name, json.dumps(arguments))).result
 
 
-def test_each_operation_is_a_tool_with_a_name_that_models_can_call():
-    assert {name: tool.description for name, tool in tools().items()} == {
+def test_operations_become_tools_with_valid_names():
+    assert {name: tool.description for name, tool in load_tools().items()} == {
         "listPets": "Lists pets. Newest first.",
         "post_pets": "POST /pets",
         "write_note": "PUT /pets/{pet.id}/notes",
@@ -133,13 +135,13 @@ def test_each_operation_is_a_tool_with_a_name_that_models_can_call():
     }
 
 
-def test_the_document_can_be_json_text_and_operations_can_be_chosen():
+def test_document_may_be_json_text_with_selected_operations():
     made = HttpTool.from_openapi(json.dumps(DOCUMENT), only=["login", "listPets"])
     assert [tool.name for tool in made] == ["login", "listPets"]
 
 
-def test_the_parameters_of_an_operation_are_typed():
-    parameters = Toolbox([tools()["listPets"]]).specifications[0].parameters
+def test_operation_parameters_are_typed():
+    parameters = Toolbox([load_tools()["listPets"]]).specifications[0].parameters
     assert parameters["properties"] == {
         "limit": {"type": "integer", "description": "How many"},
         "X-Trace-Id": {"type": "string"},
@@ -150,8 +152,8 @@ def test_the_parameters_of_an_operation_are_typed():
     assert parameters["additionalProperties"] is False
 
 
-def test_a_body_is_typed_as_the_document_says():
-    schema = tools()["post_pets"]._arguments.schema
+def test_body_has_schema_of_document():
+    schema = load_tools()["post_pets"]._arguments.schema
     assert schema["properties"]["body"] == {"$ref": "#/$defs/components_schemas_Pet"}
     pet, person = schema["$defs"]["components_schemas_Pet"], schema["$defs"]["components_schemas_Person"]
     assert pet == {
@@ -174,7 +176,7 @@ def test_a_body_is_typed_as_the_document_says():
     }
 
 
-def test_arguments_go_where_the_document_says(web):
+def test_arguments_are_sent_in_declared_places(web):
     web.answers["/v1/pets"] = b"done"
     arguments = {"limit": 5, "tags": ["a", "b c"], "ids": [1, 2], "where": {"a": 1}, "X-Trace-Id": "t-1"}
     assert call(web, "listPets", arguments, headers={"X-Own": "1"}, auth="the-token").output == "done"
@@ -187,7 +189,7 @@ def test_arguments_go_where_the_document_says(web):
     assert (headers["X-Trace-Id"], headers["X-Own"], headers["Authorization"]) == ("t-1", "1", "Bearer the-token")
 
 
-def test_a_json_body_is_sent_and_checked(web):
+def test_json_body_is_validated_and_sent(web):
     web.answers["/v1/pets"] = b"done"
     assert call(web, "post_pets", {"dry_run": True, "body": {"name": "Rex"}}).output == "done"
     method, path, headers, body = web.requests[0]
@@ -201,13 +203,13 @@ def test_a_json_body_is_sent_and_checked(web):
     assert len(web.requests) == 1
 
 
-def test_an_omitted_body_is_empty(web):
+def test_omitted_body_is_empty(web):
     web.answers["/v1/pets"] = b"done"
     assert call(web, "post_pets", {}).output == "done"
     assert web.requests[0][3] == b""
 
 
-def test_a_text_body_and_an_argument_in_the_path(web):
+def test_text_body_with_path_argument(web):
     web.answers["/v1/pets/a%2Fb/notes"] = b"done"
     assert call(web, "write_note", {"pet_id": "a/b", "body": '{"is": "text"}'}).output == "done"
     assert web.requests[0][2]["Content-Type"] == "text/plain"
@@ -219,23 +221,23 @@ def test_a_text_body_and_an_argument_in_the_path(web):
 @pytest.mark.parametrize(
     ("given", "body"), [({"user": "ada", "age": 7, "x": "a&b"}, b"user=ada&age=7&x=a%26b"), ({}, b"")]
 )
-def test_a_form_is_sent_as_one(web, given, body):
+def test_form_body_is_url_encoded(web, given, body):
     web.answers["/v1/login"] = b"done"
     assert call(web, "login", {"body": given}).output == "done"
     assert (web.requests[0][2]["Content-Type"], web.requests[0][3]) == ("application/x-www-form-urlencoded", body)
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "€", "\0"])
-def test_an_argument_cannot_add_headers(web, value):
+def test_argument_cannot_add_headers(web, value):
     result = call(web, "listPets", {"X-Trace-Id": value})
     assert result.error_message == "X-Trace-Id: line breaks and characters outside Latin-1 are not allowed in a header"
     assert web.requests == []
 
 
 @pytest.mark.parametrize("name", ["X-Trace-Id", "x-trace-id", "X-TRACE-ID"])
-def test_a_header_that_is_configured_is_not_asked_for(web, name):
+def test_configured_header_is_not_a_parameter(web, name):
     web.answers["/v1/pets"] = b"done"
-    made = tools(headers={name: "mine"})["listPets"]
+    made = load_tools(headers={name: "mine"})["listPets"]
     assert "X-Trace-Id" not in Toolbox([made]).specifications[0].parameters["properties"]
     call(web, "listPets", {"X-Trace-Id": "theirs"}, headers={name: "mine"})
     assert [value for each, value in web.requests[0][2].items() if each.lower() == "x-trace-id"] == ["mine"]
@@ -248,7 +250,7 @@ def test_a_header_that_is_configured_is_not_asked_for(web, name):
         *("Cookie", "COOKIE", "Proxy-Authorization", "authorization", "Content-Type", "Accept", "Accept-Encoding"),
     ],
 )
-def test_a_header_of_the_connection_or_a_session_is_not_asked_for(web, name):
+def test_connection_and_session_headers_are_not_parameters(web, name):
     web.answers["/v1/pets"] = b"done"
     document = parameter(**{"name": name, "in": "header", "schema": {"type": "string"}})
     tool = HttpTool.from_openapi(document, only=["listPets"], base_url=web.url("/v1"), allow_hosts=["127.0.0.1"])[0]
@@ -289,7 +291,7 @@ LIST, OBJECT = ["a,b", "c d"], {"R": 100, "G": "x&y"}
         ("header", {"explode": True}, OBJECT, "R=100,G=x&y"),
     ],
 )
-def test_lists_and_objects_are_written_as_the_standard_says(web, place, how, value, written):
+def test_lists_and_objects_are_serialized_by_style(web, place, how, value, written):
     asked = {"name": "q", "in": place, "required": place == "path", **how}
     path = "/{q}" if place == "path" else "/"
     send(web, {path: {"get": {"operationId": "it", "parameters": [asked]}}}, {"q": value})
@@ -307,14 +309,14 @@ def send(web, paths, arguments, base="", **settings):
 
 
 @pytest.mark.parametrize("value", [[".."], ["."], [], [""], {}])
-def test_a_list_in_the_path_cannot_lead_elsewhere(web, value):
+def test_list_in_path_cannot_change_url(web, value):
     asked = {"name": "q", "in": "path", "required": True}
     result = send(web, {"/{q}": {"get": {"operationId": "it", "parameters": [asked]}}}, {"q": value})
     assert (result.error_message.endswith("is not allowed in a URL"), web.requests) == (True, [])
 
 
 @pytest.mark.parametrize("key", ["limit", "api_key"])
-def test_an_object_in_the_query_cannot_pass_for_other_parameters(web, key):
+def test_query_object_cannot_override_other_parameters(web, key):
     asked = [{"name": "q", "in": "query"}, {"name": "limit", "in": "query"}]
     paths = {"/?api_key={KEY}": {"get": {"operationId": "it", "parameters": asked}}}
     result = send(web, paths, {"q": {key: "mine"}}, secrets={"KEY": "t0p-s3cret"})
@@ -331,7 +333,7 @@ def test_an_object_in_the_query_cannot_pass_for_other_parameters(web, key):
         ({"o": {"style": "form"}}, b"t=a%2Cb&t=c+d&R=1&s=x%2By"),
     ],
 )
-def test_the_fields_of_a_form_are_written_as_the_document_says(web, encoding, body):
+def test_form_fields_use_declared_encoding(web, encoding, body):
     form = {"content": {"application/x-www-form-urlencoded": {"schema": {"type": "object"}, "encoding": encoding}}}
     given = {"body": {"t": LIST, "o": {"R": 1}, "s": "x+y"}}
     send(web, {"/": {"post": {"operationId": "it", "requestBody": form}}}, given)
@@ -340,12 +342,12 @@ def test_the_fields_of_a_form_are_written_as_the_document_says(web, encoding, bo
 
 @pytest.mark.parametrize("base", ["", "/", "/v1", "/v1/"])
 @pytest.mark.parametrize("path", ["/users:batchGet", "users:batchGet", "//users:batchGet"])
-def test_a_path_with_a_colon_is_a_path(web, base, path):
+def test_path_may_contain_colon(web, base, path):
     send(web, {path: {"get": {"operationId": "it"}}}, {}, base)
     assert web.requests[0][1] == f"{base.rstrip('/')}/users:batchGet"
 
 
-def test_arguments_in_the_path_are_not_mixed_up(web):
+def test_path_arguments_with_similar_names_are_distinct(web):
     asked = [{"name": each, "in": "path", "required": True} for each in ("a.b", "a_b")]
     send(web, {"/{a.b}/{a_b}": {"get": {"operationId": "it", "parameters": asked}}}, {"a_b": "1", "a_b_2": "2"})
     assert web.requests[0][1] == "/1/2"
@@ -360,7 +362,7 @@ def test_arguments_in_the_path_are_not_mixed_up(web):
         ({"servers": []}, {"servers": [{"url": "SITE/item"}]}, "/item/x"),
     ],
 )
-def test_the_nearest_server_is_asked(web, operation, item, path):
+def test_most_specific_server_is_used(web, operation, item, path):
     document = {
         "openapi": "3.1.0",
         "servers": [{"url": "SITE/whole"}],
@@ -373,7 +375,7 @@ def test_the_nearest_server_is_asked(web, operation, item, path):
 
 def test_unsupported_operations_can_be_excluded():
     upload = {"operationId": "upload", "requestBody": {"content": {"multipart/form-data": {}}}}
-    document = changed(lambda it: it["paths"].update({"/files": {"post": upload, "query": {}}}))
+    document = change_document(lambda it: it["paths"].update({"/files": {"post": upload, "query": {}}}))
     with pytest.raises(ToolDefinitionError) as problem:
         HttpTool.from_openapi(document)
     assert str(problem.value) == (
@@ -384,7 +386,7 @@ def test_unsupported_operations_can_be_excluded():
     assert [tool.name for tool in HttpTool.from_openapi(document, only=["login"])] == ["login"]
 
 
-def test_a_secret_in_the_url_of_an_operation_is_never_shown(web):
+def test_secret_in_operation_url_is_never_shown(web):
     def echoing(handler):
         handler.send(200, {}, handler.path)
 
@@ -395,7 +397,7 @@ def test_a_secret_in_the_url_of_an_operation_is_never_shown(web):
 
 def test_approval_shows_the_operation_and_an_edit_replaces_the_arguments(web):
     web.answers["/v1/pets"] = b"done"
-    made = tools(base_url=web.url("/v1"), allow_hosts=["127.0.0.1"], requires_approval=True)
+    made = load_tools(base_url=web.url("/v1"), allow_hosts=["127.0.0.1"], requires_approval=True)
     for decision in (Continue(), Edit('{"body": {"name": "Ada"}}')):
         reviewer = Reviewer(decision)
         box = Toolbox(made.values(), review=reviewer)
@@ -405,8 +407,8 @@ def test_approval_shows_the_operation_and_an_edit_replaces_the_arguments(web):
     assert [body for *_, body in web.requests] == [b'{"name":"Rex"}', b'{"name":"Ada"}']
 
 
-def test_a_body_that_is_text_can_be_edited_as_text():
-    made = tools()
+def test_text_body_is_edited_as_text():
+    made = load_tools()
     assert (made["write_note"].editable, made["post_pets"].editable, made["listPets"].editable) == ("body", "", "")
 
 
@@ -431,7 +433,7 @@ def test_a_body_that_is_text_can_be_edited_as_text():
         (parameter(**{"in": "path", "style": "label"}), "its parameter 'x' has the style 'label'"),
         (parameter(**{"in": "header", "style": "form"}), "its parameter 'x' has the style 'form'"),
         (
-            changed(lambda it: it["paths"]["/login"].update(trace={"operationId": "follow"})),
+            change_document(lambda it: it["paths"]["/login"].update(trace={"operationId": "follow"})),
             "cannot call 'follow': the method TRACE cannot be sent; .* only=",
         ),
         ({"openapi": "3.1.0", "paths": {"/a": "nothing"}}, "expected an object, not 'nothing'"),
@@ -445,26 +447,29 @@ def test_a_body_that_is_text_can_be_edited_as_text():
         ({"openapi": "3.1.0", "paths": {"/a": {"$ref": "#/paths/~1a"}}}, "references are circular"),
         (parameter(schema=7), "a schema is nested too deeply, or is not an object: 7"),
         (parameter(schema={"type": "nonsense"}), "the schema is not valid"),
-        (changed(lambda it: it["paths"]["/pets"]["post"].update(requestBody={})), "'post_pets': its body is nothing"),
         (
-            changed(
+            change_document(lambda it: it["paths"]["/pets"]["post"].update(requestBody={})),
+            "'post_pets': its body is nothing",
+        ),
+        (
+            change_document(
                 lambda it: it["paths"]["/pets"]["post"].update(requestBody={"content": {"multipart/form-data": {}}})
             ),
             r"cannot call 'post_pets': its body is multipart/form-data, .* only=\['listPets', 'write_note', ",
         ),
     ],
 )
-def test_a_document_that_cannot_be_read_is_refused(document, problem):
+def test_invalid_document_is_rejected(document, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         Toolbox(HttpTool.from_openapi(document))
 
 
-def test_an_operation_that_does_not_exist_is_refused():
+def test_unknown_operation_is_rejected():
     with pytest.raises(ToolDefinitionError, match="no operation 'buyPet'; the operations are listPets, post_pets"):
         HttpTool.from_openapi(DOCUMENT, only=["buyPet"])
 
 
-def test_a_schema_as_deep_as_the_sea_is_refused():
+def test_too_deep_schema_is_rejected():
     schema = {}
     for _ in range(100):
         schema = {"type": "array", "items": schema}
@@ -472,7 +477,7 @@ def test_a_schema_as_deep_as_the_sea_is_refused():
         HttpTool.from_openapi(parameter(schema=schema))
 
 
-def test_names_that_models_cannot_write_are_made_into_others():
+def test_invalid_names_are_replaced():
     document = {
         "openapi": "3.1.0",
         "servers": [{"url": "https://api.example"}],
@@ -494,7 +499,7 @@ def with_operations(number, **operation):
     return {"openapi": "3.1.0", "servers": [{"url": "https://api.example"}], "paths": paths}
 
 
-def test_many_operations_of_one_name_are_numbered_and_none_gets_too_long_a_name():
+def test_duplicate_operation_names_are_numbered_within_length_limit():
     made = HttpTool.from_openapi(with_operations(1100, operationId="x" * 80))
     names = [tool.name for tool in made]
     assert len(set(names)) == 1100
@@ -503,7 +508,7 @@ def test_many_operations_of_one_name_are_numbered_and_none_gets_too_long_a_name(
     assert names[-1] == f"{'x' * 56}_1100"
 
 
-def test_names_that_look_like_numbered_ones_are_skipped():
+def test_numbering_skips_existing_names():
     document = with_operations(0)
     ids = ["a", "a_2", "a_3", "a", "a"]
     document["paths"] = {f"/{index}": {"get": {"operationId": each}} for index, each in enumerate(ids)}
@@ -527,13 +532,13 @@ def shared_schema(levels):
     return schema
 
 
-def test_schemas_that_share_parts_are_read_once_and_refused_when_they_grow_too_large():
+def test_expanded_size_of_shared_schemas_is_limited():
     with pytest.raises(ToolDefinitionError, match="is too large: more than 150000 values when it is written out"):
         HttpTool.from_openapi(with_body(shared_schema(40)))
     assert HttpTool.from_openapi(with_body(shared_schema(5)))[0].name == "it"
 
 
-def test_a_schema_that_contains_itself_is_refused():
+def test_cyclic_schema_is_rejected():
     cyclic = {"type": "object", "properties": {}}
     cyclic["properties"]["again"] = {"type": "array", "items": cyclic}
     with pytest.raises(ToolDefinitionError, match=r"a schema contains itself; use \$ref"):
@@ -541,7 +546,7 @@ def test_a_schema_that_contains_itself_is_refused():
 
 
 @pytest.mark.parametrize("choice", ["anyOf", "oneOf", "allOf"])
-def test_choices_that_multiply_are_refused_naming_the_place(choice):
+def test_multiplying_choices_are_rejected_with_path(choice):
     schemas = {f"d{level}": {choice: [{"$ref": f"#/components/schemas/d{level + 1}"}] * 2} for level in range(22)}
     schemas["d22"] = {"type": "integer"}
     document = with_body({"$ref": "#/components/schemas/d0"}, components={"schemas": schemas})
@@ -551,7 +556,7 @@ def test_choices_that_multiply_are_refused_naming_the_place(choice):
         HttpTool.from_openapi(document)
 
 
-def test_operations_with_too_many_schemas_together_ask_to_choose(monkeypatch):
+def test_too_many_schemas_suggest_selecting_operations(monkeypatch):
     monkeypatch.setattr("toolsemble.builtin.openapi._MAX_SCHEMAS", 50)
     schema = {"type": "object", "properties": {f"p{index}": {"type": "string"} for index in range(20)}}
     parameters = [{"name": "q", "in": "query", "schema": schema}]
@@ -561,7 +566,7 @@ def test_operations_with_too_many_schemas_together_ask_to_choose(monkeypatch):
     assert len(HttpTool.from_openapi(document, only=["get_p1", "get_p2"])) == 2
 
 
-def test_a_message_about_operations_names_a_hundred_of_them():
+def test_error_lists_at_most_100_operations():
     with pytest.raises(ToolDefinitionError) as caught:
         HttpTool.from_openapi(with_operations(500), only=["none"])
     assert str(caught.value).endswith("get_p99, and 400 more")
@@ -586,7 +591,7 @@ ELSEWHERE = [
 ]
 
 
-def redirecting(url, level, **variables):
+def make_redirecting_document(url, level, **variables):
     servers = {"servers": [{"url": url, "variables": variables}]}
     operation = {"operationId": "it", **(servers if level == "operation" else {})}
     item = {"get": operation, **(servers if level == "path" else {})}
@@ -597,42 +602,46 @@ def redirecting(url, level, **variables):
 @pytest.mark.parametrize("url", ELSEWHERE)
 @pytest.mark.parametrize("credentials", CREDENTIALS)
 def test_no_part_of_a_document_sends_credentials_to_another_origin(credentials, url, level):
-    document = redirecting(url, level)
+    document = make_redirecting_document(url, level)
     with pytest.raises(ToolDefinitionError, match=r"'it' would send credentials to .*; set the URL .* with base_url="):
         HttpTool.from_openapi(document, **credentials)
     made = HttpTool.from_openapi(document, base_url="https://api.example/v2", **credentials)
     assert made[0].approval_description.startswith("GET https://api.example/v2/a\n")
 
 
-def test_a_server_variable_cannot_change_where_credentials_go():
-    document = redirecting("https://{host}/v1", "operation", host={"default": "evil.example", "enum": ["api.example"]})
+def test_server_variable_cannot_change_where_credentials_go():
+    document = make_redirecting_document(
+        "https://{host}/v1", "operation", host={"default": "evil.example", "enum": ["api.example"]}
+    )
     with pytest.raises(ToolDefinitionError, match=r"credentials to https://evil\.example, which is not https://api.ex"):
         HttpTool.from_openapi(document, auth="TOKEN")
 
 
 @pytest.mark.parametrize("url", ["https://api.example/v2", "HTTPS://API.EXAMPLE", "https://api.example:443/x"])
-def test_servers_of_one_origin_may_have_credentials(url):
-    assert HttpTool.from_openapi(redirecting(url, "operation"), auth="TOKEN")[0].name == "it"
+def test_credentials_are_allowed_for_servers_of_one_origin(url):
+    assert HttpTool.from_openapi(make_redirecting_document(url, "operation"), auth="TOKEN")[0].name == "it"
 
 
-def test_credentials_need_a_server_of_the_whole_document():
-    document = redirecting("https://one.example", "operation")
+def test_credentials_require_document_server():
+    document = make_redirecting_document("https://one.example", "operation")
     del document["servers"]
     with pytest.raises(ToolDefinitionError, match="and the document has no server; set the URL"):
         HttpTool.from_openapi(document, auth="TOKEN")
 
 
-def test_without_credentials_an_operation_may_have_a_server_of_its_own():
-    tool = HttpTool.from_openapi(redirecting("https://other.example", "operation"), headers={"User-Agent": "us"})[0]
+def test_operation_may_have_own_server_without_credentials():
+    tool = HttpTool.from_openapi(
+        make_redirecting_document("https://other.example", "operation"), headers={"User-Agent": "us"}
+    )[0]
     assert tool.approval_description.startswith("GET https://other.example/a\n")
 
 
-def test_an_operation_that_is_left_out_may_go_anywhere():
-    document = redirecting("https://evil.example", "operation")
+def test_excluded_operation_may_have_another_server():
+    document = make_redirecting_document("https://evil.example", "operation")
     document["paths"]["/b"] = {"get": {"operationId": "good"}}
     assert [tool.name for tool in HttpTool.from_openapi(document, only=["good"], auth="TOKEN")] == ["good"]
 
 
-def test_a_server_variable_without_a_value_is_refused():
+def test_server_variable_without_value_is_rejected():
     with pytest.raises(ToolDefinitionError, match="the server of 'it' has no variable 'host'"):
-        HttpTool.from_openapi(redirecting("https://{host}", "path"))
+        HttpTool.from_openapi(make_redirecting_document("https://{host}", "path"))

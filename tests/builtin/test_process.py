@@ -26,17 +26,17 @@ LONG = 1000
 """Seconds that no test waits for: programs that take this long are killed."""
 
 
-def python(program, *arguments, **settings):
+def make_python_tool(program, *arguments, **settings):
     """Return a tool that runs a Python program."""
     return ProcessTool("worker", "Works", [sys.executable, "-c", program, *arguments], **settings)
 
 
-def answering(text, code=0):
+def make_answering_tool(text, code=0):
     """Return a tool whose program reads its input and writes a text."""
-    return python(f"import sys; sys.stdin.read(); sys.stdout.write({text!r}); sys.exit({code})")
+    return make_python_tool(f"import sys; sys.stdin.read(); sys.stdout.write({text!r}); sys.exit({code})")
 
 
-def gone(pid):
+def has_ended(pid):
     """Whether a process has ended, within a bounded wait; one that nobody has collected yet has ended, too."""
     for _ in range(500):
         try:
@@ -57,7 +57,7 @@ def wait_for(path):
     raise AssertionError(f"{path} was not written")
 
 
-def late(tool, file, clock):
+def run_past_timeout(tool, file, clock):
     """Return what is told of a call whose time is up when its program has written a file, and what that says."""
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(tool.execute, "")
@@ -66,8 +66,8 @@ def late(tool, file, clock):
             return call.result(60).error_message, written
 
 
-def test_a_model_is_asked_for_one_text():
-    (specification,) = Toolbox([python("")]).specifications
+def test_model_sends_one_text():
+    (specification,) = Toolbox([make_python_tool("")]).specifications
     assert (specification.name, specification.description) == ("worker", "Works")
     assert specification.parameters == {
         "type": "object",
@@ -79,8 +79,8 @@ def test_a_model_is_asked_for_one_text():
 @pytest.mark.parametrize(
     "text", ["", "hello", "two\nlines", 'a "quote" and a \\', "日本 🎉", "; rm -rf /", "$(id)", "\0"]
 )
-async def test_the_program_gets_one_json_object_on_standard_input(text):
-    tool = python("import sys; print(repr(sys.stdin.buffer.read()))")
+async def test_program_gets_one_json_object_on_standard_input(text):
+    tool = make_python_tool("import sys; print(repr(sys.stdin.buffer.read()))")
     reply = await Toolbox([tool]).aexecute(ToolCall("worker", {"input": text}))
     sent = eval(reply.text)  # noqa: S307 - the repr of bytes, out of our own program
     assert json.loads(sent) == {"input": text}
@@ -117,12 +117,12 @@ async def test_the_program_gets_one_json_object_on_standard_input(text):
         ("1" * 5000, ToolResult.success("1" * 5000)),
     ],
 )
-def test_the_answer_is_one_json_object_or_plain_text(written, result):
-    assert answering(written).execute("x") == result
+def test_answer_is_one_json_object_or_plain_text(written, result):
+    assert make_answering_tool(written).execute("x") == result
 
 
 def test_undecodable_bytes_are_replaced():
-    assert python(r"import os; os.write(1, b'\xef\xbb\xbfa\xffb')").execute("").output == "a\ufffdb"
+    assert make_python_tool(r"import os; os.write(1, b'\xef\xbb\xbfa\xffb')").execute("").output == "a\ufffdb"
 
 
 @pytest.mark.parametrize(
@@ -136,37 +136,37 @@ def test_undecodable_bytes_are_replaced():
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", f"Process exited with code {-signal.SIGTERM}"),
     ],
 )
-def test_another_exit_code_than_zero_is_a_failure(program, message):
-    result = python(program).execute("x")
+def test_nonzero_exit_code_is_a_failure(program, message):
+    result = make_python_tool(program).execute("x")
     assert result.error_message == message
     assert result.attributes["exit_code"] != 0
 
 
-def test_standard_error_of_a_success_is_an_attribute():
-    result = python("import sys; print('fine'); print('careful', file=sys.stderr)").execute("")
+def test_stderr_of_success_is_an_attribute():
+    result = make_python_tool("import sys; print('fine'); print('careful', file=sys.stderr)").execute("")
     assert result == ToolResult.success("fine", attributes={"stderr": "careful"})
 
 
-async def test_large_input_and_chatty_output_do_not_block_each_other():
+async def test_large_input_and_output_do_not_deadlock():
     program = (
         "import sys\n"
         "for _ in range(40):\n"
         "    sys.stdout.write('o' * 50_000); sys.stderr.write('e' * 50_000)\n"
         "sys.stdin.read()\n"
     )
-    result = await python(program, max_output=10_000_000).aexecute("x" * 3_000_000)
+    result = await make_python_tool(program, max_output=10_000_000).aexecute("x" * 3_000_000)
     assert (len(result.output), len(result.attributes["stderr"])) == (2_000_000, 2_000_000)
 
 
-def test_a_program_that_does_not_read_its_input_is_no_problem():
-    assert python("print('done')").execute("x" * 3_000_000).output == "done"
-    assert python("import os; os.close(0); print('done')").execute("x" * 3_000_000).output == "done"
+def test_program_may_ignore_its_input():
+    assert make_python_tool("print('done')").execute("x" * 3_000_000).output == "done"
+    assert make_python_tool("import os; os.close(0); print('done')").execute("x" * 3_000_000).output == "done"
 
 
 class TestLimits:
-    def test_a_mebibyte_of_each_stream_is_kept(self):
+    def test_each_stream_is_limited_to_one_mebibyte(self):
         program = "import sys; sys.stdout.write('o' * 3_000_000); sys.stderr.write('e' * 3_000_000)"
-        result = python(program).execute("")
+        result = make_python_tool(program).execute("")
         note = "\n[output truncated at 1048576 bytes]"
         assert result.output == "o" * 1_048_576 + note
         assert result.attributes["stderr"] == "e" * 1_048_576 + note
@@ -179,53 +179,53 @@ class TestLimits:
             ("abcdé", "abcd\n[output truncated at 5 bytes]"),
         ],
     )
-    def test_the_limit_is_exact_and_cuts_no_character(self, written, output):
+    def test_output_limit_is_exact_and_splits_no_character(self, written, output):
         program = f"import os; os.write(1, {written.encode()!r})"
-        assert python(program, max_output=5).execute("").output == output
+        assert make_python_tool(program, max_output=5).execute("").output == output
 
     @pytest.mark.parametrize("start", ["", " \n", "\ufeff"])
     @pytest.mark.parametrize(
         "answer", [{"error": "x" * 100, "success": False}, {"output": "x" * 100}, {"n": "x" * 100}]
     )
-    def test_an_object_that_is_cut_is_a_failure(self, start, answer):
+    def test_truncated_object_is_a_failure(self, start, answer):
         program = f"import os; os.write(1, {(start + json.dumps(answer)).encode()!r}); os.write(2, b'careful')"
-        told = ToolResult.failure("The answer is larger than 50 bytes", attributes={"stderr": "careful"})
-        assert python(program, max_output=50).execute("") == told
+        expected = ToolResult.failure("The answer is larger than 50 bytes", attributes={"stderr": "careful"})
+        assert make_python_tool(program, max_output=50).execute("") == expected
 
-    def test_an_object_of_just_the_limit_is_whole_with_the_end_of_its_line(self):
+    def test_trailing_newline_does_not_count_toward_limit(self):
         program = """print('{"output": "x"}')"""
-        assert python(program, max_output=15).execute("") == ToolResult.success("x")
+        assert make_python_tool(program, max_output=15).execute("") == ToolResult.success("x")
 
-    def test_output_without_end_stops_at_the_timeout(self):
-        result = python("while True: print('x' * 1000)", timeout=1).execute("")
+    def test_endless_output_stops_at_timeout(self):
+        result = make_python_tool("while True: print('x' * 1000)", timeout=1).execute("")
         assert result.error_message == "Process timed out after 1 s"
 
     def test_memory_can_be_limited(self):
         program = "b = bytearray(2_000_000_000); print(len(b))"
-        result = python(program, max_memory=500_000_000).execute("")
+        result = make_python_tool(program, max_memory=500_000_000).execute("")
         assert result.error_message.endswith("MemoryError")
 
     def test_processor_time_can_be_limited(self):
-        result = python("while True: pass", max_cpu=1).execute("")
+        result = make_python_tool("while True: pass", max_cpu=1).execute("")
         assert result.error_message == f"Process exited with code {-signal.SIGXCPU}"
 
-    def test_a_part_of_a_second_is_a_limit_too(self):
+    def test_fractional_cpu_limit_is_rounded_up(self):
         program = "import resource; print(resource.getrlimit(resource.RLIMIT_CPU))"
-        assert python(program, max_cpu=0.5).execute("").output == "(1, 2)"
+        assert make_python_tool(program, max_cpu=0.5).execute("").output == "(1, 2)"
 
-    def test_a_program_under_limits_is_the_same_program(self):
-        tool = python("import sys; print(sys.stdin.read(), sys.argv[1:])", "a b", "$HOME", max_cpu=60)
+    def test_limits_do_not_change_input_and_arguments(self):
+        tool = make_python_tool("import sys; print(sys.stdin.read(), sys.argv[1:])", "a b", "$HOME", max_cpu=60)
         assert tool.execute("hi").output == "{\"input\": \"hi\"}\n ['a b', '$HOME']"
 
-    def test_a_missing_program_is_reported_with_limits(self):
+    def test_missing_program_is_reported_with_limits(self):
         tool = ProcessTool("worker", "Works", ["no-such-program"], max_cpu=60)
         assert tool.execute("").error_message == "Cannot start 'no-such-program': No such file or directory"
 
-    def test_where_processes_cannot_be_limited_a_limit_is_refused(self, monkeypatch):
+    def test_limits_are_rejected_on_unsupported_platforms(self, monkeypatch):
         monkeypatch.setattr(process, "LIMITS", False)
         with pytest.raises(ToolDefinitionError, match="max_memory is not supported on this system"):
-            python("", max_memory=1_000_000)
-        python("")
+            make_python_tool("", max_memory=1_000_000)
+        make_python_tool("")
 
 
 STAY = f"sleep {LONG} & echo $$ $! > pids; "
@@ -266,30 +266,30 @@ if os.fork() == 0:
 """
 
 
-def family(program, folder, **settings):
+def make_parent_tool(program, folder, **settings):
     """Return a tool whose program starts another, and writes down the numbers of both."""
     return ProcessTool("parent", "Has a child", ["sh", "-c", program], cwd=folder, **settings)
 
 
-class TestEnding:
-    def test_a_timeout_kills_the_program_and_its_children(self, tmp_path, clock):
-        message, pids = late(family(STAY + "wait", tmp_path, timeout=2), tmp_path / "pids", clock)
+class TestTermination:
+    def test_timeout_kills_the_program_and_its_children(self, tmp_path, clock):
+        message, pids = run_past_timeout(make_parent_tool(STAY + "wait", tmp_path, timeout=2), tmp_path / "pids", clock)
         assert message == "Process timed out after 2 s"
-        assert all(gone(pid) for pid in pids)
+        assert all(has_ended(pid) for pid in pids)
 
-    def test_a_program_that_ignores_signals_is_killed(self):
+    def test_program_that_ignores_signals_is_killed(self):
         program = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep({LONG})"
-        assert python(program, timeout=1).execute("").error_message == "Process timed out after 1 s"
+        assert make_python_tool(program, timeout=1).execute("").error_message == "Process timed out after 1 s"
 
     async def test_cancellation_kills_the_program_and_its_children(self, tmp_path):
-        task = asyncio.create_task(family(STAY + "wait", tmp_path).aexecute(""))
+        task = asyncio.create_task(make_parent_tool(STAY + "wait", tmp_path).aexecute(""))
         pids = await asyncio.to_thread(wait_for, tmp_path / "pids")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert all(gone(pid) for pid in pids)
+        assert all(has_ended(pid) for pid in pids)
 
-    def test_an_interrupt_kills_the_program_and_its_children(self, tmp_path):
+    def test_interrupt_kills_the_program_and_its_children(self, tmp_path):
         code = (
             "from toolsemble.builtin import ProcessTool; "
             f"ProcessTool('parent', '', ['sh', '-c', {STAY + 'wait'!r}], cwd={str(tmp_path)!r}).execute('')"
@@ -299,58 +299,60 @@ class TestEnding:
             pids = wait_for(tmp_path / "pids")
             program.send_signal(signal.SIGINT)
             assert b"KeyboardInterrupt" in program.communicate(timeout=60)[1]
-        assert all(gone(pid) for pid in pids)
+        assert all(has_ended(pid) for pid in pids)
 
-    async def test_a_call_that_is_cancelled_while_its_program_starts_leaves_nothing_running(self, tmp_path):
+    async def test_cancellation_during_start_leaves_nothing_running(self, tmp_path):
         pids = tmp_path / "pids"
         for steps in range(6):
             pids.write_text("")
-            task = asyncio.create_task(family(STAY + "wait", tmp_path).aexecute(""))
+            task = asyncio.create_task(make_parent_tool(STAY + "wait", tmp_path).aexecute(""))
             for _ in range(steps):
                 await asyncio.sleep(0)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            assert all(gone(pid) for pid in pids.read_text().split())  # none, if it ended before it could write
+            assert all(has_ended(pid) for pid in pids.read_text().split())  # none, if it ended before it could write
 
-    def test_children_left_running_are_killed(self, tmp_path):
-        assert family(STAY + "echo done", tmp_path).execute("").output == "done"
-        assert all(gone(pid) for pid in wait_for(tmp_path / "pids"))
+    def test_remaining_children_are_killed(self, tmp_path):
+        assert make_parent_tool(STAY + "echo done", tmp_path).execute("").output == "done"
+        assert all(has_ended(pid) for pid in wait_for(tmp_path / "pids"))
 
-    def test_a_daemon_that_keeps_the_pipes_does_not_hold_the_call_up(self, tmp_path):
-        assert family(ESCAPE + "echo done", tmp_path).execute("").text == "done"
+    def test_daemon_with_open_pipes_does_not_block_call(self, tmp_path):
+        assert make_parent_tool(ESCAPE + "echo done", tmp_path).execute("").text == "done"
         os.kill(int(wait_for(tmp_path / "pids")[1]), signal.SIGKILL)
 
-    def test_a_timeout_kills_children_in_their_own_session(self, tmp_path, clock):
-        message, pids = late(family(ESCAPE + "wait", tmp_path, timeout=2), tmp_path / "pids", clock)
+    def test_timeout_kills_children_in_their_own_session(self, tmp_path, clock):
+        message, pids = run_past_timeout(
+            make_parent_tool(ESCAPE + "wait", tmp_path, timeout=2), tmp_path / "pids", clock
+        )
         assert message == "Process timed out after 2 s"
-        assert all(gone(pid) for pid in pids)
+        assert all(has_ended(pid) for pid in pids)
 
     async def test_cancellation_kills_children_in_their_own_session(self, tmp_path):
-        task = asyncio.create_task(family(ESCAPE + "wait", tmp_path).aexecute(""))
+        task = asyncio.create_task(make_parent_tool(ESCAPE + "wait", tmp_path).aexecute(""))
         pids = await asyncio.to_thread(wait_for, tmp_path / "pids")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert all(gone(pid) for pid in pids)
+        assert all(has_ended(pid) for pid in pids)
 
-    def test_a_timeout_kills_daemons(self, tmp_path, clock):
-        tool = python(DAEMON + f"time.sleep({LONG})", str(tmp_path / "pid"), timeout=2)
-        message, pids = late(tool, tmp_path / "pid", clock)
+    def test_timeout_kills_daemons(self, tmp_path, clock):
+        tool = make_python_tool(DAEMON + f"time.sleep({LONG})", str(tmp_path / "pid"), timeout=2)
+        message, pids = run_past_timeout(tool, tmp_path / "pid", clock)
         assert message == "Process timed out after 2 s"
-        assert all(gone(pid) for pid in pids)
+        assert all(has_ended(pid) for pid in pids)
 
     async def test_cancellation_kills_daemons(self, tmp_path):
-        tool = python(DAEMON + f"time.sleep({LONG})", str(tmp_path / "pid"))
+        tool = make_python_tool(DAEMON + f"time.sleep({LONG})", str(tmp_path / "pid"))
         task = asyncio.create_task(tool.aexecute(""))
         pids = await asyncio.to_thread(wait_for, tmp_path / "pid")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert all(gone(pid) for pid in pids)
+        assert all(has_ended(pid) for pid in pids)
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-    def test_daemons_end_with_the_calling_program(self, number, tmp_path):
+    def test_daemons_are_killed_with_calling_program(self, number, tmp_path):
         command = [sys.executable, "-c", DAEMON + f"time.sleep({LONG})", str(tmp_path / "pid")]
         code = f"from toolsemble.builtin import ProcessTool; ProcessTool('daemon', '', {command!r}).execute('')"
         environment = {"PYTHONPATH": os.pathsep.join(sys.path), "PATH": os.environ["PATH"]}
@@ -358,11 +360,11 @@ class TestEnding:
             pids = wait_for(tmp_path / "pid")
             program.send_signal(number)
             program.communicate(timeout=60)
-        assert all(gone(pid) for pid in pids)
+        assert all(has_ended(pid) for pid in pids)
 
-    async def test_one_that_forks_while_it_is_killed_is_killed(self, tmp_path):
+    async def test_program_that_forks_while_killed_is_killed(self, tmp_path):
         os.mkfifo(tmp_path / "line")
-        tool = python(FLEEING + f"import time; time.sleep({LONG})", str(tmp_path / "line"))
+        tool = make_python_tool(FLEEING + f"import time; time.sleep({LONG})", str(tmp_path / "line"))
         task = asyncio.create_task(tool.aexecute(""))
         with await asyncio.to_thread(open, tmp_path / "line", "rb", 0) as line:
             assert await asyncio.to_thread(line.read, 4) == b"here"
@@ -371,16 +373,19 @@ class TestEnding:
                 await task
             assert await asyncio.to_thread(line.read) == b""  # which comes when nobody has it open
 
-    def test_a_daemon_that_a_program_leaves_when_it_ends_goes_on(self, tmp_path):
-        assert python(DAEMON + "print('done')", str(tmp_path / "pid")).execute("").output == "done"
+    def test_daemon_survives_normal_exit_of_program(self, tmp_path):
+        assert make_python_tool(DAEMON + "print('done')", str(tmp_path / "pid")).execute("").output == "done"
         (pid,) = wait_for(tmp_path / "pid")
         os.killpg(int(pid), signal.SIGKILL)
 
-    def test_without_a_timeout_it_may_take_as_long_as_it_needs(self):
-        assert python("print('done')", timeout=None).execute("").output == "done"
+    def test_no_timeout_means_no_time_limit(self):
+        assert make_python_tool("print('done')", timeout=None).execute("").output == "done"
 
-    def test_nothing_stays_open(self):
-        tool, slow = python("print('done')"), python(f"import time; time.sleep({LONG})", timeout=0.2)
+    def test_no_file_descriptors_leak(self):
+        tool, slow = (
+            make_python_tool("print('done')"),
+            make_python_tool(f"import time; time.sleep({LONG})", timeout=0.2),
+        )
         tool.execute("")
         before = len(list(Path("/proc/self/fd").iterdir()))
         for _ in range(3):
@@ -388,78 +393,80 @@ class TestEnding:
             slow.execute("x")
         assert len(list(Path("/proc/self/fd").iterdir())) == before
 
-    def test_calls_run_side_by_side(self):
-        tool = python("import sys, json; print(json.load(sys.stdin)['input'])")
+    def test_calls_run_concurrently(self):
+        tool = make_python_tool("import sys, json; print(json.load(sys.stdin)['input'])")
         calls = [ToolCall("worker", {"input": str(n)}) for n in range(6)]
         assert [reply.text for reply in Toolbox([tool]).execute_all(calls)] == list("012345")
 
-    async def test_sync_code_inside_an_event_loop_can_call_it(self):
-        assert python("print('done')").execute("").output == "done"
+    async def test_sync_call_works_inside_event_loop(self):
+        assert make_python_tool("print('done')").execute("").output == "done"
 
 
-class TestSurroundings:
-    def test_the_environment_is_clean(self, monkeypatch):
+class TestEnvironment:
+    def test_environment_is_minimal_by_default(self, monkeypatch):
         monkeypatch.setenv("API_KEY", "secret")
         monkeypatch.setenv("HOME", "/home/ada")
         monkeypatch.setenv("PYTHONPATH", "/nowhere")
         program = "import json, os; print(json.dumps({'output': dict(os.environ)}))"
-        found = python(program).execute("").structured_output
+        found = make_python_tool(program).execute("").structured_output
         clean = {"PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "TEMP", "TMP"}
         assert found.keys() <= clean
         assert found["PATH"] == os.environ["PATH"]
 
-    def test_variables_are_given_or_inherited_by_name(self, monkeypatch):
+    def test_variables_are_set_or_inherited_by_name(self, monkeypatch):
         monkeypatch.setenv("API_KEY", "secret")
         program = "import os; print(os.environ['API_KEY'], os.environ['MODE'], os.environ.get('NONE'))"
-        tool = python(program, env={"MODE": "test"}, inherit_env=["API_KEY", "NONE"])
+        tool = make_python_tool(program, env={"MODE": "test"}, inherit_env=["API_KEY", "NONE"])
         assert tool.execute("").output == "secret test None"
 
-    def test_the_working_directory_is_the_one_given(self, tmp_path, monkeypatch):
+    def test_cwd_sets_working_directory(self, tmp_path, monkeypatch):
         program = "import os; print(os.getcwd())"
-        assert python(program, cwd=tmp_path).execute("").output == str(tmp_path)
+        assert make_python_tool(program, cwd=tmp_path).execute("").output == str(tmp_path)
         monkeypatch.chdir(tmp_path)
-        assert python(program).execute("").output == str(tmp_path)
+        assert make_python_tool(program).execute("").output == str(tmp_path)
 
-    def test_the_command_is_not_passed_to_a_shell(self, tmp_path):
-        tool = python("import sys; print(sys.argv[1:])", "; touch x", "$(touch x)", "*", cwd=tmp_path)
+    def test_command_is_not_passed_to_a_shell(self, tmp_path):
+        tool = make_python_tool("import sys; print(sys.argv[1:])", "; touch x", "$(touch x)", "*", cwd=tmp_path)
         assert tool.execute("`touch x`").output == "['; touch x', '$(touch x)', '*']"
         assert not (tmp_path / "x").exists()
 
-    def test_a_command_may_be_one_str_without_a_shell(self):
+    def test_command_may_be_one_str_without_a_shell(self):
         assert ProcessTool("say", "Says it", "echo 'a  b' | cat $HOME").execute("").output == "a  b | cat $HOME"
 
-    def test_a_missing_program_is_reported_without_its_arguments(self):
+    def test_missing_program_is_reported_without_its_arguments(self):
         tool = ProcessTool("worker", "Works", ["no-such-program", "--key=secret"])
         assert tool.execute("").error_message == "Cannot start 'no-such-program': No such file or directory"
 
-    def test_a_deleted_directory_is_reported(self, tmp_path):
+    def test_deleted_directory_is_reported(self, tmp_path):
         (tmp_path / "folder").mkdir()
-        tool = python("", cwd=tmp_path / "folder")
+        tool = make_python_tool("", cwd=tmp_path / "folder")
         (tmp_path / "folder").rmdir()
         assert tool.execute("").error_message.endswith(": No such file or directory")
 
-    def test_a_program_has_nothing_of_its_supervisor(self, monkeypatch):
+    def test_program_inherits_nothing_from_supervisor(self, monkeypatch):
         for name in ("LANG", "LC_ALL", "LC_CTYPE"):
             monkeypatch.delenv(name, raising=False)
         script = "ls /proc/$$/fd; grep SigIgn /proc/$$/status; env | grep LC_ || echo none"
         tool = ProcessTool("worker", "Works", ["sh", "-c", script])
         assert tool.execute("").output.split() == ["0", "1", "2", "SigIgn:", ignored_signals(), "none"]
 
-    def test_a_program_may_kill_its_own_group(self):
+    def test_program_may_kill_its_own_group(self):
         tool = ProcessTool("worker", "Works", ["sh", "-c", "echo done; kill -KILL 0"])
         assert tool.execute("").error_message == f"Process exited with code {-signal.SIGKILL}"
 
-    def test_where_nothing_can_supervise_a_program_is_started_alone(self, monkeypatch, tmp_path, clock):
+    def test_program_runs_without_supervisor_if_unsupported(self, monkeypatch, tmp_path, clock):
         monkeypatch.setattr(child_process, "SUPERVISED", False)
-        assert python("print('done')").execute("").output == "done"
-        assert python("print('done')", max_cpu=60).execute("").output == "done"
-        message, pids = late(family(ESCAPE + "wait", tmp_path, timeout=1), tmp_path / "pids", clock)
+        assert make_python_tool("print('done')").execute("").output == "done"
+        assert make_python_tool("print('done')", max_cpu=60).execute("").output == "done"
+        message, pids = run_past_timeout(
+            make_parent_tool(ESCAPE + "wait", tmp_path, timeout=1), tmp_path / "pids", clock
+        )
         assert message == "Process timed out after 1 s"
-        assert all(gone(pid) for pid in pids)
+        assert all(has_ended(pid) for pid in pids)
         missing = ProcessTool("worker", "Works", ["no-such-program"])
         assert missing.execute("").error_message == "Cannot start 'no-such-program': No such file or directory"
 
-    def test_a_path_is_a_part_of_a_command(self, tmp_path):
+    def test_command_may_contain_path_objects(self, tmp_path):
         script = tmp_path / "script.py"
         script.write_text("print('from a file')")
         assert ProcessTool("worker", "Works", [sys.executable, script]).execute("").output == "from a file"
@@ -474,14 +481,16 @@ class Order:
 
 
 class TestTyped:
-    TOOL = staticmethod(lambda **settings: python("import sys; print(sys.stdin.read())", input_type=Order, **settings))
+    TOOL = staticmethod(
+        lambda **settings: make_python_tool("import sys; print(sys.stdin.read())", input_type=Order, **settings)
+    )
 
-    def test_a_model_is_asked_for_the_fields(self):
+    def test_model_sends_fields(self):
         (specification,) = Toolbox([self.TOOL()]).specifications
         assert list(specification.parameters["properties"]) == ["item", "count"]
         assert specification.parameters["required"] == ["item"]
 
-    async def test_the_program_gets_the_validated_object(self):
+    async def test_program_gets_the_validated_object(self):
         reply = await Toolbox([self.TOOL()]).aexecute(ToolCall("worker", {"item": "tea", "count": "2"}))
         assert json.loads(reply.text) == {"input": {"item": "tea", "count": 2}}
 
@@ -489,20 +498,20 @@ class TestTyped:
         reply = Toolbox([self.TOOL()]).execute(ToolCall("worker", {"count": 2}))
         assert reply.text == "Error: Missing required parameter(s) for 'Order': item"
 
-    def test_the_reviewer_sees_the_fields(self):
+    def test_reviewer_sees_the_fields(self):
         reviewer = Reviewer(Continue())
         Toolbox([self.TOOL(requires_approval=True)], review=reviewer).execute(ToolCall("worker", {"item": "tea"}))
         assert [request.arguments for request in reviewer.requests] == [{"item": "tea", "count": 1}]
 
-    def test_a_type_without_fields_is_refused(self):
+    def test_type_without_fields_is_rejected(self):
         with pytest.raises(ToolDefinitionError, match="'int' is not an object with fields"):
-            python("", input_type=int)
+            make_python_tool("", input_type=int)
 
 
 class TestApproval:
     ECHO = "import sys, json; print(json.load(sys.stdin)['input'])"
 
-    def test_the_reviewer_sees_the_input_and_is_told_the_command(self):
+    def test_reviewer_sees_input_and_command(self):
         reviewer = Reviewer(Continue())
         tool = ProcessTool("say", "Says it", ["echo", "a b"], requires_approval=True)
         assert Toolbox([tool], review=reviewer).execute(ToolCall("say", {"input": "hi"})).text == "a b"
@@ -510,13 +519,13 @@ class TestApproval:
         assert [request.description for request in reviewer.requests] == ["Says it\nCommand: echo 'a b'"]
         assert tool.description == "Says it"
 
-    def test_an_edit_replaces_the_input(self):
-        box = Toolbox([python(self.ECHO, requires_approval=True)], review=Reviewer(Edit("edited")))
+    def test_edit_replaces_the_input(self):
+        box = Toolbox([make_python_tool(self.ECHO, requires_approval=True)], review=Reviewer(Edit("edited")))
         assert box.execute(ToolCall("worker", {"input": "hi"})).text == "edited"
 
-    def test_a_rejected_call_starts_nothing(self, tmp_path):
+    def test_rejected_call_starts_nothing(self, tmp_path):
         program = "import pathlib, sys; pathlib.Path(sys.argv[1]).touch()"
-        tool = python(program, str(tmp_path / "ran"), requires_approval=True)
+        tool = make_python_tool(program, str(tmp_path / "ran"), requires_approval=True)
         reply = Toolbox([tool], review=Reviewer(ExitEarly("no"))).execute(ToolCall("worker", {"input": "hi"}))
         assert reply.text == "Error: Rejected by reviewer: no"
         assert not (tmp_path / "ran").exists()
@@ -547,7 +556,7 @@ class TestApproval:
         ("cat", {"env": {"A=B": "x"}}, "env must map names to str values, but 'A=B' does not"),
     ],
 )
-def test_a_tool_that_cannot_work_is_refused_while_it_is_made(command, settings, problem):
+def test_invalid_settings_are_rejected_at_definition(command, settings, problem):
     with pytest.raises(ToolDefinitionError) as refused:
         ProcessTool("worker", "Works", command, **settings)
     assert str(refused.value).startswith(f"Tool 'worker': {problem}")

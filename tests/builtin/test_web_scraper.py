@@ -52,37 +52,37 @@ def web():
         yield web
 
 
-def scraper(**settings):
+def make_tool(**settings):
     return WebScraperTool(**{"allow_hosts": ("127.0.0.1",), "timeout": 60} | settings)
 
 
 def scrape(url, *, tool=None, **arguments):
-    box = Toolbox([tool or scraper()], max_output=0)
+    box = Toolbox([tool or make_tool()], max_output=0)
     return box.execute(ToolCall("web_scraper", json.dumps({"url": url, **arguments}))).result
 
 
-def test_a_page_comes_as_markdown_with_its_title_and_links_and_without_the_rest(web):
+def test_page_is_returned_as_markdown_with_title_and_links(web):
     web.html("/news", PAGE)
     result = scrape(web.url("/news"))
     assert result.output == MARKDOWN.format(base=web.url(""))
     assert result.structured_output == Page(web.url("/news"), "Rain in Rome", result.output)
 
 
-async def test_it_can_be_awaited(web):
+async def test_async_call(web):
     web.html("/news", PAGE)
-    box = Toolbox([scraper()])
+    box = Toolbox([make_tool()])
     reply = await box.aexecute(ToolCall("web_scraper", {"url": web.url("/news")}))
     assert reply.text == MARKDOWN.format(base=web.url(""))
 
 
-def test_a_title_that_the_text_does_not_begin_with_is_prepended(web):
+def test_missing_title_is_prepended(web):
     web.html(
         "/", f"<html><head><title>The\n title</title></head><body><p>{WORDS}</p><p>{WORDS} Again.</p></body></html>"
     )
     assert scrape(web.url()).output == f"# The title\n\n{WORDS}\n\n{WORDS} Again."
 
 
-def test_a_long_page_is_cut_at_5000_characters_and_says_so(web):
+def test_long_page_is_truncated_at_5000_characters_with_note(web):
     web.answers["/"] = (200, {"Content-Type": "text/plain"}, "a" * 5001)
     result = scrape(web.url())
     assert result.output == "a" * 5000 + " [truncated at 5000 chars]"
@@ -90,18 +90,18 @@ def test_a_long_page_is_cut_at_5000_characters_and_says_so(web):
 
 
 @pytest.mark.parametrize(("length", "text"), [(3, "abc [truncated at 3 chars]"), (4, "abcd"), (5, "abcd")])
-def test_the_call_can_ask_for_another_length(web, length, text):
+def test_call_can_set_length(web, length, text):
     web.answers["/"] = (200, {"Content-Type": "text/plain"}, "abcd")
     assert scrape(web.url(), max_length=length).output == text
 
 
 @pytest.mark.parametrize("length", [0, -1, 100_001])
-def test_a_length_out_of_bounds_is_refused_before_anything_is_fetched(web, length):
+def test_invalid_length_is_rejected_before_fetching(web, length):
     assert "max_length" in scrape(web.url(), max_length=length).error_message
     assert web.requests == []
 
 
-def test_what_the_model_sees():
+def test_specification():
     parameters = Toolbox([WebScraperTool()]).specifications[0].parameters
     assert parameters["required"] == ["url"]
     assert list(parameters["properties"]) == ["url", "max_length"]
@@ -124,7 +124,7 @@ def test_what_the_model_sees():
         ("application/xhtml+xml", "<html><body><p>one</p><p>two</p></body></html>", "one\n\ntwo"),
     ],
 )
-def test_text_of_other_kinds_comes_as_it_is(web, kind, body, text):
+def test_other_text_types_are_returned_unchanged(web, kind, body, text):
     web.answers["/"] = (200, {"Content-Type": kind}, body)
     assert scrape(web.url()).output == text
 
@@ -140,14 +140,14 @@ def test_text_of_other_kinds_comes_as_it_is(web, kind, body, text):
         ("application/zip", b"PK\x03\x04", "application/zip"),
     ],
 )
-def test_a_binary_page_is_rejected_by_its_type(web, kind, body, named):
+def test_binary_page_is_rejected_by_its_type(web, kind, body, named):
     web.answers["/"] = (200, {"Content-Type": kind}, body)
     assert scrape(web.url()).error_message == (
         f"Cannot read content of type '{named}'; only web pages, text, JSON and XML can be read"
     )
 
 
-def test_binary_content_under_the_name_of_text_is_refused(web):
+def test_binary_content_with_text_type_is_rejected(web):
     web.answers["/"] = (200, {"Content-Type": "text/html"}, b"<html>\0\1\2\3</html>")
     assert scrape(web.url()).error_message == "The page is binary, although its content type is 'text/html'"
 
@@ -186,29 +186,29 @@ GREETING = "Größe, façade, naïve: €5"
         ("", b"", ""),
     ],
 )  # fmt: skip
-def test_text_is_read_in_the_charset_that_it_is_in(declared, body, text):
+def test_text_is_decoded_with_its_charset(declared, body, text):
     assert decode_body(body, declared) == text
 
 
-def test_an_undeclared_charset_is_detected():
+def test_undeclared_charset_is_detected():
     text = "Съешь же ещё этих мягких французских булок, да выпей чаю. " * 20
     assert decode_body(text.encode("cp1251")) == text
     assert decode_body(b"\x81\x8d\x8f" * 3)  # nothing fits: something is shown all the same
 
 
-def test_the_charset_of_a_page_reaches_its_text(web):
+def test_charset_of_content_type_is_used(web):
     body = f"<html><head><title>Größe</title></head><body><p>Ü: {WORDS}</p></body></html>".encode("cp1252")
     web.html("/", body, "text/html; charset=iso-8859-1")
     assert scrape(web.url()).output == f"# Größe\n\nÜ: {WORDS}"
 
 
-def test_a_page_over_the_limit_is_refused(web):
+def test_page_over_size_limit_is_rejected(web):
     web.html("/", "a" * 1001)
-    tool = scraper(max_bytes=1000)
+    tool = make_tool(max_bytes=1000)
     assert scrape(web.url(), tool=tool).error_message == "The page is too large: more than 1000 bytes"
 
 
-def test_the_limit_is_5_megabytes(web):
+def test_size_limit_is_5_megabytes(web):
     web.answers["/most"] = (200, {"Content-Type": "text/plain"}, b"a" * 5_000_000)
     web.answers["/more"] = (200, {"Content-Type": "text/plain"}, b"a" * 5_000_001)
     assert scrape(web.url("/most"), max_length=1).output == "a [truncated at 1 chars]"
@@ -228,7 +228,7 @@ def test_the_limit_is_5_megabytes(web):
         (799, "unknown status"),
     ],
 )
-def test_a_status_without_a_page_is_reported_by_its_number(web, status, phrase):
+def test_error_status_is_reported(web, status, phrase):
     web.answers["/"] = (status, {"Content-Type": "text/html"}, b"" if status in {204, 205, 304} else PAGE)
     assert scrape(web.url()).error_message == f"HTTP {status}: {phrase}"
 
@@ -236,12 +236,12 @@ def test_a_status_without_a_page_is_reported_by_its_number(web, status, phrase):
 @pytest.mark.parametrize(
     "body", ["", "<html><body></body></html>", "<html><body><script>x()</script></body></html>", "  "]
 )
-def test_a_page_without_text_says_so(web, body):
+def test_page_without_text_is_reported(web, body):
     web.html("/", body)
     assert scrape(web.url()).error_message == "The page has no readable text; it may need a browser to show it"
 
 
-def test_redirects_are_followed_and_each_hop_is_checked(web):
+def test_redirects_are_followed_and_checked(web):
     web.answers["/old"] = (301, {"Location": "/new"}, b"")
     web.answers["/evil"] = (302, {"Location": web.url("/new", host="localhost")}, b"")
     web.answers["/new"] = (200, {"Content-Type": "text/plain"}, "moved here")
@@ -253,19 +253,19 @@ def test_redirects_are_followed_and_each_hop_is_checked(web):
 @pytest.mark.parametrize(
     "url", ["http://127.0.0.1:{}/", "http://localhost:{}/", "http://[::1]:{}/", "file:///etc/passwd"]
 )
-def test_a_private_address_is_denied_by_default(web, url):
+def test_private_address_is_denied_by_default(web, url):
     reply = scrape(url.format(web.url("").rpartition(":")[2]), tool=WebScraperTool())
     assert reply.error_message.startswith("Access denied: ")
     assert web.requests == []
 
 
-async def test_a_page_that_takes_too_long_to_parse_fails():
+async def test_page_that_takes_too_long_to_parse_fails():
     page = f"<html><body><p {' '.join(f'a{each}=1' for each in range(100_000))}>hi</p></body></html>"
     with pytest.raises(ToolExecutionError, match="The page takes too long to read"):
         await read_article(page, "https://example.com/", 0.5)
 
 
-def readers():
+def find_reader_processes():
     """Return the processes under this one that read pages."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -278,26 +278,26 @@ def readers():
     return found
 
 
-async def test_a_cancelled_call_leaves_no_reader_running(web):
+async def test_cancelled_call_leaves_no_reader_running(web):
     web.html("/", f"<html><body><p {' '.join(f'a{each}=1' for each in range(100_000))}>hi</p></body></html>")
-    task = asyncio.create_task(scraper(timeout=1000).aexecute({"url": web.url()}))
+    task = asyncio.create_task(make_tool(timeout=1000).aexecute({"url": web.url()}))
     async with asyncio.timeout(60):
-        while not readers():
+        while not find_reader_processes():
             await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     async with asyncio.timeout(60):
-        while readers():
+        while find_reader_processes():
             await asyncio.sleep(0.01)
 
 
-async def test_a_page_that_breaks_its_reader_is_refused():
+async def test_page_that_crashes_reader_is_rejected():
     with pytest.raises(ToolExecutionError, match="cannot be read: it is too deep or too large"):
         await read_article(None, "https://example.com/", 60)
 
 
-async def test_a_page_that_becomes_much_larger_is_refused():
+async def test_page_that_expands_too_much_is_rejected():
     links = "".join(f"<p>{each}: {WORDS} <a href='{each}'>more</a></p>" for each in range(400))
     with pytest.raises(ToolExecutionError, match="cannot be read: it is too deep or too large"):
         await read_article(f"<html><body><article>{links}", f"https://example.com/{'x' * 7000}/", 60)
@@ -308,11 +308,11 @@ async def test_a_page_that_becomes_much_larger_is_refused():
     ["<div>" * 100_000 + "deep", "<" * 1_000_000, "<!--" + "--!" * 300_000, "<table><tr><td>" * 2000, "&" * 1_000_000,
      "\ud7ff\uffff" * 1000, "<html/>", "<?xml version='1.0' encoding='x'?><html><body>hi</body></html>", "]]>", "<a"],
 )  # fmt: skip
-async def test_hostile_pages_are_answered(html):
+async def test_hostile_pages_do_not_crash_reader(html):
     assert isinstance(await read_article(f"<html><body>{html}", "https://example.com/", 60), Article)
 
 
-def test_the_process_that_reads_pages_speaks_json(monkeypatch, capsys):
+def test_reader_process_reads_and_writes_json(monkeypatch, capsys):
     job = {"html": f"<html><body><p>{WORDS}</p></body></html>", "url": "https://example.com/"}
     monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(job)))
     main()
@@ -339,25 +339,25 @@ def test_the_process_that_reads_pages_speaks_json(monkeypatch, capsys):
         ),
     ],
 )
-def test_the_main_text_of_a_page(html, found):
+def test_main_text_of_a_page(html, found):
     assert extract(html, "https://example.com/news") == found
 
 
-def test_the_process_that_reads_pages_gets_so_much_memory_and_no_more():
+def test_reader_process_memory_is_limited():
     assert extraction_program(10).max_memory == 1 << 30
 
 
-def test_where_memory_cannot_be_limited_pages_are_read_all_the_same(monkeypatch):
+def test_reader_process_runs_without_memory_limit_if_unsupported(monkeypatch):
     monkeypatch.setattr(module, "LIMITS", False)
     assert extraction_program(10).max_memory == 0
 
 
-def test_the_process_that_reads_pages_knows_no_secrets(monkeypatch):
+def test_reader_process_does_not_inherit_secrets(monkeypatch):
     monkeypatch.setenv("API_KEY", "secret")
     assert "API_KEY" not in extraction_program(10).variables
 
 
-def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+def test_missing_package_error_names_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "trafilatura", None)
     with pytest.raises(
         ToolDefinitionError, match=r"WebScraperTool needs the package 'trafilatura': .*toolsemble\[web\]"

@@ -44,7 +44,7 @@ DUCK = """<html><body><div class="results">
 </div></body></html>"""
 
 
-def listed(title, url, snippet):
+def make_hits(title, url, snippet):
     return [dict(zip((title, url, snippet), hit, strict=True)) for hit in (ROME, BONN)]
 
 
@@ -64,19 +64,19 @@ SERVICES = {
     "tavily": (
         lambda url: TavilySearch(KEY, base_url=url),
         "/search",
-        {"query": "rain", "results": listed("title", "url", "content")},
+        {"query": "rain", "results": make_hits("title", "url", "content")},
     ),
     "brave": (
         lambda url: BraveSearch(KEY, base_url=f"{url}/"),
         "/res/v1/web/search",
-        {"type": "search", "web": {"results": listed("title", "url", "description")}},
+        {"type": "search", "web": {"results": make_hits("title", "url", "description")}},
     ),
     "serpapi": (
         lambda url: SerpApiSearch(KEY, base_url=url),
         "/search.json",
-        {"search_metadata": {"status": "Success"}, "organic_results": listed("title", "link", "snippet")},
+        {"search_metadata": {"status": "Success"}, "organic_results": make_hits("title", "link", "snippet")},
     ),
-    "searxng": (lambda url: SearxngSearch(f"{url}/"), "/search", {"results": listed("title", "url", "content")}),
+    "searxng": (lambda url: SearxngSearch(f"{url}/"), "/search", {"results": make_hits("title", "url", "content")}),
     "duckduckgo": (lambda url: DuckDuckGoSearch(base_url=url), "/html/", DUCK),
 }
 EMPTY = {
@@ -102,14 +102,14 @@ def search(tool, **arguments):
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_every_service_gives_numbered_titles_addresses_and_snippets(web, service):
+def test_every_service_returns_numbered_hits(web, service):
     result = search(answer(web, service, SERVICES[service][2]))
     assert result.output == TEXT
     assert result.structured_output == [SearchHit(*ROME), SearchHit(*BONN)]
 
 
 @pytest.mark.parametrize("service", SERVICES)
-async def test_every_service_can_be_awaited(web, service):
+async def test_every_service_supports_async_calls(web, service):
     box = Toolbox([answer(web, service, SERVICES[service][2])])
     assert (await box.aexecute(ToolCall("web_search", {"query": "rain"}))).text == TEXT
 
@@ -126,7 +126,7 @@ def test_no_hits_are_reported(web, service):
     assert (result.output, result.structured_output, result.is_success) == ("No results found.", [], True)
 
 
-def test_each_service_is_asked_as_it_wants_to_be(web):
+def test_requests_match_api_of_each_service(web):
     for service, (_, _, body) in SERVICES.items():
         search(answer(web, service, body), max_results=7)
     tavily, brave, serpapi, searxng, duck = web.requests
@@ -147,7 +147,7 @@ def test_each_service_is_asked_as_it_wants_to_be(web):
 @pytest.mark.parametrize(
     ("status", "body"), [(401, "bad key {}"), (500, "x" * 190 + "{}"), (200, "{}"), (200, '["{}"]')]
 )
-def test_a_key_never_appears_in_errors_or_logs(web, caplog, service, status, body):
+def test_key_never_appears_in_errors_or_logs(web, caplog, service, status, body):
     caplog.set_level(logging.DEBUG)
     tool = answer(web, service, body.format(KEY), status)
     result = search(tool)
@@ -157,7 +157,7 @@ def test_a_key_never_appears_in_errors_or_logs(web, caplog, service, status, bod
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_a_service_that_is_not_there_is_named_without_its_key(service):
+def test_connection_error_names_service_without_key(service):
     with serving() as gone:
         url = gone.url("")
     result = search(WebSearchTool(SERVICES[service][0](url)))
@@ -167,14 +167,14 @@ def test_a_service_that_is_not_there_is_named_without_its_key(service):
     assert result.error_message.startswith(f"{label}: Cannot connect to '127.0.0.1'")
 
 
-def test_an_error_of_a_service_is_reported(web):
+def test_service_error_is_reported(web):
     assert search(answer(web, "tavily", "slow down", 429)).error_message == "Tavily: HTTP 429: slow down"
     body = {"error": f"Your account {KEY} has run out of searches."}
     assert search(answer(web, "serpapi", body)).error_message == "SerpAPI: Your account *** has run out of searches."
 
 
 @pytest.mark.parametrize("service", ["tavily", "brave", "serpapi"])
-def test_a_key_that_a_service_repeats_in_a_hit_is_not_shown(web, service):
+def test_key_repeated_in_hit_is_masked(web, service):
     hits = json.dumps(SERVICES[service][2]).replace("rome.example/rain", f"rome.example/{KEY}").replace("Dry.", KEY)
     result = search(answer(web, service, hits.replace("Bonn", f"Bonn {KEY}")))
     assert result.structured_output == [
@@ -184,13 +184,13 @@ def test_a_key_that_a_service_repeats_in_a_hit_is_not_shown(web, service):
 
 
 @pytest.mark.parametrize("length", range(280, 300))
-def test_an_error_is_cut_only_after_its_key_is_gone(web, length):
+def test_key_is_masked_before_error_is_truncated(web, length):
     message = search(answer(web, "serpapi", {"error": "x" * length + KEY})).error_message
     assert message == f"SerpAPI: {'x' * length}***"[: len("SerpAPI: ") + 300]
 
 
 @pytest.mark.parametrize("body", ["", "<html>", "[]", "7", "[" * 100_000])
-def test_an_answer_that_is_not_a_json_object_fails(web, body):
+def test_answer_that_is_not_a_json_object_fails(web, body):
     assert search(answer(web, "brave", body)).error_message == "Brave: the answer is not a JSON object"
 
 
@@ -203,18 +203,18 @@ def test_invalid_hits_are_ignored(web, results):
 
 
 @pytest.mark.parametrize("body", [{"web": None}, {"web": []}, {"web": {"results": None}}])
-def test_a_response_without_web_results_has_no_hits(web, body):
+def test_response_without_web_results_has_no_hits(web, body):
     assert search(answer(web, "brave", body)).output == "No results found."
 
 
-def test_a_service_that_wants_proof_of_being_human_is_named(web):
+def test_captcha_page_is_reported(web):
     result = search(answer(web, "duckduckgo", '<div class="anomaly-modal__title">Select all ducks</div>'))
     assert result.error_message == (
         "DuckDuckGo: it blocks automated requests; try again later, or use a provider with a key"
     )
 
 
-def test_a_service_that_leads_elsewhere_is_not_followed(web):
+def test_redirect_to_private_address_is_rejected(web):
     web.answers["/search"] = (302, {"Location": web.url("/", host="localhost")}, b"")
     result = search(WebSearchTool(SearxngSearch(web.url(""))))
     assert result.error_message == "SearXNG: Access denied: 'localhost' is not a public address"
@@ -241,7 +241,7 @@ class Failing:
 
 
 @pytest.mark.parametrize("provider", [Fixed, Later])
-async def test_any_object_that_can_search_is_a_provider(provider):
+async def test_any_object_with_search_method_is_a_provider(provider):
     made = provider(ROME, BONN)
     box = Toolbox([WebSearchTool(made)])
     assert box.execute(ToolCall("web_search", {"query": "rain"})).text == TEXT
@@ -261,7 +261,7 @@ async def test_any_object_that_can_search_is_a_provider(provider):
         ([SearchHit("Rome", None, "")], "SearchHit(title='Rome', url=None, snippet='')"),
     ],
 )
-def test_a_provider_that_returns_no_hits_fails_with_the_expected_type(found, came):
+def test_provider_that_returns_no_hits_fails_with_the_expected_type(found, came):
     class Odd:
         def search(self, query, max_results):
             return found
@@ -271,7 +271,7 @@ def test_a_provider_that_returns_no_hits_fails_with_the_expected_type(found, cam
     assert result.error_message == f"{expected} {came}"
 
 
-def test_hits_may_come_one_by_one():
+def test_provider_may_yield_hits():
     class Slow:
         def search(self, query, max_results):
             yield SearchHit(*ROME)
@@ -280,7 +280,7 @@ def test_hits_may_come_one_by_one():
     assert Toolbox([WebSearchTool(Slow())]).execute(ToolCall("web_search", {"query": "rain"})).text == TEXT
 
 
-def test_a_provider_that_fails_is_a_failed_call():
+def test_provider_error_fails_call():
     assert search(WebSearchTool(Failing())).error_message == "the archive is closed"
 
 
@@ -304,23 +304,23 @@ def test_each_field_of_a_hit_is_one_line(hit, text):
     "url", ["", "javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "/relative", "https://a b", "https://a\nb",
             "https://", f"https://x.example/{'a' * 2000}"],
 )  # fmt: skip
-def test_a_hit_without_a_valid_url_is_ignored(url):
+def test_hit_without_a_valid_url_is_ignored(url):
     assert search(WebSearchTool(Fixed(("a", url, "b"), BONN))).structured_output == [SearchHit(*BONN)]
 
 
 @pytest.mark.parametrize("arguments", [{"query": ""}, {"query": "x" * 1001}, {"max_results": 0}, {"max_results": 21}])
-def test_arguments_out_of_bounds_are_refused_before_anything_is_asked(arguments):
+def test_invalid_arguments_are_rejected_before_searching(arguments):
     provider = Fixed(ROME)
     result = search(WebSearchTool(provider), **arguments)
     assert result.error_message.startswith("Invalid arguments for 'WebSearchInput': ")
     assert provider.asked == []
 
 
-def test_a_blank_query_is_refused():
+def test_blank_query_is_rejected():
     assert search(WebSearchTool(Fixed()), query=" \n").error_message == "query must not be blank"
 
 
-def test_what_the_model_sees():
+def test_specification():
     parameters = Toolbox([WebSearchTool(Fixed())]).specifications[0].parameters
     assert (list(parameters["properties"]), parameters["required"]) == (["query", "max_results"], ["query"])
     assert all(each["description"] for each in parameters["properties"].values())
@@ -339,13 +339,13 @@ def test_what_the_model_sees():
         ({"TAVILY_API_KEY": "", "BRAVE_API_KEY": KEY}, BraveSearch),
     ],
 )
-def test_the_provider_is_chosen_by_the_keys_in_the_environment(monkeypatch, environment, provider):
+def test_provider_is_selected_by_environment_keys(monkeypatch, environment, provider):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert type(WebSearchTool()._provider) is provider
 
 
-def test_the_provider_can_be_named(monkeypatch):
+def test_provider_can_be_selected_by_name(monkeypatch):
     monkeypatch.setenv("TAVILY_API_KEY", KEY)
     assert type(WebSearchTool("duckduckgo")._provider) is DuckDuckGoSearch
 
@@ -362,12 +362,12 @@ def test_the_provider_can_be_named(monkeypatch):
         ("searxng", "SearxngSearch needs a URL: pass base_url, or set SEARXNG_URL"),
     ],
 )
-def test_a_provider_that_cannot_search_is_refused(provider, problem):
+def test_provider_without_search_method_is_rejected(provider, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         WebSearchTool(provider)
 
 
-def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+def test_missing_package_error_names_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "toolsemble.builtin.fetch", raising=False)
     monkeypatch.setitem(sys.modules, "httpcore2", None)
     with pytest.raises(

@@ -51,15 +51,15 @@ def bot(tmp_path):
 
 
 @pytest.fixture
-def started(capsys):
+def run_cli(capsys):
     """Run a command here; give its exit code, output and errors, in which times are left out."""
 
-    def started(*words):
+    def run_cli(*words):
         code = main(words)
         out, err = capsys.readouterr()
         return code, out, SPENT.sub("N s", err)
 
-    return started
+    return run_cli
 
 
 @pytest.fixture
@@ -71,37 +71,37 @@ def person(monkeypatch):
     sitting.leaves()
 
 
-def kinds(out):
+def read_kinds(out):
     return [json.loads(line)["kind"] for line in out.splitlines()]
 
 
 # --- asking
 
 
-def test_the_answer_goes_to_the_output_and_what_is_done_for_it_to_the_errors(bot, started):
+def test_answer_goes_to_stdout_and_calls_to_stderr(bot, run_cli):
     path = bot(TWICE)
-    assert started("ask", "What is", "1 + 2?", "-m", f"{path}:model", "-t", path) == (
+    assert run_cli("ask", "What is", "1 + 2?", "-m", f"{path}:model", "-t", path) == (
         0,
         "It is three.\n",
         'add {"a":1,"b":2}\n  -> 3\n1 call, N s, 2,000 tokens in, 40 out\n',
     )
 
 
-def test_a_quiet_run_gives_the_answer_only(bot, started):
+def test_quiet_prints_only_the_answer(bot, run_cli):
     path = bot(TWICE)
-    assert started("ask", "q", "-q", "-m", f"{path}:model", "-t", path) == (0, "It is three.\n", "")
+    assert run_cli("ask", "q", "-q", "-m", f"{path}:model", "-t", path) == (0, "It is three.\n", "")
 
 
-def test_a_question_can_come_from_the_input(bot, started, monkeypatch):
+def test_question_can_be_read_from_stdin(bot, run_cli, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("What is it?\n"))
     path = bot("lambda messages: messages[-1].text.upper()")
-    assert started("ask", "-", "-q", "-m", f"{path}:model") == (0, "WHAT IS IT?\n", "")
+    assert run_cli("ask", "-", "-q", "-m", f"{path}:model") == (0, "WHAT IS IT?\n", "")
 
 
-def test_calls_side_by_side_long_results_progress_and_text_between_calls_are_shown(bot, started):
+def test_output_shows_parallel_calls_long_results_and_progress(bot, run_cli):
     calls = '(ToolCall("add", {"a": "x"}), ToolCall("many", {"input": "9"}))'
     path = bot(f'ChatReply("I look.", {calls}), "Done."')
-    code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path)
+    code, out, err = run_cli("ask", "q", "-m", f"{path}:model", "-t", path)
     assert (code, out) == (0, "Done.\n")
     assert err.splitlines()[:4] == [
         "I look.",
@@ -115,7 +115,7 @@ def test_calls_side_by_side_long_results_progress_and_text_between_calls_are_sho
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_prints_of_modules_and_tools_are_not_in_the_answer(bot, started, options):
+def test_prints_of_modules_and_tools_go_to_stderr(bot, run_cli, options):
     loud = '\nprint("Loading")\n@tool\ndef loud() -> str:\n    "Prints."\n    print("Working")\n    return "well"\n'
     path = bot('ToolCall("loud"), "Done."', more=loud)
     for printed, *words in (
@@ -123,17 +123,17 @@ def test_prints_of_modules_and_tools_are_not_in_the_answer(bot, started, options
         ("Working", "call", f"{path}:loud"),
         ("Working", "ask", "q", "-m", f"{path}:model", "-t", f"{path}:loud"),
     ):
-        code, out, err = started(*words, *options)
+        code, out, err = run_cli(*words, *options)
         assert (code, printed in out, printed in err) == (0, False, True)
 
 
-def test_an_immediate_result_is_the_answer(bot, started):
+def test_immediate_result_is_the_answer(bot, run_cli):
     path = bot('ToolCall("show", {"text": "hello"})')
-    assert started("ask", "q", "-q", "-m", f"{path}:model", "-t", path) == (0, "shown: hello\n", "")
+    assert run_cli("ask", "q", "-q", "-m", f"{path}:model", "-t", path) == (0, "shown: hello\n", "")
 
 
 @pytest.mark.parametrize(
-    ("approve", "told"),
+    ("approve", "expected"),
     [
         ("always", "  ok delete: approved\n  -> deleted old.log\n"),
         (
@@ -154,17 +154,17 @@ def test_an_immediate_result_is_the_answer(bot, started):
         ),
     ],
 )
-def test_approval_is_given_as_the_option_says(bot, started, monkeypatch, approve, told):
+def test_approve_option_decides_reviews(bot, run_cli, monkeypatch, approve, expected):
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     path = bot('ToolCall("delete", {"path": "old.log"}), "Done."')
-    code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path, "--approve", approve)
+    code, out, err = run_cli("ask", "q", "-m", f"{path}:model", "-t", path, "--approve", approve)
     assert (code, out) == (0, "Done.\n")
-    assert err == f'delete {{"path":"old.log"}}\n{told}1 call, N s, 2,000 tokens in, 40 out\n'
+    assert err == f'delete {{"path":"old.log"}}\n{expected}1 call, N s, 2,000 tokens in, 40 out\n'
 
 
-def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(bot, started):
+def test_exhausted_budget_has_its_own_exit_code(bot, run_cli):
     path = bot(TWICE)
-    code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path, "--max-calls", "0")
+    code, out, err = run_cli("ask", "q", "-m", f"{path}:model", "-t", path, "--max-calls", "0")
     assert (code, out) == (3, "It is three.\n")
     assert err.startswith('add {"a":1,"b":2}\n  -> STOP: Maximum tool iterations (0) reached.')
     assert "stopped early: the limit of calls was reached (--max-calls)\n" in err
@@ -177,37 +177,37 @@ def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(bot, started):
         ('add_1_2(), ""', 3, "Maximum tool iterations (0) reached, and the model returned no final answer\n"),
     ],
 )
-def test_a_run_that_fails_says_so_in_one_line_after_what_was_done(bot, started, script, code, line):
+def test_failed_run_prints_one_error_line(bot, run_cli, script, code, line):
     path = bot(script)
-    ended, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path, "--max-calls", "0")
+    ended, out, err = run_cli("ask", "q", "-m", f"{path}:model", "-t", path, "--max-calls", "0")
     assert (ended, out) == (code, "")
     assert re.search(r"^failed after (1 call, )?N s", err, re.MULTILINE)
     assert err.endswith(line)
 
 
-def test_a_retry_of_the_model_is_shown(bot, started):
+def test_retry_of_the_model_is_shown(bot, run_cli):
     path = bot('ModelError("busy", retryable=True, retry_after=0), "Here."')
-    code, out, err = started("ask", "q", "-m", f"{path}:model")
+    code, out, err = run_cli("ask", "q", "-m", f"{path}:model")
     assert (code, out) == (0, "Here.\n")
     assert "the model failed; retry in N s: busy\n" in err
 
 
-def test_an_interrupted_run_ends_cleanly_and_loses_nothing(bot, started):
+def test_interrupted_run_keeps_its_output(bot, run_cli):
     path = bot("add_1_2(), interrupted")
-    code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path)
+    code, out, err = run_cli("ask", "q", "-m", f"{path}:model", "-t", path)
     assert (code, out) == (130, "")
     assert err.endswith("  -> 3\ninterrupted after 1 call, N s, 1,000 tokens in, 20 out\n")
 
 
-def test_the_text_of_an_answer_that_is_interrupted_is_kept(bot, started, tmp_path):
+def test_text_of_interrupted_answer_is_kept(bot, run_cli, tmp_path):
     path = bot("", SLOW_MODEL)
     memory = str(tmp_path / "talk.db")
-    assert started("ask", "q", "-m", f"{path}:model", "-q", "--memory", memory) == (130, "Half an\n", "")
+    assert run_cli("ask", "q", "-m", f"{path}:model", "-q", "--memory", memory) == (130, "Half an\n", "")
     kept = ConversationMemory(memory)
     assert [message.text for message in kept.load("default")] == ["q", "Half an (interrupted)"]
     kept.close()
     again = write_bot(tmp_path, 'lambda messages: " / ".join(message.text for message in messages)', "again.py")
-    assert started("ask", "Go on.", "-m", f"{again}:model", "-q", "--memory", memory) == (
+    assert run_cli("ask", "Go on.", "-m", f"{again}:model", "-q", "--memory", memory) == (
         0,
         "q / Half an (interrupted) / Go on.\n",
         "",
@@ -227,10 +227,10 @@ model = Slow(lambda request: "Half an answer")
 """
 
 
-def test_events_can_be_read_as_lines_of_json(bot, started):
+def test_events_are_json_lines(bot, run_cli):
     calls = '[add_1_2(), ToolCall("delete", {"path": "x"}), ToolCall("many", {"input": "1"})]'
     path = bot(f'ModelError("busy", retryable=True, retry_after=0), {calls}, "caf\\u00e9 \\x1b[2J"')
-    code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path, "--approve", "always", "--json")
+    code, out, err = run_cli("ask", "q", "-m", f"{path}:model", "-t", path, "--approve", "always", "--json")
     assert (code, err) == (0, "")
     assert out.isascii()
     assert out.isprintable() is False
@@ -275,9 +275,9 @@ def test_events_can_be_read_as_lines_of_json(bot, started):
         ),
     ],
 )
-def test_decisions_can_be_read_as_json(bot, started, approve, decided):
+def test_review_decisions_are_json_lines(bot, run_cli, approve, decided):
     path = bot('ToolCall("delete", {"path": "x"}), "Done."')
-    _, out, _ = started("ask", "q", "-m", f"{path}:model", "-t", path, "--approve", approve, "--json")
+    _, out, _ = run_cli("ask", "q", "-m", f"{path}:model", "-t", path, "--approve", approve, "--json")
     line = next(json.loads(line) for line in out.splitlines() if "review_decided" in line)
     assert {name: line[name] for name in decided} == decided
 
@@ -289,9 +289,9 @@ def test_decisions_can_be_read_as_json(bot, started, approve, decided):
         ("interrupted", 130, {"kind": "interrupted", "text": ""}),
     ],
 )
-def test_the_last_line_of_json_says_how_it_ended(bot, started, script, code, last):
+def test_last_json_line_is_the_outcome(bot, run_cli, script, code, last):
     path = bot(script)
-    ended, out, _ = started("ask", "q", "-m", f"{path}:model", "--json")
+    ended, out, _ = run_cli("ask", "q", "-m", f"{path}:model", "--json")
     line = json.loads(out.splitlines()[-1])
     assert ended == code
     assert {name: line[name] for name in last} == last
@@ -315,8 +315,8 @@ def test_the_last_line_of_json_says_how_it_ended(bot, started, script, code, las
         (["--show-completion", "cmd"], "Completion does not support the shell 'cmd'; use one of bash, zsh, fish"),
     ],
 )
-def test_a_usage_error_is_reported_in_one_line(started, words, line):
-    code, out, err = started(*words)
+def test_usage_error_is_reported_in_one_line(run_cli, words, line):
+    code, out, err = run_cli(*words)
     assert (code, out) == (2, "")
     assert err.startswith(f"toolsemble: {line}")
     assert err.count("\n") == 1
@@ -336,9 +336,9 @@ def test_a_usage_error_is_reported_in_one_line(started, words, line):
         (["chat", "--max-calls", "x"], 2, "Invalid value for '--max-calls': 'x' is not a valid integer"),
     ],
 )
-def test_an_error_before_a_run_is_a_line_of_json(bot, started, words, code, message):
+def test_error_before_run_is_a_json_line(bot, run_cli, words, code, message):
     path = bot()
-    ended, out, err = started(*(word.replace("BOT", path) for word in words), "--json")
+    ended, out, err = run_cli(*(word.replace("BOT", path) for word in words), "--json")
     line = json.loads(out)
     assert (ended, line["kind"], line["exit_code"]) == (code, "error", code)
     assert line["message"].startswith(message.replace("BOT", path))
@@ -346,27 +346,27 @@ def test_an_error_before_a_run_is_a_line_of_json(bot, started, words, code, mess
     assert err == f"toolsemble: {line['message']}\n"
 
 
-def test_ctrl_c_before_a_run_is_a_line_of_json_too(bot, started):
+def test_ctrl_c_before_run_is_a_json_line(bot, run_cli):
     path = bot("", "signal.raise_signal(signal.SIGINT)")
-    code, out, _ = started("ask", "q", "-m", f"{path}:model", "--json")
-    assert (code, kinds(out)) == (130, ["interrupted"])
+    code, out, _ = run_cli("ask", "q", "-m", f"{path}:model", "--json")
+    assert (code, read_kinds(out)) == (130, ["interrupted"])
 
 
-def test_other_commands_have_no_events(started):
-    assert started("tools", "--json", "--nothing")[:2] == (2, "")
+def test_other_commands_write_no_events(run_cli):
+    assert run_cli("tools", "--json", "--nothing")[:2] == (2, "")
 
 
-def test_debug_shows_where_an_error_comes_from_and_neutralizes_it(bot, started):
+def test_debug_prints_escaped_traceback(bot, run_cli):
     path = bot('ValueError("\\x1b[2J")')
     for words in (["--debug", "ask"], ["ask", "--debug"]):
-        code, _, err = started(*words, "q", "-m", f"{path}:model")
+        code, _, err = run_cli(*words, "q", "-m", f"{path}:model")
         assert code == 1
         assert "Traceback (most recent call last)" in err
         assert err.endswith("toolsemble: \\x1b[2J\n") or "used up" in err
         assert "\x1b" not in err
 
 
-def test_the_log_about_the_chosen_model_is_shown(started, monkeypatch):
+def test_log_about_the_chosen_model_is_shown(run_cli, monkeypatch):
     import logging  # noqa: PLC0415 - only here
 
     from toolsemble.cli import model_option  # noqa: PLC0415 - as above
@@ -377,14 +377,14 @@ def test_the_log_about_the_chosen_model_is_shown(started, monkeypatch):
         return ScriptedModel(["Hello."])
 
     monkeypatch.setattr(model_option, "model_of", chosen)
-    code, out, err = started("ask", "hi")
+    code, out, err = run_cli("ask", "hi")
     assert (code, out, err) == (0, "Hello.\n", "Taking local, as there is no key\nN s\n")
 
 
 # --- at a terminal
 
 
-def test_a_person_sees_the_text_as_it_comes_and_is_asked_about_calls(bot, person):
+def test_terminal_streams_text_and_asks_for_approval(bot, person):
     calls = 'ChatReply("I look.", (ToolCall("delete", {"path": "a\\x1b[2J"}), add_1_2()), TokenUsage(1, 1))'
     path = bot(f'{calls}, "Done \\x1b[31m.\\nBye."')
     actor = person.answers(("[c]ontinue", "c\n"))
@@ -398,7 +398,7 @@ def test_a_person_sees_the_text_as_it_comes_and_is_asked_about_calls(bot, person
     assert "\x1b[1;36mdelete\x1b[0m" in person.seen
 
 
-def test_an_edit_is_shown(bot, person, monkeypatch):
+def test_edit_is_shown(bot, person, monkeypatch):
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     path = bot('ToolCall("delete", {"path": "a"}), "Done."')
@@ -408,7 +408,7 @@ def test_an_edit_is_shown(bot, person, monkeypatch):
     assert '  ok delete: approved with {"path": "b"}\n  -> deleted b\n' in person.plain()
 
 
-def test_edits_can_be_read_as_json(bot, person, monkeypatch):
+def test_edits_are_json_lines(bot, person, monkeypatch):
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.delenv("EDITOR", raising=False)
     path = bot('ToolCall("delete", {"path": "a"}), "Done."')
@@ -419,7 +419,7 @@ def test_edits_can_be_read_as_json(bot, person, monkeypatch):
     assert json.loads(line)["revised"] == '{"path": "b"}'
 
 
-def test_the_status_shows_what_goes_on_and_gives_way(bot, person, monkeypatch):
+def test_status_line_is_shown_and_then_cleared(bot, person, monkeypatch):
     monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: 1000.0))
     path = bot("", PATIENT_MODEL)
     assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path]) == 0
@@ -440,14 +440,14 @@ model = Patient([add_1_2(), "Done."])
 """
 
 
-def test_a_narrow_terminal_never_breaks_a_line_of_a_result(bot, monkeypatch, person):
+def test_result_lines_fit_narrow_terminal(bot, monkeypatch, person):
     long = '@tool\ndef show_long() -> str:\n    "Long."\n    return "x" * 500\n'
     path = bot('ToolCall("show_long"), "Done."', long)
     assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", f"{path}:show_long"]) == 0
     assert f"  -> {'x' * 92}...\n" in person.plain()
 
 
-def test_an_immediate_result_is_shown_at_a_terminal_although_no_model_said_it(bot, person):
+def test_immediate_result_is_shown_at_terminal(bot, person):
     path = bot('ToolCall("show", {"text": "hello"})')
     assert person.runs(["ask", "q", "-q", "-m", f"{path}:model", "-t", path]) == 0
     assert person.plain() == "shown: hello\n"
@@ -463,7 +463,7 @@ def test_an_immediate_result_is_shown_at_a_terminal_although_no_model_said_it(bo
         ({"TERM": "dumb", "FORCE_COLOR": "1"}, True),
     ],
 )
-def test_colors_are_shown_where_people_want_them(person, monkeypatch, given, colored):
+def test_color_settings_are_respected(person, monkeypatch, given, colored):
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     assert person.runs(["tools", "calculator"]) == 0
@@ -472,7 +472,7 @@ def test_colors_are_shown_where_people_want_them(person, monkeypatch, given, col
 
 
 @pytest.mark.parametrize("columns", [1, 20])
-def test_a_terminal_that_is_too_narrow_for_a_table_is_shown_all_of_it(monkeypatch, columns):
+def test_table_is_complete_in_narrow_terminal(monkeypatch, columns):
     monkeypatch.setenv("TERM", "xterm")
     sitting = Person(columns)
     assert sitting.runs(["tools", "calculator", "--no-color"]) == 0
@@ -480,7 +480,7 @@ def test_a_terminal_that_is_too_narrow_for_a_table_is_shown_all_of_it(monkeypatc
     sitting.leaves()
 
 
-def test_the_option_no_color_takes_precedence(person, monkeypatch):
+def test_no_color_option_takes_precedence(person, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert person.runs(["tools", "--no-color"]) == 0
     assert "calculator" in person.plain()
@@ -490,37 +490,37 @@ def test_the_option_no_color_takes_precedence(person, monkeypatch):
 # --- conversations
 
 
-def test_a_conversation_of_lines_is_answered_line_by_line(bot, started, monkeypatch):
-    said = "lambda messages: ' / '.join(message.text for message in messages)"
-    path = bot(f'{said}, {said}, "Slash.", {said}')
+def test_chat_answers_piped_lines(bot, run_cli, monkeypatch):
+    echo = "lambda messages: ' / '.join(message.text for message in messages)"
+    path = bot(f'{echo}, {echo}, "Slash.", {echo}')
     lines = ["hello", "", "bye", "/tools", "/hlep", "/help", "//slash", "/new", "again", "/quit", "never read"]
     monkeypatch.setattr(sys, "stdin", io.StringIO("\n".join(lines)))
-    code, out, err = started("chat", "-q", "-m", f"{path}:model", "-t", f"{path}:add")
+    code, out, err = run_cli("chat", "-q", "-m", f"{path}:model", "-t", f"{path}:add")
     assert (code, out) == (0, "hello\nhello / hello / bye\nSlash.\nagain\n")
     assert err.startswith("add\nThere is no command /hlep; did you mean /help?\n/help   list the commands\n")
     assert err.endswith("//text  send a text that begins with a slash\nNew conversation.\n")
 
 
-def test_a_conversation_goes_on_after_a_failure_and_says_so_in_the_end(bot, started, monkeypatch):
+def test_chat_continues_after_failure_and_exits_with_error(bot, run_cli, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("first\nsecond\n/tools\n"))
     path = bot('ModelError("down"), "Up."')
-    code, out, err = started("chat", "-q", "-m", f"{path}:model")
+    code, out, err = run_cli("chat", "-q", "-m", f"{path}:model")
     assert (code, out, err) == (1, "Up.\n", "down\nnone; name some with --tools\n")
 
 
-def test_a_budget_in_a_conversation_is_its_exit_code(bot, started, monkeypatch):
+def test_exhausted_budget_in_chat_sets_exit_code(bot, run_cli, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("first\nsecond\n"))
     path = bot(f'{TWICE}, "Fine."')
-    assert started("chat", "-q", "-m", f"{path}:model", "-t", path, "--max-calls", "0")[0] == 3
+    assert run_cli("chat", "-q", "-m", f"{path}:model", "-t", path, "--max-calls", "0")[0] == 3
 
 
-def test_ctrl_c_ends_a_conversation_that_nobody_types(bot, started, monkeypatch):
+def test_ctrl_c_ends_piped_chat(bot, run_cli, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("first\nsecond\n"))
     path = bot('interrupted, "Never."')
-    assert started("chat", "-q", "-m", f"{path}:model") == (130, "", "")
+    assert run_cli("chat", "-q", "-m", f"{path}:model") == (130, "", "")
 
 
-def test_ctrl_c_stops_an_answer_and_not_the_conversation(bot, person):
+def test_ctrl_c_stops_answer_but_not_chat(bot, person):
     path = bot("interrupted, lambda messages: ' / '.join(message.text for message in messages)")
     actor = person.answers(
         ("> ", "hello\n"), ("interrupted after", ""), ("> ", "go on\n"), ("tokens in", ""), ("> ", "/quit\n")
@@ -530,18 +530,18 @@ def test_ctrl_c_stops_an_answer_and_not_the_conversation(bot, person):
     assert "hello / (interrupted) / go on\n" in person.plain()
 
 
-def test_the_end_of_the_input_leaves_a_conversation(bot, person):
+def test_end_of_input_ends_chat(bot, person):
     actor = person.answers(("> ", "\x04"))
     assert person.runs(["chat", "-m", f"{bot()}:model"]) == 0
     actor.join(60)
     assert person.plain().startswith("/help lists the commands; Ctrl-C stops an answer.\n> ")
 
 
-def test_ctrl_c_at_the_prompt_only_empties_the_line(bot, person, monkeypatch):
-    told = iter([KeyboardInterrupt, EOFError])
+def test_ctrl_c_at_prompt_clears_line(bot, person, monkeypatch):
+    exceptions = iter([KeyboardInterrupt, EOFError])
 
     def interrupted(prompt):
-        raise next(told)
+        raise next(exceptions)
 
     monkeypatch.setattr("builtins.input", interrupted)
     assert person.runs(["chat", "-m", f"{bot()}:model"]) == 0
@@ -550,23 +550,23 @@ def test_ctrl_c_at_the_prompt_only_empties_the_line(bot, person, monkeypatch):
 # --- looking at tools
 
 
-def test_the_built_in_tools_are_listed_with_their_settings(started):
-    code, out, err = started("tools")
+def test_built_in_tools_are_listed_with_settings(run_cli):
+    code, out, err = run_cli("tools")
     assert (code, err) == (0, "")
     assert [line.split("\t")[0] for line in out.splitlines()] == [entry.form for entry in BUILT_INS.values()]
 
 
-def test_a_built_in_tool_whose_packages_are_missing_says_what_to_install(started, monkeypatch):
+def test_built_in_tool_with_missing_packages_names_extra(run_cli, monkeypatch):
     monkeypatch.setitem(sys.modules, "whenever", None)
-    _, out, _ = started("tools")
+    _, out, _ = run_cli("tools")
     assert (
         "datetime\tnot available: DateTimeTool needs the package 'whenever': pip install 'toolsemble[datetime]'" in out
     )
-    assert "datetime" not in started("tools", "--json")[1]
+    assert "datetime" not in run_cli("tools", "--json")[1]
 
 
-def test_the_tools_of_a_file_are_listed_with_their_parameters(bot, started):
-    assert started("tools", bot()) == (
+def test_tools_of_a_file_are_listed_with_parameters(bot, run_cli):
+    assert run_cli("tools", bot()) == (
         0,
         (
             "add\ta: integer, b: integer\tAdd two numbers.\ndelete\tpath: string\tDelete a file.\n"
@@ -576,31 +576,31 @@ def test_the_tools_of_a_file_are_listed_with_their_parameters(bot, started):
     )
 
 
-def test_parameters_of_every_kind_are_shown_in_one_line(tmp_path, started):
+def test_every_parameter_type_is_shown_in_one_line(tmp_path, run_cli):
     file = tmp_path / "kinds.py"
     file.write_text(
         "from typing import Any, Literal\nfrom toolsemble import tool\n@tool\ndef find(which: Literal['a', 'b'], "
         "tags: list[str], what: Any, size: int | str = 3, other: list = None) -> str:\n    return ''\n"
     )
-    _, out, _ = started("tools", str(file))
+    _, out, _ = run_cli("tools", str(file))
     assert out == 'find\twhich: "a"|"b", tags: string[], what: any, [size: integer|string], [other: any[]|null]\t\n'
 
 
-def test_specifications_and_wire_forms_are_json(bot, started):
+def test_specifications_and_provider_formats_are_json(bot, run_cli):
     path = bot()
-    lines = started("tools", path, "--json")[1].splitlines()
+    lines = run_cli("tools", path, "--json")[1].splitlines()
     assert [json.loads(line)["name"] for line in lines] == ["add", "delete", "many", "show"]
-    wire = json.loads(started("tools", f"{path}:add", "--provider", "openai")[1])
+    wire = json.loads(run_cli("tools", f"{path}:add", "--provider", "openai")[1])
     assert wire[0]["function"]["name"] == "add"
-    assert json.loads(started("tools", f"{path}:add", "--provider", "openai", "--json")[1]) == wire
-    assert {each["function"]["name"] for each in json.loads(started("tools", "-p", "openai")[1])} == set(BUILT_INS)
+    assert json.loads(run_cli("tools", f"{path}:add", "--provider", "openai", "--json")[1]) == wire
+    assert {each["function"]["name"] for each in json.loads(run_cli("tools", "-p", "openai")[1])} == set(BUILT_INS)
 
 
-def test_explain_says_what_a_provider_does_not_see(started):
-    code, out, _ = started("explain", "file_read", "--provider", "google")
+def test_explain_lists_what_provider_drops(run_cli):
+    code, out, _ = run_cli("explain", "file_read", "--provider", "google")
     assert code == 0
     assert "file_read\tgoogle\t$.offset\tminimum\tmoved into the description: at least 0\n" in out
-    line = json.loads(started("explain", "file_read", "--provider", "google", "--json")[1].splitlines()[0])
+    line = json.loads(run_cli("explain", "file_read", "--provider", "google", "--json")[1].splitlines()[0])
     assert line == {
         "tool": "file_read",
         "provider": "google",
@@ -609,8 +609,8 @@ def test_explain_says_what_a_provider_does_not_see(started):
         "action": "moved",
         "detail": "at least 0",
     }
-    assert {row.split("\t")[1] for row in started("explain", "file_read")[1].splitlines()} >= {"google", "openai"}
-    assert started("explain", "calculator", "-p", "mcp") == (
+    assert {row.split("\t")[1] for row in run_cli("explain", "file_read")[1].splitlines()} >= {"google", "openai"}
+    assert run_cli("explain", "calculator", "-p", "mcp") == (
         0,
         "",
         "Nothing is lost: mcp gets the tool as it is declared.\n",
@@ -645,26 +645,26 @@ def test_explain_says_what_a_provider_does_not_see(started):
         (["BOT:many", "2"], (0, "line 0\nline 1\n", "and a ImageContent, which is available to programs only\n")),
     ],
 )
-def test_a_tool_is_called_by_hand(bot, started, words, expected):
+def test_call_runs_a_tool(bot, run_cli, words, expected):
     path = bot()
-    assert started("call", *(word.replace("BOT", path) for word in words)) == expected
+    assert run_cli("call", *(word.replace("BOT", path) for word in words)) == expected
 
 
-def test_arguments_can_come_from_the_input_and_the_reply_be_json(bot, started, monkeypatch):
+def test_call_reads_stdin_and_prints_json(bot, run_cli, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO('{"a": 1, "b": 2}'))
-    code, out, _ = started("call", f"{bot()}:add", "-", "--json")
+    code, out, _ = run_cli("call", f"{bot()}:add", "-", "--json")
     reply = json.loads(out)
     assert (code, reply["text"], reply["is_error"], reply["call"]["name"]) == (0, "3", False, "add")
 
 
-def test_a_file_with_several_tools_asks_which_one_is_meant(bot, started):
+def test_call_with_several_tools_is_ambiguous(bot, run_cli):
     path = bot()
-    code, _, err = started("call", path)
+    code, _, err = run_cli("call", path)
     assert code == 2
     assert err.endswith("NAME: add, delete, many, show\n")
 
 
-def test_the_progress_of_a_call_by_hand_is_shown_at_a_terminal(bot, person):
+def test_call_shows_progress_at_terminal(bot, person):
     assert person.runs(["call", f"{bot()}:many", "1"]) == 0
     assert person.plain().startswith("line 0\n")
     assert "50% half of it" in person.seen
@@ -674,57 +674,57 @@ LEAVING = "@tool\ndef leave() -> str:\n    raise {}\n"
 
 
 @pytest.mark.parametrize(("error", "line"), [("SystemExit(7)", "SystemExit: 7"), ("GeneratorExit", "GeneratorExit")])
-def test_a_tool_that_wants_to_end_the_program_fails_the_command_alone(bot, started, error, line):
+def test_system_exit_in_tool_fails_only_the_command(bot, run_cli, error, line):
     path = bot('ToolCall("leave"), ToolCall("leave")', LEAVING.format(error))
-    assert started("call", f"{path}:leave") == (1, "", f"toolsemble: {line}\n")
+    assert run_cli("call", f"{path}:leave") == (1, "", f"toolsemble: {line}\n")
     run = ("ask", "q", "-m", f"{path}:model", "-t", f"{path}:leave")
-    code, _, err = started(*run)
+    code, _, err = run_cli(*run)
     assert (code, err.splitlines()[-1]) == (1, f"toolsemble: {line}")
-    code, out, _ = started(*run, "--json")
+    code, out, _ = run_cli(*run, "--json")
     last = json.loads(out.splitlines()[-1])
     assert (code, last["kind"], last["message"], len(last["tool_calls"])) == (1, "error", line, 1)
-    assert "Traceback" in started("--debug", "call", f"{path}:leave")[2]
+    assert "Traceback" in run_cli("--debug", "call", f"{path}:leave")[2]
 
 
-def test_a_call_by_hand_can_be_interrupted(tmp_path, started):
+def test_call_can_be_interrupted(tmp_path, run_cli):
     file = tmp_path / "stop.py"
     file.write_text(
         "import signal\nfrom toolsemble import tool\n\n@tool\ndef stop() -> None:\n"
         "    signal.raise_signal(signal.SIGINT)\n"
     )
-    assert started("call", str(file))[0] == 130
+    assert run_cli("call", str(file))[0] == 130
 
 
 # --- the program itself
 
 
-def test_help_version_and_completion_need_nothing_of_the_library(started):
-    assert started("--version") == (0, f"toolsemble {toolsemble.__version__}\n", "")
-    assert started("version")[1].startswith(f"toolsemble {toolsemble.__version__} (Python ")
-    code, out, _ = started()
+def test_help_version_and_completion_are_printed(run_cli):
+    assert run_cli("--version") == (0, f"toolsemble {toolsemble.__version__}\n", "")
+    assert run_cli("version")[1].startswith(f"toolsemble {toolsemble.__version__} (Python ")
+    code, out, _ = run_cli()
     assert code == 0
-    assert out == started("--help")[1]
+    assert out == run_cli("--help")[1]
     for shell in ("bash", "zsh", "fish"):
-        assert "_TOOLSEMBLE_COMPLETE" in started("--show-completion", shell)[1]
+        assert "_TOOLSEMBLE_COMPLETE" in run_cli("--show-completion", shell)[1]
 
 
 def test_constants_repeated_for_a_fast_start_are_equal():
     assert tuple(f"{each.name}:" if each.needed else each.name for each in BUILT_INS.values()) == app.TARGETS
 
 
-def test_completion_is_set_up_once(started, monkeypatch, tmp_path):
+def test_completion_is_installed_once(run_cli, monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("SHELL", "/bin/bash")
     (tmp_path / ".bashrc").write_text("alias ll='ls -l'")
-    assert started("--install-completion", "auto")[1].startswith("Added one line to ")
-    assert started("--install-completion", "bash")[1].startswith("Already installed in ")
+    assert run_cli("--install-completion", "auto")[1].startswith("Added one line to ")
+    assert run_cli("--install-completion", "bash")[1].startswith("Already installed in ")
     hook = 'eval "$(toolsemble --show-completion bash)"'
     assert (tmp_path / ".bashrc").read_text() == f"alias ll='ls -l'\n{hook}\n"
-    assert started("--install-completion", "fish")[0] == 0
+    assert run_cli("--install-completion", "fish")[0] == 0
     assert (tmp_path / ".config/fish/config.fish").read_text() == "toolsemble --show-completion fish | source\n"
 
 
-def test_the_shell_completes_commands_and_tools(capsys, monkeypatch):
+def test_shell_completes_commands_and_tools(capsys, monkeypatch):
     monkeypatch.setenv("_TOOLSEMBLE_COMPLETE", "bash_complete")
     for words, expected in {
         "toolsemble ex": ["plain,explain"],
@@ -737,34 +737,34 @@ def test_the_shell_completes_commands_and_tools(capsys, monkeypatch):
         assert capsys.readouterr().out.split() == expected
 
 
-def test_without_the_extra_the_program_says_what_to_install(monkeypatch, started):
+def test_missing_extra_is_named(monkeypatch, run_cli):
     for name in [name for name in sys.modules if name.split(".")[0] == "click" or name == "toolsemble.cli.app"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "click", None)
-    told = "toolsemble: the command line needs the package 'click': pip install 'toolsemble[cli]'\n"
-    assert started("version") == (2, "", told)
+    message = "toolsemble: the command line needs the package 'click': pip install 'toolsemble[cli]'\n"
+    assert run_cli("version") == (2, "", message)
 
 
-def test_an_installation_that_is_broken_otherwise_is_not_hushed_up(monkeypatch):
+def test_broken_installation_raises_import_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "toolsemble.cli.app", None)
     with pytest.raises(ModuleNotFoundError):
         main(["version"])
 
 
-def test_a_table_without_rich_says_what_to_install(person, monkeypatch):
+def test_missing_rich_is_named(person, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert person.runs(["tools"]) == 2
     assert "A table needs the package 'rich.console': pip install 'toolsemble[cli]'" in person.plain()
 
 
-def test_the_program_ends_with_the_code_of_its_command(monkeypatch, capsys):
+def test_program_exits_with_code_of_command(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["toolsemble", "nothing"])
     with pytest.raises(SystemExit) as ended:
         runpy.run_module("toolsemble", run_name="__main__")
     assert ended.value.code == 2
 
 
-def test_undecodable_bytes_do_not_end_a_conversation(bot, monkeypatch, capsys):
+def test_undecodable_bytes_do_not_end_chat(bot, monkeypatch, capsys):
     path = bot("lambda messages: messages[-1].text, lambda messages: messages[-1].text")
     monkeypatch.setattr(sys, "argv", ["toolsemble", "chat", "-q", "-m", f"{path}:model"])
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9\nRome\n"), encoding="utf-8"))
@@ -773,7 +773,7 @@ def test_undecodable_bytes_do_not_end_a_conversation(bot, monkeypatch, capsys):
     assert (ended.value.code, *capsys.readouterr()) == (0, "caf\\udce9\nRome\n", "")
 
 
-def test_a_program_that_is_interrupted_while_it_starts_says_nothing(monkeypatch, capsys):
+def test_interrupt_during_startup_prints_nothing(monkeypatch, capsys):
     def interrupted():
         raise KeyboardInterrupt
 
@@ -783,7 +783,7 @@ def test_a_program_that_is_interrupted_while_it_starts_says_nothing(monkeypatch,
     assert (ended.value.code, *capsys.readouterr()) == (130, "", "")
 
 
-def test_an_interrupted_program_does_not_wait_for_a_tool_that_works_on(bot, monkeypatch, capsys):
+def test_interrupted_program_does_not_wait_for_running_tool(bot, monkeypatch, capsys):
     path = bot("interrupted")
     monkeypatch.setattr(sys, "argv", ["toolsemble", "ask", "q", "-m", f"{path}:model"])
     left, free = [], threading.Event()
@@ -798,12 +798,12 @@ def test_an_interrupted_program_does_not_wait_for_a_tool_that_works_on(bot, monk
     assert (left, ended.value.code) == ([130], 130)
 
 
-def test_an_interrupt_before_anything_is_done_is_one_too(monkeypatch, started):
+def test_interrupt_in_command_has_exit_code_130(monkeypatch, run_cli):
     def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("platform.python_version", interrupted)
-    assert started("version")[0] == 130
+    assert run_cli("version")[0] == 130
 
 
 @pytest.mark.parametrize(
@@ -817,7 +817,7 @@ def test_an_interrupt_before_anything_is_done_is_one_too(monkeypatch, started):
         (FileNotFoundError(2, "No such file", "x"), Exit.FAILED, "[Errno 2] No such file: 'x'"),
     ],
 )
-def test_every_error_has_an_exit_code_and_a_line(error, code, line):
+def test_every_error_has_exit_code_and_message(error, code, line):
     assert (exit_code_for(error), format_error(error)) == (code, line)
 
 
@@ -840,7 +840,7 @@ def test_every_error_has_an_exit_code_and_a_line(error, code, line):
         ("\U000e0041\u034f\U0001f3f4", "\\U000e0041\\u034f\U0001f3f4"),
     ],
 )
-def test_nothing_in_a_text_can_move_a_cursor_or_hide(text, shown):
+def test_control_characters_are_escaped(text, shown):
     assert escape_prose(text) == shown
 
 
@@ -848,7 +848,7 @@ def test_nothing_in_a_text_can_move_a_cursor_or_hide(text, shown):
     ("text", "limit", "shown"),
     [("abc", 3, "abc"), ("abcd", 3, "..."), ("a\nb", None, "a\\nb"), ("\n\n\n", 5, "\\n..."), ("a\tb", 9, "a\\tb")],
 )
-def test_a_line_stays_one_line_of_its_length(text, limit, shown):
+def test_escape_line_limits_length(text, limit, shown):
     assert escape_line(text, limit) == shown
 
 
@@ -861,7 +861,7 @@ def test_characters_outside_of_the_encoding_are_escaped():
     assert OutputStream(stream).is_terminal is False
 
 
-def test_a_terminal_that_has_gone_away_has_the_usual_width():
+def test_closed_terminal_has_default_width():
     master, slave = pty.openpty()
     with open(slave, "w", encoding="utf-8") as stream:  # noqa: PTH123 - a descriptor has no path
         gone = OutputStream(stream)
@@ -869,7 +869,7 @@ def test_a_terminal_that_has_gone_away_has_the_usual_width():
     assert (gone.is_terminal, gone.width) == (True, 80)
 
 
-def test_writes_to_a_suspended_screen_appear_afterwards(person):
+def test_writes_to_suspended_screen_appear_afterwards(person):
     with person.sits():
         screen = Screen(colors=False)
         screen.show_status("working")
@@ -890,7 +890,7 @@ def test_writes_to_a_suspended_screen_appear_afterwards(person):
 @pytest.mark.parametrize(
     "words", [["tools"], ["--help"], ["ask", "--help"], ["version"], ["ask", "--json"], ["chat", "--json", "-t", "x"]]
 )
-def test_a_closed_output_is_detected_in_this_process(monkeypatch, words):
+def test_closed_output_is_detected_in_this_process(monkeypatch, words):
     reading, writing = os.pipe()
     os.close(reading)
     with os.fdopen(writing, "w", encoding="utf-8") as stream:
@@ -899,7 +899,7 @@ def test_a_closed_output_is_detected_in_this_process(monkeypatch, words):
 
 
 @pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])
-def test_a_process_without_its_streams_is_served_all_the_same(monkeypatch, bot, name):
+def test_program_runs_without_standard_streams(monkeypatch, bot, name):
     monkeypatch.setattr(sys, name, None)
     assert main(["call", "calculator", "1 + 1"]) == 0
     assert getattr(sys, name) is None
@@ -908,9 +908,9 @@ def test_a_process_without_its_streams_is_served_all_the_same(monkeypatch, bot, 
         assert main(["chat", "-m", f"{bot()}:model"]) == 0
 
 
-def test_an_answer_of_any_length_takes_time_in_proportion(bot, started):
+def test_long_answer_is_printed_whole(bot, run_cli):
     path = bot('"word " * 20_000')
-    code, out, _ = started("ask", "q", "-q", "-m", f"{path}:model")
+    code, out, _ = run_cli("ask", "q", "-q", "-m", f"{path}:model")
     assert (code, len(out)) == (0, 100_001)
 
 
@@ -923,16 +923,16 @@ def test_help_loads_neither_rich_nor_asyncio_nor_the_library():
         assert "click" in loaded
 
 
-def test_time_passes_between_progress_lines_in_a_pipe(bot, started, monkeypatch):
+def test_piped_progress_is_printed_at_intervals(bot, run_cli, monkeypatch):
     path = bot('ToolCall("many", {"input": "1"}), "Done."')
     clock = itertools.count(time.monotonic(), 2)
     monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: next(clock)))
-    _, _, err = started("ask", "q", "-m", f"{path}:model", "-t", path)
+    _, _, err = run_cli("ask", "q", "-m", f"{path}:model", "-t", path)
     assert "  .. many 50% half of it\n  .. many more\n  .. many\n" in err
 
 
-def test_several_targets_can_be_shown_at_once(started):
-    code, out, _ = started("tools", "calculator, json_parser", "--json")
+def test_several_targets_can_be_shown(run_cli):
+    code, out, _ = run_cli("tools", "calculator, json_parser", "--json")
     assert (code, [json.loads(line)["name"] for line in out.splitlines()]) == (0, ["calculator", "json_parser"])
-    assert started("explain", "calculator,json_parser", "--json")[0] == 0
-    assert started("tools", ",")[0] == Exit.USAGE_ERROR
+    assert run_cli("explain", "calculator,json_parser", "--json")[0] == 0
+    assert run_cli("tools", ",")[0] == Exit.USAGE_ERROR

@@ -67,8 +67,8 @@ TOLD = [
     (TurnEnded(AssistantMessage("Hm.")), ""),
     (Final(AgentResult("Three.")), "0.0 s\n"),
     *(
-        (Final(AgentResult("Three.", stop_reason=reason)), f"stopped early: {told}\n0.0 s\n")
-        for reason, told in EARLY.items()
+        (Final(AgentResult("Three.", stop_reason=reason)), f"stopped early: {words}\n0.0 s\n")
+        for reason, words in EARLY.items()
     ),
     (CallStarted("add", "c1", {"a": 1}), ""),
     (CallRepaired("add", "c1", REPAIRS), "  .. add: arguments repaired: the JSON text, a\n"),
@@ -104,39 +104,39 @@ def bot(tmp_path):
 
 
 @pytest.fixture
-def started(capsys):
-    def started(*words):
+def run_cli(capsys):
+    def run_cli(*words):
         return main(words), *capsys.readouterr()
 
-    return started
+    return run_cli
 
 
-def taken(event, capsys, **setup):
+def show_event(event, capsys, **setup):
     Setup(**setup).make_listener(Screen(colors=False)).take(event)
     return capsys.readouterr()
 
 
-def written(event, capsys):
-    return json.loads(taken(event, capsys, as_json=True).out, parse_constant=pytest.fail)
+def write_json_line(event, capsys):
+    return json.loads(show_event(event, capsys, as_json=True).out, parse_constant=pytest.fail)
 
 
-def test_every_event_is_in_the_table():
+def test_every_event_is_tested():
     known = {type(event) for event, _ in TOLD}
     named = [getattr(module, name) for module in (events, agent) for name in module.__all__]
     assert known >= {*get_args(agent.Event), *get_args(events.Event)}
     assert known >= {each for each in named if isinstance(getattr(each, "kind", None), str)}
 
 
-@pytest.mark.parametrize(("event", "told"), TOLD, ids=lambda each: getattr(each, "kind", ""))
-def test_any_event_is_written_as_text(event, told, capsys, monkeypatch):
+@pytest.mark.parametrize(("event", "expected"), TOLD, ids=lambda each: getattr(each, "kind", ""))
+def test_every_event_is_written_as_text(event, expected, capsys, monkeypatch):
     monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: 100.0))
-    assert taken(event, capsys).err == told
-    assert taken(event, capsys, quiet=True).err == ""
+    assert show_event(event, capsys).err == expected
+    assert show_event(event, capsys, quiet=True).err == ""
 
 
 @pytest.mark.parametrize("event", [event for event, _ in TOLD], ids=lambda each: each.kind)
-def test_any_event_is_a_line_of_json(event, capsys):
-    assert written(event, capsys)["kind"] == event.kind
+def test_every_event_is_a_json_line(event, capsys):
+    assert write_json_line(event, capsys)["kind"] == event.kind
 
 
 @pytest.mark.parametrize(
@@ -151,14 +151,14 @@ def test_any_event_is_a_line_of_json(event, capsys):
     ],
 )
 def test_any_arguments_are_written_as_valid_json(event, fields, capsys):
-    line = written(event, capsys)
+    line = write_json_line(event, capsys)
     assert {name: line[name] for name in fields} == fields
     assert "result" not in line
 
 
-def test_a_call_whose_arguments_are_repaired_is_answered(bot, started):
+def test_repaired_call_is_answered(bot, run_cli):
     path = bot('ToolCall("add", {"a": "1", "b": 2}), "It is three."')
-    code, out, err = started("ask", "q", "-m", f"{path}:model", "-t", path)
+    code, out, err = run_cli("ask", "q", "-m", f"{path}:model", "-t", path)
     assert (code, out) == (0, "It is three.\n")
     assert err.startswith('add {"a":"1","b":2}\n  .. add: arguments repaired: a\n  -> 3\n1 call, ')
 
@@ -178,25 +178,25 @@ def twice(at: int) -> int:
 
 
 @pytest.mark.parametrize("as_json", [True, False])
-def test_calls_inside_of_calls_do_not_end_a_run(bot, started, as_json):
+def test_nested_calls_do_not_end_run(bot, run_cli, as_json):
     path = bot('ToolCall("twice", {"at": 2}), "Done."', INSIDE)
-    code, out, _ = started("ask", "q", "-m", f"{path}:model", "-t", f"{path}:twice", *["--json"] * as_json)
+    code, out, _ = run_cli("ask", "q", "-m", f"{path}:model", "-t", f"{path}:twice", *["--json"] * as_json)
     assert code == 0
     assert ('"kind":"call_finished"' in out) is as_json
 
 
-def test_a_conversation_goes_on_when_telling_of_an_answer_fails(bot, started, monkeypatch):
+def test_chat_continues_when_output_fails(bot, run_cli, monkeypatch):
     def take(self, event):
         raise KeyError("style")
 
     monkeypatch.setattr("toolsemble.cli.text_output.TextOutput.take", take)
     monkeypatch.setattr(sys, "stdin", io.StringIO("first\n/tools\n"))
     path = bot('"Never told."')
-    told = (1, "", "KeyError: 'style'\nnone; name some with --tools\n")
-    assert started("chat", "-q", "-m", f"{path}:model") == told
+    expected = (1, "", "KeyError: 'style'\nnone; name some with --tools\n")
+    assert run_cli("chat", "-q", "-m", f"{path}:model") == expected
 
 
-def test_a_conversation_ends_when_its_output_is_closed(bot, monkeypatch, capsys):
+def test_chat_ends_when_stdout_is_closed(bot, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.StringIO("first\nsecond\n"))
     path = bot('"One.", "Two."')
     reading, writing = os.pipe()
@@ -217,9 +217,9 @@ def odd(context: ToolContext) -> str:
 """
 
 
-def test_progress_that_is_no_text_fails_no_call_by_hand(bot, started):
+def test_invalid_progress_does_not_fail_call(bot, run_cli):
     path = bot("", f"from toolsemble import ToolContext\n{ODD}")
-    assert started("call", f"{path}:odd") == (0, "done\n", "")
+    assert run_cli("call", f"{path}:odd") == (0, "done\n", "")
 
 
 SAYING = """
@@ -261,16 +261,16 @@ editing = Toolbox([gated], review=CallbackReview(lambda request: Edit('{"times":
         (["interrupting", "times=1"], 3, "the prompt was interrupted"),
     ],
 )
-def test_a_call_by_hand_is_stopped_by_reviewers_alone(bot, started, words, code, reply):
+def test_rejected_call_prints_reason(bot, run_cli, words, code, reply):
     path = bot("", SAYING)
     name, *rest = words
-    assert started("call", f"{path}:{name}", *rest) == (code, f"Error: Rejected by reviewer: {reply}\n", "")
+    assert run_cli("call", f"{path}:{name}", *rest) == (code, f"Error: Rejected by reviewer: {reply}\n", "")
 
 
 @pytest.mark.parametrize("options", [(), ("--json",)])
-def test_a_call_without_a_terminal_for_approval_says_how_to_approve_it(bot, started, monkeypatch, options):
+def test_call_without_terminal_explains_approve_option(bot, run_cli, monkeypatch, options):
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-    code, out, err = started("call", f"{bot()}:delete", "x", *options)
+    code, out, err = run_cli("call", f"{bot()}:delete", "x", *options)
     assert code == 3
     assert "Rejected by reviewer: standard input is not a terminal, so nobody can be asked" in out
     assert err == (
@@ -294,19 +294,20 @@ def test_a_call_without_a_terminal_for_approval_says_how_to_approve_it(bot, star
         ("[" * 100_000, "[" * 100_000),
     ],
 )
-def test_arguments_are_objects_of_json_where_they_are_objects(given, arguments, capsys):
+def test_arguments_are_written_as_json_objects(given, arguments, capsys):
     call = ToolCall("add", given, id="c1")
     expected = {"name": "add", "arguments": arguments, "id": "c1"}
-    assert written(CallRequested(call), capsys)["call"] == expected
+    assert write_json_line(CallRequested(call), capsys)["call"] == expected
     assert (
-        written(CallReplied(ToolCallRecord(call, ToolReply(call, ToolResult.success("3")))), capsys)["call"] == expected
+        write_json_line(CallReplied(ToolCallRecord(call, ToolReply(call, ToolResult.success("3")))), capsys)["call"]
+        == expected
     )
 
 
-def test_a_call_has_the_same_json_form_in_every_command(bot, started):
+def test_calls_have_same_json_form_in_every_command(bot, run_cli):
     path = bot(TWICE)
-    _, asked, _ = started("ask", "q", "-m", f"{path}:model", "-t", path, "--json")
-    _, called, _ = started("call", f"{path}:add", '{"a": 1, "b": 2}', "--json")
+    _, asked, _ = run_cli("ask", "q", "-m", f"{path}:model", "-t", path, "--json")
+    _, called, _ = run_cli("call", f"{path}:add", '{"a": 1, "b": 2}', "--json")
     final = json.loads(asked.splitlines()[-1])
     assert final["tool_calls"][0]["call"]["arguments"] == json.loads(called)["call"]["arguments"] == {"a": 1, "b": 2}
 
@@ -315,7 +316,7 @@ def nested(depth):
     return f'{{"a": {"[" * depth}{"]" * depth}}}'
 
 
-def deepest():
+def find_maximum_depth():
     """Return how deep a text can be for this interpreter to read it."""
 
     def unreadable(depth):
@@ -329,16 +330,16 @@ def deepest():
 
 
 def test_arguments_of_any_depth_can_be_written(capsys):
-    limit = deepest()
+    limit = find_maximum_depth()
     for depth in range(limit - 40, limit + 2):
         call = ToolCall("add", nested(depth))
         record = ToolCallRecord(call, ToolReply(call, ToolResult.success("3")))
         value = reduce(lambda inner, _: [inner], range(depth), 1)
         for event in (CallRequested(call), Final(AgentResult(tool_calls=[record])), CallStarted("add", "c1", value)):
-            assert taken(event, capsys, as_json=True).out.endswith("}\n")
+            assert show_event(event, capsys, as_json=True).out.endswith("}\n")
 
 
-def test_a_file_is_not_a_model(bot, started):
+def test_file_is_not_a_model(bot, run_cli):
     path = bot()
-    told = f"toolsemble: {path!r} is a module, not a model: write {path}:NAME for a model in it\n"
-    assert started("ask", "q", "-m", path) == (2, "", told)
+    message = f"toolsemble: {path!r} is a module, not a model: write {path}:NAME for a model in it\n"
+    assert run_cli("ask", "q", "-m", path) == (2, "", message)

@@ -32,21 +32,21 @@ def _surroundings(monkeypatch):
 
 
 @pytest.fixture
-def stand_in(monkeypatch):
+def replace_module(monkeypatch):
     """Put a module in the place of one."""
 
-    def stand_in(package, name, **attributes):
+    def replace_module(package, name, **attributes):
         module = types.ModuleType(f"{package.__name__}.{name}")
         vars(module).update(attributes)
         monkeypatch.setitem(sys.modules, module.__name__, module)
         monkeypatch.setattr(package, name, module, raising=False)
         return module
 
-    return stand_in
+    return replace_module
 
 
 @pytest.fixture
-def weights(stand_in):
+def weights(replace_module):
     """Have weights that are found only after they were pulled."""
     found = []
 
@@ -59,40 +59,40 @@ def weights(stand_in):
     def located(name):
         return found[-1] if found else None
 
-    stand_in(toolsemble, "weights", entry=lambda name: ENTRY, pull=pull, located=located)
+    replace_module(toolsemble, "weights", entry=lambda name: ENTRY, pull=pull, located=located)
     return found
 
 
-def test_the_models_that_can_be_used_are_listed_with_the_reason(stand_in, capsys):
+def test_usable_models_are_listed_with_reason(replace_module, capsys):
     offers = [
         SimpleNamespace(name="openai", available=False, why="no key\x1b[2J"),
         SimpleNamespace(name="local", available=True, why="here"),
     ]
-    stand_in(models, "environment", offers=lambda: offers)
+    replace_module(models, "environment", offers=lambda: offers)
     assert main(["models"]) == 0
     assert capsys.readouterr().out == "openai\tno\tno key\\x1b[2J\nlocal\tyes\there\n"
     assert main(["models", "--json"]) == 0
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [vars(offer) for offer in offers]
 
 
-def test_what_is_looked_at_here_ends_with_the_embedded_model(capsys):
+def test_embedded_model_is_listed_last(capsys):
     assert main(["models", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["name"] == "local"
 
 
-def test_a_file_that_is_here_is_not_pulled(tmp_path, capsys):
+def test_existing_file_is_not_pulled(tmp_path, capsys):
     file = tmp_path / "mine.gguf"
     file.write_bytes(b"GGUF")
     assert main(["models", "pull", str(file)]) == 0
     assert capsys.readouterr() == (f"{file}\n", "")
 
 
-def test_an_unknown_model_is_refused_with_those_that_are_known(capsys):
+def test_unknown_model_lists_known_models(capsys):
     assert main(["models", "pull", "medium"]) == 2
     assert capsys.readouterr().err.startswith("toolsemble: Unknown embedded model 'medium'; known: ")
 
 
-def test_a_download_is_explained_and_not_repeated(weights, capsys):
+def test_download_is_explained_once(weights, capsys):
     assert main(["models", "pull"]) == 0
     out, err = capsys.readouterr()
     assert out == "/cache/tiny.gguf\n"
@@ -101,7 +101,7 @@ def test_a_download_is_explained_and_not_repeated(weights, capsys):
     assert capsys.readouterr() == ("/cache/tiny.gguf\n", "")
 
 
-def test_a_download_shows_a_bar_at_a_terminal(weights, monkeypatch):
+def test_download_shows_progress_bar_at_terminal(weights, monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     person = Person()
     assert person.runs(["models", "pull"]) == 0
@@ -111,10 +111,10 @@ def test_a_download_shows_a_bar_at_a_terminal(weights, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [([], "The API key is s3cret; Ctrl-C stops the server.\n"), (["--api-key", "k"], "Ctrl-C stops the server.\n")],
 )
-def test_a_model_is_served_until_ctrl_c(weights, stand_in, monkeypatch, capsys, words, told):
+def test_serve_runs_until_ctrl_c(weights, replace_module, monkeypatch, capsys, words, expected):
     served = []
 
     @contextmanager
@@ -123,7 +123,7 @@ def test_a_model_is_served_until_ctrl_c(weights, stand_in, monkeypatch, capsys, 
         yield SimpleNamespace(base_url=f"http://{host}:{port}/v1", api_key=api_key or "s3cret")
         served.append("closed")
 
-    stand_in(stand_in(toolsemble, "local"), "api_server", serve=serve)
+    replace_module(replace_module(toolsemble, "local"), "api_server", serve=serve)
     weights.append(Path("/cache/tiny.gguf"))
     monkeypatch.setattr("threading.Event.wait", lambda *_: signal.raise_signal(signal.SIGINT))
     assert main(["models", "serve", "tiny", "--port", "9", *words]) == 0
@@ -131,4 +131,4 @@ def test_a_model_is_served_until_ctrl_c(weights, stand_in, monkeypatch, capsys, 
         (Path("/cache/tiny.gguf"), "127.0.0.1", 9, dict(zip(words[::2], words[1::2], strict=True)).get("--api-key")),
         "closed",
     ]
-    assert capsys.readouterr() == ("http://127.0.0.1:9/v1\n", told)
+    assert capsys.readouterr() == ("http://127.0.0.1:9/v1\n", expected)

@@ -68,7 +68,7 @@ def write(tmp_path):
     return write
 
 
-def names(*targets):
+def load_names(*targets):
     return load_toolbox(targets).names
 
 
@@ -97,20 +97,20 @@ def names(*targets):
         ("./my_tools.py:add", ["add"]),
     ],
 )
-def test_a_target_means_these_tools(write, target, expected):
+def test_target_selects_tools(write, target, expected):
     write("my_tools.py", TOOLS)
-    assert names(target) == expected
+    assert load_names(target) == expected
 
 
-def test_several_targets_are_one_toolbox():
+def test_several_targets_make_one_toolbox():
     assert split_targets(["calculator, datetime,", "", "human_input"]) == ["calculator", "datetime", "human_input"]
-    assert names("calculator", "human_input") == ["calculator", "human_input"]
+    assert load_names("calculator", "human_input") == ["calculator", "human_input"]
     with pytest.raises(ToolDefinitionError, match="Duplicate tool name: 'calculator'"):
         load_toolbox(["calculator", "calculator"])
 
 
 @pytest.mark.parametrize(
-    ("target", "told"),
+    ("target", "message"),
     [
         ("calclator", "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
         ("xyz:abc", "There is no tool or module 'xyz:abc'. There are: calculator, datetime, file_read, "),
@@ -146,7 +146,7 @@ def test_several_targets_are_one_toolbox():
         ("misspelled.py", "'misspelled.py' cannot be loaded: SyntaxError: "),
     ],
 )
-def test_an_unknown_target_is_rejected_with_the_nearest_name(write, target, told):
+def test_unknown_target_is_rejected_with_the_nearest_name(write, target, message):
     write("my_tools.py", TOOLS)
     write("empty.py", "")
     write("broken.py", "1 / 0")
@@ -159,18 +159,18 @@ def test_an_unknown_target_is_rejected_with_the_nearest_name(write, target, told
     write("misspelled.py", "def f(:")
     with pytest.raises(ToolDefinitionError) as refused:
         load_toolbox([target])
-    assert str(refused.value).startswith(told)
+    assert str(refused.value).startswith(message)
 
 
 @pytest.mark.parametrize("target", ["stopping", "stopping.py"])
-def test_ctrl_c_while_a_module_is_loaded_is_not_an_error_of_the_module(write, target):
+def test_ctrl_c_while_loading_module_is_not_a_module_error(write, target):
     write("stopping.py", "raise KeyboardInterrupt")
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             load_toolbox([target])
 
 
-def test_imported_objects_are_included_only_if_all_names_them(write):
+def test_imported_objects_are_included_only_if_in_all(write):
     write("my_tools.py", TOOLS)
     write(
         "mine.py",
@@ -185,14 +185,14 @@ def test_imported_objects_are_included_only_if_all_names_them(write):
     assert list(find_tools(load_module("chosen"))) == ["add"]
 
 
-def test_a_package_names_its_tools_by_import_and_all(write):
+def test_package_without_all_has_no_tools(write):
     write("package/__init__.py", "from .inner import *\nfrom . import inner\n")
     write("package/inner.py", TOOLS)
     assert find_tools(load_module("package")) == {}
-    assert names("package.inner:add") == ["add"]
+    assert load_names("package.inner:add") == ["add"]
 
 
-def test_a_module_without_source_shows_all_it_has(write):
+def test_module_without_source_includes_all_objects(write):
     import types  # noqa: PLC0415 - only here
 
     module = types.ModuleType("made_by_hand")
@@ -200,7 +200,7 @@ def test_a_module_without_source_shows_all_it_has(write):
     assert list(find_tools(module)) == ["calculator"]
 
 
-def test_a_toolbox_is_returned_unchanged_and_must_be_the_only_target(write):
+def test_toolbox_is_returned_unchanged_and_must_be_the_only_target(write):
     write("boxed.py", f"{TOOLS}\nbox = Toolbox([add, shout], approve=['add'])\n")
     box = load_object("boxed:box")
     assert load_toolbox(["boxed:box"]) is box
@@ -212,12 +212,12 @@ def test_a_toolbox_is_returned_unchanged_and_must_be_the_only_target(write):
     assert shown == ["add", "times", "shout", "now", "add_then_shout"]
 
 
-def test_a_module_whose_tools_are_all_in_its_toolbox_is_that_toolbox(write):
+def test_module_with_toolbox_of_all_tools_is_that_toolbox(write):
     write("boxed.py", "from toolsemble import Toolbox, tool\n@tool\ndef a() -> str: ...\nbox = Toolbox([a])\n")
     assert load_toolbox(["boxed"]) is load_object("boxed:box")
 
 
-def test_a_file_is_run_once_and_replaces_no_module(write):
+def test_file_is_loaded_once_and_replaces_no_module(write):
     write("helper.py", "word = 'helped'")
     path = write(
         "json.py",
@@ -230,13 +230,13 @@ def test_a_file_is_run_once_and_replaces_no_module(write):
     assert module.helper.word == "helped"
 
 
-def test_a_directory_is_not_a_file(tmp_path):
+def test_directory_is_not_a_file(tmp_path):
     (tmp_path / "folder.py").mkdir()
     with pytest.raises(ToolDefinitionError, match=r"There is no file 'folder\.py'"):
         load_file("folder.py")
 
 
-def test_files_of_the_working_directory_do_not_take_the_place_of_installed_packages(write, tmp_path):
+def test_local_files_do_not_shadow_installed_packages(write, tmp_path):
     write("tomllib.py", "evil = True")
     assert not hasattr(load_module("tomllib"), "evil")
     assert sys.path[-1] == str(tmp_path)
@@ -246,6 +246,6 @@ def test_writing_files_needs_approval():
     assert make_built_in("file_write", ".").requires_approval is True
 
 
-def test_every_built_in_tool_can_be_looked_at_without_a_setting():
+def test_every_built_in_tool_loads_without_settings():
     for name in BUILT_INS:
         assert Toolbox([make_built_in(name, "", shown=True)]).names == [name]

@@ -55,7 +55,7 @@ def bot(tmp_path):
     return bot
 
 
-def test_a_pipe_gets_plain_text_and_the_answer_alone(bot):
+def test_pipe_gets_plain_text_answer(bot):
     path = bot('add_1_2(), "It is \\x1b[31mthree."')
     code, out, err = child("ask", "-", "-m", "bot:model", "-t", path, stdin="What?", cwd=Path(path).parent)
     assert (code, out) == (0, "It is \\x1b[31mthree.\n")
@@ -70,14 +70,14 @@ def test_colors_can_be_forced_into_a_pipe(bot):
     assert err.startswith("\x1b[1;36madd\x1b[0m ")
 
 
-def test_output_in_ascii_survives_any_text(bot):
+def test_ascii_output_accepts_any_text(bot):
     path = bot('"caf\\u00e9 \\U0001f600"')
     code, out, _ = child("ask", "q", "-m", f"{path}:model", env={"PYTHONIOENCODING": "ascii"})
     assert (code, out) == (0, "caf\\xe9 \\U0001f600\n")
 
 
 @pytest.mark.parametrize("tool", ["nap", "rest"])
-def test_ctrl_c_ends_a_run_at_once_whatever_its_tools_do(bot, person, tool):
+def test_ctrl_c_ends_run_despite_busy_tools(bot, person, tool):
     path = bot(f'ToolCall("{tool}"), "Never."')
     started = person.starts("ask", "q", "-m", f"{path}:model", "-t", path)
     ends = time.monotonic() + WAIT
@@ -91,7 +91,7 @@ def test_ctrl_c_ends_a_run_at_once_whatever_its_tools_do(bot, person, tool):
     assert "Traceback" not in text
 
 
-def test_ctrl_c_while_a_person_is_asked_ends_the_run(bot, person):
+def test_ctrl_c_during_approval_ends_run(bot, person):
     path = bot('ToolCall("delete", {"path": "x"}), "Never."')
     started = person.starts("ask", "q", "-m", f"{path}:model", "-t", path)
     person.until("[c]ontinue")
@@ -100,7 +100,7 @@ def test_ctrl_c_while_a_person_is_asked_ends_the_run(bot, person):
     assert "Traceback" not in person.plain()
 
 
-def test_a_person_approves_at_the_terminal_while_the_answer_goes_elsewhere(bot, person, tmp_path):
+def test_approval_uses_terminal_when_stdout_is_redirected(bot, person, tmp_path):
     path = bot('ToolCall("delete", {"path": "x"}), "Done."')
     with (tmp_path / "answer.txt").open("w", encoding="utf-8") as answer:
         started = subprocess.Popen(
@@ -117,7 +117,7 @@ def test_a_person_approves_at_the_terminal_while_the_answer_goes_elsewhere(bot, 
 
 
 @pytest.mark.parametrize(("given", "colored"), [([], True), (["--no-color"], False)])
-def test_a_person_is_asked_in_colors_unless_they_are_not_wanted(bot, person, given, colored):
+def test_approval_prompt_respects_color_settings(bot, person, given, colored):
     path = bot('ToolCall("delete", {"path": "x"}), "Done."')
     started = person.starts(*given, "ask", "q", "-m", f"{path}:model", "-t", path)
     person.until("[c]ontinue")
@@ -126,7 +126,7 @@ def test_a_person_is_asked_in_colors_unless_they_are_not_wanted(bot, person, giv
     assert started.wait(WAIT) == 0
 
 
-def test_a_conversation_is_held_with_the_keys_of_an_editor(bot, person):
+def test_chat_supports_line_editing(bot, person):
     path = bot("lambda messages: f'You said: {messages[-1].text}', lambda messages: f'And: {messages[-1].text}'")
     started = person.starts("chat", "-m", f"{path}:model")
     person.until("> ")
@@ -142,7 +142,7 @@ def test_a_conversation_is_held_with_the_keys_of_an_editor(bot, person):
     assert "Traceback" not in person.plain()
 
 
-def test_lines_of_json_come_one_by_one_and_can_be_interrupted(bot):
+def test_json_lines_are_flushed_and_can_be_interrupted(bot):
     path = bot('ToolCall("rest"), "Never."')
     with subprocess.Popen(
         [*PROGRAM, "ask", "q", "-m", f"{path}:model", "-t", path, "--json"],
@@ -161,7 +161,7 @@ def test_lines_of_json_come_one_by_one_and_can_be_interrupted(bot):
     ]
 
 
-def test_a_reader_that_goes_away_ends_the_run_quietly(bot):
+def test_closed_pipe_ends_run_quietly(bot):
     path = bot('"word " * 200_000')
     with subprocess.Popen(
         [*PROGRAM, "ask", "q", "-m", f"{path}:model", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -172,7 +172,7 @@ def test_a_reader_that_goes_away_ends_the_run_quietly(bot):
         assert run.wait(WAIT) == 141
 
 
-def test_the_page_shows_what_the_program_writes(tmp_path, monkeypatch, capsys):
+def test_cli_page_shows_real_output(tmp_path, monkeypatch, capsys):
     def written(*words):
         return main(words), *capsys.readouterr()
 
@@ -187,9 +187,9 @@ def test_the_page_shows_what_the_program_writes(tmp_path, monkeypatch, capsys):
     path = write_bot(tmp_path, f'{calls}, "12 boxes cost 57.60 euros."')
     code, out, err = written(*shlex.split(words), "--model", f"{path}:model")
     forget_modules(tmp_path)
-    *told, answer, spent = expected.splitlines(keepends=True)
+    *steps, answer, spent = expected.splitlines(keepends=True)
     assert (code, out) == (0, answer)
-    assert re.sub(r"[\d.]+ s,", "N s,", err) == "".join(told) + re.sub(r"[\d.]+ s,", "N s,", spent)
+    assert re.sub(r"[\d.]+ s,", "N s,", err) == "".join(steps) + re.sub(r"[\d.]+ s,", "N s,", spent)
 
 
 @pytest.fixture
@@ -201,49 +201,49 @@ def shop(tmp_path):
     return tmp_path, re.findall(r"^\$ toolsemble ((?:call|ask) .+)\n((?:[^$\n].*\n|\n)+)", shown, re.MULTILINE)
 
 
-def test_the_quickstart_shows_what_the_program_writes(shop):
+def test_quickstart_shows_real_output(shop):
     folder, (*calls, (question, expected), _) = shop
     assert len(calls) == 2
     for words, written in calls:
         assert "".join(child(*shlex.split(words), cwd=folder)[1:]) == written
-    *told, answer, spent = expected.splitlines(keepends=True)
-    write_bot(folder, said_in(expected))
+    *steps, answer, spent = expected.splitlines(keepends=True)
+    write_bot(folder, make_script(expected))
     code, out, err = child(*shlex.split(question), "--model", "bot.py:model", cwd=folder)
     assert (code, out) == (0, answer)
-    assert without_figures(err) == without_figures("".join([*told, spent]))
+    assert mask_figures(err) == mask_figures("".join([*steps, spent]))
 
 
-def test_the_quickstart_shows_how_a_person_is_asked(shop, person):
+def test_quickstart_shows_approval_prompt(shop, person):
     folder, (*_, (question, expected)) = shop
     file = folder / "shop.py"
     file.write_text(file.read_text().replace("@tool\ndef order", "@tool(requires_approval=True)\ndef order"))
-    write_bot(folder, said_in(expected))
+    write_bot(folder, make_script(expected))
     started = person.starts("--no-color", *shlex.split(question), "--model", "bot.py:model", cwd=folder)
     person.until("> ")
     person.types("c\n")
     assert started.wait(WAIT) == 0
-    assert without_figures(person.plain()) == without_figures(expected)
+    assert mask_figures(person.plain()) == mask_figures(expected)
 
 
-def said_in(session):
+def make_script(session):
     """Return the script of a model that says what a session shows: the call of its first line, and its answer."""
     call, *_, answer, _ = session.splitlines()
     name, _, arguments = call.partition(" ")
     return f"ToolCall({name!r}, {arguments!r}), {answer!r}"
 
 
-def without_figures(text):
+def mask_figures(text):
     """Return a text without what differs from run to run: ids, times and tokens."""
     return re.sub(r"\b(?:[0-9a-f]{16}|\d[\d,.:]*(?= s\b| tokens\b| out\b|\)))", "N", text)
 
 
-def test_the_page_names_every_command_and_exit_code():
+def test_cli_page_lists_every_command_and_exit_code():
     for name in (*app.commands, *(f"models {name}" for name in app.commands["models"].commands)):
         assert re.search(rf"^\| `{name}\b", PAGE, re.MULTILINE), name
     assert [int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.MULTILINE)] == [int(code) for code in Exit]
 
 
-def test_the_program_is_installed_under_its_name():
+def test_program_is_installed():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     module, _, function = project["scripts"]["toolsemble"].partition(":")
     code = f"import sys; sys.argv = ['toolsemble', 'version']; from {module} import {function}; {function}()"

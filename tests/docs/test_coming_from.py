@@ -24,25 +24,25 @@ MODULES = [
 NOT_OURS = {"Annotated", "Field", "None", "Schema", "True", "TypedDict"}
 
 
-def parts(page):
+def list_sections(page):
     return re.findall(r"^## (.+)$", page.read_text("utf-8"), re.MULTILINE)
 
 
-def told_of_us(page):
+def list_our_names(page):
     """Return the code in the second column of the table of names."""
     table = page.read_text("utf-8").split("## Names")[1].split("\n## ")[0]
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines() if line.startswith("| ")]
     return [code for row in rows[2:] for code in re.findall(r"`([^`]+)`", row[1])]
 
 
-def test_the_index_leads_to_every_page():
+def test_index_links_every_page():
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", (FOLDER / "index.md").read_text("utf-8")))
     assert linked == {page.name for page in PAGES}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_each_page_has_the_same_parts_and_says_what_is_missing_here(page):
-    names, twice, differences, missing = parts(page)
+def test_pages_have_same_sections(page):
+    names, twice, differences, missing = list_sections(page)
     assert (names, differences) == ("Names", "Differences that matter")
     assert twice in {"The same tool, twice", "The same tools, twice", "The same agent, twice"}
     assert re.fullmatch(r"What .+ has and toolsemble does not", missing)
@@ -50,16 +50,16 @@ def test_each_page_has_the_same_parts_and_says_what_is_missing_here(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_names_that_a_table_gives_for_ours_are_there(page):
-    codes = told_of_us(page)
+def test_names_in_tables_exist(page):
+    codes = list_our_names(page)
     assert len(codes) > 10
     names = {name for code in codes for name in re.findall(r"(?<![\w.\"])[A-Z][a-z]\w+", code)} - NOT_OURS
     assert {name for name in names if not any(hasattr(module, name) for module in MODULES)} == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_the_methods_that_a_page_names_are_there(page):
+def test_methods_in_pages_exist(page):
     text = page.read_text("utf-8").split("## Names")[1]
-    ours = "\n".join([*told_of_us(page), *re.findall(r"```python\n(.*?)```", text, re.DOTALL)])
+    ours = "\n".join([*list_our_names(page), *re.findall(r"```python\n(.*?)```", text, re.DOTALL)])
     for name, owner in (("agent", Agent), ("box", Toolbox)):
         assert {method for method in re.findall(rf"\b{name}\.(\w+)", ours) if not hasattr(owner, method)} == set()

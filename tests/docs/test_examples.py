@@ -85,7 +85,7 @@ def run(program, *words, env=None, **settings):
 
 
 @contextmanager
-def started(words, **settings):
+def start(words, **settings):
     """Have a program run beside the test, and no longer than it."""
     with subprocess.Popen(words, cwd=ROOT, **settings) as process:
         try:
@@ -94,7 +94,7 @@ def started(words, **settings):
             process.kill()
 
 
-def loaded(program):
+def load_program(program):
     """Return a program as a module of its own."""
     specification = importlib.util.spec_from_file_location(f"example_{Path(program).stem}", EXAMPLES / program)
     module = importlib.util.module_from_spec(specification)
@@ -102,20 +102,20 @@ def loaded(program):
     return module
 
 
-def calling(name, arguments):
+def make_call_message(name, arguments):
     """Return the message of a model that calls a tool."""
     return {"tool_calls": [{"id": "c1", "type": "function", "function": {"name": name, "arguments": arguments}}]}
 
 
 @contextmanager
-def talking(*messages):
+def serve_messages(*messages):
     """Have a server in OpenAI's place say these messages; give it and the environment that leads there."""
     with serving() as web:
         web.answers["/v1/chat/completions"] = in_turn(*(whole(completion(message)) for message in messages))
         yield web, {"OPENAI_BASE_URL": web.url("/v1"), "OPENAI_API_KEY": KEY}
 
 
-def files(folder):
+def list_files(folder):
     """Return the paths of all files in a folder."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
@@ -128,34 +128,34 @@ def person():
 
 
 @pytest.mark.parametrize("program", SAID)
-def test_a_program_runs_with_the_model_that_stands_in_it(program):
+def test_program_runs_with_scripted_model(program):
     assert run(program, "--model", "scripted") == (SAID[program], "")
 
 
 @pytest.mark.parametrize("program", sorted(SAID.keys() - {"openai_loop.py", "async_service.py"}))
-def test_a_program_takes_any_model(program, capsys):
+def test_program_accepts_any_model(program, capsys):
     model = ScriptedModel(["Nothing to do.", "Nothing at all."])
-    loaded(program).main(model)
+    load_program(program).main(model)
     assert capsys.readouterr().out.splitlines()[-1].startswith("Nothing")
     assert model.asked
 
 
-def test_a_program_takes_a_model_by_its_name():
-    with talking(calling("research", '{"words": "concrete"}'), {"content": "Of lime."}) as (web, env):
-        said, _ = run("research_assistant.py", "--model", "openai-chat:gpt-test", env=env)
-    assert said == ['{"words": "concrete"} -> find -> each_read -> cite', "Of lime."]
+def test_program_accepts_model_name():
+    with serve_messages(make_call_message("research", '{"words": "concrete"}'), {"content": "Of lime."}) as (web, env):
+        output, _ = run("research_assistant.py", "--model", "openai-chat:gpt-test", env=env)
+    assert output == ['{"words": "concrete"} -> find -> each_read -> cite', "Of lime."]
     assert sent(web)["messages"][-1]["content"].startswith("[1] Concrete: Roman concrete was mixed of lime")
 
 
-def test_the_research_assistant_is_told_what_there_is_when_nothing_is_found(capsys):
+def test_research_assistant_lists_texts_when_nothing_is_found(capsys):
     model = ScriptedModel([ToolCall("research", {"words": "zeppelin"}), "Nothing."])
-    loaded("research_assistant.py").main(model)
-    told = "No text has any word of 'zeppelin'; there are aqueducts.txt, concrete.txt, roads.txt"
-    assert model.requests[1][-1].text == f"Error: Step 'find' raised: {told}"
+    load_program("research_assistant.py").main(model)
+    message = "No text has any word of 'zeppelin'; there are aqueducts.txt, concrete.txt, roads.txt"
+    assert model.requests[1][-1].text == f"Error: Step 'find' raised: {message}"
     assert capsys.readouterr().out.splitlines() == ['{"words":"zeppelin"} -> find', "Nothing."]
 
 
-class TestTheFileOrganizer:
+class TestFileOrganizer:
     NAMES = ("bill.pdf", "cat.jpg", "notes.txt")
 
     @pytest.fixture
@@ -164,44 +164,44 @@ class TestTheFileOrganizer:
             (tmp_path / name).touch()
         return tmp_path
 
-    def asked(self, person):
+    def read_file_in_question(self, person):
         """Return the name of the file that the person is asked about."""
         person.until("[x] exit early")
         shown = person.seen[: person._place]
         return max(self.NAMES, key=shown.rfind)
 
-    def test_moves_what_the_person_lets_it_move(self, person, folder):
+    def test_moves_approved_files(self, person, folder):
         words = command("file_organizer.py", "--model", "scripted", str(folder))
-        with started(words, stdin=person.slave, stdout=subprocess.PIPE, stderr=person.slave) as made:
+        with start(words, stdin=person.slave, stdout=subprocess.PIPE, stderr=person.slave) as made:
             for _ in self.NAMES:
-                if self.asked(person) == "cat.jpg":
+                if self.read_file_in_question(person) == "cat.jpg":
                     person.types("x\n")
                     person.until("Reason")
                     person.types("cats stay\n")
                 else:
                     person.types("c\n")
-            said, _ = made.communicate(timeout=WAIT)
+            output, _ = made.communicate(timeout=WAIT)
         assert made.returncode == 0
-        assert said.decode().splitlines() == [
+        assert output.decode().splitlines() == [
             '["bill.pdf","cat.jpg","notes.txt"]',
             "Moved bill.pdf to papers",
             "Error: Rejected by reviewer: cats stay",
             "Moved notes.txt to papers",
             "That is all.",
         ]
-        assert files(folder) == ["cat.jpg", "papers/bill.pdf", "papers/notes.txt"]
+        assert list_files(folder) == ["cat.jpg", "papers/bill.pdf", "papers/notes.txt"]
 
-    def test_moves_nothing_where_nobody_can_be_asked(self, folder):
-        said, told = run("file_organizer.py", "--model", "scripted", str(folder))
-        assert said[1:4] == [f"Error: Rejected by reviewer: {NOBODY}"] * 3
-        assert told.count("'move_file' is refused") == 3
-        assert files(folder) == list(self.NAMES)
+    def test_moves_nothing_without_a_terminal(self, folder):
+        output, errors = run("file_organizer.py", "--model", "scripted", str(folder))
+        assert output[1:4] == [f"Error: Rejected by reviewer: {NOBODY}"] * 3
+        assert errors.count("'move_file' is refused") == 3
+        assert list_files(folder) == list(self.NAMES)
 
-    def test_plays_with_a_folder_of_its_own(self):
+    def test_uses_sample_folder_by_default(self):
         assert run("file_organizer.py", "--model", "scripted")[0][0] == '["bill.pdf","cat.jpg","notes.txt"]'
 
     @pytest.mark.parametrize(
-        ("name", "place", "told"),
+        ("name", "place", "reply"),
         [
             ("cat.jpg", "..", "Error: 'cat.jpg' cannot go into '..'; name a listed file, and one folder"),
             ("cat.jpg", "a/b", "Error: 'cat.jpg' cannot go into 'a/b'; name a listed file, and one folder"),
@@ -210,16 +210,20 @@ class TestTheFileOrganizer:
             ("cat.jpg", "my cats", "Moved cat.jpg to my cats"),
         ],
     )
-    def test_stays_inside_its_folder(self, folder, name, place, told):
+    def test_stays_inside_its_folder(self, folder, name, place, reply):
         (folder / "full").mkdir()
         (folder / "full" / "cat.jpg").touch()
-        box = Toolbox([loaded("file_organizer.py").Folder(folder)], review=AutoApprove())
-        assert box.execute(ToolCall("move_file", {"name": name, "folder": place})).text == told
+        box = Toolbox([load_program("file_organizer.py").Folder(folder)], review=AutoApprove())
+        assert box.execute(ToolCall("move_file", {"name": name, "folder": place})).text == reply
 
 
-def test_the_openai_loop_sends_what_the_sdk_needs():
-    turns = calling("price", '{"item": "milk"}'), calling("price", '{"item": "beer"}'), {"content": "1.10 euros."}
-    with talking(*turns) as (web, env):
+def test_openai_loop_sends_valid_messages():
+    turns = (
+        make_call_message("price", '{"item": "milk"}'),
+        make_call_message("price", '{"item": "beer"}'),
+        {"content": "1.10 euros."},
+    )
+    with serve_messages(*turns) as (web, env):
         assert run("openai_loop.py", "--model", "gpt-test", env=env) == (["1.10 euros."], "")
     body = sent(web)
     assert [tool["function"]["name"] for tool in body["tools"]] == ["price", "calculator"]
@@ -233,7 +237,7 @@ def test_the_openai_loop_sends_what_the_sdk_needs():
     ]
 
 
-async def test_the_async_service_serves_all_users_at_once(capsys):
+async def test_async_service_serves_users_concurrently(capsys):
     everybody = asyncio.Barrier(3)
 
     @FunctionModel
@@ -242,28 +246,28 @@ async def test_the_async_service_serves_all_users_at_once(capsys):
             await everybody.wait()
         return f"{len(request.messages)} messages"
 
-    await loaded("async_service.py").main(model)
+    await load_program("async_service.py").main(model)
     users = ("ada", "bob", "eve")
     assert capsys.readouterr().out.splitlines() == [f"{user}: 1 messages 3 messages" for user in users]
 
 
-class TestTheHumanElsewhere:
+class TestHumanElsewhere:
     @pytest.mark.parametrize(
-        ("typed", "told"),
+        ("typed", "result"),
         [
             ("yes", "The bill: paid 57.60 euros to Tea House"),
             ("too dear", "The bill: Error: Rejected by reviewer: too dear"),
         ],
     )
-    def test_decides_in_another_process(self, tmp_path, typed, told):
+    def test_review_is_decided_in_another_process(self, tmp_path, typed, result):
         where = ["--store", str(tmp_path / "reviews.db")]
         words = command("human_elsewhere.py", "ask", "--model", "scripted", *where)
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        with started(words, **pipes) as asking:
+        with start(words, **pipes) as asking:
             self.wait_for_a_question(tmp_path / "reviews.db")
             answered, _ = run("human_elsewhere.py", "answer", *where, stdin=None, input=f"{typed}\n")
-            said, watched = asking.communicate(timeout=WAIT)
-        assert (said.splitlines(), asking.returncode) == ([told], 0)
+            output, watched = asking.communicate(timeout=WAIT)
+        assert (output.splitlines(), asking.returncode) == ([result], 0)
         assert "review requested: {'to': 'Tea House', 'euros': 57.6}" in watched
         assert answered[0] == "pay {'to': 'Tea House', 'euros': 57.6}"
         later, _ = run("human_elsewhere.py", "answer", *where)
@@ -276,19 +280,19 @@ class TestTheHumanElsewhere:
                 assert time.monotonic() < deadline, "nobody asked"
 
 
-def test_the_fuzzer_finds_the_bug_in_one_version_and_nothing_in_the_other():
-    said, told = run("fuzz_a_tool.py")
-    assert told == ""
-    assert re.fullmatch(r"first version: crashes \{.*'crash': \d+\}", said[0])
-    assert said[1] == "  ValueError: placeholder too large for max width"
-    assert re.fullmatch(r"  ToolCall\('shorten', \{'text': '', 'width': [1-4]\}, id=None\)", said[2])
-    assert re.fullmatch(r"second version: stands everything \{[^}]*\}", said[3])
-    assert "crash" not in said[3]
+def test_fuzzer_finds_bug_only_in_buggy_version():
+    output, errors = run("fuzz_a_tool.py")
+    assert errors == ""
+    assert re.fullmatch(r"first version: crashes \{.*'crash': \d+\}", output[0])
+    assert output[1] == "  ValueError: placeholder too large for max width"
+    assert re.fullmatch(r"  ToolCall\('shorten', \{'text': '', 'width': [1-4]\}, id=None\)", output[2])
+    assert re.fullmatch(r"second version: stands everything \{[^}]*\}", output[3])
+    assert "crash" not in output[3]
 
 
-def test_the_telemetry_shows_everything_but_the_secret():
-    said, told = run("console_telemetry.py", "--model", "scripted")
-    lines = sorted(re.sub(r"^\d\d:\d\d:\d\d |(?<= in )\d+ ms", "", line) for line in said[:-3])
+def test_telemetry_masks_secret():
+    output, errors = run("console_telemetry.py", "--model", "scripted")
+    lines = sorted(re.sub(r"^\d\d:\d\d:\d\d |(?<= in )\d+ ms", "", line) for line in output[:-3])
     assert lines == [
         "count_pages call_2: 50 % half of Emma",
         "count_pages call_2: called with {'book': 'Emma'}",
@@ -302,48 +306,48 @@ def test_the_telemetry_shows_everything_but_the_secret():
         "span execute_tool log_in: ERROR",
         "span invoke_agent: UNSET",
     ]
-    assert said[-3:] == [
+    assert output[-3:] == [
         "log_in: 0 succeeded, 1 raised",
         "count_pages: 1 succeeded, 0 raised",
         "2 times the model was asked: It has 474 pages.",
     ]
-    assert told == ""
+    assert errors == ""
 
 
-def test_the_approval_example_refuses_what_nobody_can_be_asked_about():
-    said, told = run("approval.py")
-    assert said == [
+def test_approval_example_rejects_calls_without_a_terminal():
+    output, errors = run("approval.py")
+    assert output == [
         "(would delete cache/old.bin and everything in it)",
         "Error: Rejected by reviewer: denied by rule 2 for '*'",
         f"Error: Rejected by reviewer: {NOBODY}",
     ]
-    assert told.count("'delete_file' is refused") == 1
+    assert errors.count("'delete_file' is refused") == 1
 
 
-def test_the_demo_takes_the_calls_beside_it():
+def test_demo_reads_calls_json_by_default():
     assert run("demo.py") == run("demo.py", "examples/calls.json")
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
-def test_a_program_is_short_and_says_how_to_run_it(program):
+def test_program_is_short_and_documents_its_command(program):
     text = program.read_text(encoding="utf-8")
     assert len(text.splitlines()) < 60
     assert f"``python examples/{program.name}" in text.split('"""')[1]
 
 
-def test_the_page_lists_every_program_with_its_length():
+def test_page_lists_every_program_with_length():
     row = r"^\| \[(\w+\.py)\]\(\.\./examples/\1\) \|.*?\| (\d+) \|"
     listed = re.findall(row, PAGE.read_text("utf-8"), re.MULTILINE)
     there = {program.name: len(program.read_text("utf-8").splitlines()) for program in PROGRAMS}
     assert {name: int(lines) for name, lines in listed} == there
 
 
-def test_the_page_shows_what_a_program_says():
+def test_page_shows_program_output():
     block = re.search(r"```console\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[1].splitlines()
     assert block == ["$ python examples/research_assistant.py --model scripted", *SAID["research_assistant.py"]]
 
 
-def test_the_links_of_the_readme_lead_somewhere():
+def test_readme_links_exist():
     readme = (EXAMPLES / "README.md").read_text("utf-8")
     targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", readme)
     assert targets

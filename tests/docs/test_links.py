@@ -35,7 +35,7 @@ def links():
         ('<link rel="stylesheet" href="//fonts.example.com/a.css">', "loads //fonts.example.com/a.css"),
     ],
 )
-def test_links_lead_somewhere_and_nothing_is_loaded_from_elsewhere(links, tmp_path, tag, problem):
+def test_links_exist_and_pages_load_nothing_remote(links, tmp_path, tag, problem):
     (tmp_path / "other.html").write_text('<p id="there">', encoding="utf-8")
     (tmp_path / "picture 1.svg").write_text("<svg/>", encoding="utf-8")
     page = tmp_path / "page.html"

@@ -30,7 +30,7 @@ def pages():
         ("```text\none\n```\n", True),
     ],
 )
-def test_a_text_block_below_a_python_block_is_its_output(pages, tmp_path, page, matches):
+def test_text_block_is_output_of_python_block_above(pages, tmp_path, page, matches):
     path = tmp_path / "page.md"
     path.write_text(page, encoding="utf-8")
     document = pages.parse(path)

@@ -37,42 +37,42 @@ NAMED = [
 PROBLEMS = "query: missing; limit: expected an integer; order: expected one of 'asc', 'desc'"
 
 
-def prose_of(page):
+def read_prose(page):
     return re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
 
 
-def parts_of(page):
+def list_anchors(page):
     """Return what the headings of a page are called in links."""
-    headings = re.findall(r"^#+ (.+)$", prose_of(page), re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", read_prose(page), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def output_of(*command, folder=ROOT):
+def run_python(*command, folder=ROOT):
     run = subprocess.run([sys.executable, *command], cwd=folder, capture_output=True, text=True, check=True, timeout=60)
     assert run.stderr == ""
     return run.stdout
 
 
-def test_the_first_code_of_the_readme_works_as_it_stands():
+def test_first_readme_example_runs():
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
-    assert output_of("-c", code).splitlines() == [
+    assert run_python("-c", code).splitlines() == [
         '["rome 0","rome 1"]',
         f"Error: Invalid arguments for 'search': {PROBLEMS}",
     ]
 
 
-def test_the_programs_of_the_quickstart_run_when_they_are_saved_as_it_says(tmp_path):
+def test_quickstart_programs_run(tmp_path):
     page = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
     shop, _, gated, assistant, _ = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     written = re.findall(r"^```text\n(.*?)^```", page, re.DOTALL | re.MULTILINE)[-1]
     first = shop.index("@tool\ndef order")
     (tmp_path / "shop.py").write_text(shop[:first] + gated, encoding="utf-8")
     (tmp_path / "assistant.py").write_text(assistant, encoding="utf-8")
-    assert output_of("assistant.py", folder=tmp_path) == written
+    assert run_python("assistant.py", folder=tmp_path) == written
 
 
-def test_the_demo_prints_one_reply_for_each_call():
-    replies = output_of("examples/demo.py", "examples/calls.json").splitlines()[1::2]
+def test_demo_prints_one_reply_for_each_call():
+    replies = run_python("examples/demo.py", "examples/calls.json").splitlines()[1::2]
     assert [reply.strip() for reply in replies] == [
         '-> {"words":9,"characters":43}',
         "-> AL",
@@ -83,15 +83,15 @@ def test_the_demo_prints_one_reply_for_each_call():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_between_pages_lead_somewhere(page):
-    for target, part in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", prose_of(page)):
+def test_links_between_pages_exist(page):
+    for target, part in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]+))?\)", read_prose(page)):
         place = page.parent / target if target else page
         assert place.exists(), target
-        assert not part or part in parts_of(place), f"{target}#{part}"
+        assert not part or part in list_anchors(place), f"{target}#{part}"
 
 
 @pytest.mark.parametrize("tool", NAMED, ids=lambda tool: tool.name)
-def test_the_page_of_a_built_in_tool_says_what_the_model_sees(tool):
+def test_built_in_tool_page_shows_schema(tool):
     page = " ".join((BUILTIN / f"{tool.name}.md").read_text(encoding="utf-8").split())
     shown = Toolbox([tool]).to_openai()[0]["function"]
     assert " ".join(shown["description"].split()) in page
@@ -99,18 +99,18 @@ def test_the_page_of_a_built_in_tool_says_what_the_model_sees(tool):
         assert re.search(rf"\| `{name}` \|[^|]*\| {re.escape(parameter['description'])}", page), name
 
 
-def test_the_index_of_the_built_in_tools_leads_to_every_page():
+def test_built_in_tool_index_links_every_page():
     linked = set(re.findall(r"\]\((\w+\.md)\)", (BUILTIN / "index.md").read_text(encoding="utf-8")))
     assert linked == {page.name for page in BUILTIN.iterdir()} - {"index.md"}
 
 
 @pytest.mark.parametrize("page", sorted(set(BUILTIN.glob("*.md")) - {BUILTIN / "index.md"}), ids=lambda page: page.stem)
-def test_the_pages_of_the_built_in_tools_have_the_same_parts(page):
+def test_built_in_tool_pages_have_same_sections(page):
     parts = re.findall(r"^## (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert parts == ["What the model sees", "Examples", "Limits", "Security", "Settings"]
 
 
-def test_the_architecture_page_names_everything_in_the_package():
+def test_architecture_page_names_every_module():
     listed = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.MULTILINE))
     there = {
         path.stem for path in (ROOT / "src/toolsemble").iterdir() if path.suffix in {".py", ""} and path.stem[0] != "_"

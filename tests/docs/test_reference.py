@@ -14,7 +14,7 @@ ENTRY = re.compile(
 )
 
 
-def entries():
+def find_entries():
     """Return the full name of each entry."""
     for page in PAGES:
         module = ""
@@ -24,23 +24,23 @@ def entries():
                 yield found["name"] if found["name"].startswith("toolsemble.") else f"{module}.{found['name']}"
 
 
-def value_of(entry):
+def import_entry(entry):
     module, _, name = entry.rpartition(".")
     return getattr(import_module(module), name)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_public_name_has_an_entry(package):
-    described = [value_of(entry) for entry in entries()]
+    described = [import_entry(entry) for entry in find_entries()]
     module = import_module(f"toolsemble{package}")
     assert [name for name in module.__all__ if getattr(module, name) not in described] == []
 
 
-def test_nothing_has_two_entries():
-    assert [entry for entry, count in Counter(entries()).items() if count > 1] == []
+def test_no_name_has_two_entries():
+    assert [entry for entry, count in Counter(find_entries()).items() if count > 1] == []
 
 
-def test_the_index_leads_to_every_page():
+def test_index_links_every_page():
     index = (PAGES[0].parent / "index.md").read_text(encoding="utf-8")
     assert {f"{name}.md" for name in re.findall(r"\]\((\w+)\.md\)", index)} == {page.name for page in PAGES} - {
         "index.md"

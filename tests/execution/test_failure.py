@@ -1,4 +1,4 @@
-"""How much of an exception a model is told."""
+"""How much of an exception is shown to a model."""
 
 import re
 import threading
@@ -35,14 +35,14 @@ def fail(_):
     raise ConnectionError(INNER)
 
 
-def chained(_):
+def fail_with_cause(_):
     try:
         fail(_)
     except ConnectionError as error:
         raise RuntimeError("wrapped: " + INNER) from error
 
 
-def declared(_):
+def fail_declared(_):
     try:
         fail(_)
     except ConnectionError as error:
@@ -110,7 +110,7 @@ def failing_agent():
     "source",
     [
         Function(fail),
-        Function(chained),
+        Function(fail_with_cause),
         Nested(),
         Boxed(),
         Grouped(),
@@ -123,11 +123,11 @@ def failing_agent():
     ],
     ids=lambda source: f"{type(source).__name__}_{source.name}",
 )
-def test_what_nobody_declared_is_a_reference_and_in_the_log(source, caplog):
+def test_undeclared_error_is_hidden_behind_a_reference(source, caplog):
     assert_hidden(execute(source), caplog.text)
 
 
-def test_so_it_is_when_it_comes_from_another_process(caplog):
+def test_undeclared_error_of_another_process_is_hidden(caplog):
     with ProcessPoolExecutor(1) as pool:
         reply = execute(Function(str.upper, "other"), Raises(), executor=pool)
         assert reply.text == "X"
@@ -138,11 +138,11 @@ def test_so_it_is_when_it_comes_from_another_process(caplog):
 
 
 @pytest.mark.parametrize("hook", ["before_call", "after_call"])
-def test_so_it_is_when_a_hook_raised_it(hook, caplog):
+def test_undeclared_error_of_a_hook_is_hidden(hook, caplog):
     assert_hidden(execute(Echo(), **{hook: lambda *_: fail(_)}), caplog.text)
 
 
-def test_an_undo_that_fails_is_a_reference_too(caplog):
+def test_undeclared_error_of_a_compensation_is_hidden(caplog):
     line = ToolPipeline("line", "Fails", [Step(Echo(), compensate=lambda *_: fail(_)), Function(fail)])
     reply = execute(line)
     assert_hidden(reply, caplog.text)
@@ -154,16 +154,16 @@ def test_an_undo_that_fails_is_a_reference_too(caplog):
 @pytest.mark.parametrize(
     ("source", "text"),
     [
-        (Function(declared), "Error: The archive is down; try later"),
+        (Function(fail_declared), "Error: The archive is down; try later"),
         (Function(lambda _: ToolResult.failure("no such city")), "Error: no such city"),
         (Function(lambda _: iter(())), "Error: The tool returned a tuple_iterator; return a list instead"),
     ],
 )
-def test_what_was_declared_is_told(source, text):
+def test_declared_error_is_shown(source, text):
     assert execute(source).text == text
 
 
-def test_arguments_that_do_not_fit_and_unknown_tools_are_told():
+def test_invalid_arguments_and_unknown_tools_are_shown():
     def refuse(_):
         raise ToolArgumentsError("city: unknown")
 
@@ -173,37 +173,37 @@ def test_arguments_that_do_not_fit_and_unknown_tools_are_told():
     assert box.execute(ToolCall("nothing")).text.startswith("Error: Unknown tool 'nothing'")
 
 
-def test_refusals_and_the_silence_of_reviewers_are_told():
+def test_rejections_and_review_timeouts_are_shown():
     assert execute(Echo(), approve=["echo"], review=AutoReject("no")).text == "Error: Rejected by reviewer: no"
     silent = CallbackReview(lambda _: threading.Event().wait(5))
     terms = {"approve": ["echo"], "approval_timeout": 0.01, "approval_on_timeout": OnTimeout.FAIL}
     assert execute(Echo(), review=silent, **terms).text.startswith("Error: Nobody answered the review of 'echo'")
 
 
-def test_the_code_of_a_declared_error_stays_and_there_is_no_reference():
-    assert dict(execute(Function(declared)).result.attributes) == {"error_code": 503}
+def test_declared_error_keeps_its_code_and_has_no_reference():
+    assert dict(execute(Function(fail_declared)).result.attributes) == {"error_code": 503}
 
 
-def test_programs_find_the_reference_among_the_attributes():
+def test_reference_is_in_the_result_attributes():
     reply = execute(Function(fail))
     assert reply.text == f"Error: internal error (reference {reply.result.attributes['reference']})"
 
 
-def test_each_failure_has_a_reference_of_its_own():
+def test_each_failure_has_its_own_reference():
     assert execute(Function(fail)).text != execute(Function(fail)).text
 
 
-def test_by_default_the_message_is_told():
+def test_messages_are_shown_by_default():
     assert Toolbox([Function(fail)]).execute(ToolCall("function", {"input": "x"})).text == f"Error: {INNER}"
 
 
-def test_sinks_are_told_the_cause():
+def test_sinks_receive_the_cause():
     seen = []
     execute(Function(fail), sinks=[seen.append])
     assert (seen[-1].error_type, seen[-1].error) == ("ConnectionError", INNER)
 
 
-def test_an_agent_inside_a_call_hides_as_much_as_the_call():
+def test_nested_agent_inherits_expose_errors():
     @tool
     def broken() -> str:
         """Fail."""
@@ -215,7 +215,7 @@ def test_an_agent_inside_a_call_hides_as_much_as_the_call():
     assert INNER not in str(model.requests)
 
 
-def test_what_must_reach_the_caller_is_found_in_groups_of_groups():
+def test_exception_for_the_caller_is_found_in_nested_groups():
     def leave(_):
         raise ExceptionGroup("outer", [ExceptionGroup("inner", [ValueError("a"), ExitEarlyError("enough")])])
 
@@ -223,10 +223,10 @@ def test_what_must_reach_the_caller_is_found_in_groups_of_groups():
         execute(Function(leave))
 
 
-@pytest.mark.parametrize("said", ["none", None, True, ["all"]])
-def test_an_unknown_exposure_is_refused(said):
+@pytest.mark.parametrize("value", ["none", None, True, ["all"]])
+def test_rejects_unknown_expose_errors(value):
     with pytest.raises(ToolDefinitionError, match="Toolbox expose_errors must be 'all' or 'declared', not"):
-        Toolbox([], expose_errors=said)
+        Toolbox([], expose_errors=value)
 
 
 @dataclass
@@ -266,14 +266,14 @@ class OwnTextError(KeyError):
         (RuntimeError(BrokenRepr()), "shown"),
     ],
 )
-def test_a_message_that_is_only_a_repr_gets_the_class_name(error, message):
+def test_message_that_is_only_a_repr_gets_the_class_name(error, message):
     def raising(_):
         raise error
 
     assert Toolbox([Function(raising)]).execute(ToolCall("function", {"input": "x"})).text == f"Error: {message}"
 
 
-def test_the_class_name_is_there_once_where_it_always_is(caplog):
+def test_class_name_is_there_once_where_it_always_is(caplog):
     def raising(*_):
         raise KeyError("rome")
 
@@ -295,7 +295,7 @@ def test_the_class_name_is_there_once_where_it_always_is(caplog):
     assert asked == ["The approval predicate failed: KeyError: 'rome'"]
 
 
-def test_a_constructor_that_raises_a_key_error_is_named():
+def test_constructor_that_raises_a_key_error_is_named():
     @dataclass
     class City:
         name: str

@@ -33,21 +33,21 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
-def later(function):
+def to_async(function):
     async def called(*given):
         return function(*given)
 
     return called
 
 
-def as_it_is(function):
+def unchanged(function):
     return function
 
 
-FORMS = pytest.mark.parametrize("form", [as_it_is, later], ids=["sync", "async"])
+FORMS = pytest.mark.parametrize("form", [unchanged, to_async], ids=["sync", "async"])
 
 
-async def replies(box, call=CALL):
+async def all_replies(box, call=CALL):
     """Return the replies to a call on every way in which a box executes it."""
     return [
         box.execute(call),
@@ -60,42 +60,42 @@ async def replies(box, call=CALL):
 
 
 @FORMS
-async def test_a_hook_that_says_nothing_changes_nothing(form):
+async def test_hook_returning_none_changes_nothing(form):
     seen = []
     box = Toolbox(
         [add],
         before_call=form(lambda call, context: seen.append((call, context.tool_name, context.call_id))),
         after_call=form(lambda call, result, context: seen.append((call, result, context.tool_name))),
     )
-    assert {reply.text for reply in await replies(box)} == {"3"}
+    assert {reply.text for reply in await all_replies(box)} == {"3"}
     assert len(seen) == 16
     assert seen[:2] == [(CALL, "add", "c1"), (CALL, ToolResult.success("3", 3), "add")]
 
 
 @FORMS
-async def test_the_first_hook_can_change_the_arguments(form):
+async def test_before_call_can_change_the_arguments(form):
     box = Toolbox([add], before_call=form(lambda call, _: ToolCall(call.name, {**call.arguments, "b": 10})))
-    made = await replies(box)
+    made = await all_replies(box)
     assert {reply.text for reply in made} == {"11"}
     assert {reply.call for reply in made} == {CALL}
 
 
 @FORMS
-async def test_the_first_hook_can_answer(form):
+async def test_before_call_can_return_a_result(form):
     box = Toolbox([add], before_call=form(lambda *_: ToolResult.success("known")))
-    assert {reply.text for reply in await replies(box)} == {"known"}
+    assert {reply.text for reply in await all_replies(box)} == {"known"}
 
 
 @FORMS
-async def test_the_first_hook_can_refuse(form):
+async def test_before_call_can_reject_the_call(form):
     box = Toolbox([add], before_call=form(lambda *_: ToolResult.failure("not on Sundays")))
-    assert {reply.text for reply in await replies(box)} == {"Error: not on Sundays"}
+    assert {reply.text for reply in await all_replies(box)} == {"Error: not on Sundays"}
 
 
 @FORMS
-async def test_the_second_hook_can_change_the_result(form):
+async def test_after_call_can_change_the_result(form):
     box = Toolbox([add], after_call=form(lambda call, result, _: ToolResult.success(f"= {result.text}")))
-    assert {reply.text for reply in await replies(box)} == {"= 3"}
+    assert {reply.text for reply in await all_replies(box)} == {"= 3"}
 
 
 HOOKS = ["before_call", "after_call"]
@@ -103,7 +103,7 @@ HOOKS = ["before_call", "after_call"]
 
 @pytest.mark.parametrize("hook", HOOKS)
 @FORMS
-async def test_a_hook_that_raises_fails_that_call_alone(hook, form, caplog):
+async def test_raising_hook_fails_only_its_call(hook, form, caplog):
     def fail(call, *_):
         if call.arguments["a"] == 1:
             raise KeyError("user")
@@ -118,18 +118,18 @@ async def test_a_hook_that_raises_fails_that_call_alone(hook, form, caplog):
 
 @pytest.mark.parametrize("hook", HOOKS)
 @FORMS
-async def test_what_a_hook_raises_to_end_an_iteration_is_told_in_the_same_words_everywhere(hook, form):
+async def test_stop_iteration_of_a_hook_has_the_same_message_everywhere(hook, form):
     def fail(*_):
         return next(iter(()))
 
     box = Toolbox([add], **{hook: form(fail)})
-    assert {reply.text for reply in await replies(box)} == {
+    assert {reply.text for reply in await all_replies(box)} == {
         f"Error: The {hook} hook failed: StopIteration: StopIteration"
     }
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_what_a_hook_raises_to_be_told_is_told_in_its_own_words(hook):
+def test_declared_error_of_a_hook_keeps_its_message(hook):
     def fail(*_):
         raise ToolExecutionError("not on Sundays", error_code=7)
 
@@ -140,7 +140,7 @@ def test_what_a_hook_raises_to_be_told_is_told_in_its_own_words(hook):
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("error", [ExitEarlyError("enough"), ToolConfigurationError("no region"), KeyboardInterrupt()])
 @pytest.mark.parametrize("grouped", [False, True])
-def test_what_must_reach_the_caller_passes_through_a_hook(hook, error, grouped):
+def test_hook_can_raise_exceptions_for_the_caller(hook, error, grouped):
     def fail(*_):
         if grouped and isinstance(error, Exception):
             raise ExceptionGroup("several", [error])
@@ -166,17 +166,17 @@ def test_what_must_reach_the_caller_passes_through_a_hook(hook, error, grouped):
         ),
     ],
 )
-def test_what_a_hook_may_not_give_is_refused(hook, given, text):
+def test_rejects_invalid_return_value_of_a_hook(hook, given, text):
     assert Toolbox([add], **{hook: lambda *_: given}).execute(CALL).text == f"Error: {text}"
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_a_hook_that_cannot_be_called_is_a_definition_error(hook):
+def test_uncallable_hook_is_a_definition_error(hook):
     with pytest.raises(ToolDefinitionError, match=f"Toolbox {hook} must be a function"):
         Toolbox([add], **{hook: "log"})
 
 
-def test_changed_arguments_are_read_repaired_and_approved_as_any():
+def test_changed_arguments_are_validated_repaired_and_approved():
     asked = []
 
     def approve(request):
@@ -193,17 +193,17 @@ def test_changed_arguments_are_read_repaired_and_approved_as_any():
     assert asked == [({"a": 5, "b": 2}, [5])]
 
 
-def test_changed_arguments_that_do_not_fit_are_refused():
+def test_invalid_changed_arguments_fail_the_call():
     box = Toolbox([add], before_call=lambda call, _: ToolCall(call.name, {"a": []}))
     assert box.execute(CALL).text == "Error: Invalid arguments for 'add': a: expected an integer"
 
 
-def test_an_answer_needs_nobody_to_agree():
+def test_result_of_before_call_needs_no_approval():
     box = Toolbox([add], approve=["add"], before_call=lambda *_: ToolResult.success("known"))
     assert box.execute(CALL).text == "known"
 
 
-def test_the_second_hook_sees_every_result_and_what_was_called():
+def test_after_call_sees_every_call_and_result():
     seen = []
 
     def fail(_):
@@ -224,12 +224,12 @@ def test_the_second_hook_sees_every_result_and_what_was_called():
     assert seen[3][1] == "Error: broken"
 
 
-def test_a_hook_can_answer_for_a_tool_that_does_not_exist():
+def test_before_call_can_answer_for_an_unknown_tool():
     box = Toolbox([add], before_call=lambda call, _: ToolResult.success(f"no {call.name}"))
     assert box.execute(ToolCall("subtract")).text == "no subtract"
 
 
-def test_a_failure_that_a_hook_makes_good_is_a_success_also_for_a_pipeline():
+def test_pipeline_continues_after_a_hook_replaced_a_failure():
     def fail(_):
         raise ValueError("broken")
 
@@ -240,7 +240,7 @@ def test_a_failure_that_a_hook_makes_good_is_a_success_also_for_a_pipeline():
     assert box.execute(ToolCall("line", {"input": "x"})).text == "mended"
 
 
-def test_the_answers_of_hooks_are_what_is_counted_and_told():
+def test_metrics_and_events_have_the_results_of_hooks():
     metrics, seen = InMemoryMetrics(), []
     box = Toolbox([add], metrics=metrics, sinks=[seen.append], before_call=lambda *_: ToolResult.failure("no"))
     box.execute(CALL)
@@ -250,7 +250,7 @@ def test_the_answers_of_hooks_are_what_is_counted_and_told():
 class TestSteps:
     """A tool does not get around a hook by standing in a pipeline."""
 
-    def test_hooks_are_asked_about_every_step_as_if_a_model_had_called_it(self):
+    def test_hooks_run_for_every_step(self):
         seen = []
         line = ToolPipeline("line", "Adds, then repeats", [Step(add), Step(Echo())])
         box = Toolbox([line], before_call=lambda call, _: seen.append(call))
@@ -261,7 +261,7 @@ class TestSteps:
             ToolCall("echo", {"input": "2"}, "c1.2"),
         ]
 
-    def test_a_step_can_be_refused(self):
+    def test_before_call_can_reject_a_step(self):
         def veto(call, _):
             return ToolResult.failure("never") if call.name == "echo" else None
 
@@ -269,27 +269,27 @@ class TestSteps:
         reply = Toolbox([line], before_call=veto).execute(ToolCall("line", {"a": 1}))
         assert reply.text == "Error: never"
 
-    def test_the_arguments_of_a_step_can_be_changed(self):
+    def test_before_call_can_change_the_arguments_of_a_step(self):
         def change(call, _):
             return ToolCall("echo", {"input": "other"}) if call.name == "echo" else None
 
         line = ToolPipeline("line", "Adds, then repeats", [add, Echo()])
         assert Toolbox([line], before_call=change).execute(ToolCall("line", {"a": 1})).text == "other"
 
-    def test_a_step_that_does_not_fit_is_refused_without_the_hooks(self):
+    def test_hooks_do_not_run_for_a_step_with_invalid_arguments(self):
         seen = []
         line = ToolPipeline("line", "Repeats, then adds", [Echo(), Step(add, lambda _: {"a": "x"})])
         box = Toolbox([line], after_call=lambda call, result, _: seen.append(call.name))
         assert not box.execute(ToolCall("line", {"input": "x"})).result.is_success
         assert seen == ["echo", "line"]
 
-    def test_each_item_is_a_call(self):
+    def test_hooks_run_for_every_item(self):
         seen = []
         box = Toolbox([map_over(Echo(), name="each")], before_call=lambda call, _: seen.append(call.name))
         assert box.execute(ToolCall("each", {"items": ["a", "b"]})).text == '["a","b"]'
         assert seen == ["each", "echo", "echo"]
 
-    def test_calls_that_a_body_makes_by_itself_are_its_own_matter(self):
+    def test_hooks_do_not_run_for_calls_made_by_a_body(self):
         class Outer(Tool):
             name = "outer"
             description = "Uses another tool"
@@ -303,20 +303,20 @@ class TestSteps:
         assert seen == ["outer"]
 
 
-def test_the_hooks_of_a_toolbox_hold_for_an_agent_that_is_given_it():
+def test_hooks_of_a_toolbox_apply_to_its_agent():
     box = Toolbox([add], before_call=lambda *_: ToolResult.failure("not on Sundays"))
     result = Agent(ScriptedModel([CALL, "done"]), box).run_sync("go")
     assert [record.reply.text for record in result.tool_calls] == ["Error: not on Sundays"]
 
 
-def test_a_dry_run_asks_the_hooks_and_runs_no_body():
+def test_dry_run_runs_hooks_and_no_body():
     ran, seen = [], []
     box = Toolbox([Function(ran.append)], before_call=lambda call, _: seen.append(call.name))
     reply = box.execute(ToolCall("function", {"input": "x"}), dry_run=True)
     assert (reply.text, ran, seen) == ("Dry run: 'function' was not run", [], ["function"])
 
 
-def test_a_call_that_is_dropped_in_the_middle_of_a_hook_leaves_the_callers_context_alone():
+def test_call_dropped_inside_a_hook_does_not_change_the_callers_context():
     async def hook(call, context):
         await asyncio.get_running_loop().create_future()
 

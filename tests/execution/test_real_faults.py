@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from helpers.full_disk import in_a_process, on_a_full_disk
+from helpers.full_disk import run_in_process, run_on_full_disk
 from helpers.isolated_tools import fork, hang, wait_for
-from helpers.sibling_calls import SIBLINGS, among_siblings, in_a_loop, sync, told
+from helpers.sibling_calls import SIBLINGS, add_siblings, run_async, run_sync, texts_of_calls
 from helpers.wait import LONG, alive, until
 from toolsemble import InMemoryMetrics, Toolbox, ToolCall, tool
 from toolsemble.locks.claims import Claim
@@ -25,11 +25,11 @@ pytestmark = pytest.mark.slow
 TESTS = Path(__file__).parents[1]
 
 
-both_ways = pytest.mark.parametrize("way", [sync, in_a_loop])
+both_ways = pytest.mark.parametrize("way", [run_sync, run_async])
 
 
 @pytest.fixture(autouse=True)
-def nothing_held():
+def assert_nothing_held():
     """See that nothing is held any more when a test has ended."""
     yield
     forget_dead_tasks()
@@ -38,7 +38,7 @@ def nothing_held():
 
 
 @both_ways
-def test_workers_that_are_killed_fail_their_own_calls_alone(way, tmp_path):
+def test_killed_workers_fail_only_their_own_calls(way, tmp_path):
     files = [tmp_path / "first", tmp_path / "second"]
 
     def kill():
@@ -48,20 +48,20 @@ def test_workers_that_are_killed_fail_their_own_calls_alone(way, tmp_path):
 
     killer = threading.Thread(target=kill)
     killer.start()
-    calls = among_siblings(*(ToolCall("wait_for", {"file": str(file)}) for file in files))
+    calls = add_siblings(*(ToolCall("wait_for", {"file": str(file)}) for file in files))
     replies = way(Toolbox([*SIBLINGS, wait_for]), calls)
     killer.join(LONG)
     died = "Error: The worker process was killed by SIGKILL before the tool had ended"
-    assert told(replies, calls) == [died, died]
+    assert texts_of_calls(replies, calls) == [died, died]
     assert not any(alive(int(file.read_text())) for file in files)
 
 
 @both_ways
-def test_what_a_tool_forks_holds_up_nobody_and_goes_with_its_worker(way, tmp_path):
+def test_forked_children_block_nothing_and_end_with_their_worker(way, tmp_path):
     file, hung = tmp_path / "child", tmp_path / "hung"
-    calls = among_siblings(ToolCall("fork", {"file": str(file)}), ToolCall("hang", {"file": str(hung)}))
+    calls = add_siblings(ToolCall("fork", {"file": str(file)}), ToolCall("hang", {"file": str(hung)}))
     replies = way(Toolbox([*SIBLINGS, fork, hang]), calls)
-    assert told(replies, calls) == [file.read_text(), "Error: Tool 'hang' timed out after 0.5 s"]
+    assert texts_of_calls(replies, calls) == [file.read_text(), "Error: Tool 'hang' timed out after 0.5 s"]
     until(lambda: not WORKERS._busy)
     WORKERS.close()
     pids = [file.read_text(), *(hung.read_text().split() if hung.exists() else ())]
@@ -70,7 +70,7 @@ def test_what_a_tool_forks_holds_up_nobody_and_goes_with_its_worker(way, tmp_pat
 
 @both_ways
 @pytest.mark.usefixtures("impatient")
-def test_a_sink_that_blocks_changes_no_reply_and_keeps_nothing_from_others(way):
+def test_blocking_sink_changes_no_reply_and_no_other_sink(way):
     opened, late, seen = threading.Event(), [], []
 
     def blocks(event):
@@ -78,9 +78,9 @@ def test_a_sink_that_blocks_changes_no_reply_and_keeps_nothing_from_others(way):
         late.append(event)
 
     box = Toolbox(SIBLINGS, sinks=[blocks, seen.append])
-    calls = among_siblings()
+    calls = add_siblings()
     try:
-        assert told(way(box, calls), calls) == []
+        assert texts_of_calls(way(box, calls), calls) == []
         until(lambda: len(seen) == 2 * len(calls))
         assert late == []
     finally:
@@ -95,7 +95,7 @@ def test_a_sink_that_blocks_changes_no_reply_and_keeps_nothing_from_others(way):
 
 
 @both_ways
-def test_tools_that_ignore_their_cancellation_are_left_behind_alone(way):
+def test_tools_that_ignore_cancellation_do_not_affect_other_calls(way):
     opened = threading.Event()
 
     @tool(timeout=0.05)
@@ -112,24 +112,26 @@ def test_tools_that_ignore_their_cancellation_are_left_behind_alone(way):
 
     metrics = InMemoryMetrics()
     box = Toolbox([*SIBLINGS, stubborn, stuck], metrics=metrics, max_concurrency=4)
-    calls = among_siblings(ToolCall("stubborn"), ToolCall("stuck"))
+    calls = add_siblings(ToolCall("stubborn"), ToolCall("stuck"))
     try:
         replies = way(box, calls)
     finally:
         opened.set()
-    assert told(replies, calls) == [f"Error: Tool '{name}' timed out after 0.05 s" for name in ("stubborn", "stuck")]
+    assert texts_of_calls(replies, calls) == [
+        f"Error: Tool '{name}' timed out after 0.05 s" for name in ("stubborn", "stuck")
+    ]
     assert (metrics.count("stubborn", "failure"), metrics.count("stuck", "failure")) == (1, 1)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="forks are POSIX's")
 @both_ways
-def test_a_body_that_forks_has_a_child_that_can_call_tools(way, tmp_path):
-    printed = in_a_process(
+def test_forked_child_of_a_body_can_call_tools(way, tmp_path):
+    printed = run_in_process(
         f"""
         import os, signal, sys, threading, warnings
         warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about
         from toolsemble import EffectLedger, Toolbox, ToolCall, tool
-        from helpers.sibling_calls import SIBLINGS, among_siblings, told, {way.__name__}
+        from helpers.sibling_calls import SIBLINGS, add_siblings, texts_of_calls, {way.__name__}
 
         held, forked = threading.Event(), threading.Event()
 
@@ -157,8 +159,8 @@ def test_a_body_that_forks_has_a_child_that_can_call_tools(way, tmp_path):
             child = os.fork()
             if child == 0:
                 signal.alarm(30)  # a child that stands still must end, too
-                calls = among_siblings(ToolCall("same"), ToolCall("look"), ToolCall("pay", {{"order": 1}}))
-                right = told({way.__name__}(box, calls), calls) == ["same", "looked", "paid 1"]
+                calls = add_siblings(ToolCall("same"), ToolCall("look"), ToolCall("pay", {{"order": 1}}))
+                right = texts_of_calls({way.__name__}(box, calls), calls) == ["same", "looked", "paid 1"]
                 os._exit(7 if right else 8)
             status = os.waitpid(child, 0)[1]
             forked.set()
@@ -169,8 +171,8 @@ def test_a_body_that_forks_has_a_child_that_can_call_tools(way, tmp_path):
                 tools = [*SIBLINGS, hold, same, look, pay, split]
                 box = Toolbox(tools, max_concurrency=4, ledger=ledger, sinks=[[].append])
                 more = [ToolCall("look"), ToolCall("pay", {{"order": 2}})]
-                calls = among_siblings(ToolCall("hold"), ToolCall("split"), more=more)
-                print(told({way.__name__}(box, calls), calls))
+                calls = add_siblings(ToolCall("hold"), ToolCall("split"), more=more)
+                print(texts_of_calls({way.__name__}(box, calls), calls))
         """,
         tmp_path / "effects.db",
         env={**os.environ, "PYTHONPATH": str(TESTS)},
@@ -178,7 +180,7 @@ def test_a_body_that_forks_has_a_child_that_can_call_tools(way, tmp_path):
     assert printed == ["['held', 'child 7', 'looked', 'paid 2']"]
 
 
-def test_in_a_fork_nothing_is_held_and_nobody_waits():
+def test_fork_resets_the_lock_table():
     table = Table()
     held, waits = Claim(["file"]), Claim(["file"])
     assert (table.acquire(held), table.acquire(waits), table.waiting) == (True, False, 1)
@@ -190,15 +192,15 @@ def test_in_a_fork_nothing_is_held_and_nobody_waits():
 
 @pytest.mark.parametrize("kind", ["limit", "disk"])
 @both_ways
-def test_a_full_disk_under_all_stores_at_once_leaves_siblings_and_old_results_alone(way, kind, tmp_path):
-    printed = on_a_full_disk(
+def test_full_disk_does_not_affect_other_calls_and_old_results(way, kind, tmp_path):
+    printed = run_on_full_disk(
         kind,
         f"""
         import os, sys
         sys.path.insert(0, {str(TESTS)!r})
         from toolsemble import Cache, EffectLedger, Toolbox, ToolCall, tool
         from toolsemble.telemetry import TraceFile, read_trace
-        from helpers.sibling_calls import SIBLINGS, among_siblings, told, {way.__name__}
+        from helpers.sibling_calls import SIBLINGS, add_siblings, texts_of_calls, {way.__name__}
         folder, made = sys.argv[1], []
         cache = Cache(store=folder + "/cache.db")
 
@@ -213,8 +215,8 @@ def test_a_full_disk_under_all_stores_at_once_leaves_siblings_and_old_results_al
             return f"paid {{order}}"
 
         def turn(*calls, more=()):
-            turn = among_siblings(*calls, more=more)
-            return told(box.execute_all(turn, run_id="1") if {way is sync} else run(turn), turn)
+            turn = add_siblings(*calls, more=more)
+            return texts_of_calls(box.execute_all(turn, run_id="1") if {way is run_sync} else run(turn), turn)
 
         def run(calls):
             import asyncio
@@ -346,5 +348,5 @@ LEAKS = """
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="what a process has open is counted in /proc")
 def test_ten_thousand_calls_leave_no_thread_process_or_file_behind(tmp_path):
-    printed = in_a_process(LEAKS, tmp_path, env={**os.environ, "PYTHONPATH": str(TESTS)}, timeout=100)
+    printed = run_in_process(LEAKS, tmp_path, env={**os.environ, "PYTHONPATH": str(TESTS)}, timeout=100)
     assert printed == ["2000", "True"]

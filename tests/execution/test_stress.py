@@ -37,7 +37,7 @@ def test_two_hundred_threads_share_one_toolbox():
     async_tool = AsyncFunction(awaited, name="async")
     metrics = InMemoryMetrics()
     box = Toolbox([tool, async_tool], metrics=metrics)
-    told = {}
+    texts_by_number = {}
 
     def work(number):
         start.wait()
@@ -46,18 +46,20 @@ def test_two_hundred_threads_share_one_toolbox():
             box.execute(call("sync" if turn % 5 else "async", str(turn), id=f"{number}-{turn}"), memory_id=memory).text
             for turn in range(20)
         ]
-        told[number] = texts
+        texts_by_number[number] = texts
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(200)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(100)
-    assert told == {number: [f"{turn} {number}-{turn} m{number}" for turn in range(20)] for number in range(200)}
+    assert texts_by_number == {
+        number: [f"{turn} {number}-{turn} m{number}" for turn in range(20)] for number in range(200)
+    }
     assert metrics.count("sync", "success") + metrics.count("async", "success") == 4000
 
 
-def test_a_box_that_is_dropped_takes_its_threads_along():
+def test_dropped_toolbox_stops_its_threads():
     before = set(threading.enumerate())
     for _ in range(20):
         box = Toolbox([Function(lambda text: text)])

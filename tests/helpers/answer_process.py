@@ -8,7 +8,7 @@ from toolsemble.errors import ReviewRefusedError
 from toolsemble.review import Continue, Edit, ExitEarly, SQLiteStore
 
 
-def decided(number):
+def decide(number):
     """Return the decision about one call, and what its reply must be."""
     if number % 3 == 0:
         return Continue(), f"ran {number}"
@@ -27,7 +27,7 @@ def answer_all(path, stop, person):
             random.shuffle(waiting)
             for request in waiting:
                 try:
-                    store.answer(request, decided(request.arguments["number"])[0], person=person)
+                    store.answer(request, decide(request.arguments["number"])[0], person=person)
                 except ReviewRefusedError:
                     continue
 

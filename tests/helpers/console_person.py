@@ -46,19 +46,19 @@ class Person:
         """Return what is written up to the place where an answer is typed."""
         return self.until("[c]ontinue  [e]dit  [x] exit early", gone) + self.until("> ", gone)
 
-    def types(self, text):
+    def type(self, text):
         os.write(self.master, text.encode() if isinstance(text, str) else text)
 
-    def asked(self, asked, handler=None):
+    def ask(self, asked, handler=None):
         return self.pool.submit((handler or self.console).review, asked)
 
-    def hangs_up(self):
+    def hang_up(self):
         if self.master is not None:
             os.close(self.master)
             self.master = None
 
-    def leaves(self):
-        self.hangs_up()  # whoever still waits for an answer gets none
+    def leave(self):
+        self.hang_up()  # whoever still waits for an answer gets none
         self.pool.shutdown()
         self.stream.close()
         with suppress(OSError):  # there may be something left that nobody will read

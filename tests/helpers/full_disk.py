@@ -26,7 +26,7 @@ def fill(folder):
 """
 
 
-def in_a_process(code, *arguments, prefix=(), **settings):
+def run_in_process(code, *arguments, prefix=(), **settings):
     """Run a program; give what it printed, line by line."""
     command = [*prefix, sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)]
     given = {"capture_output": True, "text": True, "timeout": 60, **settings}
@@ -35,15 +35,15 @@ def in_a_process(code, *arguments, prefix=(), **settings):
     return run.stdout.splitlines()
 
 
-def on_a_full_disk(kind, code, folder):
+def run_on_full_disk(kind, code, folder):
     """Run a program that has ``fill(folder)``, which leaves no room there; skip where a disk cannot be made full."""
     if kind == "limit":
         if os.name != "posix":
             pytest.skip("the size of files can be limited on POSIX systems only")
-        return in_a_process(SMALL_FILES + textwrap.dedent(code), folder)
+        return run_in_process(SMALL_FILES + textwrap.dedent(code), folder)
     mount = ["unshare", "--mount", "--map-root-user", "sh", "-c", 'mount -t tmpfs -o size=256k tmpfs "$0" && exec "$@"']
     try:
         subprocess.run([*mount, folder, "true"], check=True, capture_output=True, timeout=10)
     except (OSError, subprocess.SubprocessError) as problem:
         pytest.skip(f"a small disk cannot be mounted here: {problem}")
-    return in_a_process(SMALL_DISK + textwrap.dedent(code), folder, prefix=[*mount, folder])
+    return run_in_process(SMALL_DISK + textwrap.dedent(code), folder, prefix=[*mount, folder])

@@ -117,7 +117,7 @@ def eat_freely(size: int) -> int:
 
 
 @tool(isolation="process", max_memory=500_000_000)
-def limits_of_memory(lower: bool) -> dict[str, int]:
+def memory_limits(lower: bool) -> dict[str, int]:
     """Tells how much memory it may have."""
     if lower:
         resource.setrlimit(resource.RLIMIT_AS, (400_000_000, 400_000_000))
@@ -126,7 +126,7 @@ def limits_of_memory(lower: bool) -> dict[str, int]:
 
 
 @tool(isolation="process")
-def surroundings(context: ToolContext) -> dict[str, object]:
+def call_context(context: ToolContext) -> dict[str, object]:
     """Tells what it knows of its call."""
     context.metrics.increment_counter("seen", context.tool_name, context.agent_role)
     context.progress(0.5)
@@ -134,8 +134,8 @@ def surroundings(context: ToolContext) -> dict[str, object]:
 
 
 @tool(isolation="process")
-def shares(parameters: InvocationParameters) -> str:
-    """Wants to write into what the run shares."""
+def write_parameters(parameters: InvocationParameters) -> str:
+    """Wants to write into the parameters of the run."""
     return "written"
 
 
@@ -172,10 +172,10 @@ def explode():
     raise ValueError("it exploded on the way")
 
 
-class Given(Tool):
+class AnyInput(Tool):
     """Gets an input that only programs can give."""
 
-    name = "given"
+    name = "any_input"
     description = "Takes anything"
     isolation = "process"
 
@@ -190,10 +190,10 @@ class Method:
         return number + 1
 
 
-class Holding(TypedTool[dict]):
+class WithLock(TypedTool[dict]):
     """Has a live part."""
 
-    name = "holding"
+    name = "with_lock"
     description = "Cannot be sent"
     isolation = "process"
     input_type = OddError

@@ -87,7 +87,7 @@ class Meeting:
         return threading.current_thread().name
 
 
-async def answers_of_one_turn(handler, requests):
+async def review_turn(handler, requests):
     """Return a handler's answers by the requests' ids, asked as the calls of one turn ask."""
     with batch_requests():
         answers = await asyncio.gather(*(handler.review(request) for request in requests))

@@ -30,7 +30,7 @@ def broken() -> str:
 SIBLINGS = (echo, shout, later, broken, where)
 
 
-def among_siblings(*calls, more=()):
+def add_siblings(*calls, more=()):
     """Return the calls of a turn, each with siblings of every kind before and behind it, and more calls at the end."""
     turn = []
     for made in (*calls, None):
@@ -46,7 +46,7 @@ def among_siblings(*calls, more=()):
     return [ToolCall(made.name, made.arguments, id=f"c{index}") for index, made in enumerate([*turn, *more])]
 
 
-def told(replies, calls):
+def texts_of_calls(replies, calls):
     """Return what the calls in question were told; the siblings' replies are as ever."""
     assert [reply.call for reply in replies] == calls
     odd = []
@@ -69,9 +69,9 @@ def told(replies, calls):
     return odd
 
 
-def sync(box, calls):
+def run_sync(box, calls):
     return box.execute_all(calls)
 
 
-def in_a_loop(box, calls):
+def run_async(box, calls):
     return asyncio.run(box.aexecute_all(calls))

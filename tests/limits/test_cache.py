@@ -18,7 +18,7 @@ from typing import Annotated
 import pytest
 from pydantic import SecretStr
 
-from helpers.full_disk import in_a_process, on_a_full_disk
+from helpers.full_disk import run_in_process, run_on_full_disk
 from toolsemble import (
     AudioContent,
     Cache,
@@ -57,7 +57,7 @@ class Clock:
         return self.now
 
 
-class Counted:
+class CountedFunction:
     """A function that counts its calls, each of which gives another text."""
 
     def __init__(self):
@@ -80,10 +80,10 @@ def store(request, tmp_path):
 
 @pytest.fixture
 def counted():
-    return Counted()
+    return CountedFunction()
 
 
-def reading(function, cache, **settings):
+def make_look_tool(function, cache, **settings):
     @tool("look", "Looks", effects="read", cache=cache, **settings)
     def look(what: str, times: int = 1) -> object:
         return function(what)
@@ -91,15 +91,15 @@ def reading(function, cache, **settings):
     return look
 
 
-def texts(look, *inputs, **settings):
+def outputs(look, *inputs, **settings):
     return [look.execute(each, **settings).output for each in inputs]
 
 
-def test_the_same_call_is_answered_from_the_cache(store, counted):
+def test_repeated_call_is_cached(store, counted):
     metrics = InMemoryMetrics()
     cache = Cache(store=store)
     seen = []
-    box = Toolbox([reading(counted, cache)], metrics=metrics, sinks=[seen.append])
+    box = Toolbox([make_look_tool(counted, cache)], metrics=metrics, sinks=[seen.append])
     first, second = (box.execute(ToolCall("look", text)) for text in ('{"what":"a"}', '{"times": 1, "what": "a"}'))
     assert first.result == ToolResult.success("result 1")
     assert second.result == ToolResult.success("result 1", attributes={"cached": True})
@@ -111,67 +111,67 @@ def test_the_same_call_is_answered_from_the_cache(store, counted):
     cache.close()
 
 
-@pytest.mark.parametrize("said", [True, 60, 0.5, Cache(60)])
-def test_a_cache_is_declared_with_little(counted, said):
-    assert texts(reading(counted, said), '{"what":"a"}', '{"what":"a"}') == ["result 1", "result 1"]
+@pytest.mark.parametrize("cache", [True, 60, 0.5, Cache(60)])
+def test_cache_accepts_true_seconds_or_an_object(counted, cache):
+    assert outputs(make_look_tool(counted, cache), '{"what":"a"}', '{"what":"a"}') == ["result 1", "result 1"]
 
 
-@pytest.mark.parametrize("said", [None, False])
-def test_without_one_nothing_is_kept(counted, said):
-    assert texts(reading(counted, said), '{"what":"a"}', '{"what":"a"}') == ["result 1", "result 2"]
+@pytest.mark.parametrize("cache", [None, False])
+def test_no_cache_by_default(counted, cache):
+    assert outputs(make_look_tool(counted, cache), '{"what":"a"}', '{"what":"a"}') == ["result 1", "result 2"]
 
 
-def test_results_count_for_their_time(store, counted, clock):
+def test_results_expire(store, counted, clock):
     cache = Cache(60, store=store, clock=clock)
-    look = reading(counted, cache)
-    assert texts(look, '{"what":"a"}') == ["result 1"]
+    look = make_look_tool(counted, cache)
+    assert outputs(look, '{"what":"a"}') == ["result 1"]
     for now, expected in ((1059.9, "result 1"), (1060.0, "result 2"), (1100.0, "result 2"), (1050.0, "result 3")):
         clock.now = now
-        assert texts(look, '{"what":"a"}') == [expected], now
+        assert outputs(look, '{"what":"a"}') == [expected], now
     cache.close()
 
 
-def test_a_shorter_time_than_that_of_who_kept_it_holds(tmp_path, counted, clock):
+def test_reader_with_a_shorter_ttl_ignores_older_results(tmp_path, counted, clock):
     caches = [Cache(ttl, store=tmp_path / "cache.db", clock=clock) for ttl in (None, 10)]
-    patient, impatient = (reading(counted, cache) for cache in caches)
-    assert texts(patient, '{"what":"a"}') == texts(impatient, '{"what":"a"}') == ["result 1"]
+    patient, impatient = (make_look_tool(counted, cache) for cache in caches)
+    assert outputs(patient, '{"what":"a"}') == outputs(impatient, '{"what":"a"}') == ["result 1"]
     clock.now += 10
-    assert (texts(patient, '{"what":"a"}'), texts(impatient, '{"what":"a"}')) == (["result 1"], ["result 2"])
+    assert (outputs(patient, '{"what":"a"}'), outputs(impatient, '{"what":"a"}')) == (["result 1"], ["result 2"])
     for cache in caches:
         cache.close()
 
 
-def test_in_memory_that_goes_which_was_not_asked_for_longest(counted):
-    look = reading(counted, Cache(size=2))
+def test_least_recently_used_result_is_evicted(counted):
+    look = make_look_tool(counted, Cache(size=2))
     a, b, c = ('{"what":"a"}', '{"what":"b"}', '{"what":"c"}')
-    assert texts(look, a, b, a, c, a, b) == ["result 1", "result 2", "result 1", "result 3", "result 1", "result 4"]
+    assert outputs(look, a, b, a, c, a, b) == ["result 1", "result 2", "result 1", "result 3", "result 1", "result 4"]
 
 
-def test_a_file_keeps_a_number_of_results_and_none_that_expired(tmp_path, counted, clock):
+def test_file_limits_the_number_of_results_and_deletes_expired_ones(tmp_path, counted, clock):
     cache = Cache(60, size=2, store=tmp_path / "cache.db", clock=clock)
-    look = reading(counted, cache)
+    look = make_look_tool(counted, cache)
 
     def rows():
         with closing(sqlite3.connect(tmp_path / "cache.db")) as connection:
             return connection.execute("SELECT count(*) FROM results").fetchone()[0]
 
-    texts(look, *(f'{{"what":"{each}"}}' for each in "abcd"))
-    assert (rows(), texts(look, '{"what":"d"}', '{"what":"a"}')) == (2, ["result 4", "result 5"])
+    outputs(look, *(f'{{"what":"{each}"}}' for each in "abcd"))
+    assert (rows(), outputs(look, '{"what":"d"}', '{"what":"a"}')) == (2, ["result 4", "result 5"])
     clock.now += 100
-    texts(look, '{"what":"e"}')
+    outputs(look, '{"what":"e"}')
     assert rows() == 1
     cache.clear()
     assert rows() == 0
     cache.close()
 
 
-def test_everything_can_be_let_go(counted):
+def test_clear_removes_all_results(counted):
     cache = Cache()
-    look = reading(counted, cache)
-    texts(look, '{"what":"a"}')
+    look = make_look_tool(counted, cache)
+    outputs(look, '{"what":"a"}')
     cache.clear()
     cache.close()
-    assert texts(look, '{"what":"a"}') == ["result 2"]
+    assert outputs(look, '{"what":"a"}') == ["result 2"]
 
 
 @pytest.mark.parametrize(
@@ -190,9 +190,9 @@ def test_everything_can_be_let_go(counted):
         ToolResult.success("half \ud800 pair"),
     ],
 )
-def test_a_result_comes_back_as_it_was(store, result):
+def test_cached_result_is_unchanged(store, result):
     cache = Cache(store=store)
-    look = reading(lambda _: result, cache)
+    look = make_look_tool(lambda _: result, cache)
     first, second = (look.execute('{"what":"a"}') for _ in range(2))
     assert second == ToolResult(
         first.output, None, first.structured_output, first.contents, {**first.attributes, "cached": True}
@@ -200,9 +200,9 @@ def test_a_result_comes_back_as_it_was(store, result):
     cache.close()
 
 
-def test_who_changes_a_payload_changes_nobody_elses(store):
+def test_changing_a_payload_does_not_change_the_cache(store):
     cache = Cache(store=store)
-    look = reading(lambda _: {"items": [1]}, cache)
+    look = make_look_tool(lambda _: {"items": [1]}, cache)
     for _ in range(3):
         payload = look.execute('{"what":"a"}').structured_output
         assert payload == {"items": [1]}
@@ -215,12 +215,12 @@ class Point:
     x: int
 
 
-class Unsaid(dict):
+class Uncopyable(dict):
     def __deepcopy__(self, memo):
         raise RuntimeError("there is only one")
 
 
-def deep():
+def make_deep_list():
     value: list = []
     for _ in range(100_000):
         value = [value]
@@ -228,15 +228,15 @@ def deep():
 
 
 @pytest.mark.parametrize("payload", [Point(1), (1, 2), {1: "a"}, OrderedDict(a=1), {"a": {3}}, [b"x"]])
-def test_what_a_file_cannot_hold_is_not_kept_and_that_is_said_once(tmp_path, caplog, payload):
-    calls = Counted()
+def test_unserializable_payload_is_not_cached_and_logged_once(tmp_path, caplog, payload):
+    calls = CountedFunction()
     cache = Cache(store=tmp_path / "cache.db")
 
     def look_up(_):
         calls()
         return ToolResult.success("text", payload)
 
-    look = reading(look_up, cache)
+    look = make_look_tool(look_up, cache)
     with caplog.at_level(logging.WARNING, "toolsemble"):
         results = [look.execute('{"what":"a"}') for _ in range(3)]
     assert (calls.calls, [result.structured_output == payload for result in results]) == (3, [True] * 3)
@@ -246,22 +246,22 @@ def test_what_a_file_cannot_hold_is_not_kept_and_that_is_said_once(tmp_path, cap
     cache.close()
 
 
-def test_attributes_are_results_too(tmp_path):
-    calls = Counted()
+def test_unserializable_attributes_are_not_cached(tmp_path):
+    calls = CountedFunction()
     cache = Cache(store=tmp_path / "cache.db")
-    look = reading(lambda _: ToolResult.success(calls(), attributes={"at": object}), cache)
-    assert texts(look, '{"what":"a"}', '{"what":"a"}') == ["result 1", "result 2"]
+    look = make_look_tool(lambda _: ToolResult.success(calls(), attributes={"at": object}), cache)
+    assert outputs(look, '{"what":"a"}', '{"what":"a"}') == ["result 1", "result 2"]
     cache.close()
 
 
-@pytest.mark.parametrize("payload", [Unsaid(), threading.Lock()])
-def test_what_cannot_be_copied_is_not_kept_in_memory(payload):
-    calls = Counted()
-    look = reading(lambda _: ToolResult.success(calls(), payload), True)
-    assert texts(look, '{"what":"a"}', '{"what":"a"}') == ["result 1", "result 2"]
+@pytest.mark.parametrize("payload", [Uncopyable(), threading.Lock()])
+def test_uncopyable_payload_is_not_cached_in_memory(payload):
+    calls = CountedFunction()
+    look = make_look_tool(lambda _: ToolResult.success(calls(), payload), True)
+    assert outputs(look, '{"what":"a"}', '{"what":"a"}') == ["result 1", "result 2"]
 
 
-def test_only_successes_are_kept(store):
+def test_only_successes_are_cached(store):
     outcomes = iter([ValueError("no"), ToolExecutionError("nor"), ToolResult.failure("never"), "yes", "again"])
 
     def look_up(_):
@@ -271,13 +271,13 @@ def test_only_successes_are_kept(store):
         return outcome
 
     cache = Cache(store=store)
-    look = reading(look_up, cache)
-    given = [look.execute('{"what":"a"}').text for _ in range(5)]
-    assert given == ["Error: no", "Error: nor", "Error: never", "yes", "yes"]
+    look = make_look_tool(look_up, cache)
+    texts = [look.execute('{"what":"a"}').text for _ in range(5)]
+    assert texts == ["Error: no", "Error: nor", "Error: never", "yes", "yes"]
     cache.close()
 
 
-def test_how_often_a_call_was_tried_again_is_not_kept():
+def test_number_of_retries_is_not_cached():
     tries = iter([ConnectionError(), "found"])
 
     def look_up(_):
@@ -286,12 +286,12 @@ def test_how_often_a_call_was_tried_again_is_not_kept():
             raise outcome
         return outcome
 
-    look = reading(look_up, True, retries=Retries(1, wait=0, jitter=0))
+    look = make_look_tool(look_up, True, retries=Retries(1, wait=0, jitter=0))
     first, second = (look.execute('{"what":"a"}').attributes for _ in range(2))
     assert (dict(first), dict(second)) == ({"retries": 1}, {"cached": True})
 
 
-def test_tools_do_not_answer_for_each_other(store):
+def test_tools_do_not_share_results(store):
     cache = Cache(store=store)
     first = SchemaTool("first", "", lambda _: "first", effects="read", cache=cache)
     second = SchemaTool("second", "", lambda _: "second", effects="read", cache=cache)
@@ -299,7 +299,7 @@ def test_tools_do_not_answer_for_each_other(store):
     cache.close()
 
 
-class Shelf:
+class Library:
     def __init__(self, owner):
         self.owner = owner
         self.calls = 0
@@ -313,26 +313,26 @@ class Shelf:
     @tool(effects="read", cache=True)
     @classmethod
     def kind(cls) -> str:
-        """Tell what kind of shelf it is."""
+        """Tell what kind of library it is."""
         return cls.__name__
 
 
-class Rack(Shelf):
+class OtherLibrary(Library):
     pass
 
 
-def test_objects_do_not_answer_for_each_other():
-    shelves = [Shelf("ada"), Shelf("bob"), Rack("eve")]
+def test_objects_do_not_share_results():
+    libraries = [Library("ada"), Library("bob"), OtherLibrary("eve")]
     for _ in range(2):
-        assert [each.book.execute('{"title":"X"}').output for each in shelves] == ["X of ada", "X of bob", "X of eve"]
-        assert [each.kind.execute("{}").output for each in shelves] == ["Shelf", "Shelf", "Rack"]
-    assert [each.calls for each in shelves] == [1, 1, 1]
-    del shelves
+        assert [each.book.execute('{"title":"X"}').output for each in libraries] == ["X of ada", "X of bob", "X of eve"]
+        assert [each.kind.execute("{}").output for each in libraries] == ["Library", "Library", "OtherLibrary"]
+    assert [each.calls for each in libraries] == [1, 1, 1]
+    del libraries
     for number in range(50):  # most of them at the place of one that is gone
-        assert Shelf(number).book.execute('{"title":"X"}').output == f"X of {number}"
+        assert Library(number).book.execute('{"title":"X"}').output == f"X of {number}"
 
 
-def test_objects_of_a_class_with_a_cache_of_its_own_do_not_answer_for_each_other():
+def test_objects_of_a_class_with_its_own_cache_do_not_share_results():
     class Look(Tool):
         name = "look"
         description = "Looks"
@@ -351,7 +351,7 @@ def test_objects_of_a_class_with_a_cache_of_its_own_do_not_answer_for_each_other
     assert [each.execute("X").output for each in looks * 2] == ["X of ada", "X of bob", "X of eve"] * 2
 
 
-def test_objects_that_cannot_be_told_from_each_other_are_refused(tmp_path):
+def test_rejects_indistinguishable_objects(tmp_path):
     class Slotted:
         __slots__ = ()
 
@@ -370,7 +370,7 @@ def test_objects_that_cannot_be_told_from_each_other_are_refused(tmp_path):
             return "seen"
 
         @tool(effects="read", cache=Cache(store=tmp_path / "cache.db", key=lambda _: "me"))
-        def told(self) -> str:
+        def with_key(self) -> str:
             return "seen"
 
         @tool(effects="read", cache=Cache(store=tmp_path / "cache.db"))
@@ -387,13 +387,13 @@ def test_objects_that_cannot_be_told_from_each_other_are_refused(tmp_path):
         ToolDefinitionError, match=r"'look': a cache in a file cannot distinguish the objects .*Cache\(key="
     ):
         Method().look.execute("{}")
-    for each in (Method().told, Method().alone, Method().ours):
+    for each in (Method().with_key, Method().alone, Method().ours):
         assert [bool(each.execute("{}").attributes) for _ in range(2)] == [False, True]
-    for each in (Method.told, Method.alone, Method.ours):
+    for each in (Method.with_key, Method.alone, Method.ours):
         each.cache.close()
 
 
-def test_users_do_not_answer_for_each_other_where_the_tool_can_tell_them(counted):
+def test_users_do_not_share_results_of_tools_that_see_the_user(counted):
     @tool(effects="read", cache=True)
     def mine(user: Annotated[str, MemoryId]) -> str:
         return f"{user}: {counted()}"
@@ -437,7 +437,7 @@ def test_users_do_not_answer_for_each_other_where_the_tool_can_tell_them(counted
     assert shared[0] == shared[1]
 
 
-def test_parameters_of_the_run_must_be_part_of_the_key(counted):
+def test_invocation_parameters_must_be_in_the_key(counted):
     def look(what: str, shared: InvocationParameters) -> str:
         return f"{shared['tenant']}: {counted()}"
 
@@ -445,28 +445,30 @@ def test_parameters_of_the_run_must_be_part_of_the_key(counted):
         ToolDefinitionError, match=r"'look': the cache key does not contain what the tool takes from its Invocation"
     ):
         tool(effects="read", cache=True)(look).execute("{}")
-    told = tool(effects="read", cache=Cache(key=lambda a, c: [a.what, c.parameters["tenant"]]))(look)
-    box = Toolbox([told])
+    keyed = tool(effects="read", cache=Cache(key=lambda a, c: [a.what, c.parameters["tenant"]]))(look)
+    box = Toolbox([keyed])
     call = ToolCall("look", {"what": "a"})
-    given = [box.execute(call, parameters={"tenant": each}).text for each in ("x", "y", "x")]
-    assert given == ["x: result 1", "y: result 2", "x: result 1"]
+    texts = [box.execute(call, parameters={"tenant": each}).text for each in ("x", "y", "x")]
+    assert texts == ["x: result 1", "y: result 2", "x: result 1"]
     unset = box.execute(call)
     assert (
         unset.text == "Error: KeyError: 'tenant'"
     )  # the key cannot be computed, and the body cannot do without it either
 
 
-def one(arguments):
+def first_letter(arguments):
     return arguments.what[0]
 
 
-@pytest.mark.parametrize("key", [one, lambda a, c: [a.what[0], c.memory_id], lambda a, **_: {"first": a.what[0]}])
-def test_a_key_says_which_calls_are_the_same(counted, key):
-    look = reading(counted, Cache(key=key))
-    assert texts(look, '{"what":"ab"}', '{"what":"ac"}', '{"what":"b"}') == ["result 1", "result 1", "result 2"]
+@pytest.mark.parametrize(
+    "key", [first_letter, lambda a, c: [a.what[0], c.memory_id], lambda a, **_: {"first": a.what[0]}]
+)
+def test_key_decides_which_calls_are_equal(counted, key):
+    look = make_look_tool(counted, Cache(key=key))
+    assert outputs(look, '{"what":"ab"}', '{"what":"ac"}', '{"what":"b"}') == ["result 1", "result 1", "result 2"]
 
 
-def test_a_tool_of_a_class_is_known_by_its_name_in_a_file(tmp_path, counted):
+def test_class_tool_is_identified_by_name_in_a_file(tmp_path, counted):
     class Look(Tool):
         name = "look"
         description = ""
@@ -480,7 +482,7 @@ def test_a_tool_of_a_class_is_known_by_its_name_in_a_file(tmp_path, counted):
     Look.cache.close()
 
 
-def test_the_key_of_an_object_or_a_text_gets_just_that(counted):
+def test_key_function_gets_the_plain_input(counted):
     class Look(Tool):
         name = "look"
         description = ""
@@ -491,10 +493,10 @@ def test_the_key_of_an_object_or_a_text_gets_just_that(counted):
             return counted()
 
     look = Look()
-    assert texts(look, "A", "a", "b") == ["result 1", "result 1", "result 2"]
+    assert outputs(look, "A", "a", "b") == ["result 1", "result 1", "result 2"]
 
 
-async def later(arguments):
+async def async_key(arguments):
     return arguments
 
 
@@ -506,14 +508,17 @@ async def later(arguments):
         ({"cache": 0, "effects": "read"}, "cache must be True, a number of seconds > 0, or a Cache, not 0"),
         ({"cache": "x", "effects": "read"}, "cache must be True, a number of seconds > 0, or a Cache, not 'x'"),
         ({"cache": Cache(key=5), "effects": "read"}, "key must be a function of the arguments, not 5"),
-        ({"cache": Cache(key=later), "effects": "read"}, "key must be a sync function; it is called before each call"),
+        (
+            {"cache": Cache(key=async_key), "effects": "read"},
+            "key must be a sync function; it is called before each call",
+        ),
         (
             {"cache": Cache(key=lambda: 1), "effects": "read"},
             "key must take the arguments, or the arguments and the context",
         ),
     ],
 )
-def test_a_cache_that_cannot_be_is_refused(settings, problem):
+def test_rejects_invalid_cache(settings, problem):
     made = SchemaTool("look", "", lambda _: "", **settings)
     with pytest.raises(ToolDefinitionError) as refusal:
         Toolbox([made])
@@ -531,20 +536,20 @@ def test_a_cache_that_cannot_be_is_refused(settings, problem):
         ({"store": 5}, "Cache store must be a file path, or None for memory, not 5"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(settings, problem):
+def test_rejects_invalid_settings(settings, problem):
     with pytest.raises(ToolDefinitionError) as refusal:
         Cache(**settings)
     assert str(refusal.value) == problem
 
 
-def test_a_pipeline_is_cached_step_by_step(counted):
-    pipeline = reading(counted, True) | reading(counted, None)
+def test_pipeline_steps_are_cached(counted):
+    pipeline = make_look_tool(counted, True) | make_look_tool(counted, None)
     pipeline.effects, pipeline.cache = "read", True
     with pytest.raises(ToolDefinitionError, match=r"cache is for a tool with a body; declare it on the tools inside"):
         Toolbox([pipeline])
 
 
-def test_a_box_caches_what_only_reads_and_says_nothing(counted):
+def test_toolbox_caches_read_only_tools(counted):
     @tool(effects="read")
     def read() -> str:
         return counted()
@@ -568,7 +573,7 @@ def test_a_box_caches_what_only_reads_and_says_nothing(counted):
         Toolbox([read], cache=-1)
 
 
-def test_a_box_caches_steps_and_tells_those_of_one_name_apart(counted):
+def test_toolbox_caches_steps_and_distinguishes_equal_names(counted):
     def named(body):
         return tool(name="read", effects="read")(body)
 
@@ -576,27 +581,27 @@ def test_a_box_caches_steps_and_tells_those_of_one_name_apart(counted):
     other, third = named(lambda: "other"), named(lambda: "third")
     lines = [ToolPipeline(name, "", [part]) for name, part in (("one", read), ("two", other), ("three", third))]
     box = Toolbox([*lines, read], cache=60)
-    told = [box.execute(ToolCall(name)).text for name in ("read", "one", "one", "two", "three")]
-    assert told == ["read result 1", "read result 1", "read result 1", "other", "third"]
+    texts = [box.execute(ToolCall(name)).text for name in ("read", "one", "one", "two", "three")]
+    assert texts == ["read result 1", "read result 1", "read result 1", "other", "third"]
     alone = Toolbox(lines[1:], cache=60)
     assert [alone.execute(ToolCall(name)).text for name in ("two", "two", "three")] == ["other", "other", "third"]
 
 
-def test_approval_comes_before_the_cache(counted):
-    look = reading(counted, True)
+def test_approval_is_asked_before_the_cache(counted):
+    look = make_look_tool(counted, True)
     assert Toolbox([look]).execute(ToolCall("look", {"what": "a"})).text == "result 1"
     box = Toolbox([look], review=AutoReject(), approve=["look"])
     assert box.execute(ToolCall("look", {"what": "a"})).is_error
 
 
-def test_a_dry_run_reads_no_cache(counted):
-    box = Toolbox([reading(counted, True)])
+def test_dry_run_does_not_use_the_cache(counted):
+    box = Toolbox([make_look_tool(counted, True)])
     call = ToolCall("look", {"what": "a"})
     assert [box.execute(call, dry_run=dry).text for dry in (True, False, True)][1] == "result 1"
     assert counted.calls == 1
 
 
-def test_secrets_are_nowhere_in_the_clear(tmp_path):
+def test_secrets_are_not_stored_in_plain_text(tmp_path):
     cache = Cache(store=tmp_path / "cache.db")
 
     @tool(effects="read", cache=cache)
@@ -611,20 +616,20 @@ def test_secrets_are_nowhere_in_the_clear(tmp_path):
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-def test_the_same_arguments_have_another_key_in_another_file(tmp_path):
+def test_keys_differ_between_files(tmp_path):
     keys = []
     for name in ("a.db", "b.db"):
         cache = Cache(store=tmp_path / name)
-        reading(lambda _: "x", cache).execute('{"what":"a"}')
+        make_look_tool(lambda _: "x", cache).execute('{"what":"a"}')
         cache.close()
         with closing(sqlite3.connect(tmp_path / name)) as connection:
             keys += [key for (key,) in connection.execute("SELECT key FROM results")]
     assert len(set(keys)) == 2
 
 
-def test_copies_and_other_processes_begin_with_nothing(counted):
-    look = reading(counted, Cache(5, size=3))
-    texts(look, '{"what":"a"}')
+def test_copies_and_pickles_start_empty(counted):
+    look = make_look_tool(counted, Cache(5, size=3))
+    outputs(look, '{"what":"a"}')
     for made in (pickle.loads(pickle.dumps(look.cache)), copy.deepcopy(look.cache)):
         assert (made.ttl, made.kept("anything")) == (5, None)
 
@@ -632,9 +637,9 @@ def test_copies_and_other_processes_begin_with_nothing(counted):
 @pytest.mark.parametrize(
     "key", [lambda _: object(), lambda _: [1, {"a": object()}], lambda _: Point(object()), lambda _: {object()}]
 )
-def test_a_value_without_a_text_of_its_own_is_not_kept(counted, caplog, key):
+def test_key_with_a_memory_address_is_not_cached(counted, caplog, key):
     metrics = InMemoryMetrics()
-    look = reading(counted, Cache(key=key))
+    look = make_look_tool(counted, Cache(key=key))
     box = Toolbox([look], metrics=metrics)
     assert [box.execute(ToolCall("look", {"what": "a"})).text for _ in range(2)] == ["result 1", "result 2"]
     assert metrics.counter("cache_errors", "look") == 2
@@ -644,24 +649,24 @@ def test_a_value_without_a_text_of_its_own_is_not_kept(counted, caplog, key):
     )
 
 
-def test_a_text_that_looks_like_an_object_is_a_text(counted):
+def test_string_that_looks_like_an_object_repr_is_cached(counted):
     @tool(effects="read", cache=True)
     def look(points: dict[str, list[Point]], what: str) -> str:
         return counted()
 
-    given = {"what": "<Point object at 0x7f00>", "points": {"a": [{"x": 1}]}}
-    assert [look.execute(given).output for _ in range(2)] == ["result 1", "result 1"]
+    arguments = {"what": "<Point object at 0x7f00>", "points": {"a": [{"x": 1}]}}
+    assert [look.execute(arguments).output for _ in range(2)] == ["result 1", "result 1"]
 
 
-def test_calls_at_the_same_time_run_once(store):
-    cache, started, go, calls = Cache(store=store), threading.Event(), threading.Event(), Counted()
+def test_concurrent_threads_run_the_body_once(store):
+    cache, started, go, calls = Cache(store=store), threading.Event(), threading.Event(), CountedFunction()
 
     def slow(_):
         started.set()
         assert go.wait(BOUND)
         return calls()
 
-    look = reading(slow, cache)
+    look = make_look_tool(slow, cache)
     with ThreadPoolExecutor(8) as threads:
         first = threads.submit(look.execute, '{"what":"a"}')
         assert started.wait(BOUND)
@@ -674,7 +679,7 @@ def test_calls_at_the_same_time_run_once(store):
     cache.close()
 
 
-def waited_for(count):
+def wait_for_waiters(count):
     """Wait until so many calls wait."""
 
     async def wait():
@@ -685,8 +690,8 @@ def waited_for(count):
     return wait()
 
 
-async def test_tasks_at_the_same_time_run_once(store):
-    cache, go, calls = Cache(store=store), asyncio.Event(), Counted()
+async def test_concurrent_tasks_run_the_body_once(store):
+    cache, go, calls = Cache(store=store), asyncio.Event(), CountedFunction()
 
     @tool(effects="read", cache=cache)
     async def look(what: str) -> dict:
@@ -695,7 +700,7 @@ async def test_tasks_at_the_same_time_run_once(store):
 
     box = Toolbox([look])
     tasks = [asyncio.create_task(box.aexecute(ToolCall("look", {"what": "a"}))) for _ in range(5)]
-    await waited_for(4)
+    await wait_for_waiters(4)
     go.set()
     replies = await asyncio.wait_for(asyncio.gather(*tasks), BOUND)
     assert ({reply.text for reply in replies}, calls.calls) == ({'{"n":"result 1"}'}, 1)
@@ -705,8 +710,8 @@ async def test_tasks_at_the_same_time_run_once(store):
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed", "uncopied"])
-async def test_who_waited_for_nothing_runs_itself(how):
-    entered, go, calls = asyncio.Event(), asyncio.Event(), Counted()
+async def test_waiter_runs_the_body_if_the_first_call_fails(how):
+    entered, go, calls = asyncio.Event(), asyncio.Event(), CountedFunction()
 
     @tool(effects="read", cache=True)
     async def look(what: str) -> ToolResult:
@@ -719,7 +724,7 @@ async def test_who_waited_for_nothing_runs_itself(how):
 
     box = Toolbox([look])
     tasks = [asyncio.create_task(box.aexecute(ToolCall("look", {"what": "a"}))) for _ in range(3)]
-    await waited_for(2)
+    await wait_for_waiters(2)
     if how == "cancelled":
         tasks[0].cancel()
     go.set()
@@ -728,8 +733,8 @@ async def test_who_waited_for_nothing_runs_itself(how):
     assert sorted(reply.text for reply in others) == ["result 2", "result 3"]
 
 
-async def test_a_body_that_was_left_behind_holds_up_nobody():
-    go, calls = threading.Event(), Counted()
+async def test_abandoned_body_does_not_block_waiters():
+    go, calls = threading.Event(), CountedFunction()
 
     def slow(_):
         number = calls()
@@ -737,19 +742,19 @@ async def test_a_body_that_was_left_behind_holds_up_nobody():
             assert go.wait(BOUND)
         return number
 
-    box = Toolbox([reading(slow, True)])
+    box = Toolbox([make_look_tool(slow, True)])
     first = asyncio.create_task(box.aexecute(ToolCall("look", {"what": "a"})))
     async with asyncio.timeout(BOUND):
         while not calls.calls:
             await asyncio.sleep(0)
     second = asyncio.create_task(box.aexecute(ToolCall("look", {"what": "a"})))
-    await waited_for(1)
+    await wait_for_waiters(1)
     first.cancel()
     assert (await asyncio.wait_for(second, BOUND)).text == "result 2"
     go.set()
 
 
-async def test_a_wait_ends_with_the_deadline():
+async def test_wait_ends_at_the_deadline():
     entered, go = asyncio.Event(), asyncio.Event()
 
     @tool(effects="read", cache=True)
@@ -766,7 +771,7 @@ async def test_a_wait_ends_with_the_deadline():
     assert (await first).output == "seen"
 
 
-async def test_a_call_that_cannot_wait_runs_itself():
+async def test_call_that_cannot_wait_runs_the_body():
     depth = []
 
     @tool(effects="read", cache=True)
@@ -797,7 +802,7 @@ async def test_a_call_that_cannot_wait_runs_itself():
     assert (await asyncio.wait_for(first, BOUND)).output == "2"
 
 
-async def test_calls_that_would_wait_for_each_other_do_not():
+async def test_mutual_waits_do_not_deadlock():
     entered = {"a": asyncio.Event(), "b": asyncio.Event()}
 
     @tool(effects="read", cache=True)
@@ -810,11 +815,11 @@ async def test_calls_that_would_wait_for_each_other_do_not():
         return what
 
     calls = [look.aexecute({"what": what}) for what in "ab"]
-    given = [result.output for result in await asyncio.wait_for(asyncio.gather(*calls), BOUND)]
-    assert all(text[0] == what and len(text) >= 2 for text, what in zip(given, "ab", strict=True))
+    texts = [result.output for result in await asyncio.wait_for(asyncio.gather(*calls), BOUND)]
+    assert all(text[0] == what and len(text) >= 2 for text, what in zip(texts, "ab", strict=True))
 
 
-def test_a_result_that_was_kept_in_the_meantime_is_taken(counted):
+def test_result_stored_meanwhile_is_used(counted):
     class Late:
         """A store in which the first look comes too early."""
 
@@ -831,8 +836,8 @@ def test_a_result_that_was_kept_in_the_meantime_is_taken(counted):
 
     cache = Cache()
     cache.results = Late(cache.results)
-    look = reading(counted, cache)
-    assert texts(look, '{"what":"a"}', '{"what":"a"}') == ["result 1", "result 1"]
+    look = make_look_tool(counted, cache)
+    assert outputs(look, '{"what":"a"}', '{"what":"a"}') == ["result 1", "result 1"]
 
 
 def make_folder(path):
@@ -855,10 +860,10 @@ def make_open_key(path):
 
 
 @pytest.mark.parametrize("make", [make_folder, make_text, make_foreign, make_open_key])
-def test_a_file_that_cannot_be_used_fails_no_call(tmp_path, counted, caplog, make):
+def test_unusable_file_fails_no_call(tmp_path, counted, caplog, make):
     make(tmp_path / "cache.db")
     metrics = InMemoryMetrics()
-    box = Toolbox([reading(counted, Cache(store=tmp_path / "cache.db"))], metrics=metrics)
+    box = Toolbox([make_look_tool(counted, Cache(store=tmp_path / "cache.db"))], metrics=metrics)
     with caplog.at_level(logging.WARNING, "toolsemble"):
         assert [box.execute(ToolCall("look", {"what": "a"})).text for _ in range(2)] == ["result 1", "result 2"]
     assert [record.getMessage().split(":")[0] for record in caplog.records] == [
@@ -867,49 +872,49 @@ def test_a_file_that_cannot_be_used_fails_no_call(tmp_path, counted, caplog, mak
     assert metrics.counter("cache_errors", "look") == 2
 
 
-def test_a_file_that_is_damaged_later_fails_no_call(tmp_path, counted):
+def test_corrupted_file_fails_no_call(tmp_path, counted):
     cache = Cache(store=tmp_path / "cache.db")
-    look = reading(counted, cache)
-    texts(look, '{"what":"a"}')
+    look = make_look_tool(counted, cache)
+    outputs(look, '{"what":"a"}')
     cache.close()
     size = (tmp_path / "cache.db").stat().st_size
     with (tmp_path / "cache.db").open("r+b") as file:
         file.seek(100)
         file.write(b"\xff" * (size - 100))
-    assert texts(look, '{"what":"a"}', '{"what":"a"}') == ["result 2", "result 3"]
+    assert outputs(look, '{"what":"a"}', '{"what":"a"}') == ["result 2", "result 3"]
     for each in tmp_path.iterdir():
         each.unlink()
-    assert texts(look, '{"what":"a"}', '{"what":"a"}') == ["result 4", "result 4"]
+    assert outputs(look, '{"what":"a"}', '{"what":"a"}') == ["result 4", "result 4"]
     cache.close()
 
 
 @pytest.mark.parametrize("change", ["result = 'no JSON'", "result = '{}'", "stored = 'x'"])
-def test_a_row_that_somebody_changed_is_none(tmp_path, counted, change):
+def test_changed_row_is_ignored(tmp_path, counted, change):
     cache = Cache(store=tmp_path / "cache.db")
-    look = reading(counted, cache)
-    texts(look, '{"what":"a"}')
+    look = make_look_tool(counted, cache)
+    outputs(look, '{"what":"a"}')
     with closing(sqlite3.connect(tmp_path / "cache.db", isolation_level=None)) as connection:
         connection.execute(f"UPDATE results SET {change}")  # noqa: S608 - one of the table above
-    assert texts(look, '{"what":"a"}', '{"what":"a"}') == ["result 2", "result 2"]
+    assert outputs(look, '{"what":"a"}', '{"what":"a"}') == ["result 2", "result 2"]
     cache.close()
 
 
-def test_a_file_that_somebody_holds_fails_no_call(tmp_path, counted, monkeypatch, caplog):
+def test_locked_file_fails_no_call(tmp_path, counted, monkeypatch, caplog):
     monkeypatch.setattr("toolsemble.limits.cache_store._BUSY", 0.02)
     cache = Cache(store=tmp_path / "cache.db")
-    look = reading(counted, cache)
-    texts(look, '{"what":"a"}')
+    look = make_look_tool(counted, cache)
+    outputs(look, '{"what":"a"}')
     with closing(sqlite3.connect(tmp_path / "cache.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        assert texts(look, '{"what":"a"}', '{"what":"b"}', '{"what":"b"}') == ["result 1", "result 2", "result 3"]
+        assert outputs(look, '{"what":"a"}', '{"what":"b"}', '{"what":"b"}') == ["result 1", "result 2", "result 3"]
     assert "database is locked" in caplog.text
-    assert texts(look, '{"what":"b"}', '{"what":"b"}') == ["result 4", "result 4"]
+    assert outputs(look, '{"what":"b"}', '{"what":"b"}') == ["result 4", "result 4"]
     cache.close()
 
 
 @pytest.mark.parametrize("kind", ["limit", "disk"])
-def test_a_full_disk_fails_no_call(tmp_path, kind):
-    printed = on_a_full_disk(
+def test_full_disk_fails_no_call(tmp_path, kind):
+    printed = run_on_full_disk(
         kind,
         """
         import sys
@@ -950,23 +955,23 @@ def test_processes_share_a_file(tmp_path, counted):
             print(look.execute({"what": list(letters)}).output)
         """
     for seed in ("1", "2"):  # the order in which a set is walked
-        printed = in_a_process(code, tmp_path / "cache.db", env={**os.environ, "PYTHONHASHSEED": seed})
+        printed = run_in_process(code, tmp_path / "cache.db", env={**os.environ, "PYTHONHASHSEED": seed})
         assert printed == ["result 1", "result 1", "made here"]
     assert look.execute({"what": ["x"]}).output == "made here"
     cache.close()
 
 
-async def test_a_file_does_not_hold_up_the_event_loop(tmp_path, counted):
+async def test_file_does_not_block_the_event_loop(tmp_path, counted):
     cache = Cache(store=tmp_path / "cache.db")
-    box = Toolbox([reading(counted, cache)])
+    box = Toolbox([make_look_tool(counted, cache)])
     loop_runs = [(await box.aexecute(ToolCall("look", {"what": "a"}))).text for _ in range(2)]
     assert loop_runs == ["result 1", "result 1"]
-    broken = Toolbox([reading(counted, Cache(store=tmp_path))])
+    broken = Toolbox([make_look_tool(counted, Cache(store=tmp_path))])
     assert (await broken.aexecute(ToolCall("look", {"what": "a"}))).text == "result 2"
     cache.close()
 
 
-async def test_who_is_cancelled_while_a_file_is_read_knows_what_it_says(tmp_path):
+async def test_cancellation_waits_for_the_file_access(tmp_path):
     reading_now, go = threading.Event(), threading.Event()
 
     def slow():
@@ -992,7 +997,7 @@ async def test_who_is_cancelled_while_a_file_is_read_knows_what_it_says(tmp_path
     assert await RunInThread(lambda: "here", in_place=True).ado() == "here"
 
 
-def test_a_fork_does_not_wait_for_a_flight_of_its_parent(monkeypatch):
+def test_fork_does_not_wait_for_running_calls_of_its_parent(monkeypatch):
     flights, first, second, third = SingleFlight(), SharedCall(), SharedCall(), SharedCall()
     assert flights.join("a", first) is first
     monkeypatch.setattr(first, "process", -1)
@@ -1004,25 +1009,25 @@ def test_a_fork_does_not_wait_for_a_flight_of_its_parent(monkeypatch):
     assert not flights._open
 
 
-def test_an_id_belongs_to_one_object():
+def test_object_ids_are_not_reused():
     ids = ObjectIds()
-    first = Shelf("ada")
+    first = Library("ada")
     numbers = {ids.get(first), ids.get(first)}
     assert len(numbers) == 1
     place = ids._ids
     (entry,) = place.items()
-    place[entry[0]] = (weakref.ref(Shelf("bob")), "another")  # at the same place in memory, and gone
+    place[entry[0]] = (weakref.ref(Library("bob")), "another")  # at the same place in memory, and gone
     assert ids.get(first) not in {"another", *numbers}
     first = None
     assert place == {}
-    ghost = Shelf("eve")
+    ghost = Library("eve")
     ids.get(ghost)
     place.clear()
     del ghost
     assert place == {}
 
 
-class Silent:
+class WithoutSignature:
     """A function that does not tell its parameters, as some in C do not."""
 
     @property
@@ -1033,13 +1038,13 @@ class Silent:
         return arguments.what
 
 
-def test_a_key_function_that_does_not_tell_its_parameters_gets_the_arguments(counted):
-    look = reading(counted, Cache(key=Silent()))
-    assert texts(look, '{"what":"a"}', '{"what":"a", "times": 2}') == ["result 1", "result 1"]
+def test_key_function_without_a_signature_gets_the_arguments(counted):
+    look = make_look_tool(counted, Cache(key=WithoutSignature()))
+    assert outputs(look, '{"what":"a"}', '{"what":"a", "times": 2}') == ["result 1", "result 1"]
 
 
-def test_a_payload_that_is_nested_too_deeply_is_not_kept(tmp_path, counted):
+def test_too_deep_payload_is_not_cached(tmp_path, counted):
     cache = Cache(store=tmp_path / "cache.db")
-    look = reading(lambda _: ToolResult.success(counted(), deep()), cache)
-    assert texts(look, '{"what":"a"}', '{"what":"a"}') == ["result 1", "result 2"]
+    look = make_look_tool(lambda _: ToolResult.success(counted(), make_deep_list()), cache)
+    assert outputs(look, '{"what":"a"}', '{"what":"a"}') == ["result 1", "result 2"]
     cache.close()

@@ -28,7 +28,7 @@ class Meter:
             self.now -= 1
 
 
-def metered(meter, **limits):
+def make_metered_tool(meter, **limits):
     @tool(**limits)
     async def work(path: str = "a", mode: str = "r") -> str:
         """Does something."""
@@ -39,20 +39,20 @@ def metered(meter, **limits):
     return work
 
 
-async def all_of(box, *calls):
+async def run_all(box, *calls):
     return [reply.text for reply in await box.aexecute_all(list(calls))]
 
 
 @pytest.mark.parametrize("limit", [1, 3])
-async def test_no_more_calls_of_a_tool_run_than_it_says(limit):
+async def test_max_concurrency_limits_a_tool(limit):
     meter = Meter()
-    work = metered(meter, max_concurrency=limit)
+    work = make_metered_tool(meter, max_concurrency=limit)
     boxes = [Toolbox([work]), Toolbox([work])]  # what a tool says, it says in every box
-    texts = await asyncio.gather(*(all_of(box, *[ToolCall("work")] * 10) for box in boxes))
+    texts = await asyncio.gather(*(run_all(box, *[ToolCall("work")] * 10) for box in boxes))
     assert (texts, meter.most) == ([["a"] * 10] * 2, limit)
 
 
-def test_places_are_shared_by_threads_and_event_loops():
+def test_slots_are_shared_by_threads_and_event_loops():
     meter = Meter()
 
     @tool(max_concurrency=2)
@@ -73,7 +73,7 @@ def test_places_are_shared_by_threads_and_event_loops():
     assert meter.most <= 2
 
 
-async def test_bound_forms_of_one_tool_share_its_places():
+async def test_methods_of_all_instances_share_slots():
     meter = Meter()
 
     class Shop:
@@ -84,11 +84,11 @@ async def test_bound_forms_of_one_tool_share_its_places():
             return "sold"
 
     first, second = Toolbox([Shop()]), Toolbox([Shop()])
-    await asyncio.gather(*(all_of(box, *[ToolCall("sell")] * 5) for box in (first, second)))
+    await asyncio.gather(*(run_all(box, *[ToolCall("sell")] * 5) for box in (first, second)))
     assert meter.most == 1
 
 
-async def test_calls_of_one_resource_never_overlap_and_others_do():
+async def test_calls_of_one_resource_never_overlap():
     meters = {path: Meter() for path in "ab"}
     together = asyncio.Barrier(2)
 
@@ -100,11 +100,11 @@ async def test_calls_of_one_resource_never_overlap_and_others_do():
 
     calls = [ToolCall("save", {"path": path}) for path in "aabb"]
     async with asyncio.timeout(60):
-        assert await all_of(Toolbox([save]), *calls) == ["a", "a", "b", "b"]
+        assert await run_all(Toolbox([save]), *calls) == ["a", "a", "b", "b"]
     assert [meter.most for meter in meters.values()] == [1, 1]
 
 
-async def test_names_are_the_same_for_all_tools_of_the_process():
+async def test_resource_names_are_shared_by_all_tools():
     meter = Meter()
 
     async def work(_):
@@ -113,7 +113,7 @@ async def test_names_are_the_same_for_all_tools_of_the_process():
 
     tools = [AsyncFunction(work, name, resources=lambda _: "disk") for name in ("one", "two")]
     boxes = [Toolbox([each]) for each in tools]
-    calls = [all_of(box, *[ToolCall(each.name, {"input": "x"})] * 5) for box, each in zip(boxes, tools, strict=True)]
+    calls = [run_all(box, *[ToolCall(each.name, {"input": "x"})] * 5) for box, each in zip(boxes, tools, strict=True)]
     await asyncio.gather(*calls)
     assert meter.most == 1
 
@@ -147,28 +147,32 @@ class Text(Tool):
         return input
 
 
-def test_resources_are_told_by_what_the_body_gets():
+def test_resources_function_gets_the_bodys_arguments():
     seen = []
-    given = SchemaTool(
-        "given", "", lambda a: a["path"], {"properties": {"path": {}}}, resources=lambda a: seen.append(a.path) or ()
+    by_schema = SchemaTool(
+        "by_schema",
+        "",
+        lambda a: a["path"],
+        {"properties": {"path": {}}},
+        resources=lambda a: seen.append(a.path) or (),
     )
     typed = Typed()
     assert typed.execute('{"path": "a"}').output == "a"
     assert typed.seen == Target("a")
     assert Text().execute("a b").output == "a b"
-    assert given.execute('{"path": "c"}').output == "c"
+    assert by_schema.execute('{"path": "c"}').output == "c"
     assert seen == ["c"]
 
 
 @pytest.mark.parametrize(
-    ("resources", "told"),
+    ("resources", "message"),
     [
         (lambda a: {a.nothing}, "'types.SimpleNamespace' object has no attribute 'nothing'"),
         (lambda _: 3, "'int' object is not iterable"),
         (lambda _: {3}, "Its resources must be strings, not int"),
     ],
 )
-def test_a_wrong_resources_function_fails_its_call_alone(resources, told):
+def test_failing_resources_function_fails_its_call_alone(resources, message):
     @tool(resources=resources)
     def save(path: str) -> str:
         return path
@@ -176,12 +180,12 @@ def test_a_wrong_resources_function_fails_its_call_alone(resources, told):
     box = Toolbox([save])
     reply = box.execute(ToolCall("save", {"path": "a"}))
     assert reply.is_error
-    assert told in reply.text
+    assert message in reply.text
     assert TABLE.waiting == 0
 
 
 @pytest.mark.parametrize(
-    ("limits", "told"),
+    ("limits", "message"),
     [
         ({"max_concurrency": 0}, "max_concurrency must be an int >= 1, not 0"),
         ({"max_concurrency": True}, "max_concurrency must be an int >= 1, not True"),
@@ -190,16 +194,16 @@ def test_a_wrong_resources_function_fails_its_call_alone(resources, told):
         ({"resources": lambda a, b: {a, b}}, "missing a required argument: 'b'"),
     ],
 )
-def test_wrong_settings_are_refused(limits, told):
-    with pytest.raises(ToolDefinitionError, match=told):
+def test_rejects_invalid_settings(limits, message):
+    with pytest.raises(ToolDefinitionError, match=message):
         Toolbox([Function(str, **limits)])
 
 
-def test_a_function_that_does_not_tell_what_it_takes_is_asked():
+def test_resources_function_without_a_signature_works():
     assert Function(str, resources=iter).execute("x").output == "x"  # written in C
 
 
-def test_an_async_resources_function_is_refused():
+def test_rejects_async_resources_function():
     async def resources(_):
         return set()
 
@@ -208,7 +212,7 @@ def test_an_async_resources_function_is_refused():
 
 
 @pytest.mark.parametrize("limits", [{"max_concurrency": 1}, {"resources": lambda _: {"file"}}])
-async def test_a_tool_that_calls_itself_does_not_wait_for_itself(limits):
+async def test_recursive_tool_does_not_deadlock(limits):
     def run(text):
         return text if text == "end" else same.execute("end").output
 
@@ -221,7 +225,7 @@ async def test_a_tool_that_calls_itself_does_not_wait_for_itself(limits):
     assert (await again.aexecute("x")).output == "end"
 
 
-async def test_parts_of_a_tool_that_holds_a_name_do_not_overlap_each_other():
+async def test_nested_calls_on_a_held_resource_do_not_overlap():
     meter = Meter()
 
     async def work(_):
@@ -234,7 +238,7 @@ async def test_parts_of_a_tool_that_holds_a_name_do_not_overlap_each_other():
     assert meter.most == 1
 
 
-async def test_calls_inside_calls_that_would_wait_for_each_other_are_refused():
+async def test_nested_calls_that_would_deadlock_fail():
     meet = asyncio.Barrier(2)
 
     def crossing(name, holds, wants):
@@ -250,14 +254,14 @@ async def test_calls_inside_calls_that_would_wait_for_each_other_are_refused():
     wants_tools = {name: AsyncFunction(plain, f"use_{name}", resources=lambda _, name=name: name) for name in "ab"}
     box = Toolbox([crossing("first", "a", "b"), crossing("second", "b", "a")])
     async with asyncio.timeout(60):
-        texts = await all_of(box, *(ToolCall(name, {"input": "x"}) for name in ("first", "second")))
+        texts = await run_all(box, *(ToolCall(name, {"input": "x"}) for name in ("first", "second")))
     assert sorted(texts) == [
         "Error: Deadlock: it needs a resource that an enclosing call holds",
         "done",
     ]
 
 
-def test_a_pipeline_holds_what_it_names_over_all_its_steps():
+def test_pipeline_holds_its_resources_for_all_steps():
     held = []
 
     def look(text):
@@ -270,7 +274,7 @@ def test_a_pipeline_holds_what_it_names_over_all_its_steps():
     assert not TABLE._held
 
 
-async def test_a_call_that_waits_for_a_name_takes_no_place_of_the_box():
+async def test_call_waiting_for_a_resource_takes_no_slot():
     started, opened = asyncio.Event(), asyncio.Event()
 
     async def slow(_):
@@ -287,10 +291,10 @@ async def test_a_call_that_waits_for_a_name_takes_no_place_of_the_box():
     )
     names = ["slow", "slow", "slow", "quick"]
     async with asyncio.timeout(60):
-        assert await all_of(box, *(ToolCall(name, {"input": "x"}) for name in names)) == names
+        assert await run_all(box, *(ToolCall(name, {"input": "x"}) for name in names)) == names
 
 
-async def test_a_sync_call_in_an_event_loop_that_would_have_to_wait_is_refused():
+async def test_sync_call_in_an_event_loop_that_would_wait_fails():
     begun, opened = asyncio.Event(), asyncio.Event()
 
     async def hold(_):
@@ -307,7 +311,7 @@ async def test_a_sync_call_in_an_event_loop_that_would_have_to_wait_is_refused()
     assert wanting.execute("x").output == "x"
 
 
-async def test_a_sync_call_in_an_event_loop_does_not_wait_for_a_place_of_the_box():
+async def test_sync_call_in_an_event_loop_does_not_wait_for_a_slot():
     begun, opened = asyncio.Event(), asyncio.Event()
 
     async def hold(_):
@@ -322,7 +326,7 @@ async def test_a_sync_call_in_an_event_loop_does_not_wait_for_a_place_of_the_box
     await task
 
 
-async def test_a_cancelled_waiter_leaves_the_queue():
+async def test_cancelled_waiter_leaves_the_queue():
     begun, opened = asyncio.Event(), asyncio.Event()
 
     async def hold(_):
@@ -345,7 +349,7 @@ async def test_a_cancelled_waiter_leaves_the_queue():
     assert (await holding.aexecute("x")).output == "held"
 
 
-def test_an_interrupted_thread_leaves_the_queue(monkeypatch):
+def test_interrupted_thread_leaves_the_queue(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 

@@ -23,7 +23,7 @@ from typing import Annotated
 import pytest
 from pydantic import SecretStr
 
-from helpers.full_disk import in_a_process, on_a_full_disk
+from helpers.full_disk import run_in_process, run_on_full_disk
 from toolsemble import (
     Effect,
     EffectLedger,
@@ -78,7 +78,7 @@ def file(tmp_path, clock):
         yield made
 
 
-def paying(body, idempotency=True, **settings):
+def make_pay_tool(body, idempotency=True, **settings):
     @tool("pay", "Pays", **{"effects": "write", "idempotency": idempotency, **settings})
     def pay(order: int, note: str = "") -> object:
         return body(order)
@@ -86,7 +86,7 @@ def paying(body, idempotency=True, **settings):
     return pay
 
 
-class Paid:
+class Payments:
     """Orders that were paid, in order; the outcomes are returned or raised, one after the other."""
 
     def __init__(self, *outcomes):
@@ -105,9 +105,9 @@ def call(order=17, **more):
     return ToolCall("pay", {"order": order, **more}, id="c1")
 
 
-def test_a_repeat_in_the_run_gets_the_stored_result(ledger, clock):
-    metrics, paid = InMemoryMetrics(), Paid(ToolResult.success("ok", {"id": [1]}, attributes={"bank": "x"}))
-    box = Toolbox([paying(paid)], ledger=ledger, metrics=metrics)
+def test_repeated_call_of_a_run_gets_the_stored_result(ledger, clock):
+    metrics, paid = InMemoryMetrics(), Payments(ToolResult.success("ok", {"id": [1]}, attributes={"bank": "x"}))
+    box = Toolbox([make_pay_tool(paid)], ledger=ledger, metrics=metrics)
     first, second, other, elsewhere = (
         box.execute(call(), **RUN),
         box.execute(ToolCall("pay", '{"note": "", "order": 17}', id="c2"), **RUN),
@@ -125,16 +125,16 @@ def test_a_repeat_in_the_run_gets_the_stored_result(ledger, clock):
     assert (len(ledger.entries()), ledger.entries("running"), ledger.unknown()) == (3, [], [])
 
 
-def test_a_tool_has_a_ledger_of_its_own_where_nobody_names_one():
-    paid = Paid()
-    box = Toolbox([paying(paid)])
+def test_tool_has_its_own_ledger_by_default():
+    paid = Payments()
+    box = Toolbox([make_pay_tool(paid)])
     assert [box.execute(call(), **RUN).text for _ in range(2)] == ["paid 17 as 1"] * 2
-    assert Toolbox([paying(Paid(), False)]).execute(call(), **RUN).result.attributes == {}
+    assert Toolbox([make_pay_tool(Payments(), False)]).execute(call(), **RUN).result.attributes == {}
 
 
-def test_the_steps_of_a_pipeline_are_taken_down_in_the_ledger_of_the_box(ledger):
-    paid = Paid()
-    pay = paying(paid)
+def test_pipeline_steps_use_the_toolbox_ledger(ledger):
+    paid = Payments()
+    pay = make_pay_tool(paid)
 
     @tool
     def thank(text: str) -> str:
@@ -146,33 +146,33 @@ def test_the_steps_of_a_pipeline_are_taken_down_in_the_ledger_of_the_box(ledger)
     assert [entry.tool_name for entry in ledger.entries()] == ["pay"]
 
 
-def test_without_a_run_of_their_own_calls_are_not_repeats():
-    paid = Paid()
-    box = Toolbox([paying(paid)])
+def test_calls_without_a_run_are_not_repeats():
+    paid = Payments()
+    box = Toolbox([make_pay_tool(paid)])
     assert [box.execute(call()).text for _ in range(2)] == ["paid 17 as 1", "paid 17 as 2"]
 
 
-def test_the_ledger_of_a_tool_goes_before_that_of_the_box():
+def test_tool_ledger_overrides_the_toolbox_ledger():
     with EffectLedger() as own, EffectLedger() as boxes:
-        box = Toolbox([paying(Paid(), Idempotency(ledger=own))], ledger=boxes)
+        box = Toolbox([make_pay_tool(Payments(), Idempotency(ledger=own))], ledger=boxes)
         box.execute(call(), **RUN)
         assert (len(own.entries()), len(boxes.entries())) == (1, 0)
 
 
 @pytest.mark.parametrize("key", [lambda a: a.order, lambda a, c: [a.order, c.tool_name]])
-def test_a_key_says_which_calls_are_the_same(ledger, key):
-    box = Toolbox([paying(Paid(), key)], ledger=ledger)
+def test_key_decides_which_calls_are_equal(ledger, key):
+    box = Toolbox([make_pay_tool(Payments(), key)], ledger=ledger)
     texts = [box.execute(call(order, note=note), **RUN).text for order, note in ((17, "a"), (17, "b"), (18, "a"))]
     assert texts == ["paid 17 as 1", "paid 17 as 1", "paid 18 as 2"]
 
 
-def test_in_the_scope_of_the_ledger_no_run_makes_it_again(ledger):
-    box = Toolbox([paying(Paid(), Idempotency(scope="ledger"))], ledger=ledger)
+def test_ledger_scope_applies_across_runs(ledger):
+    box = Toolbox([make_pay_tool(Payments(), Idempotency(scope="ledger"))], ledger=ledger)
     replies = [box.execute(call(), run_id=run) for run in ("run 1", "run 2", None)]
     assert [reply.result.attributes.get("repeated", False) for reply in replies] == [False, True, True]
 
 
-def test_users_are_told_apart_where_the_tool_can_tell_them(ledger):
+def test_users_are_distinguished_if_the_tool_sees_the_user(ledger):
     @tool(effects="write", idempotency=Idempotency(scope="ledger"))
     def pay(user: Annotated[str, MemoryId]) -> str:
         return f"{user} paid"
@@ -181,7 +181,7 @@ def test_users_are_told_apart_where_the_tool_can_tell_them(ledger):
     assert [box.execute(ToolCall("pay"), memory_id=each).text for each in ("ada", "bob")] == ["ada paid", "bob paid"]
 
 
-def test_objects_are_told_apart():
+def test_objects_are_distinguished():
     class Account:
         def __init__(self, owner):
             self.owner = owner
@@ -191,8 +191,8 @@ def test_objects_are_told_apart():
             return f"{self.owner} paid"
 
     accounts = [Account("ada"), Account("bob")]
-    given = [Toolbox([each]).execute(call(), **RUN).text for each in accounts * 2]
-    assert given == ["ada paid", "bob paid"] * 2
+    texts = [Toolbox([each]).execute(call(), **RUN).text for each in accounts * 2]
+    assert texts == ["ada paid", "bob paid"] * 2
 
 
 @pytest.mark.parametrize(
@@ -203,16 +203,16 @@ def test_objects_are_told_apart():
         (ToolResult.failure("closed"), "closed"),
     ],
 )
-def test_a_tool_that_says_that_it_failed_may_be_called_again(ledger, outcome, message):
-    box = Toolbox([paying(Paid(outcome))], ledger=ledger)
+def test_failed_call_can_be_repeated(ledger, outcome, message):
+    box = Toolbox([make_pay_tool(Payments(outcome))], ledger=ledger)
     assert [box.execute(call(), **RUN).text for _ in range(2)] == [f"Error: {message}", "paid 17 as 2"]
     assert ledger.unknown() == []
 
 
 @pytest.mark.parametrize("outcome", [ValueError("a line is full"), OSError("no space"), LostError("the worker died")])
-def test_an_exception_may_have_come_after_the_effect(ledger, outcome, caplog):
-    metrics, paid = InMemoryMetrics(), Paid(outcome)
-    box = Toolbox([paying(paid)], ledger=ledger, metrics=metrics)
+def test_exception_leaves_an_unknown_outcome(ledger, outcome, caplog):
+    metrics, paid = InMemoryMetrics(), Payments(outcome)
+    box = Toolbox([make_pay_tool(paid)], ledger=ledger, metrics=metrics)
     first, second = (box.execute(call(), **RUN) for _ in range(2))
     assert first.text == f"Error: {outcome}"
     (entry,) = ledger.unknown()
@@ -227,32 +227,32 @@ def test_an_exception_may_have_come_after_the_effect(ledger, outcome, caplog):
 
 
 @pytest.mark.parametrize("outcome", [ExitEarlyError("enough"), ToolConfigurationError("no bank"), KeyboardInterrupt()])
-def test_what_passes_through_leaves_an_unknown_outcome(ledger, outcome):
-    box = Toolbox([paying(Paid(outcome))], ledger=ledger)
+def test_raised_exception_leaves_an_unknown_outcome(ledger, outcome):
+    box = Toolbox([make_pay_tool(Payments(outcome))], ledger=ledger)
     with pytest.raises(type(outcome)):
         box.execute(call(), **RUN)
     assert box.execute(call(), **RUN).text.startswith(UNKNOWN)
 
 
 @pytest.mark.parametrize("outcome", [ValueError("no"), KeyboardInterrupt()])
-def test_a_tool_that_may_be_repeated_is(ledger, outcome):
-    box = Toolbox([paying(Paid(outcome), idempotent=True)], ledger=ledger)
+def test_idempotent_tool_runs_again(ledger, outcome):
+    box = Toolbox([make_pay_tool(Payments(outcome), idempotent=True)], ledger=ledger)
     with suppress(KeyboardInterrupt):
         box.execute(call(), **RUN)
     assert [box.execute(call(), **RUN).text for _ in range(2)] == ["paid 17 as 2"] * 2
 
 
-def test_one_reservation_stands_around_all_attempts(ledger):
-    paid = Paid(ConnectionError("gone"), ConnectionError("gone"))
-    box = Toolbox([paying(paid, idempotent=True, retries=Retries(2, wait=0, jitter=0))], ledger=ledger)
+def test_retries_share_one_reservation(ledger):
+    paid = Payments(ConnectionError("gone"), ConnectionError("gone"))
+    box = Toolbox([make_pay_tool(paid, idempotent=True, retries=Retries(2, wait=0, jitter=0))], ledger=ledger)
     first, second = (box.execute(call(), **RUN).result for _ in range(2))
     assert (first.attributes, second.attributes) == ({"retries": 2}, {"repeated": True})
     assert (paid.orders, len(ledger.entries())) == ([17] * 3, 1)
 
 
-def test_what_nobody_can_be_shown_is_done_all_the_same(ledger):
-    paid = Paid(iter("abc"))
-    box = Toolbox([paying(paid)], ledger=ledger)
+def test_unserializable_result_is_recorded_as_done(ledger):
+    paid = Payments(iter("abc"))
+    box = Toolbox([make_pay_tool(paid)], ledger=ledger)
     first, second = (box.execute(call(), **RUN) for _ in range(2))
     assert first.text == second.text == "Error: The tool returned a str_ascii_iterator; return a list instead"
     assert (second.result.attributes, paid.orders) == ({"repeated": True}, [17])
@@ -278,25 +278,25 @@ class Opaque:
         (Opaque(), None),
     ],
 )
-def test_a_payload_is_stored_as_json_where_it_can_be(ledger, payload, stored):
-    box = Toolbox([paying(Paid(ToolResult.success("ok", payload)))], ledger=ledger)
+def test_payload_is_stored_as_json_if_possible(ledger, payload, stored):
+    box = Toolbox([make_pay_tool(Payments(ToolResult.success("ok", payload)))], ledger=ledger)
     first, second = (box.execute(call(), **RUN).result for _ in range(2))
     assert (first.structured_output is payload, second.structured_output, second.output) == (True, stored, "ok")
 
 
-def test_the_entry_stands_before_the_body_runs(ledger):
+def test_entry_is_written_before_the_body_runs(ledger):
     seen = []
 
     def body(_):
         seen.extend((entry.state, entry.ended, entry.result) for entry in ledger.entries())
         return "ok"
 
-    Toolbox([paying(body)], ledger=ledger).execute(call(), **RUN)
+    Toolbox([make_pay_tool(body)], ledger=ledger).execute(call(), **RUN)
     assert seen == [("running", None, None)]
 
 
 @pytest.mark.parametrize("refused", ["approval", "dry run", "rate", "place"])
-async def test_a_body_that_did_not_begin_leaves_nothing(ledger, refused):
+async def test_body_that_did_not_start_leaves_no_entry(ledger, refused):
     rate = RateLimit(1, per=100)
     settings = {"rate": {"rate_limit": rate}, "place": {"max_concurrency": 1}}.get(refused, {})
     entered, go = threading.Event(), threading.Event()
@@ -308,7 +308,7 @@ async def test_a_body_that_did_not_begin_leaves_nothing(ledger, refused):
         return "ok"
 
     gated = {"review": AutoReject(), "approve": ["pay"]} if refused == "approval" else {}
-    made = paying(body, **settings)
+    made = make_pay_tool(body, **settings)
     box = Toolbox([made], ledger=ledger, timeout=0.05, **gated)
     patient = Toolbox([made], ledger=ledger)
     first = asyncio.create_task(patient.aexecute(call(1), **RUN))
@@ -341,9 +341,9 @@ async def test_cancellation_leaves_an_unknown_outcome(ledger):
     assert (await box.aexecute(call(), **RUN)).text.startswith(UNKNOWN)
 
 
-async def test_a_timeout_leaves_an_unknown_outcome(ledger, stopped_clock):
+async def test_timeout_leaves_an_unknown_outcome(ledger, stopped_clock):
     go = threading.Event()
-    pay = paying(lambda _: stopped_clock.advance(0.05) or go.wait(BOUND), timeout=0.05)
+    pay = make_pay_tool(lambda _: stopped_clock.advance(0.05) or go.wait(BOUND), timeout=0.05)
     box = Toolbox([pay], ledger=ledger)
     for reply in (box.execute(call(1), **RUN), await box.aexecute(call(2), **RUN)):
         assert reply.text == "Error: Tool 'pay' timed out after 0.05 s"
@@ -352,7 +352,7 @@ async def test_a_timeout_leaves_an_unknown_outcome(ledger, stopped_clock):
         assert (await box.aexecute(call(order), **RUN)).text.startswith(UNKNOWN)
 
 
-def test_a_path_that_is_dropped_leaves_an_unknown_outcome(ledger):
+def test_dropped_call_leaves_an_unknown_outcome(ledger):
     async def dropped():
         entered = asyncio.Event()
 
@@ -373,8 +373,8 @@ def test_a_path_that_is_dropped_leaves_an_unknown_outcome(ledger):
     assert reply.text.startswith(UNKNOWN)
 
 
-async def test_a_repeat_at_the_same_time_waits_for_the_first(ledger):
-    go, paid = asyncio.Event(), Paid()
+async def test_concurrent_repeat_waits_for_the_first_call(ledger):
+    go, paid = asyncio.Event(), Payments()
 
     @tool(effects="write", idempotency=True)
     async def pay(order: int) -> str:
@@ -394,9 +394,9 @@ async def test_a_repeat_at_the_same_time_waits_for_the_first(ledger):
     assert [reply.result.attributes.get("repeated", False) for reply in replies] == [False, True, True, True]
 
 
-def test_threads_at_the_same_time_make_it_once(ledger):
-    paid, barrier = Paid(), threading.Barrier(8)
-    box = Toolbox([paying(paid)], ledger=ledger)
+def test_concurrent_threads_run_the_body_once(ledger):
+    paid, barrier = Payments(), threading.Barrier(8)
+    box = Toolbox([make_pay_tool(paid)], ledger=ledger)
 
     def together(_):
         barrier.wait(BOUND)
@@ -408,8 +408,8 @@ def test_threads_at_the_same_time_make_it_once(ledger):
     assert ledger.flights._open == {}
 
 
-async def test_after_a_first_that_failed_the_next_makes_it(ledger):
-    entered, go, paid = asyncio.Event(), asyncio.Event(), Paid(ToolExecutionError("no money"))
+async def test_waiter_runs_the_body_if_the_first_call_fails(ledger):
+    entered, go, paid = asyncio.Event(), asyncio.Event(), Payments(ToolExecutionError("no money"))
 
     @tool(effects="write", idempotency=True)
     async def pay(order: int) -> str:
@@ -425,7 +425,7 @@ async def test_after_a_first_that_failed_the_next_makes_it(ledger):
     assert texts == ["Error: no money", "paid 17 as 2", "paid 17 as 2"]
 
 
-async def test_a_call_that_cannot_wait_for_the_first_is_not_made(ledger):
+async def test_call_that_cannot_wait_fails(ledger):
     made = []
 
     @tool(effects="write", idempotency=True)
@@ -457,12 +457,12 @@ async def test_a_call_that_cannot_wait_for_the_first_is_not_made(ledger):
 
 
 def unknown_entry(ledger):
-    Toolbox([paying(Paid(ValueError("?")))], ledger=ledger).execute(call(), **RUN)
+    Toolbox([make_pay_tool(Payments(ValueError("?")))], ledger=ledger).execute(call(), **RUN)
     return ledger.unknown()[0].key
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("resolution", "expected"),
     [
         ({"happened": True}, ToolResult.success("", attributes={"repeated": True})),
         ({"happened": True, "result": "paid"}, ToolResult.success("paid", attributes={"repeated": True})),
@@ -473,18 +473,18 @@ def unknown_entry(ledger):
         ({"happened": False}, ToolResult.success("paid 17 as 2")),
     ],
 )
-def test_an_operator_settles_what_nobody_knows(file, said, expected):
-    pay = paying(Paid(ValueError("?")))
+def test_operator_resolves_unknown_outcomes(file, resolution, expected):
+    pay = make_pay_tool(Payments(ValueError("?")))
     box = Toolbox([pay], ledger=file)
     box.execute(call(), **RUN)
     (entry,) = file.unknown()
-    file.resolve(entry.key, **said)
+    file.resolve(entry.key, **resolution)
     assert file.unknown() == []
     assert box.execute(call(), **RUN).result == expected
 
 
-def test_only_what_nobody_knows_can_be_settled(ledger):
-    box = Toolbox([paying(Paid())], ledger=ledger)
+def test_only_unknown_outcomes_can_be_resolved(ledger):
+    box = Toolbox([make_pay_tool(Payments())], ledger=ledger)
     box.execute(call(), **RUN)
     (entry,) = ledger.entries()
     with pytest.raises(ValueError, match=rf"knows that 'pay' is done for '{entry.key}'; take one from unknown\(\)"):
@@ -493,19 +493,19 @@ def test_only_what_nobody_knows_can_be_settled(ledger):
         ledger.resolve("nothing", happened=True)
 
 
-def test_what_was_settled_in_the_middle_of_the_call_stays_so(ledger):
+def test_running_call_cannot_be_resolved(ledger):
     def body(_):
         (entry,) = ledger.entries()
         with pytest.raises(ValueError, match="knows that 'pay' is running"):
             ledger.resolve(entry.key, happened=False)
         return "ok"
 
-    assert Toolbox([paying(body)], ledger=ledger).execute(call(), **RUN).text == "ok"
+    assert Toolbox([make_pay_tool(body)], ledger=ledger).execute(call(), **RUN).text == "ok"
 
 
-def test_old_entries_are_forgotten_but_never_those_nobody_knows(ledger, clock):
+def test_old_entries_are_deleted_except_unknown_outcomes(ledger, clock):
     unknown_entry(ledger)
-    box = Toolbox([paying(Paid())], ledger=ledger)
+    box = Toolbox([make_pay_tool(Payments())], ledger=ledger)
     for order in (1, 2):
         clock.now += 100
         box.execute(call(order), **RUN)
@@ -515,17 +515,17 @@ def test_old_entries_are_forgotten_but_never_those_nobody_knows(ledger, clock):
         ledger.forget(-1)
 
 
-def test_memory_holds_a_number_of_outcomes(monkeypatch):
+def test_memory_ledger_limits_its_entries(monkeypatch):
     monkeypatch.setattr("toolsemble.limits.effect_ledger._IN_MEMORY", 2)
     with EffectLedger() as ledger:
         unknown_entry(ledger)
-        box = Toolbox([paying(Paid())], ledger=ledger)
+        box = Toolbox([make_pay_tool(Payments())], ledger=ledger)
         for order in range(5):
             box.execute(call(order), **RUN)
         assert [entry.state for entry in ledger.entries()] == ["unknown", "done", "done"]
 
 
-def test_secrets_are_nowhere_in_the_clear(tmp_path):
+def test_secrets_are_not_stored_in_plain_text(tmp_path):
     with EffectLedger(tmp_path / "effects.db") as ledger:
 
         @tool(effects="write", idempotency=True)
@@ -544,10 +544,10 @@ def test_secrets_are_nowhere_in_the_clear(tmp_path):
         assert stat.S_IMODE(each.stat().st_mode) == 0o600
 
 
-def test_a_call_whose_key_cannot_be_told_is_not_made(ledger):
-    paid = Paid()
+def test_call_without_a_computable_key_fails(ledger):
+    paid = Payments()
     for key in (lambda _: object(), lambda a: a.nothing):
-        reply = Toolbox([paying(paid, key)], ledger=ledger).execute(call(), **RUN)
+        reply = Toolbox([make_pay_tool(paid, key)], ledger=ledger).execute(call(), **RUN)
         assert reply.text.startswith("Error: Its key cannot be computed: ")
     assert (paid.orders, ledger.entries()) == ([], [])
 
@@ -568,14 +568,14 @@ def test_a_call_whose_key_cannot_be_told_is_not_made(ledger):
         ({"idempotency": Idempotency(key="x")}, "key must be a function of the arguments, not 'x'"),
     ],
 )
-def test_idempotency_that_cannot_be_is_refused(settings, problem):
+def test_rejects_invalid_idempotency(settings, problem):
     made = SchemaTool("pay", "", lambda _: "", **{"idempotency": True, **settings})
     with pytest.raises(ToolDefinitionError) as refusal:
         Toolbox([made])
     assert str(refusal.value) == f"Tool at index 0 (SchemaTool): Tool 'pay': {problem}"
 
 
-def test_what_cannot_be_a_ledger_is_refused(tmp_path):
+def test_rejects_invalid_ledger(tmp_path):
     with pytest.raises(ToolDefinitionError, match=r"^Toolbox ledger must be an EffectLedger, not 'effects.db'$"):
         Toolbox([], ledger="effects.db")
     for path in ("", ":memory:"):
@@ -583,13 +583,13 @@ def test_what_cannot_be_a_ledger_is_refused(tmp_path):
             EffectLedger(path)
     with pytest.raises(ToolConfigurationError, match=r"The effect ledger '.*' cannot be used: unable to open"):
         EffectLedger(tmp_path)
-    pipeline = paying(Paid(), False) | paying(Paid(), False)
+    pipeline = make_pay_tool(Payments(), False) | make_pay_tool(Payments(), False)
     pipeline.idempotency = True
     with pytest.raises(ToolDefinitionError, match="idempotency is for a tool with a body; declare it on"):
         Toolbox([pipeline])
 
 
-def test_objects_that_cannot_be_told_from_each_other_need_a_file(file):
+def test_indistinguishable_objects_need_a_file(file):
     class Slotted:
         __slots__ = ()
 
@@ -607,7 +607,7 @@ def test_objects_that_cannot_be_told_from_each_other_need_a_file(file):
     assert [bool(result.attributes) for result in results] == [False, True]
 
 
-def test_another_key_beside_the_file_is_refused(tmp_path):
+def test_rejects_file_with_another_key(tmp_path):
     path = tmp_path / "effects.db"
     EffectLedger(path).close()
     EffectLedger(path).close()
@@ -616,15 +616,15 @@ def test_another_key_beside_the_file_is_refused(tmp_path):
         EffectLedger(path)
 
 
-def test_copies_of_a_ledger(file):
-    box = Toolbox([paying(Paid())], ledger=file)
+def test_file_ledger_copies_share_entries_and_memory_copies_start_empty(file):
+    box = Toolbox([make_pay_tool(Payments())], ledger=file)
     box.execute(call(), **RUN)
     for made in (pickle.loads(pickle.dumps(EffectLedger(file._settings["path"]))), copy.deepcopy(EffectLedger())):
         with made:
             assert len(made.entries()) == (0 if made.in_memory else 1)
 
 
-def hold(path):
+def lock_database(path):
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     return closing(connection)
@@ -636,43 +636,43 @@ NOT_MADE = (
 )
 
 
-async def test_a_ledger_that_somebody_holds_lets_nothing_be_done(file, tmp_path, monkeypatch, caplog):
+async def test_locked_ledger_fails_the_call(file, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(file._database, "busy", 0.02)
-    paid, metrics = Paid(), InMemoryMetrics()
-    box = Toolbox([paying(paid)], ledger=file, metrics=metrics)
-    with hold(tmp_path / "effects.db"):
+    paid, metrics = Payments(), InMemoryMetrics()
+    box = Toolbox([make_pay_tool(paid)], ledger=file, metrics=metrics)
+    with lock_database(tmp_path / "effects.db"):
         assert [box.execute(call(), **RUN).text, (await box.aexecute(call(), **RUN)).text] == [NOT_MADE] * 2
     assert (paid.orders, metrics.counter("ledger_errors", "pay")) == ([], 2)
     assert "pay was not called; its effect ledger cannot be used: database is locked" in caplog.text
     assert box.execute(call(), **RUN).text == "paid 17 as 1"
 
 
-def test_a_wait_for_the_ledger_ends_with_the_deadline(file, tmp_path, stopped_clock, monkeypatch):
+def test_wait_for_the_ledger_ends_at_the_deadline(file, tmp_path, stopped_clock, monkeypatch):
     monkeypatch.setattr(time, "sleep", stopped_clock.advance)
-    box = Toolbox([paying(Paid())], ledger=file, timeout=0.05)
-    with hold(tmp_path / "effects.db"):  # for longer than the call has
+    box = Toolbox([make_pay_tool(Payments())], ledger=file, timeout=0.05)
+    with lock_database(tmp_path / "effects.db"):  # for longer than the call has
         assert box.execute(call(), **RUN).text == NOT_MADE
 
 
-def test_a_closed_ledger_lets_nothing_be_done():
-    paid, ledger = Paid(), EffectLedger()
+def test_closed_ledger_fails_the_call():
+    paid, ledger = Payments(), EffectLedger()
     ledger.close()
-    assert Toolbox([paying(paid)], ledger=ledger).execute(call(), **RUN).text == NOT_MADE
+    assert Toolbox([make_pay_tool(paid)], ledger=ledger).execute(call(), **RUN).text == NOT_MADE
     assert paid.orders == []
 
 
 @pytest.mark.parametrize("outcome", ["ok", ValueError("no")])
-def test_an_outcome_that_cannot_be_written_is_unknown(file, tmp_path, monkeypatch, caplog, outcome):
+def test_unwritable_outcome_is_unknown(file, tmp_path, monkeypatch, caplog, outcome):
     held = []
 
     def body(_):
         monkeypatch.setattr(file._database, "busy", 0.02)
-        held.append(hold(tmp_path / "effects.db"))
+        held.append(lock_database(tmp_path / "effects.db"))
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
 
-    box = Toolbox([paying(body)], ledger=file)
+    box = Toolbox([make_pay_tool(body)], ledger=file)
     assert box.execute(call(), **RUN).text == (outcome if outcome == "ok" else "Error: no")
     assert "An outcome of 'pay' could not be written to its effect ledger: database is locked" in caplog.text
     with held[0]:
@@ -682,8 +682,8 @@ def test_an_outcome_that_cannot_be_written_is_unknown(file, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("kind", ["limit", "disk"])
-def test_on_a_full_disk_nothing_is_done(tmp_path, kind):
-    printed = on_a_full_disk(
+def test_full_disk_fails_the_call(tmp_path, kind):
+    printed = run_on_full_disk(
         kind,
         """
         import sys
@@ -720,7 +720,7 @@ PAY = """
     """
 
 
-def started(path, body, settings=""):
+def start_process(path, body, settings=""):
     code = textwrap.dedent(PAY.format(body=body, settings=settings))
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, "-c", code, str(path)], **pipes)
@@ -729,12 +729,12 @@ def started(path, body, settings=""):
 
 
 @pytest.mark.parametrize("settings", ["", ", idempotent=True"])
-def test_after_a_crash_in_the_middle_the_call_is_not_made_again(tmp_path, settings):
+def test_call_is_not_repeated_after_a_crash(tmp_path, settings):
     path = tmp_path / "effects.db"
-    with started(path, "sys.stdin.read()", settings) as process:
+    with start_process(path, "sys.stdin.read()", settings) as process:
         process.send_signal(signal.SIGKILL)
         process.wait(BOUND)
-    printed = in_a_process(PAY.format(body="pass", settings=settings), path)
+    printed = run_in_process(PAY.format(body="pass", settings=settings), path)
     if settings:
         assert printed == ["begun", "paid"]
         return
@@ -743,19 +743,19 @@ def test_after_a_crash_in_the_middle_the_call_is_not_made_again(tmp_path, settin
         (entry,) = ledger.unknown()
         assert (entry.tool_name, entry.run_id, entry.arguments) == ("pay", "run 1", '{"order":17}')
         ledger.resolve(entry.key, happened=False)
-    assert in_a_process(PAY.format(body="pass", settings=""), path) == ["begun", "paid"]
-    assert in_a_process(PAY.format(body="pass", settings=""), path) == ["paid"]
+    assert run_in_process(PAY.format(body="pass", settings=""), path) == ["begun", "paid"]
+    assert run_in_process(PAY.format(body="pass", settings=""), path) == ["paid"]
 
 
-async def test_a_call_that_another_process_makes_is_waited_for(tmp_path):
+async def test_waits_for_the_same_call_in_another_process(tmp_path):
     path = tmp_path / "effects.db"
-    paid = Paid()
+    paid = Payments()
 
     @tool(effects="irreversible", idempotency=True)
     def pay(order: int) -> str:
         return paid(order)
 
-    with started(path, "sys.stdin.readline()") as process, EffectLedger(path) as ledger:
+    with start_process(path, "sys.stdin.readline()") as process, EffectLedger(path) as ledger:
         assert [entry.state for entry in ledger.entries()] == ["running"]
         hasty = Toolbox([pay], ledger=ledger, timeout=0.1).execute(call(), **RUN)
         assert hasty.text == "Error: Tool 'pay' timed out after 0.1 s"
@@ -769,10 +769,10 @@ async def test_a_call_that_another_process_makes_is_waited_for(tmp_path):
         assert (process.wait(BOUND), paid.orders) == (0, [])
 
 
-def test_another_process_is_not_waited_for_ever(tmp_path, monkeypatch):
+def test_wait_for_another_process_ends(tmp_path, monkeypatch):
     monkeypatch.setattr("toolsemble.limits.idempotency._PATIENCE", 0.0)
-    pay = SchemaTool("pay", "", Paid(), {"properties": {"order": {"type": "integer"}}}, idempotency=True)
-    with started(tmp_path / "effects.db", "sys.stdin.readline()") as process:
+    pay = SchemaTool("pay", "", Payments(), {"properties": {"order": {"type": "integer"}}}, idempotency=True)
+    with start_process(tmp_path / "effects.db", "sys.stdin.readline()") as process:
         with EffectLedger(tmp_path / "effects.db") as ledger:
             reply = Toolbox([pay], ledger=ledger).execute(call(), **RUN)
             key = ledger.entries()[0].key
@@ -782,8 +782,8 @@ def test_another_process_is_not_waited_for_ever(tmp_path, monkeypatch):
     assert "is still being made by another process" in reply.text
 
 
-def test_two_ledgers_of_one_file_in_one_process(tmp_path):
-    paid, entered, go = Paid(), threading.Event(), threading.Event()
+def test_two_ledgers_of_one_file_run_the_body_once(tmp_path):
+    paid, entered, go = Payments(), threading.Event(), threading.Event()
 
     def slow(order):
         entered.set()
@@ -791,7 +791,7 @@ def test_two_ledgers_of_one_file_in_one_process(tmp_path):
         return paid(order)
 
     with EffectLedger(tmp_path / "effects.db") as one, EffectLedger(tmp_path / "effects.db") as other:
-        boxes = [Toolbox([paying(slow)], ledger=each) for each in (one, other)]
+        boxes = [Toolbox([make_pay_tool(slow)], ledger=each) for each in (one, other)]
         with ThreadPoolExecutor(2) as threads:
             first = threads.submit(boxes[0].execute, call(), **RUN)
             assert entered.wait(BOUND)
@@ -801,7 +801,7 @@ def test_two_ledgers_of_one_file_in_one_process(tmp_path):
     assert ([reply.text for reply in replies], paid.orders) == (["paid 17 as 1"] * 2, [17])
 
 
-def test_processes_at_the_same_time_make_it_once(tmp_path):
+def test_concurrent_processes_run_the_body_once(tmp_path):
     path = tmp_path / "effects.db"
     EffectLedger(path).close()
     code = textwrap.dedent(PAY.format(body="open(sys.argv[1] + '.paid', 'a').write('x')", settings=""))
@@ -811,7 +811,7 @@ def test_processes_at_the_same_time_make_it_once(tmp_path):
     assert (printed, (tmp_path / "effects.db.paid").read_text()) == (["paid"] * 4, "x")
 
 
-def test_a_worker_process_that_dies_leaves_an_unknown_outcome(ledger):
+def test_killed_worker_process_leaves_an_unknown_outcome(ledger):
     box = Toolbox([die], ledger=ledger)
     first, second = (box.execute(ToolCall("die"), **RUN) for _ in range(2))
     assert first.text.startswith("Error: The worker process was ")
@@ -824,7 +824,7 @@ def die() -> str:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_process_is_known_by_more_than_its_number():
+def test_process_identity_is_more_than_the_pid():
     here = ProcessIdentity.current()
     assert here.is_running()
     assert not here._replace(place="elsewhere").is_running()
@@ -838,7 +838,7 @@ def test_a_process_is_known_by_more_than_its_number():
     assert not other.is_running()
 
 
-def test_where_the_system_tells_little_numbers_have_to_do(tmp_path, monkeypatch):
+def test_process_identity_without_proc_uses_the_pid(tmp_path, monkeypatch):
     monkeypatch.setattr("toolsemble.processes.identity._PROC", tmp_path)
     here = ProcessIdentity.current()
     assert (here.started, here.is_running(), here._replace(pid=2**30).is_running()) == ("", True, False)
@@ -852,22 +852,22 @@ def test_where_the_system_tells_little_numbers_have_to_do(tmp_path, monkeypatch)
     assert not here.is_running()
 
 
-def test_an_interpreter_that_ends_does_not_write_any_more(monkeypatch):
+def test_interpreter_shutdown_skips_the_write(monkeypatch):
     def refuse(_):
         raise RuntimeError("can't start new thread at interpreter shutdown")
 
     monkeypatch.setattr("toolsemble.runtime.concurrency.THREADS.submit", refuse)
     with EffectLedger() as ledger:
-        pay = paying(Paid(), Idempotency(ledger=ledger))
+        pay = make_pay_tool(Payments(), Idempotency(ledger=ledger))
         path = pay._path({"order": 17}, ToolContext(**RUN))
         path.send(path.send(None).do())
         path.close()
-        # Its token is not given back, so the entry looks as if it ran; but nobody who waits is left either.
+        # Its token is not released, so the entry looks as if it ran; but nobody who waits is left either.
         assert len(ledger.entries()) == 1
 
 
-def test_the_log_says_what_happened(ledger, caplog):
-    box = Toolbox([paying(Paid())], ledger=ledger)
+def test_repeats_are_logged(ledger, caplog):
+    box = Toolbox([make_pay_tool(Payments())], ledger=ledger)
     with caplog.at_level(logging.INFO, "toolsemble"):
         for _ in range(2):
             box.execute(call(), **RUN)
@@ -882,17 +882,17 @@ def damage(path, first_page):
 
 
 @pytest.mark.parametrize("first_page", [1, 2, 5, 8])
-def test_a_damaged_file_is_told_with_its_path_whatever_is_done(first_page, tmp_path):
+def test_corrupted_file_error_names_the_path(first_page, tmp_path):
     path = tmp_path / "effects.db"
     with EffectLedger(path) as ledger:
-        box = Toolbox([paying(Paid())], ledger=ledger)
+        box = Toolbox([make_pay_tool(Payments())], ledger=ledger)
         keys = [box.execute(call(order), **RUN) and ledger.entries()[-1].key for order in range(100)]
     damage(path, first_page)
-    told = rf"^The effect ledger '{path}' cannot be used: .*; restore a copy of it$"
+    message = rf"^The effect ledger '{path}' cannot be used: .*; restore a copy of it$"
     try:
         damaged = EffectLedger(path)
     except ToolConfigurationError as error:
-        assert re.match(told, str(error))  # noqa: PT017 - some damage is found at once, other when it is come upon
+        assert re.match(message, str(error))  # noqa: PT017 - some damage is found at once, other when it is come upon
         return
     entry = Effect("new", "pay", "run 1", "call 1", "{}", "running", 1.0)
     problems = []
@@ -914,28 +914,28 @@ def test_a_damaged_file_is_told_with_its_path_whatever_is_done(first_page, tmp_p
             except ValueError:  # an entry that is not unknown
                 continue
         assert problems
-        assert all(re.match(told, problem) for problem in problems)
-        paid = Paid()
-        assert Toolbox([paying(paid)], ledger=damaged).execute(call(50), **RUN).is_error
+        assert all(re.match(message, problem) for problem in problems)
+        paid = Payments()
+        assert Toolbox([make_pay_tool(paid)], ledger=damaged).execute(call(50), **RUN).is_error
         assert paid.orders == []
 
 
 @pytest.mark.parametrize("change", ["result = 'no JSON'", "result = '{}'", "owner = '[]', state = 'running'"])
-def test_a_row_that_was_damaged_is_told_with_the_path(change, tmp_path):
+def test_corrupted_row_error_names_the_path(change, tmp_path):
     path = tmp_path / "effects.db"
     with EffectLedger(path) as ledger:
-        Toolbox([paying(Paid())], ledger=ledger).execute(call(), **RUN)
+        Toolbox([make_pay_tool(Payments())], ledger=ledger).execute(call(), **RUN)
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute(f"UPDATE effects SET {change}")  # noqa: S608 - it stands above
         with pytest.raises(ToolConfigurationError, match=rf"^The effect ledger '{path}' cannot be used: "):
             ledger.unknown()
 
 
-def test_in_memory_old_outcomes_are_found_by_their_number():
+def test_eviction_uses_the_primary_key():
     with EffectLedger() as ledger, ledger._database.reading() as rows:
         statements = []
         rows.set_trace_callback(statements.append)
-        Toolbox([paying(Paid())], ledger=ledger).execute(call(), **RUN)
+        Toolbox([make_pay_tool(Payments())], ledger=ledger).execute(call(), **RUN)
         rows.set_trace_callback(None)
         (old,) = [each for each in statements if each.startswith("DELETE")]
         plan = [row[3] for row in rows.execute(f"EXPLAIN QUERY PLAN {old}")]

@@ -60,7 +60,7 @@ class Stage:
     def __init__(self):
         self.watch = Watch()
         self.bodies = defaultdict(Counter)
-        self.over = {f"c{number}": threading.Event() for number in made("stuck")}
+        self.over = {f"c{number}": threading.Event() for number in numbers_of("stuck")}
 
     def tools(self):
         return [*self._plain(), *self._placed(), *self._late(), *self._kept(), *self._failing()]
@@ -176,7 +176,7 @@ GATED = [
 ]
 FLAKY = [lambda n: ("success", f"flaky {n}"), lambda n: ("error", "Error: down")]
 
-# what is sent and told for a number: tool, arguments, outcome, text
+# the call for a number: tool, arguments, outcome, text
 KINDS = [
     lambda n: ("plain", {"number": n}, "success", f"plain {n}"),
     lambda n: ("plain", {"number": "x"}, "failure", UNFIT),
@@ -196,7 +196,7 @@ KINDS = [
 ]
 
 
-def planned(number):
+def plan_call(number):
     """Return a kind of call for a number, so that each kind meets each other and every rest of its number."""
     return KINDS[(number * 7 + number // len(KINDS)) % len(KINDS)](number)
 
@@ -206,7 +206,7 @@ async def work(box, task):
     replies = []
     for turn in range(TURNS):
         first = (task * TURNS + turn) * CALLS
-        calls = [ToolCall(*planned(number)[:2], id=f"c{number}") for number in range(first, first + CALLS)]
+        calls = [ToolCall(*plan_call(number)[:2], id=f"c{number}") for number in range(first, first + CALLS)]
         if turn % 5 == 4:
             made = await asyncio.to_thread(box.execute_all, calls, run_id="run")
         elif turn % 2:
@@ -254,7 +254,7 @@ def run(stage):
 
 
 class Inline:
-    """A sink that is told at once; the end of a call, it passes on."""
+    """An inline sink that passes on the end of a call."""
 
     inline = True
 
@@ -268,27 +268,27 @@ class Inline:
             self._over[event.call_id].set()
 
 
-def outcomes():
+def count_outcomes():
     counts = Counter()
     for number in range(COUNT):
-        name, _, outcome, _ = planned(number)
+        name, _, outcome, _ = plan_call(number)
         counts["(unknown)" if name == "missing" else name, outcome] += 1
     return counts
 
 
-def made(name):
-    return [number for number in range(COUNT) if planned(number)[0] == name]
+def numbers_of(name):
+    return [number for number in range(COUNT) if plan_call(number)[0] == name]
 
 
-def test_each_call_has_its_own_reply_in_order(run):
+def test_replies_match_their_calls_in_order(run):
     replies = run["replies"]
     assert [reply.call.id for reply in replies] == [f"c{number}" for number in range(COUNT)]
-    wanted = [(outcome != "success", text) for _, _, outcome, text in map(planned, range(COUNT))]
+    wanted = [(outcome != "success", text) for _, _, outcome, text in map(plan_call, range(COUNT))]
     assert [(reply.is_error, reply.text) for reply in replies] == wanted
 
 
-def test_metrics_count_what_was_replied(run):
-    metrics, wanted = run["metrics"], outcomes()
+def test_metrics_match_the_replies(run):
+    metrics, wanted = run["metrics"], count_outcomes()
     names = {name for name, _ in wanted}
     kinds = ("success", "failure", "error")
     counted = {(name, kind): metrics.count(name, kind) for name in names for kind in kinds}
@@ -296,17 +296,17 @@ def test_metrics_count_what_was_replied(run):
     assert sum(len(metrics.durations(name)) for name in names) == COUNT
 
 
-def test_counters_count_what_happened_on_the_way(run):
+def test_counters_match_the_calls(run):
     metrics = run["metrics"]
-    assert metrics.counter("timeouts", "late") == len(made("late"))
-    assert metrics.counter("timeouts", "stuck") == len(made("stuck"))
-    assert metrics.counter("retries", "flaky") == 2 * len(made("flaky"))
-    assert metrics.counter("cache_hits", "cached") == len(made("cached")) - PAGES
-    assert metrics.counter("denials", "gated") == len([n for n in made("gated") if n % 3 == 1])
+    assert metrics.counter("timeouts", "late") == len(numbers_of("late"))
+    assert metrics.counter("timeouts", "stuck") == len(numbers_of("stuck"))
+    assert metrics.counter("retries", "flaky") == 2 * len(numbers_of("flaky"))
+    assert metrics.counter("cache_hits", "cached") == len(numbers_of("cached")) - PAGES
+    assert metrics.counter("denials", "gated") == len([n for n in numbers_of("gated") if n % 3 == 1])
 
 
 @pytest.mark.parametrize("sink", ["inline", "served"])
-def test_sinks_are_told_the_whole_story_of_each_call(run, sink):
+def test_sinks_receive_start_and_end_of_each_call(run, sink):
     stories = defaultdict(list)
     for event in run[sink]:
         stories[event.call_id].append(event.kind)
@@ -318,10 +318,10 @@ def test_sinks_are_told_the_whole_story_of_each_call(run, sink):
 
 
 @pytest.mark.parametrize("sink", ["inline", "served"])
-def test_events_say_the_same_as_metrics(run, sink):
+def test_events_match_the_metrics(run, sink):
     kinds = Counter((event.kind, event.tool_name) for event in run[sink])
     finished = Counter((event.tool_name, event.outcome) for event in run[sink] if event.kind == "call_finished")
-    assert finished == outcomes()
+    assert finished == count_outcomes()
     for kind, counter, name in (
         ("call_timed_out", "timeouts", "late"),
         ("call_timed_out", "timeouts", "stuck"),
@@ -332,18 +332,18 @@ def test_events_say_the_same_as_metrics(run, sink):
         assert kinds[kind, name] == run["metrics"].counter(counter, name)
 
 
-def test_nobody_was_where_he_may_not_be(run, stage):
+def test_concurrency_limits_are_kept(run, stage):
     most = stage.watch.most
     assert {file: most[file] for file in range(FILES)} == dict.fromkeys(range(FILES), 1)
     assert most["few"] <= FEW
     assert most["box"] <= PLACES
 
 
-def test_bodies_ran_as_often_as_they_should(run, stage):
+def test_bodies_run_the_expected_number_of_times(run, stage):
     assert stage.bodies["cached"] == Counter(range(PAGES))
-    assert stage.bodies["pay"] == Counter({number % ORDERS for number in made("pay")})
-    assert stage.bodies["flaky"] == Counter(dict.fromkeys(made("flaky"), 3))
-    assert stage.bodies["gated"] == Counter(n if n % 3 == 0 else -n for n in made("gated") if n % 3 != 1)
+    assert stage.bodies["pay"] == Counter({number % ORDERS for number in numbers_of("pay")})
+    assert stage.bodies["flaky"] == Counter(dict.fromkeys(numbers_of("flaky"), 3))
+    assert stage.bodies["gated"] == Counter(n if n % 3 == 0 else -n for n in numbers_of("gated") if n % 3 != 1)
     assert [effect.state for effect in run["effects"]] == ["done"] * len(stage.bodies["pay"])
 
 

@@ -19,7 +19,7 @@ from toolsemble.locks.holds import TABLE, Hold
 from toolsemble.work.start import Start
 
 
-class Logged(RateLimit):
+class LoggedRateLimit(RateLimit):
     """A rate limit that keeps all beginnings."""
 
     def __init__(self, calls, per):
@@ -33,13 +33,13 @@ class Logged(RateLimit):
         return pause
 
 
-def starts(rate, **settings):
+def make_rated_tool(rate, **settings):
     """A tool under a rate limit, and the inputs with which its body began."""
     begun = []
     return Function(lambda text: begun.append(text) or text, rate_limit=rate, **settings), begun
 
 
-def begun_under(rate):
+def count_starts(rate):
     """How many bodies have begun in the last stretch of time."""
     return sum(start.at is not None for start in rate._starts)
 
@@ -48,7 +48,7 @@ def calls(count, name="function"):
     return [ToolCall(name, {"input": str(number)}) for number in range(count)]
 
 
-def held(rate):
+def is_kept(rate):
     """Whether no stretch of time has more beginnings than there may be."""
     begun = sorted(start.at for start in rate.all if start.at is not None)
     stretches = zip(begun, begun[rate.calls :], strict=False)
@@ -56,19 +56,19 @@ def held(rate):
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_no_stretch_of_time_has_more_calls_than_there_may_be(count):
-    rate = Logged(count, 0.05)
-    made, begun = starts(rate)
+def test_no_time_window_has_too_many_calls(count):
+    rate = LoggedRateLimit(count, 0.05)
+    made, begun = make_rated_tool(rate)
     box = Toolbox([made])
     assert [reply.text for reply in box.execute_all(calls(7))] == [str(number) for number in range(7)]
     box.execute(*calls(1))
     assert len(begun) == 8
-    assert held(rate)
+    assert is_kept(rate)
 
 
-def test_tools_that_share_the_object_share_the_rate():
-    rate = Logged(1, 0.03)
-    first, begun = starts(rate, name="first")
+def test_tools_with_the_same_object_share_the_rate():
+    rate = LoggedRateLimit(1, 0.03)
+    first, begun = make_rated_tool(rate, name="first")
     second = AsyncFunction(
         lambda text: asyncio.sleep(0, begun.append(time.monotonic()) or text), "second", rate_limit=rate
     )
@@ -82,46 +82,46 @@ def test_tools_that_share_the_object_share_the_rate():
     for thread in threads:
         thread.join(60)
     assert len(begun) == 6
-    assert held(rate)
+    assert is_kept(rate)
 
 
-def test_a_box_has_a_rate_for_all_its_tools():
-    rate = Logged(1, 0.03)
-    first, begun = starts(RateLimit(100), name="first")
+def test_toolbox_rate_applies_to_all_tools():
+    rate = LoggedRateLimit(1, 0.03)
+    first, begun = make_rated_tool(RateLimit(100), name="first")
     second = Function(begun.append, "second")
     Toolbox([first, second], rate_limit=rate).execute_all([*calls(2, "first"), *calls(2, "second")])
     assert len(begun) == 4
-    assert held(rate)
+    assert is_kept(rate)
 
 
-def test_each_step_counts_for_the_rate_of_a_box_and_the_pipeline_itself_does_not():
+def test_pipeline_steps_count_for_the_toolbox_rate():
     rate = RateLimit(100, per=600)
     line = Function(str, "first") | Function(str, "second")
     box = Toolbox([line, map_over(Function(str, "third"))], rate_limit=rate)
     assert box.execute(ToolCall("first_then_second", {"input": "x"})).text == "x"
-    assert begun_under(rate) == 2
+    assert count_starts(rate) == 2
     box.execute(ToolCall("each_third", {"items": ["a", "b", "c"]}))
-    assert begun_under(rate) == 5
+    assert count_starts(rate) == 5
 
 
-async def test_calls_come_in_the_order_in_which_they_were_made():
+async def test_calls_start_in_order():
     order = []
     made = AsyncFunction(lambda text: asyncio.sleep(0, order.append(text)), rate_limit=RateLimit(1, per=0.001))
     await Toolbox([made]).aexecute_all(calls(20))
     assert order == [str(number) for number in range(20)]
 
 
-def test_a_call_that_cannot_begin_in_time_fails_at_once_and_says_when_it_could():
-    made, begun = starts(RateLimit(1, per=36_000), timeout=30)
+def test_call_that_cannot_start_in_time_fails_at_once():
+    made, begun = make_rated_tool(RateLimit(1, per=36_000), timeout=30)
     assert made.execute("x").is_success
     message = made.execute("x").error_message
-    told = r"The rate limit of 1 calls in 36000 s is used up; the next call can start in \d{5} s"
-    assert re.fullmatch(told, message)
+    expected = r"The rate limit of 1 calls in 36000 s is used up; the next call can start in \d{5} s"
+    assert re.fullmatch(expected, message)
     assert len(begun) == 1
 
 
-async def test_one_that_waits_behind_others_waits_no_longer_than_it_may(stopped_clock):
-    made, _ = starts(RateLimit(1, per=600))
+async def test_queued_call_times_out(stopped_clock):
+    made, _ = make_rated_tool(RateLimit(1, per=600))
     made.execute("x")
     slow = asyncio.create_task(made.aexecute("x"))
     while made.rate_limit not in TABLE._held:
@@ -135,7 +135,7 @@ async def test_one_that_waits_behind_others_waits_no_longer_than_it_may(stopped_
         await slow
 
 
-async def test_a_waiter_that_is_cancelled_uses_nothing_up(stopped_clock):
+async def test_cancelled_waiter_does_not_count(stopped_clock):
     made = AsyncFunction(lambda text: asyncio.sleep(0, text), rate_limit=RateLimit(1, per=600))
     await made.aexecute("x")
     waiting = [asyncio.create_task(made.aexecute("x")) for _ in range(3)]
@@ -146,11 +146,11 @@ async def test_a_waiter_that_is_cancelled_uses_nothing_up(stopped_clock):
     stopped_clock.advance(600)
     assert (await waiting[2]).output == "x"
     assert [task.cancelled() for task in waiting] == [True, True, False]
-    assert begun_under(made.rate_limit) == 1
+    assert count_starts(made.rate_limit) == 1
     assert not TABLE.waiting
 
 
-def test_a_failed_call_counts_and_a_refused_one_does_not():
+def test_failed_calls_count_and_invalid_ones_do_not():
     rate = RateLimit(5)
 
     def fail(_):
@@ -159,11 +159,11 @@ def test_a_failed_call_counts_and_a_refused_one_does_not():
     box = Toolbox([Function(fail, rate_limit=rate)])
     box.execute(*calls(1))
     box.execute(ToolCall("function", "{}"))
-    assert begun_under(rate) == 1
+    assert count_starts(rate) == 1
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ({"calls": 0}, "RateLimit calls must be an int >= 1, not 0"),
         ({"calls": 1.5}, "RateLimit calls must be an int >= 1, not 1.5"),
@@ -171,26 +171,26 @@ def test_a_failed_call_counts_and_a_refused_one_does_not():
         ({"calls": 1, "per": "1"}, "RateLimit per must be a number of seconds > 0, not '1'"),
     ],
 )
-def test_what_is_no_rate_is_refused(arguments, told):
+def test_rejects_invalid_rate(arguments, message):
     with pytest.raises(ToolDefinitionError) as caught:
         RateLimit(**arguments)
-    assert str(caught.value) == told
+    assert str(caught.value) == message
 
 
-def test_only_a_rate_limit_is_one():
+def test_rejects_values_that_are_not_a_rate_limit():
     with pytest.raises(ToolDefinitionError, match="Tool 'function': rate_limit must be a RateLimit, not 5"):
         Toolbox([Function(str, rate_limit=5)])
     with pytest.raises(ToolDefinitionError, match="Toolbox: rate_limit must be a RateLimit, not 5"):
         Toolbox([], rate_limit=5)
 
 
-def test_a_copy_in_another_process_begins_anew():
+def test_pickled_rate_limit_starts_empty():
     rate = pickle.loads(pickle.dumps(RateLimit(2, per=3)))
     assert (repr(rate), list(rate._starts)) == ("RateLimit(2, per=3)", [])
     assert [first != second for first, second in pairwise([rate, RateLimit(2, per=3)])] == [True]
 
 
-class Time:
+class FakeTime:
     """A clock in place of the time module's, which whoever sleeps puts forward."""
 
     def __init__(self):
@@ -207,18 +207,18 @@ class Time:
 
 @pytest.fixture
 def clock(monkeypatch):
-    made = Time()
+    made = FakeTime()
     monkeypatch.setattr("toolsemble.limits.rate.time", made)
     monkeypatch.setattr("toolsemble.work.start.time", made)
     monkeypatch.setattr("toolsemble.work.wait.time", made)
     return made
 
 
-def most_in_a_window(begun, per):
+def max_in_window(begun, per):
     return max(sum(first <= other < first + per for other in begun) for first in begun)
 
 
-def test_calls_that_wait_for_places_behind_it_do_not_begin_together(clock):
+def test_calls_released_from_slots_still_follow_the_rate(clock):
     begun = []
     made = Function(lambda _: begun.append(clock.now), rate_limit=RateLimit(2, per=0.5), resources=lambda text: text)
     box = Toolbox([made], max_concurrency=10)
@@ -233,11 +233,11 @@ def test_calls_that_wait_for_places_behind_it_do_not_begin_together(clock):
     for thread in threads:
         thread.join(60)
     assert len(begun) == 10
-    assert most_in_a_window(begun, 0.5) == 2
+    assert max_in_window(begun, 0.5) == 2
     assert not TABLE._claims
 
 
-async def test_who_waits_for_the_rate_holds_no_place_that_others_need():
+async def test_call_waiting_for_the_rate_holds_no_slot():
     slow = AsyncFunction(lambda text: asyncio.sleep(0, text), "slow", rate_limit=RateLimit(1, per=36_000))
     box = Toolbox([slow, Function(str, "quick")], max_concurrency=1)
     await box.aexecute(*calls(1, "slow"))
@@ -250,8 +250,8 @@ async def test_who_waits_for_the_rate_holds_no_place_that_others_need():
     assert not TABLE._claims
 
 
-class Later(Executor):
-    """An executor that comes to its jobs when it is told to."""
+class ManualExecutor(Executor):
+    """An executor that comes to its jobs when the test runs them."""
 
     def __init__(self):
         self.jobs = []
@@ -265,8 +265,8 @@ class Later(Executor):
             future.set_result(job())
 
 
-async def test_a_call_counts_from_the_moment_in_which_its_body_begins(clock):
-    rate, pool = RateLimit(1, per=10), Later()
+async def test_call_counts_from_the_start_of_its_body(clock):
+    rate, pool = RateLimit(1, per=10), ManualExecutor()
     made = Function(str, rate_limit=rate)
     box = Toolbox([made], executor=pool)
     first = asyncio.create_task(box.aexecute(*calls(1)))
@@ -281,7 +281,7 @@ async def test_a_call_counts_from_the_moment_in_which_its_body_begins(clock):
     assert rate.pause() == 0
 
 
-async def test_an_async_body_begins_when_it_is_first_awaited(clock):
+async def test_async_body_counts_from_its_first_await(clock):
     rate, begun = RateLimit(1, per=10), []
 
     async def run(text):
@@ -293,8 +293,8 @@ async def test_an_async_body_begins_when_it_is_first_awaited(clock):
     assert (made.execute("x").output, begun) == ("x", [10, 10])
 
 
-async def test_a_body_whose_call_is_gone_before_it_begins_never_begins():
-    rate, pool, ran = RateLimit(1, per=36_000), Later(), []
+async def test_body_of_a_cancelled_call_never_starts():
+    rate, pool, ran = RateLimit(1, per=36_000), ManualExecutor(), []
     box = Toolbox([Function(ran.append, rate_limit=rate)], executor=pool)
     first = asyncio.create_task(box.aexecute(*calls(1)))
     await auntil(lambda: pool.jobs)
@@ -306,7 +306,7 @@ async def test_a_body_whose_call_is_gone_before_it_begins_never_begins():
     assert ran == []
 
 
-def test_calls_under_several_rates_wait_for_all_of_them_and_count_once_in_each(clock):
+def test_calls_wait_for_all_rates_and_count_once_in_each(clock):
     mine, shared, begun = RateLimit(1, per=5), RateLimit(2, per=60), []
     first = Function(lambda _: begun.append(clock.now), "first", rate_limit=mine)
     second = Function(lambda _: begun.append(clock.now), "second", rate_limit=shared)
@@ -316,28 +316,28 @@ def test_calls_under_several_rates_wait_for_all_of_them_and_count_once_in_each(c
     assert begun == [1000, 1005, 1060, 1065]
 
 
-def test_a_pipeline_counts_for_its_own_rate_when_it_begins():
+def test_pipeline_counts_for_its_own_rate():
     rate = RateLimit(5, per=600)
     line = ToolPipeline("line", "Two steps", [Function(str, "first"), Function(str, "second")], rate_limit=rate)
     assert line.execute("x").output == "x"
-    assert begun_under(rate) == 1
+    assert count_starts(rate) == 1
 
 
-def test_a_body_that_an_executor_pickles_counts_when_it_is_sent():
+def test_pickled_body_counts_when_it_is_sent():
     rate, start = RateLimit(1, per=600), Start()
     assert rate.pause(start) == 0
     assert pickle.loads(pickle.dumps(start.wrap(len, awaits=False))) is len
-    assert begun_under(rate) == 1
+    assert count_starts(rate) == 1
 
 
-def test_a_body_in_a_worker_process_counts_when_it_is_sent_there(clock):
+def test_body_in_a_worker_process_counts_when_it_is_sent(clock):
     rate = RateLimit(1, per=600)
     assert Toolbox([isolated.where], rate_limit=rate).execute(ToolCall("where")).result.is_success
     assert rate._starts[0].at == clock.now
 
 
-async def test_those_who_wait_for_a_body_that_is_called_off_go_on(clock):
-    rate, pool = RateLimit(1, per=36_000), Later()
+async def test_waiters_continue_when_a_pending_body_is_cancelled(clock):
+    rate, pool = RateLimit(1, per=36_000), ManualExecutor()
     box = Toolbox([Function(str, rate_limit=rate)], executor=pool)
     first = asyncio.create_task(box.aexecute(*calls(1)))
     await auntil(lambda: pool.jobs)
@@ -350,7 +350,7 @@ async def test_those_who_wait_for_a_body_that_is_called_off_go_on(clock):
     assert (await second).text == "0"
 
 
-def test_a_call_that_would_wait_for_ever_fails_under_a_rate_as_without():
+def test_deadlock_fails_under_a_rate_limit():
     first, second = Hold(["a"]), Hold(["b"])
     inside = Hold(["a"], second)
     made = Function(str, resources=lambda _: "b", rate_limit=RateLimit(5))
@@ -364,7 +364,7 @@ def test_a_call_that_would_wait_for_ever_fails_under_a_rate_as_without():
     assert not TABLE._claims
 
 
-async def test_a_sync_call_that_a_full_box_cannot_count_still_counts_for_the_rate():
+async def test_sync_call_beyond_the_slots_counts_for_the_rate():
     rate, opened = RateLimit(5, per=600), asyncio.Event()
     box = Toolbox([AsyncFunction(lambda _: opened.wait(), "slow"), Function(str, "quick")], max_concurrency=1)
     rated = Toolbox([Function(str, "quick", rate_limit=rate)], max_concurrency=1)
@@ -372,6 +372,6 @@ async def test_a_sync_call_that_a_full_box_cannot_count_still_counts_for_the_rat
     waiting = asyncio.create_task(box.aexecute(*calls(1, "slow")))
     await auntil(lambda: TABLE._held)
     assert rated.execute(*calls(1, "quick")).text == "0"
-    assert begun_under(rate) == 1
+    assert count_starts(rate) == 1
     opened.set()
     await waiting

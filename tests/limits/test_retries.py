@@ -43,19 +43,19 @@ class Flaky:
         return self(text)
 
 
-def retried(*errors, retries=None, **settings):
+def make_flaky_tool(*errors, retries=None, **settings):
     body = Flaky(*errors)
     return body, Function(body, retries=retries or Retries(3, **QUICK), **{"effects": "read", **settings})
 
 
 @pytest.mark.parametrize("error", [ConnectionError("refused"), ConnectionResetError("reset"), TimeoutError("slow")])
-def test_a_call_is_made_again_after_an_error_that_may_pass(error):
-    body, made = retried(error, error)
+def test_retries_after_transient_errors(error):
+    body, made = make_flaky_tool(error, error)
     assert made.execute("x") == ToolResult.success("x", attributes={"retries": 2})
     assert body.runs == 3
 
 
-async def test_so_is_an_async_one():
+async def test_retries_async_calls():
     body = Flaky(ConnectionError("refused"))
     made = AsyncFunction(body.later, retries=Retries(1, **QUICK), idempotent=True)
     assert await made.aexecute("x") == ToolResult.success("x", attributes={"retries": 1})
@@ -63,39 +63,39 @@ async def test_so_is_an_async_one():
     assert made.execute("x").attributes == {"retries": 1}
 
 
-def test_a_call_that_succeeds_at_once_says_nothing_of_retries():
-    _, made = retried()
+def test_no_retries_attribute_without_retries():
+    _, made = make_flaky_tool()
     assert made.execute("x") == ToolResult.success("x")
 
 
-def test_the_last_error_is_the_one_that_counts():
-    body, made = retried(*(ConnectionError(f"refused {number}") for number in range(9)))
+def test_last_error_is_reported():
+    body, made = make_flaky_tool(*(ConnectionError(f"refused {number}") for number in range(9)))
     assert made.execute("x").error_message == "refused 3"
     assert body.runs == 4
 
 
 @pytest.mark.parametrize("error", [ValueError("wrong"), OSError("disk"), KeyError("x")])
-def test_other_errors_are_not_tried_again(error):
-    body, made = retried(error)
+def test_other_errors_are_not_retried(error):
+    body, made = make_flaky_tool(error)
     assert not made.execute("x").is_success
     assert body.runs == 1
 
 
-def test_a_tool_says_which_errors_may_pass():
+def test_on_selects_the_errors_to_retry():
     for kinds in (OSError, (OSError,), [OSError]):
-        body, made = retried(OSError("disk"), retries=Retries(1, on=kinds, **QUICK))
+        body, made = make_flaky_tool(OSError("disk"), retries=Retries(1, on=kinds, **QUICK))
         assert made.execute("x").is_success
         assert body.runs == 2
 
 
-def test_what_must_reach_the_caller_is_never_tried_again():
-    body, made = retried(ExitEarlyError("stop"), retries=Retries(5, on=(Exception,), **QUICK))
+def test_exceptions_for_the_caller_are_not_retried():
+    body, made = make_flaky_tool(ExitEarlyError("stop"), retries=Retries(5, on=(Exception,), **QUICK))
     with pytest.raises(ExitEarlyError):
         made.execute("x")
     assert body.runs == 1
 
 
-def test_a_call_whose_time_is_up_is_never_made_again(clock):
+def test_timed_out_call_is_not_retried(clock):
     runs = []
 
     async def hang(_):
@@ -108,20 +108,20 @@ def test_a_call_whose_time_is_up_is_never_made_again(clock):
     assert runs == [1]
 
 
-def test_a_failed_result_is_not_an_error():
+def test_failed_result_is_not_retried():
     runs = []
     made = Function(lambda _: runs.append(1) or ToolResult.failure("no"), retries=3, effects="read")
     assert (made.execute("x").error_message, runs) == ("no", [1])
 
 
-def test_a_pause_that_would_end_after_the_deadline_is_not_begun():
-    body, made = retried(ConnectionError("refused"), retries=Retries(3, wait=600, longest=600), timeout=30)
+def test_no_retry_after_the_deadline():
+    body, made = make_flaky_tool(ConnectionError("refused"), retries=Retries(3, wait=600, longest=600), timeout=30)
     assert made.execute("x").error_message == "refused"
     assert body.runs == 1
 
 
-async def test_a_pause_can_be_cancelled():
-    body, made = retried(ConnectionError("refused"), retries=Retries(3, wait=600, longest=600))
+async def test_delay_can_be_cancelled():
+    body, made = make_flaky_tool(ConnectionError("refused"), retries=Retries(3, wait=600, longest=600))
     task = asyncio.create_task(made.aexecute("x"))
     await auntil(lambda: body.runs)
     await asyncio.sleep(0)
@@ -131,16 +131,16 @@ async def test_a_pause_can_be_cancelled():
     assert body.runs == 1
 
 
-def test_what_is_tried_again_is_counted_logged_and_told(caplog):
-    metrics, told = InMemoryMetrics(), []
-    _, made = retried(ConnectionError("refused\nforged"))
-    token = watch(told.append)
+def test_retries_are_counted_logged_and_emitted(caplog):
+    metrics, events = InMemoryMetrics(), []
+    _, made = make_flaky_tool(ConnectionError("refused\nforged"))
+    token = watch(events.append)
     try:
         with caplog.at_level(logging.INFO, "toolsemble"):
             made.execute("x", ToolContext(metrics=metrics, call_id="c1"))
     finally:
         unwatch(token)
-    (event,) = [each for each in told if isinstance(each, CallRetried)]
+    (event,) = [each for each in events if isinstance(each, CallRetried)]
     assert event == CallRetried("function", "c1", 1, event.wait, "refused\nforged")
     assert (metrics.counter("retries", "function"), metrics.count("function", "success")) == (1, 1)
     assert "failed (refused\\nforged); retry 1 in " in caplog.text
@@ -155,40 +155,42 @@ def test_what_is_tried_again_is_counted_logged_and_told(caplog):
         ({"wait": 0.001, "longest": 0.001, "jitter": 600}, [0.001] * 4, [0.001] * 4),
     ],
 )
-def test_the_delay_doubles_up_to_the_longest_with_some_jitter(settings, least, most):
-    _, made = retried(*[ConnectionError("refused")] * 4, retries=Retries(4, **settings))
-    told = []
-    token = watch(told.append)
+def test_delay_doubles_up_to_the_longest_with_jitter(settings, least, most):
+    _, made = make_flaky_tool(*[ConnectionError("refused")] * 4, retries=Retries(4, **settings))
+    events = []
+    token = watch(events.append)
     try:
         made.execute("x")
     finally:
         unwatch(token)
-    waits = [each.wait for each in told if isinstance(each, CallRetried)]
+    waits = [each.wait for each in events if isinstance(each, CallRetried)]
     assert all(low <= wait <= high for low, wait, high in zip(least, waits, most, strict=True))
 
 
-def test_any_number_of_retries_has_a_delay():
-    body, made = retried(*[ConnectionError("refused")] * 1100, retries=Retries(1100, wait=1e-300, longest=0, jitter=0))
+def test_delay_does_not_overflow_with_many_retries():
+    body, made = make_flaky_tool(
+        *[ConnectionError("refused")] * 1100, retries=Retries(1100, wait=1e-300, longest=0, jitter=0)
+    )
     assert made.execute("x").attributes == {"retries": 1100}
     assert body.runs == 1101
 
 
-def test_each_try_counts_for_the_rate():
+def test_each_attempt_counts_for_the_rate():
     rate = RateLimit(10)
-    _, made = retried(ConnectionError("refused"), rate_limit=rate)
+    _, made = make_flaky_tool(ConnectionError("refused"), rate_limit=rate)
     assert made.execute("x").is_success
     assert len(rate._starts) == 2
 
 
 @pytest.mark.parametrize("settings", [{}, {"effects": "write"}, {"effects": "irreversible"}])
-def test_a_tool_that_may_not_be_called_twice_is_refused(settings):
+def test_rejects_retries_of_tools_that_are_not_idempotent(settings):
     with pytest.raises(ToolDefinitionError, match="Tool 'function': retries need a tool that may be called twice"):
         Toolbox([Function(str, retries=1, **settings)])
     assert Toolbox([Function(str, retries=0, **settings)])
 
 
 @pytest.mark.parametrize(
-    ("retries", "told"),
+    ("retries", "message"),
     [
         (lambda: -1, "retries must be an int >= 0, or Retries"),
         (lambda: True, "retries must be an int >= 0, or Retries"),
@@ -204,17 +206,17 @@ def test_a_tool_that_may_not_be_called_twice_is_refused(settings):
         (lambda: Retries(on="OSError"), "Retries on must be exception classes, not 'OSError'"),
     ],
 )
-def test_wrong_settings_are_refused(retries, told):
-    with pytest.raises(ToolDefinitionError, match=told):
+def test_rejects_invalid_settings(retries, message):
+    with pytest.raises(ToolDefinitionError, match=message):
         Toolbox([Function(str, retries=retries(), effects="read")])
 
 
-def test_a_pipeline_leaves_retries_to_its_steps():
+def test_rejects_retries_of_a_pipeline():
     with pytest.raises(ToolDefinitionError, match="retries need a body; it consists of tools"):
         ToolPipeline("line", "", [Function(str)], retries=1, effects="read")
 
 
-def test_a_box_makes_calls_again_of_tools_that_may_be_called_twice():
+def test_toolbox_retries_only_idempotent_tools():
     reads, own, writes = Flaky(), Flaky(), Flaky()
     tools = [
         Function(reads, "reads", effects="read", rate_limit=RateLimit(100)),
@@ -231,7 +233,7 @@ def test_a_box_makes_calls_again_of_tools_that_may_be_called_twice():
     assert [body.runs for body in (reads, own, writes)] == [3, 2, 1]
 
 
-def test_a_box_makes_steps_again_that_may_be_called_twice():
+def test_toolbox_retries_only_idempotent_steps():
     reads, writes = Flaky(), Flaky()
     line = ToolPipeline("line", "", [Function(reads, "reads", effects="read"), Function(writes, "writes")])
     box = Toolbox([line], retries=Retries(2, **QUICK))
@@ -255,7 +257,7 @@ def test_a_box_makes_steps_again_that_may_be_called_twice():
         ({"effects": "read", "metadata": {"readOnlyHint": False}}, {"readOnlyHint": False}),
     ],
 )
-def test_the_effects_are_hints_in_mcp(settings, hints):
+def test_effects_become_mcp_hints(settings, hints):
     @tool(**settings)
     def work() -> str:
         return ""
@@ -264,7 +266,7 @@ def test_the_effects_are_hints_in_mcp(settings, hints):
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"effects": "maybe"}, "effects must be one of 'read', 'write', 'irreversible', None, not 'maybe'"),
         ({"effects": True}, "effects must be one of"),
@@ -281,6 +283,6 @@ def test_the_effects_are_hints_in_mcp(settings, hints):
         ({"max_output": -1}, "max_output must be an int >= 0, not -1"),
     ],
 )
-def test_other_settings_are_checked_as_well(settings, told):
-    with pytest.raises(ToolDefinitionError, match=told):
+def test_rejects_invalid_tool_settings(settings, message):
+    with pytest.raises(ToolDefinitionError, match=message):
         Toolbox([Function(str, **settings)])

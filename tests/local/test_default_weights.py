@@ -19,7 +19,7 @@ def model():
 
 
 @pytest.mark.timeout(600)
-async def test_it_computes_with_a_tool_and_greets_without_one(model):
+async def test_calls_tool_for_computation_but_not_for_greeting(model):
     # The tools of the demo: what the model has computed about them may be there already.
     agent = Agent(model, [FileReadTool("examples/shop"), CalculatorTool()])
     result = await agent.run("What is 17 * 23?")

@@ -9,7 +9,7 @@ import pytest
 from toolsemble.local.grammar import MAX_LENGTH, dump_json, forbid_same_start, format_opening, step_grammar
 
 
-def rules(schema) -> dict[str, str]:
+def read_rules(schema) -> dict[str, str]:
     """Return the rules that a schema adds, and the expression of its arguments."""
     lines = dict(line.split(" ::= ", 1) for line in step_grammar({"t": schema}).splitlines())
     root = lines["root"].removeprefix('"{\\"name\\": \\"t\\", \\"arguments\\": " ').removesuffix(' "}"')
@@ -46,8 +46,8 @@ FREE = {"root": "object"}
         ),
     ],
 )
-def test_an_object_has_its_members_in_order_the_required_ones_first(schema, expected):
-    assert rules(schema) == expected
+def test_required_members_come_first_in_order(schema, expected):
+    assert read_rules(schema) == expected
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,8 @@ def test_an_object_has_its_members_in_order_the_required_ones_first(schema, expe
         ({"type": "array", "prefixItems": [{"type": "string"}, True]}, '("[" string ", " value "]")'),
     ],
 )
-def test_a_value_is_held_to_its_type(schema, expected):
-    found = rules({"type": "object", "properties": {"a": schema}, "required": ["a"]})
+def test_value_is_restricted_to_its_type(schema, expected):
+    found = read_rules({"type": "object", "properties": {"a": schema}, "required": ["a"]})
     member = found[found[found["root"]].split()[1]].removeprefix('"\\"a\\": " ')
     assert (f"({found[member]})" if member in found else member) == expected
 
@@ -107,20 +107,20 @@ def test_a_value_is_held_to_its_type(schema, expected):
         {"type": "object", "properties": {f"p{number}": {} for number in range(1000)}},
     ],
 )
-def test_what_a_grammar_cannot_express_leaves_the_arguments_free(schema):
-    assert rules(schema) == FREE
+def test_unsupported_schema_allows_any_arguments(schema):
+    assert read_rules(schema) == FREE
 
 
-def test_a_schema_of_any_depth_ends():
+def test_too_deep_schema_allows_any_arguments():
     schema: dict = {"type": "string"}
     for _ in range(10_000):
         schema = {"type": "array", "items": schema}
-    assert rules({"type": "object", "properties": {"a": schema}}) == FREE
+    assert read_rules({"type": "object", "properties": {"a": schema}}) == FREE
 
 
-def test_a_type_that_holds_itself_is_a_rule_that_names_itself():
+def test_recursive_type_is_a_recursive_rule():
     tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/a~1b"}}}
-    assert rules({"$ref": "#/$defs/a~1b", "$defs": {"a/b": tree}}) == {
+    assert read_rules({"$ref": "#/$defs/a~1b", "$defs": {"a/b": tree}}) == {
         "root": "r0",
         "r0": "r3",
         "r1": '"\\"left\\": " r0',
@@ -129,7 +129,7 @@ def test_a_type_that_holds_itself_is_a_rule_that_names_itself():
     }
 
 
-def test_one_tool_that_cannot_be_expressed_leaves_the_others_as_they_are():
+def test_unsupported_tool_does_not_affect_others():
     good = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}
     grammar = step_grammar({"bad": {"type": "object", "properties": {"x": good, "y": False}}, "good": good})
     assert grammar.splitlines()[0] == (
@@ -139,14 +139,14 @@ def test_one_tool_that_cannot_be_expressed_leaves_the_others_as_they_are():
 
 
 @pytest.mark.parametrize("name", ['x" | "y', "a\\", "a\nroot ::= [a-z]", "\u2028", "\ud800", "]#%{}"])
-def test_no_name_breaks_out_of_the_grammar(name):
+def test_names_are_escaped_in_grammar(name):
     schema = {"type": "object", "properties": {name: {"enum": [name]}}, "required": [name]}
     lines = step_grammar({"t": schema}).split("\n")
     assert all(" ::= " in line for line in lines)
     assert {line.split(" ::= ")[0] for line in lines if line.startswith("r")} == {"root", "r0", "r1", "r2"}
 
 
-def test_what_is_shown_and_what_may_be_written_have_the_same_separators():
+def test_prompt_and_grammar_use_same_separators():
     assert (
         format_opening("a") + dump_json({"b": [1, 2], "c": "ü"}) == '{"name": "a", "arguments": {"b": [1, 2], "c": "ü"}'
     )
@@ -154,7 +154,7 @@ def test_what_is_shown_and_what_may_be_written_have_the_same_separators():
     assert dump_json("\ud800").isascii()
 
 
-def test_the_first_step_has_a_plan_that_begins_with_what_is_called_and_ends_with_the_answer():
+def test_plan_starts_with_called_tool_and_ends_with_answer():
     grammar = step_grammar({"a": None, "z": None}, "z", "plan")
     lines = dict(line.split(" ::= ", 1) for line in grammar.splitlines())
     assert lines["tool"] == '"\\"a\\""'
@@ -165,7 +165,7 @@ def test_the_first_step_has_a_plan_that_begins_with_what_is_called_and_ends_with
     assert "tool ::=" not in step_grammar({"z": None}, "z", "plan")
 
 
-def test_a_later_call_has_a_note_of_bounded_length_and_the_answer_has_none():
+def test_later_call_has_note_of_limited_length():
     grammar = step_grammar({"a": None, "z": None}, "z", "note")
     assert grammar.splitlines()[0].replace("\\", "") == (
         'root ::= "{"note": "" note "", "name": "a", "arguments": " "{}" "}" | "{"name": "z", "arguments": " "{}" "}"'
@@ -180,7 +180,7 @@ ONE = {"type": "object", "properties": {"input": {"type": "string"}, "more": {"t
     ("before", "letters"),
     [("total * 2", "tT"), ("40 g * 3", "4"), ("Price", "pP"), ("(a)", None), ("é", None), ("", None)],
 )
-def test_a_text_that_was_of_no_use_can_be_kept_from_beginning_again(before, letters):
+def test_same_start_of_text_can_be_forbidden(before, letters):
     grammar = step_grammar({"compute": forbid_same_start(ONE, {"input": before})})
     rule = f'"\\"" [^{letters}"\\\\\\x00-\\x1F\\x7F] char* "\\""'
     assert any(line.endswith(rule) for line in grammar.splitlines()) is (letters is not None)
@@ -199,5 +199,5 @@ def test_a_text_that_was_of_no_use_can_be_kept_from_beginning_again(before, lett
         (ONE, "no object"),
     ],
 )
-def test_other_arguments_may_begin_as_they_like(schema, before):
+def test_same_start_of_other_arguments_is_allowed(schema, before):
     assert forbid_same_start(schema, before) == schema

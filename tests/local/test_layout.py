@@ -29,31 +29,31 @@ def engine(tmp_path_factory):
     gc.collect()
 
 
-async def shown(engine, opening, conversation, room=LONG):
+async def render(engine, opening, conversation, room=LONG):
     """Return the prompt as text; it contains marks of the template, because special tokens have no text."""
     prompt = await build_prompt(engine, opening, conversation, room)
     assert len(prompt.tokens) <= room
     return await engine.detokenize(prompt.tokens)
 
 
-def user(text):
+def user_turn(text):
     return (PromptMessage("user", text),)
 
 
-def assistant(text):
+def assistant_turn(text):
     return (PromptMessage("assistant", text),)
 
 
-def called(step, *results):
+def call_turn(step, *results):
     return tuple(
-        said
+        message
         for result in results
-        for said in (PromptMessage("assistant", step), PromptMessage("user", result, is_result=True))
+        for message in (PromptMessage("assistant", step), PromptMessage("user", result, is_result=True))
     )
 
 
-async def test_everything_is_there_when_there_is_room(engine):
-    turns = [user("one"), assistant("two"), user("three")]
+async def test_prompt_is_complete_when_it_fits(engine):
+    turns = [user_turn("one"), assistant_turn("two"), user_turn("three")]
     prompt = await build_prompt(engine, SYSTEM, turns, LONG)
     assert await engine.detokenize(prompt.tokens) == (
         "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\none<|im_end|>\n"
@@ -65,7 +65,7 @@ async def test_everything_is_there_when_there_is_room(engine):
 
 
 async def test_consecutive_messages_of_one_role_are_merged(engine):
-    text = await shown(engine, SYSTEM, [user("one"), user("two"), assistant("three")])
+    text = await render(engine, SYSTEM, [user_turn("one"), user_turn("two"), assistant_turn("three")])
     assert "<|im_start|>user\none\n\ntwo<|im_end|>\n<|im_start|>assistant\nthree" in text
 
 
@@ -78,81 +78,81 @@ async def test_consecutive_messages_of_one_role_are_merged(engine):
         (86, "q3 c4"),
     ],
 )
-async def test_the_oldest_turns_go_first_and_a_call_goes_with_its_result(engine, room, kept):
+async def test_oldest_turns_are_dropped_first_with_their_results(engine, room, kept):
     turns = [
-        user("q1"),
-        assistant("a1" + "." * 50),
-        user("q2"),
-        called("c1", "r1"),
-        called("c2", "r2" + "." * 50),
-        user("q3"),
-        called("c3", "r3"),
-        called("c4", "r4"),
+        user_turn("q1"),
+        assistant_turn("a1" + "." * 50),
+        user_turn("q2"),
+        call_turn("c1", "r1"),
+        call_turn("c2", "r2" + "." * 50),
+        user_turn("q3"),
+        call_turn("c3", "r3"),
+        call_turn("c4", "r4"),
     ]
-    text = await shown(engine, SYSTEM, turns, room)
+    text = await render(engine, SYSTEM, turns, room)
     assert " ".join(name for name in ("q1", "a1", "q2", "c1", "c2", "q3", "c3", "c4") if name in text) == kept
     assert all((f"r{number}" in text) == (f"c{number}" in text) for number in range(1, 5))
 
 
-async def test_the_turns_of_a_conversation_without_a_question_are_kept_from_the_end(engine):
-    turns = [assistant("a1"), called("c1", "r1" + "." * 50), called("c2", "r2")]
-    text = await shown(engine, SYSTEM, turns, 110)
+async def test_last_turns_are_kept_without_question(engine):
+    turns = [assistant_turn("a1"), call_turn("c1", "r1" + "." * 50), call_turn("c2", "r2")]
+    text = await render(engine, SYSTEM, turns, 110)
     assert ("a1" in text, "c1" in text, "c2" in text) == (False, False, True)
 
 
-async def test_a_result_that_is_too_long_is_cut_in_its_middle(engine):
-    text = await shown(engine, SYSTEM, [user("q"), called("c", "begin" + "." * 5000 + "end")], 800)
+async def test_too_long_result_is_truncated_in_the_middle(engine):
+    text = await render(engine, SYSTEM, [user_turn("q"), call_turn("c", "begin" + "." * 5000 + "end")], 800)
     assert "begin...." in text
     assert "....end<|im_end|>" in text
     assert "tokens are left out here: too long for this model ...]" in text
 
 
-async def test_where_there_is_no_room_for_a_note_a_result_is_cut_without_one(engine):
-    text = await shown(engine, SYSTEM, [user("q"), called("c", "begin" + "." * 500)], 150)
+async def test_result_is_truncated_without_note_if_note_does_not_fit(engine):
+    text = await render(engine, SYSTEM, [user_turn("q"), call_turn("c", "begin" + "." * 500)], 150)
     assert "begin....." in text
     assert "…<|im_end|>" in text
 
 
-async def test_the_results_of_one_turn_share_the_room(engine):
-    turn = called("c", *(f"begin{number}" + "." * 5000 for number in range(3)))
-    text = await shown(engine, SYSTEM, [user("q"), turn], 1500)
+async def test_results_of_one_turn_share_available_tokens(engine):
+    turn = call_turn("c", *(f"begin{number}" + "." * 5000 for number in range(3)))
+    text = await render(engine, SYSTEM, [user_turn("q"), turn], 1500)
     assert all(f"begin{number}..." in text for number in range(3))
 
 
-async def test_a_question_that_is_too_long_is_refused(engine):
+async def test_too_long_question_is_rejected(engine):
     with pytest.raises(
         ModelError, match=r"The question and its last step have \d+ tokens, and there is room for \d+; shorten"
     ):
-        await build_prompt(engine, SYSTEM, [user("old"), user("q" * 500)], 300)
+        await build_prompt(engine, SYSTEM, [user_turn("old"), user_turn("q" * 500)], 300)
     with pytest.raises(ModelError, match="The question and its last step"):
-        await build_prompt(engine, SYSTEM, [user("q" * 150), assistant("c" * 100)], 250)
+        await build_prompt(engine, SYSTEM, [user_turn("q" * 150), assistant_turn("c" * 100)], 250)
 
 
-async def test_tools_that_leave_no_room_are_refused(engine):
+async def test_too_many_tools_are_rejected(engine):
     with pytest.raises(ModelError, match="takes 58 tokens of 50; offer fewer tools"):
-        await build_prompt(engine, [(PromptMessage("system", "x" * 50),)], [user("q")], 50)
+        await build_prompt(engine, [(PromptMessage("system", "x" * 50),)], [user_turn("q")], 50)
 
 
-async def test_a_template_with_long_markup_gets_fewer_turns(tmp_path):
+async def test_template_with_long_markup_keeps_fewer_turns(tmp_path):
     wordy = TEMPLATE.replace("{{ message.role }}", "{{ message.role }} " + "says " * 5)
     xllamacpp = pytest.importorskip("xllamacpp")
     path = write_model(tmp_path / "wordy.gguf", {"a": "b"}, template=wordy)
     engine = shared_engine(Setup(path, 4096, 1, None), xllamacpp)
-    turns = [turn for number in range(20) for turn in (user(f"q{number}"), assistant(f"a{number}"))]
-    text = await shown(engine, SYSTEM, turns, 500)
+    turns = [turn for number in range(20) for turn in (user_turn(f"q{number}"), assistant_turn(f"a{number}"))]
+    text = await render(engine, SYSTEM, turns, 500)
     assert "q19" in text
     assert "q0" not in text
 
 
-async def test_a_template_that_leaves_no_room_is_reported(tmp_path):
+async def test_too_long_template_is_reported(tmp_path):
     endless = TEMPLATE.replace("{{ message.role }}", "{{ message.role }} " + "says " * 300)
     path = write_model(tmp_path / "endless.gguf", {"a": "b"}, template=endless)
     engine = shared_engine(Setup(path, 4096, 1, None), pytest.importorskip("xllamacpp"))
     with pytest.raises(ModelError, match="The system prompt takes 1524 tokens of 900; offer fewer tools"):
-        await build_prompt(engine, SYSTEM, [user("q")], 900)
+        await build_prompt(engine, SYSTEM, [user_turn("q")], 900)
 
 
-async def test_the_tokens_of_many_texts_do_not_fill_the_memory(engine):
+async def test_token_cache_is_limited(engine):
     for number in range(530):
         await engine.tokenize(str(number))
     assert len(engine._tokens) == 512
@@ -160,8 +160,8 @@ async def test_the_tokens_of_many_texts_do_not_fill_the_memory(engine):
     assert len(engine._tokens) == 512
 
 
-def texts(messages, **more):
-    return [said.text for turn in LocalRequest(ChatRequest(messages, **more)).history.turns for said in turn]
+def render_texts(messages, **more):
+    return [message.text for turn in LocalRequest(ChatRequest(messages, **more)).history.turns for message in turn]
 
 
 FIRST, SECOND = ToolCall("a", '{"x":1}', "1"), ToolCall("b", "no json", "2")
@@ -170,7 +170,7 @@ FAILED = ToolResult.failure("broken")
 AGAIN = "(Task: do Call the tool again with values in place of names, or go on with another tool.)"
 
 
-def test_a_conversation_of_another_model_is_shown_as_steps_with_the_plan_it_followed():
+def test_conversation_of_another_model_is_shown_as_steps_with_plan():
     messages = [
         SystemMessage("be brief"),
         UserMessage("do"),
@@ -181,7 +181,7 @@ def test_a_conversation_of_another_model_is_shown_as_steps_with_the_plan_it_foll
         UserMessage("and now?"),
         AssistantMessage("nothing"),
     ]
-    assert texts(messages) == [
+    assert render_texts(messages) == [
         "do",
         '{"plan": ["a", "b", "final_answer"], "name": "a", "arguments": {"x": 1}}',
         "Result of a: see\n[FileContent: cannot be shown]\n(Task: do Next: b.)",
@@ -197,11 +197,11 @@ def test_a_conversation_of_another_model_is_shown_as_steps_with_the_plan_it_foll
     }
 
 
-def test_a_later_step_is_shown_with_the_note_that_the_model_wrote():
+def test_later_step_is_shown_with_its_note():
     messages = [UserMessage("do")]
     for call, note in [(FIRST, "not of a first step"), (SECOND, "x is 1"), (FIRST, 7)]:
         messages += [AssistantMessage("", (call,), {"local_note": note}), ToolMessage(ToolReply(call, FILE))]
-    first, second, third = texts(messages)[1::2]
+    first, second, third = render_texts(messages)[1::2]
     assert first == '{"plan": ["a", "b", "a", "final_answer"], "name": "a", "arguments": {"x": 1}}'
     assert second == '{"note": "x is 1", "name": "b", "arguments": "no json"}'
     assert third == '{"name": "a", "arguments": {"x": 1}}'
@@ -220,7 +220,7 @@ def test_a_later_step_is_shown_with_the_note_that_the_model_wrote():
         ("nonsense", [FILE], []),
     ],
 )
-def test_what_was_planned_and_not_done_yet_keeps_the_model_from_an_answer(plan, results, left):
+def test_unfinished_plan_prevents_answer(plan, results, left):
     messages = [UserMessage("do")]
     for number, result in enumerate(results):
         call = ToolCall("a", {}, str(number))
@@ -240,7 +240,7 @@ def test_what_was_planned_and_not_done_yet_keeps_the_model_from_an_answer(plan, 
         (FAILED, "gone", ["first", "other start", "sampled", "answer"]),
     ],
 )
-def test_after_a_call_that_failed_another_one_is_asked_for_until_the_model_has_to_answer(result, name, ways):
+def test_failed_call_requires_another_call_before_answer(result, name, ways):
     schema = {"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]}
     call = ToolCall(name, {"x": "total"})
     messages = [UserMessage("do"), AssistantMessage("", (call,)), ToolMessage(ToolReply(call, result))]
@@ -271,8 +271,8 @@ def test_tools_are_shown_as_lines():
         [SystemMessage("You are brief.")],
         [ToolSpecification("go", "Goes\n  there. Fast.", schema), ToolSpecification("no", "")],
     )
-    ((said,), *_) = LocalRequest(request).opening_turns()
-    own, details, *_, go, no, _ = said.text.splitlines()
+    ((message,), *_) = LocalRequest(request).opening_turns()
+    own, details, *_, go, no, _ = message.text.splitlines()
     assert own == "You are brief."
     assert (
         details == 'go: Fast. Optional: where: "in"|"out", when: integer|null, why: number|null, who: any, which: JSON.'
@@ -280,11 +280,13 @@ def test_tools_are_shown_as_lines():
     assert (go, no) == ("- go(what: string[]): Goes there.", "- no(): ")
 
 
-def test_examples_have_the_names_of_tools_that_are_offered():
+def test_examples_use_names_of_offered_tools():
     schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
     other = {"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]}
     tools = [ToolSpecification("calculator", "", schema), ToolSpecification("file_read", "", other)]
     text = "".join(
-        said.text for turn in LocalRequest(ChatRequest([UserMessage("do")], tools)).opening_turns()[1:] for said in turn
+        message.text
+        for turn in LocalRequest(ChatRequest([UserMessage("do")], tools)).opening_turns()[1:]
+        for message in turn
     )
     assert '"plan": ["open_file", "calculator", "final_answer"]' in text

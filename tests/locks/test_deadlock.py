@@ -19,12 +19,12 @@ from toolsemble.review import AutoApprove
 from toolsemble.runtime.concurrency import ContextThreadPool, in_event_loop, wait_until
 
 
-async def test_work_that_a_body_submits_never_queues_behind_the_body():
+async def test_work_submitted_by_a_body_does_not_wait_for_the_body():
     tool = Function(lambda _: tool.executor.submit(lambda: "done").result(30))
     assert (await Toolbox([tool], max_concurrency=1).aexecute(call("function"))).text == "done"
 
 
-async def test_a_sync_call_on_a_busy_loop_does_not_wait_for_that_loops_own_tasks():
+async def test_sync_call_on_a_busy_loop_does_not_wait_for_its_tasks():
     opened = asyncio.Event()
 
     async def wait(_):
@@ -39,7 +39,7 @@ async def test_a_sync_call_on_a_busy_loop_does_not_wait_for_that_loops_own_tasks
     assert (await task).text == "opened"
 
 
-def test_two_bounded_boxes_that_call_each_other_do_not_wait_for_each_other():
+def test_two_limited_toolboxes_calling_each_other_do_not_deadlock():
     meeting = threading.Barrier(2, timeout=30)
     boxes = {}
 
@@ -57,14 +57,14 @@ def test_two_bounded_boxes_that_call_each_other_do_not_wait_for_each_other():
     assert [reply.text for reply in replies] == ["hi", "hi"]
 
 
-def test_a_fresh_context_does_not_hide_the_place_that_is_held():
+def test_nested_call_with_a_new_context_reuses_the_slot():
     inner = Function(lambda _: box.execute(call("echo")).text, name="inner")
     outer = Function(lambda _: inner.execute("x", ToolContext(memory_id="z")).output, name="outer")
     box = Toolbox([outer, Echo()], max_concurrency=1)
     assert box.execute(call("outer")).text == "hi"
 
 
-async def test_a_body_that_goes_on_after_its_call_was_cancelled_keeps_its_place():
+async def test_body_running_after_its_cancellation_keeps_its_slot():
     running, opened, entered = [], threading.Event(), threading.Semaphore(0)
 
     def wait(_):
@@ -87,7 +87,7 @@ async def test_a_body_that_goes_on_after_its_call_was_cancelled_keeps_its_place(
     assert not (await second).is_error
 
 
-async def test_tasks_that_outlive_their_call_wait_for_places_of_their_own():
+async def test_tasks_outliving_their_call_wait_for_their_own_slots():
     most, running, tasks = [0], [0], []
 
     async def leaf(_):
@@ -112,7 +112,7 @@ async def test_tasks_that_outlive_their_call_wait_for_places_of_their_own():
     assert most == [1]
 
 
-def test_a_dropped_call_that_is_collected_gives_its_place_back():
+def test_garbage_collected_call_releases_its_slot():
     async def sleep(_):
         await asyncio.Event().wait()
 
@@ -131,7 +131,7 @@ def test_a_dropped_call_that_is_collected_gives_its_place_back():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # forking with threads is what is tested
-def test_a_fork_of_the_process_gets_threads_of_its_own():
+def test_fork_starts_its_own_threads():
     meeting = threading.Barrier(3, timeout=30)
     box = Toolbox([Function(lambda text: (meeting.wait() and text) or text), Echo()])
     box.execute_all([call("function")] * 3)
@@ -142,7 +142,7 @@ def test_a_fork_of_the_process_gets_threads_of_its_own():
     assert os.waitpid(child, 0)[1] == 0
 
 
-async def test_bodies_that_call_back_into_their_own_loop_do_not_fill_its_threads():
+async def test_bodies_calling_back_into_their_loop_do_not_exhaust_its_threads():
     loop = asyncio.get_running_loop()
     leaf = Echo()
     tool = Function(lambda _: asyncio.run_coroutine_threadsafe(leaf.aexecute("hi"), loop).result(60).output)
@@ -150,7 +150,7 @@ async def test_bodies_that_call_back_into_their_own_loop_do_not_fill_its_threads
     assert {result.output for result in results} == {"hi"}
 
 
-def test_calls_inside_calls_run_side_by_side_too():
+def test_nested_calls_run_in_parallel():
     meeting = threading.Barrier(10, timeout=30)
     inner = Toolbox([Function(lambda _: str(meeting.wait() >= 0))])
     outer = Function(
@@ -160,7 +160,7 @@ def test_calls_inside_calls_run_side_by_side_too():
     assert replies[0].text == ",".join(["True"] * 10)
 
 
-def test_calls_inside_calls_use_the_executor_that_their_box_was_given():
+def test_nested_calls_use_the_executor_of_their_toolbox():
     with ThreadPoolExecutor(2, "mine") as executor:
         inner = Toolbox([Function(lambda _: threading.current_thread().name)], executor=executor)
         outer = Function(lambda _: inner.execute_all([call("function")] * 2)[0].text, name="outer")
@@ -185,7 +185,7 @@ class Processed(Tool):
         return f"{input} {type(self.context.review).__name__} {type(self.metrics).__name__}"
 
 
-def test_no_exception_breaks_a_process_pool(caplog):
+def test_exceptions_do_not_break_a_process_pool(caplog):
     with ProcessPoolExecutor(1) as executor:
         box = Toolbox([Processed()], executor=executor, review=AutoApprove(), metrics=InMemoryMetrics())
         replies = box.execute_all([call("processed", text) for text in ("good", "bad", "known", "good")])
@@ -199,7 +199,7 @@ def test_no_exception_breaks_a_process_pool(caplog):
     assert 'raise KeyError("known")' in caplog.text
 
 
-def test_a_call_inside_a_call_shares_its_parameters_role_and_deadline():
+def test_nested_call_shares_parameters_role_and_deadline():
     seen = []
     inner = Function(lambda _: seen.append(inner.context), name="inner")
     box = Toolbox([inner])
@@ -210,14 +210,14 @@ def test_a_call_inside_a_call_shares_its_parameters_role_and_deadline():
     assert (context.memory_id, context.agent_role, context.deadline) == ("ada", "writer", deadline)
 
 
-def test_parameters_of_a_run_reach_the_boxes_inside():
+def test_nested_toolboxes_get_the_parameters_of_the_run():
     inner = Function(lambda _: inner.context.parameters["user"], name="inner")
     box = Toolbox([inner])
     outer = Function(lambda _: box.execute(call("inner")).text, name="outer")
     assert Toolbox([outer]).execute(call("outer"), parameters={"user": "ada"}).text == "ada"
 
 
-async def test_a_blocking_reviewer_does_not_hold_up_the_loop():
+async def test_blocking_reviewer_does_not_block_the_event_loop():
     asked, opened = threading.Event(), threading.Event()
 
     class Slow:
@@ -235,7 +235,7 @@ async def test_a_blocking_reviewer_does_not_hold_up_the_loop():
 
 
 class Clock:
-    """A clock that goes forward only when told."""
+    """A clock that moves only when the test advances it."""
 
     def __init__(self, monkeypatch):
         self.now = 100.0
@@ -246,7 +246,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("answer", ["Continue", "ExitEarly"])
-def test_the_duration_is_the_tools_own_not_the_reviewers(monkeypatch, answer):
+def test_duration_excludes_the_review(monkeypatch, answer):
     clock, metrics = Clock(monkeypatch), InMemoryMetrics()
 
     class Slow:
@@ -259,7 +259,7 @@ def test_the_duration_is_the_tools_own_not_the_reviewers(monkeypatch, answer):
     assert metrics.durations("function") == [2.0 if answer == "Continue" else 0.0]
 
 
-def test_waiting_for_a_place_is_not_counted(monkeypatch):
+def test_duration_excludes_waiting_for_a_slot(monkeypatch):
     clock, metrics = Clock(monkeypatch), InMemoryMetrics()
     acquire = TABLE.acquire
     monkeypatch.setattr(TABLE, "acquire", lambda claim: clock.pass_time(60) or acquire(claim))
@@ -267,7 +267,7 @@ def test_waiting_for_a_place_is_not_counted(monkeypatch):
     assert metrics.durations("function") == [2.0]
 
 
-def test_failures_leave_no_cycles_for_the_collector(caplog):
+def test_failures_leave_no_reference_cycles(caplog):
     caplog.set_level(logging.CRITICAL, "toolsemble")  # what is logged is kept by the test's own handler
 
     def explode(_):
@@ -287,7 +287,7 @@ def test_failures_leave_no_cycles_for_the_collector(caplog):
     assert grown < 50
 
 
-def test_threads_are_renewed_where_the_process_is_another(monkeypatch):
+def test_thread_pool_is_renewed_in_another_process(monkeypatch):
     pool = ContextThreadPool(1)
     monkeypatch.setattr(pool, "_process", -1)
     assert pool.submit(pow, 2, 3).result(30) == 8
@@ -295,18 +295,18 @@ def test_threads_are_renewed_where_the_process_is_another(monkeypatch):
     pool.shutdown()
 
 
-def test_where_asyncio_was_never_imported_no_loop_is_running(monkeypatch):
+def test_no_event_loop_without_asyncio(monkeypatch):
     monkeypatch.delitem(sys.modules, "asyncio")
     assert not in_event_loop()
 
 
 @pytest.mark.parametrize(("setting", "value"), [("executor", 5), ("metrics", object())])
-def test_settings_that_cannot_do_their_job_are_refused(setting, value):
+def test_rejects_settings_without_the_needed_methods(setting, value):
     with pytest.raises(ToolDefinitionError, match=f"Toolbox {setting} has no method"):
         Toolbox([], **{setting: value})
 
 
-def test_a_wait_that_ends_early_goes_on_until_its_time_has_come(clock):
+def test_early_wakeup_waits_until_the_deadline(clock):
     future = Future()
     ending = threading.Timer(0.1, future.set_result, [None])
     ending.start()

@@ -40,7 +40,7 @@ THEIRS = tuple(module.__file__ for module in (threading, sys.modules["concurrent
 
 
 @pytest.fixture(autouse=True)
-def _collected():
+def _collect_garbage():
     logging.disable(logging.CRITICAL)  # what is logged is kept, with its traceback, for longer than the test
     yield
     threading._limbo.clear()  # threads that were interrupted on their way to be started, which Python keeps for ever
@@ -84,7 +84,7 @@ class Interrupt:
             gc.enable()
 
 
-def at_every_point(most=3000):
+def interrupts(most=3000):
     """Return interrupts at the first point, at the second, … until one is not reached any more."""
     for number in range(1, most):
         interrupt = Interrupt(number)
@@ -95,7 +95,7 @@ def at_every_point(most=3000):
     pytest.fail("it never came to its end")
 
 
-def started(work):
+def run_in_thread(work):
     """Do some work in another thread; give how to wait for what it gave, which fails when it hangs."""
     done = []
     thread = threading.Thread(target=lambda: done.append(work()), daemon=True)
@@ -113,7 +113,7 @@ def call(x=1):
     return ToolCall("work", {"x": x})
 
 
-def box_of(function, settings, of_box):
+def make_toolbox(function, settings, of_box):
     """A toolbox with one tool, with a rate limit of its own."""
     rate = {"rate_limit": RateLimit(*settings["rate_limit"])} if "rate_limit" in settings else {}
     return Toolbox([tool(name="work", **{**settings, **rate})(function)], **of_box)
@@ -123,12 +123,12 @@ def work(x: int) -> str:
     return f"did {x}"
 
 
-async def awork(x: int) -> str:
+async def work_async(x: int) -> str:
     await asyncio.sleep(0)
     return f"did {x}"
 
 
-BODIES = {"sync": work, "async": awork}
+BODIES = {"sync": work, "async": work_async}
 SETTINGS = {
     "plain": ({}, {}),
     "places of a toolbox": ({}, {"max_concurrency": 1}),
@@ -145,7 +145,7 @@ SETTINGS = {
 of_every_kind = pytest.mark.parametrize(("settings", "of_box"), SETTINGS.values(), ids=SETTINGS)
 
 
-def check_that_nothing_is_left():
+def assert_nothing_held():
     until(lambda: not TABLE._claims)  # a thread may be about to end
     assert not any([TABLE._held, TABLE._queues, TABLE._nested, TABLE._loops])
     assert (current_context(), current_hold(), secrets(), watchers()) == (None, None, None, ())
@@ -153,15 +153,15 @@ def check_that_nothing_is_left():
 
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @of_every_kind
-def test_an_interrupt_at_any_point_of_a_call_leaves_nothing_held(settings, of_box, kind):
-    for interrupt in at_every_point():
-        box = box_of(BODIES[kind], settings, of_box)
+def test_interrupt_at_any_point_of_a_call_releases_everything(settings, of_box, kind):
+    for interrupt in interrupts():
+        box = make_toolbox(BODIES[kind], settings, of_box)
         came = interrupt.run(partial(box.execute, call()))
         assert isinstance(came, KeyboardInterrupt) or came.text == "did 1"
-        other, same = started(lambda box=box: [box.execute(call(2)), box.execute(call(1))])()
+        other, same = run_in_thread(lambda box=box: [box.execute(call(2)), box.execute(call(1))])()
         assert other.text == "did 2"
         assert same.text == "did 1" or ("idempotency" in settings and "Unknown outcome" in same.text)
-        check_that_nothing_is_left()
+        assert_nothing_held()
 
 
 HELD = {
@@ -178,29 +178,29 @@ of_what_is_held = pytest.mark.parametrize(("settings", "of_box"), HELD.values(),
 
 
 @of_what_is_held
-def test_an_interrupt_at_any_point_of_the_end_of_a_call_lets_those_go_on_who_wait(settings, of_box):
+def test_interrupt_at_the_end_of_a_call_does_not_block_waiters(settings, of_box):
     def interrupted(interrupt):
         waiting = []
 
         def work(x: int) -> str:
             if x == 1:
-                waiting.append(started(partial(box.execute, call(2))))
+                waiting.append(run_in_thread(partial(box.execute, call(2))))
                 until(lambda: TABLE.waiting == 1)
                 interrupt.arm()
             return "done"
 
-        box = box_of(work, settings, of_box)
+        box = make_toolbox(work, settings, of_box)
         interrupt.run(partial(box.execute, call(1)), armed=False)
         return waiting[0]().text
 
-    for interrupt in at_every_point():
+    for interrupt in interrupts():
         text = interrupted(interrupt)
         assert text == "done" or ("idempotency" in settings and "Unknown outcome" in text)
-        check_that_nothing_is_left()
+        assert_nothing_held()
 
 
 @of_what_is_held
-def test_an_interrupt_at_any_point_of_waiting_leaves_the_line(settings, of_box):
+def test_interrupt_while_waiting_leaves_the_queue(settings, of_box):
     def interrupted(interrupt):
         begun, opened = threading.Event(), threading.Event()
 
@@ -210,30 +210,30 @@ def test_an_interrupt_at_any_point_of_waiting_leaves_the_line(settings, of_box):
                 until(lambda: opened.is_set() or TABLE.waiting == 1)
             return "done"
 
-        box = box_of(work, settings, of_box)
-        holding = started(partial(box.execute, call(1)))
+        box = make_toolbox(work, settings, of_box)
+        holding = run_in_thread(partial(box.execute, call(1)))
         assert begun.wait(LONG)
         interrupt.run(partial(box.execute, call(2)))
         opened.set()
-        return [holding().text, started(partial(box.execute, call(3)))().text]
+        return [holding().text, run_in_thread(partial(box.execute, call(3)))().text]
 
-    for interrupt in at_every_point():
+    for interrupt in interrupts():
         assert interrupted(interrupt) == ["done", "done"]
-        check_that_nothing_is_left()
+        assert_nothing_held()
 
 
 @of_some_kinds
-def test_an_interrupt_at_any_point_of_a_turn_leaves_nothing_held(settings, of_box):
-    for interrupt in at_every_point():
-        box = box_of(awork, settings, of_box)
+def test_interrupt_at_any_point_of_a_turn_releases_everything(settings, of_box):
+    for interrupt in interrupts():
+        box = make_toolbox(work_async, settings, of_box)
         came = interrupt.run(partial(box.execute_all, [call(1), call(2)]))
         assert isinstance(came, KeyboardInterrupt) or len(came) == 2
-        assert started(partial(box.execute, call(3)))().result is not None
-        check_that_nothing_is_left()
+        assert run_in_thread(partial(box.execute, call(3)))().result is not None
+        assert_nothing_held()
 
 
 @of_some_kinds
-def test_an_interrupt_at_any_point_of_an_awaited_call_leaves_nothing_held(settings, of_box):
+def test_interrupt_at_any_point_of_an_async_call_releases_everything(settings, of_box):
     def run(box):
         loop = asyncio.new_event_loop()  # without the handler of asyncio.run: the interrupt is raised in the middle
         try:
@@ -245,17 +245,17 @@ def test_an_interrupt_at_any_point_of_an_awaited_call_leaves_nothing_held(settin
             loop.run_until_complete(asyncio.sleep(0))
             loop.close()
 
-    for interrupt in at_every_point():
-        box = box_of(awork, settings, of_box)
+    for interrupt in interrupts():
+        box = make_toolbox(work_async, settings, of_box)
         interrupt.run(partial(run, box))
-        assert started(partial(box.execute, call(3)))().result is not None
+        assert run_in_thread(partial(box.execute, call(3)))().result is not None
         TABLE.release_closed_loops()  # as a call does that has to wait
-        check_that_nothing_is_left()
+        assert_nothing_held()
 
 
 @pytest.mark.parametrize("given_to", [threading.main_thread, threading.current_thread], ids=["main", "other"])
 @pytest.mark.parametrize("settings", [{}, {"timeout": LONG}], ids=["plain", "timeout"])
-def test_an_interrupt_of_a_sync_call_inside_a_running_loop_ends_its_async_body(settings, given_to):
+def test_interrupt_of_a_sync_call_in_a_running_loop_ends_its_async_body(settings, given_to):
     ended = []
 
     async def forever(x: int) -> str:
@@ -267,7 +267,7 @@ def test_an_interrupt_of_a_sync_call_inside_a_running_loop_ends_its_async_body(s
 
     async def run():
         try:
-            box_of(forever, settings, {"max_concurrency": 1}).execute(call())
+            make_toolbox(forever, settings, {"max_concurrency": 1}).execute(call())
         except KeyboardInterrupt:
             return list(ended)
 
@@ -276,10 +276,10 @@ def test_an_interrupt_of_a_sync_call_inside_a_running_loop_ends_its_async_body(s
     loop.close()
     thread.join(LONG)
     assert not thread.is_alive()
-    check_that_nothing_is_left()
+    assert_nothing_held()
 
 
-def test_an_interrupt_at_any_point_of_a_sync_call_inside_a_running_loop_leaves_no_body_running():
+def test_interrupt_at_any_point_of_a_sync_call_in_a_running_loop_leaves_no_body():
     loop = asyncio.new_event_loop()
 
     async def inside(work):
@@ -294,28 +294,28 @@ def test_an_interrupt_at_any_point_of_a_sync_call_inside_a_running_loop_leaves_n
                 running.pop()
             return "done"
 
-        return box_of(body, {"max_concurrency": 1}, {})
+        return make_toolbox(body, {"max_concurrency": 1}, {})
 
-    for interrupt in at_every_point():
+    for interrupt in interrupts():
         box = box_with(running := [])
         loop.run_until_complete(inside(partial(interrupt.run, partial(box.execute, call()))))
         assert running == []
-        assert started(partial(box.execute, call(3)))().text == "done"
-        check_that_nothing_is_left()
+        assert run_in_thread(partial(box.execute, call(3)))().text == "done"
+        assert_nothing_held()
     loop.close()
 
 
-def test_secrets_are_forgotten_wherever_an_interrupt_comes():
+def test_interrupt_at_any_point_removes_secrets():
     def sign_in(password: Secret[str]) -> str:
         return "signed in"
 
-    for interrupt in at_every_point():
+    for interrupt in interrupts():
         box = Toolbox([tool(name="sign_in")(sign_in)], sinks=[lambda _: None])
         interrupt.run(partial(box.execute, ToolCall("sign_in", {"password": "hunter2"})))
-        check_that_nothing_is_left()
+        assert_nothing_held()
 
 
-def test_a_change_of_the_table_that_was_cut_off_is_made_good_by_the_next_one():
+def test_interrupted_table_change_is_repaired_by_the_next_one():
     outer, slots = Hold(["outer"]), Slots(1)
     claims = [
         Hold(["a"]),
@@ -336,13 +336,13 @@ def test_a_change_of_the_table_that_was_cut_off_is_made_good_by_the_next_one():
     finally:
         for each in (outer, *claims):
             TABLE.release(each)
-    check_that_nothing_is_left()
+    assert_nothing_held()
 
 
-def test_a_finalizer_that_makes_a_call_in_the_middle_of_a_change_is_refused():
+def test_call_of_a_finalizer_during_a_table_change_fails():
     claim = Hold(["a"])
     with TABLE._lock, TABLE._changing:
         TABLE.release_closed_loops()
         with pytest.raises(DeadlockError):
             TABLE.acquire(claim)
-    check_that_nothing_is_left()
+    assert_nothing_held()

@@ -68,19 +68,19 @@ PLAIN = "hunter2"
 HIDDEN = "**********"
 
 
-class Everything:
+class CapturedOutput:
     """Whatever comes out of calls: logs at every level with tracebacks, events, trace file, console, reviews."""
 
     def __init__(self, folder):
         self.seen = []
         self.console = io.StringIO()
         self.file = folder / "trace.jsonl"
-        self.asked = []
+        self.requests = []
         self.sinks = [self.seen.append, TraceFile(self.file), ConsoleSink(self.console, limit=10_000)]
 
     def review(self, decide=lambda _: Continue()):
         def review(request):
-            self.asked.append(request)
+            self.requests.append(request)
             return decide(request)
 
         return CallbackReview(review)
@@ -89,21 +89,21 @@ class Everything:
         logged = logging.Formatter("%(message)s %(exc_text)s")
         records = [logged.format(record) + str(vars(record)) for record in caplog.records]
         kept = self.file.read_text() if self.file.exists() else ""
-        asked = [(request, request.to_json(), request.arguments_text) for request in self.asked]
+        asked = [(request, request.to_json(), request.arguments_text) for request in self.requests]
         return "\n".join(map(str, (records, self.seen, kept, self.console.getvalue(), asked, *more)))
 
 
 @pytest.fixture
-def out(tmp_path, caplog):
+def output(tmp_path, caplog):
     caplog.set_level(TRACE, "toolsemble")
-    return Everything(tmp_path)
+    return CapturedOutput(tmp_path)
 
 
 def forms(secret):
     return {secret, repr(secret)[1:-1], json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
 
 
-def assert_unseen(text, *secrets):
+def assert_masked(text, *secrets):
     for secret in secrets or (SECRET,):
         for form in forms(secret):
             assert form not in text
@@ -158,43 +158,43 @@ def use(value, mode):
 
 
 @tool
-def of_function(password: Secret[str], mode: str = "") -> object:
+def use_function(password: Secret[str], mode: str = "") -> object:
     """Take a secret."""
     return use(password, mode)
 
 
 @tool
-def of_secret_str(password: SecretStr, mode: str = "") -> object:
+def use_secret_str(password: SecretStr, mode: str = "") -> object:
     """Take a secret."""
     return use(password, mode)
 
 
 @tool
-def of_dataclass(login: Login, mode: str = "") -> object:
+def use_dataclass(login: Login, mode: str = "") -> object:
     """Take a secret inside a dataclass."""
     return use(login.password, mode)
 
 
 @tool
-def of_model(login: Model, mode: str = "") -> object:
+def use_model(login: Model, mode: str = "") -> object:
     """Take a secret inside a model."""
     return use(login.password, mode)
 
 
 @tool
-def of_attrs(login: Attrs, mode: str = "") -> object:
+def use_attrs(login: Attrs, mode: str = "") -> object:
     """Take a secret inside an attrs class."""
     return use(login.password, mode)
 
 
 @tool
-def of_struct(login: Struct, mode: str = "") -> object:
+def use_struct(login: Struct, mode: str = "") -> object:
     """Take a secret inside a struct."""
     return use(login.password, mode)
 
 
 @tool
-def of_list(passwords: list[Secret[str]], mode: str = "") -> object:
+def use_list(passwords: list[Secret[str]], mode: str = "") -> object:
     """Take a list of secrets."""
     return use(passwords[0], mode)
 
@@ -205,8 +205,8 @@ class Input:
     mode: str = ""
 
 
-class OfType(TypedTool[Input]):
-    name = "of_type"
+class UseTyped(TypedTool[Input]):
+    name = "use_type"
     description = "Takes a secret"
 
     def run(self, input):
@@ -214,24 +214,24 @@ class OfType(TypedTool[Input]):
 
 
 SHAPES = {
-    "of_function": (of_function, {"password": SECRET}),
-    "of_secret_str": (of_secret_str, {"password": SECRET}),
-    "of_dataclass": (of_dataclass, {"login": {"user": "ada", "password": SECRET}}),
-    "of_model": (of_model, {"login": {"user": "ada", "password": SECRET}}),
-    "of_attrs": (of_attrs, {"login": {"password": SECRET}}),
-    "of_struct": (of_struct, {"login": {"password": SECRET}}),
-    "of_list": (of_list, {"passwords": [SECRET]}),
-    "of_type": (OfType(), {"password": SECRET}),
-    "pipeline": (ToolPipeline("line", "Takes a secret", [of_function, Echo()]), {"password": SECRET}),
-    "inside": (ToolPipeline("line", "Takes a secret", [Step(of_function)]), {"password": SECRET}),
-    "fan": (fan_out(of_function, of_secret_str, name="fan"), {"password": SECRET}),
-    "choice": (choose(lambda _: True, of_function, of_secret_str, name="choice"), {"password": SECRET}),
-    "each": (map_over(of_function, name="each"), {"items": [{"password": SECRET}]}),
+    "use_function": (use_function, {"password": SECRET}),
+    "use_secret_str": (use_secret_str, {"password": SECRET}),
+    "use_dataclass": (use_dataclass, {"login": {"user": "ada", "password": SECRET}}),
+    "use_model": (use_model, {"login": {"user": "ada", "password": SECRET}}),
+    "use_attrs": (use_attrs, {"login": {"password": SECRET}}),
+    "use_struct": (use_struct, {"login": {"password": SECRET}}),
+    "use_list": (use_list, {"passwords": [SECRET]}),
+    "use_type": (UseTyped(), {"password": SECRET}),
+    "pipeline": (ToolPipeline("line", "Takes a secret", [use_function, Echo()]), {"password": SECRET}),
+    "inside": (ToolPipeline("line", "Takes a secret", [Step(use_function)]), {"password": SECRET}),
+    "fan": (fan_out(use_function, use_secret_str, name="fan"), {"password": SECRET}),
+    "choice": (choose(lambda _: True, use_function, use_secret_str, name="choice"), {"password": SECRET}),
+    "each": (map_over(use_function, name="each"), {"items": [{"password": SECRET}]}),
 }
 MODES = ["", "raise", "chain", "declared", "object", "progress", "nested"]
 
 
-def call_of(name, mode):
+def make_call(name, mode):
     source, arguments = SHAPES[name]
     if name == "each":
         return source, ToolCall("each", {"items": [{**item, "mode": mode} for item in arguments["items"]]}, "c1")
@@ -240,25 +240,25 @@ def call_of(name, mode):
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SHAPES)
-async def test_a_secret_comes_out_nowhere(name, mode, out, caplog):
-    source, call = call_of(name, mode)
-    box = Toolbox([source], sinks=out.sinks, review=out.review(), approve=["*"], log_limit=10_000)
+async def test_secret_is_masked_everywhere(name, mode, output, caplog):
+    source, call = make_call(name, mode)
+    box = Toolbox([source], sinks=output.sinks, review=output.review(), approve=["*"], log_limit=10_000)
     replies = [box.execute(call), await box.aexecute(call)]
     assert box.flush(60)
-    told = [reply.text for reply in replies] if mode != "nested" else []
-    assert_unseen(out.text(caplog, told))
-    assert out.asked
-    assert len(out.seen) > 4
+    reply_texts = [reply.text for reply in replies] if mode != "nested" else []
+    assert_masked(output.text(caplog, reply_texts))
+    assert output.requests
+    assert len(output.seen) > 4
 
 
 @pytest.mark.parametrize("mode", ["failure", "reveal"])
-@pytest.mark.parametrize("name", ["of_function", "of_model", "pipeline"])
-def test_a_secret_that_a_body_tells_the_model_is_told_to_nobody_else(name, mode, out, caplog):
-    source, call = call_of(name, mode)
-    reply = Toolbox([source], sinks=out.sinks, log_limit=10_000).execute(call)
+@pytest.mark.parametrize("name", ["use_function", "use_model", "pipeline"])
+def test_secret_returned_to_the_model_is_masked_elsewhere(name, mode, output, caplog):
+    source, call = make_call(name, mode)
+    reply = Toolbox([source], sinks=output.sinks, log_limit=10_000).execute(call)
     assert SECRET in reply.text
-    assert_unseen(out.text(caplog))
-    assert out.seen[-1].result.structured_output in (None, {"key": HIDDEN})
+    assert_masked(output.text(caplog))
+    assert output.seen[-1].result.structured_output in (None, {"key": HIDDEN})
 
 
 MISFITS = [
@@ -279,37 +279,37 @@ MISFITS = [
 
 @pytest.mark.parametrize("repair", [True, False])
 @pytest.mark.parametrize("arguments", MISFITS)
-@pytest.mark.parametrize("source", [of_function, of_dataclass, OfType(), SHAPES["pipeline"][0], SHAPES["fan"][0]])
-def test_arguments_that_do_not_fit_are_shown_nowhere(source, arguments, repair, out, caplog):
-    if source is of_dataclass and isinstance(arguments, dict):
+@pytest.mark.parametrize("source", [use_function, use_dataclass, UseTyped(), SHAPES["pipeline"][0], SHAPES["fan"][0]])
+def test_invalid_arguments_are_not_shown(source, arguments, repair, output, caplog):
+    if source is use_dataclass and isinstance(arguments, dict):
         arguments = {"login": arguments}
-    box = Toolbox([source], sinks=out.sinks, review=out.review(), approve=["*"], repair=repair, log_limit=10_000)
+    box = Toolbox([source], sinks=output.sinks, review=output.review(), approve=["*"], repair=repair, log_limit=10_000)
     reply = box.execute(ToolCall(source.name, arguments, "c1"))
-    assert_unseen(out.text(caplog, reply.text, reply.result.attributes), SECRET, PLAIN)
+    assert_masked(output.text(caplog, reply.text, reply.result.attributes), SECRET, PLAIN)
 
 
-def test_numbers_that_are_secrets_are_hidden_where_they_stand_alone(out, caplog):
+def test_secret_numbers_are_masked_as_whole_words(output, caplog):
     @tool
     def pay(pin: Secret[int], amount: int) -> str:
         """Pay."""
         raise ValueError(f"pin {pin.get_secret_value()} does not fit, 1234 of 91234 tried")
 
-    reply = Toolbox([pay], sinks=out.sinks).execute(ToolCall("pay", {"pin": "123", "amount": 7}))
+    reply = Toolbox([pay], sinks=output.sinks).execute(ToolCall("pay", {"pin": "123", "amount": 7}))
     assert reply.text == f"Error: pin {HIDDEN} does not fit, 1234 of 91234 tried"
     assert reply.result.attributes["repairs"] == ({"step": "coerce", "path": "pin", "from": HIDDEN, "to": HIDDEN},)
-    assert "pin 123" not in out.text(caplog)
-    assert "'123'" not in out.text(caplog)
+    assert "pin 123" not in output.text(caplog)
+    assert "'123'" not in output.text(caplog)
 
 
-def test_bytes_that_are_secrets_are_hidden(out, caplog):
+def test_secret_bytes_are_masked(output, caplog):
     @tool
     def use_key(key: SecretBytes) -> str:
         """Use a key."""
         raise ValueError(f"bad key {key.get_secret_value()}")
 
-    reply = Toolbox([use_key], sinks=out.sinks).execute(ToolCall("use_key", {"key": "aHVudGVyMg=="}))
+    reply = Toolbox([use_key], sinks=output.sinks).execute(ToolCall("use_key", {"key": "aHVudGVyMg=="}))
     assert reply.text == f"Error: bad key b'{HIDDEN}'"
-    assert_unseen(out.text(caplog), "aHVudGVyMg==", PLAIN)
+    assert_masked(output.text(caplog), "aHVudGVyMg==", PLAIN)
 
 
 def quote(value):
@@ -323,15 +323,15 @@ def crash(value):
 
 @pytest.mark.parametrize("check", [BeforeValidator, AfterValidator])
 @pytest.mark.parametrize("function", [quote, crash])
-def test_a_validator_that_quotes_its_input_tells_no_secret(check, function, out, caplog):
+def test_secret_quoted_by_a_validator_is_masked(check, function, output, caplog):
     @tool
     def login(password: Annotated[Secret[str], check(function)]) -> str:
         """Log in."""
         return "in"
 
-    reply = Toolbox([login], sinks=out.sinks).execute(ToolCall("login", {"password": SECRET}))
+    reply = Toolbox([login], sinks=output.sinks).execute(ToolCall("login", {"password": SECRET}))
     assert not reply.result.is_success
-    assert_unseen(out.text(caplog, reply.text))
+    assert_masked(output.text(caplog, reply.text))
 
 
 class TestSchemas:
@@ -352,7 +352,7 @@ class TestSchemas:
             dict[str, Model],
         ],
     )
-    def test_neither_defaults_nor_examples_are_told(self, kind):
+    def test_schema_has_no_secret_defaults_and_examples(self, kind):
         @tool
         def login(password: kind) -> str:
             """Log in."""
@@ -363,7 +363,7 @@ class TestSchemas:
         assert HIDDEN not in shown
 
     @pytest.mark.parametrize("default", [Secret(PLAIN), None])
-    def test_a_default_of_the_parameter_is_not_told(self, default):
+    def test_schema_has_no_secret_parameter_default(self, default):
         @tool
         def login(password: Secret[str] | None = default) -> str:
             """Log in."""
@@ -374,7 +374,7 @@ class TestSchemas:
         assert Toolbox([login]).execute(ToolCall("login")).text == "in"
 
     @pytest.mark.parametrize("kind", [Secret[str], Secret[int], SecretStr, SecretBytes])
-    def test_a_model_is_told_that_it_is_a_secret(self, kind):
+    def test_description_names_the_secret(self, kind):
         @tool
         def login(password: kind) -> str:
             """Log in."""
@@ -391,7 +391,7 @@ class TestSchemas:
             (list[Secret[str]], "the default is not of the declared type"),
         ],
     )
-    def test_a_default_that_is_no_secret_is_refused_without_being_quoted(self, kind, problem):
+    def test_rejects_invalid_default_without_quoting_it(self, kind, problem):
         @tool
         def login(password: kind = PLAIN) -> str:
             """Log in."""
@@ -401,7 +401,7 @@ class TestSchemas:
             Toolbox([login])
         assert PLAIN not in str(error.value)
 
-    def test_what_stands_beside_a_secret_keeps_its_default_and_is_shown(self, out):
+    def test_other_defaults_are_shown(self, output):
         class Place(BaseModel):
             city: str = "Rome"
 
@@ -410,11 +410,11 @@ class TestSchemas:
             """Log in."""
             return "in"
 
-        Toolbox([login], sinks=out.sinks).execute(ToolCall("login", {"password": SECRET, "here": {}}))
+        Toolbox([login], sinks=output.sinks).execute(ToolCall("login", {"password": SECRET, "here": {}}))
         assert "Rome" in self.shown(login)
-        assert out.seen[0].arguments == {"password": HIDDEN, "here": {"city": "Rome"}, "there": {"city": "Rome"}}
+        assert output.seen[0].arguments == {"password": HIDDEN, "here": {"city": "Rome"}, "there": {"city": "Rome"}}
 
-    def test_recursive_types_come_to_an_end(self):
+    def test_recursive_types_are_supported(self):
         class Tree(BaseModel):
             password: Secret[str]
             below: list["Tree"] = []
@@ -440,23 +440,23 @@ SCHEMA = {
 
 
 @pytest.mark.parametrize("arguments", [{"password": SECRET}, {"more": [SECRET], "user": 3}, {"password": [SECRET]}])
-def test_a_schema_written_by_hand_can_name_secrets(arguments, out, caplog):
+def test_json_schema_can_mark_secrets(arguments, output, caplog):
     def login(arguments):
         raise ValueError(f"wrong: {arguments.get('password') or arguments.get('more')}")
 
     source = SchemaTool("login", "Logs in", login, SCHEMA)
-    box = Toolbox([source], sinks=out.sinks, review=out.review(), approve=["*"])
+    box = Toolbox([source], sinks=output.sinks, review=output.review(), approve=["*"])
     reply = box.execute(ToolCall("login", arguments))
-    assert_unseen(out.text(caplog, reply.text))
+    assert_masked(output.text(caplog, reply.text))
 
 
 class TestReviews:
     @pytest.mark.parametrize("decision", [Continue(), ExitEarly("no"), ExitEarly()])
-    def test_a_reviewer_does_not_see_it(self, decision, out, caplog):
-        box = Toolbox([of_function], sinks=out.sinks, review=out.review(lambda _: decision), approve=["*"])
-        reply = box.execute(ToolCall("of_function", {"password": SECRET}))
-        assert_unseen(out.text(caplog, reply.text))
-        assert out.asked[0].arguments == {"password": HIDDEN, "mode": ""}
+    def test_reviewer_does_not_see_secrets(self, decision, output, caplog):
+        box = Toolbox([use_function], sinks=output.sinks, review=output.review(lambda _: decision), approve=["*"])
+        reply = box.execute(ToolCall("use_function", {"password": SECRET}))
+        assert_masked(output.text(caplog, reply.text))
+        assert output.requests[0].arguments == {"password": HIDDEN, "mode": ""}
 
     @pytest.mark.parametrize(
         "edit",
@@ -467,86 +467,86 @@ class TestReviews:
             {"password": SECRET, "mode": "raise"},
         ],
     )
-    def test_what_a_reviewer_writes_in_its_place_is_secret_too(self, edit, out, caplog):
+    def test_secret_edited_by_a_reviewer_is_masked(self, edit, output, caplog):
         asked = []
 
         def decide(request):
             asked.append(request)
             return Edit(json.dumps(edit)) if len(asked) < 4 else Continue()
 
-        box = Toolbox([of_function], sinks=out.sinks, review=out.review(decide), approve=["*"])
-        reply = box.execute(ToolCall("of_function", {"password": PLAIN}))
-        assert_unseen(out.text(caplog, reply.text), SECRET, PLAIN)
+        box = Toolbox([use_function], sinks=output.sinks, review=output.review(decide), approve=["*"])
+        reply = box.execute(ToolCall("use_function", {"password": PLAIN}))
+        assert_masked(output.text(caplog, reply.text), SECRET, PLAIN)
 
-    def test_an_edit_without_secrets_is_told(self, out):
+    def test_edit_without_secrets_is_shown(self, output):
         @tool
         def greet(name: str) -> str:
             """Greet."""
             return name
 
         edits = iter([Edit('{"name": "bob"}'), Continue()])
-        box = Toolbox([greet], sinks=out.sinks, review=out.review(lambda _: next(edits)), approve=["*"])
+        box = Toolbox([greet], sinks=output.sinks, review=output.review(lambda _: next(edits)), approve=["*"])
         box.execute(ToolCall("greet", {"name": "ada"}))
-        assert Edit('{"name": "bob"}') in [getattr(event, "decision", None) for event in out.seen]
+        assert Edit('{"name": "bob"}') in [getattr(event, "decision", None) for event in output.seen]
 
-    def test_nor_does_the_reviewer_of_a_step_that_is_handed_it_as_text(self, out):
+    def test_reviewer_of_a_later_step_does_not_see_secrets(self, output):
         asked = iter([Continue(), Edit(HIDDEN), Continue()])
-        line = ToolPipeline("line", "Reveals a secret", [of_function, Echo()])
-        box = Toolbox([line], review=out.review(lambda _: next(asked)), approve=["of_function", "echo"])
+        line = ToolPipeline("line", "Reveals a secret", [use_function, Echo()])
+        box = Toolbox([line], review=output.review(lambda _: next(asked)), approve=["use_function", "echo"])
         reply = box.execute(ToolCall("line", {"password": SECRET, "mode": "reveal"}))
-        assert out.asked[1].arguments == HIDDEN
+        assert output.requests[1].arguments == HIDDEN
         assert reply.text == SECRET
 
-    def test_predicates_do_not_see_it(self, out, caplog):
+    def test_predicates_do_not_see_secrets(self, output, caplog):
         def predicate(arguments, context):
             raise ValueError(f"what is {arguments}?")
 
-        box = Toolbox([of_function], sinks=out.sinks, review=AutoReject(), approve=predicate)
-        reply = box.execute(ToolCall("of_function", {"password": SECRET}))
-        assert_unseen(out.text(caplog, reply.text))
+        box = Toolbox([use_function], sinks=output.sinks, review=AutoReject(), approve=predicate)
+        reply = box.execute(ToolCall("use_function", {"password": SECRET}))
+        assert_masked(output.text(caplog, reply.text))
 
 
 class TestHooks:
-    def test_a_hook_gets_the_call_and_what_it_does_is_told_without_secrets(self, out, caplog):
+    def test_hook_error_with_secrets_is_masked(self, output, caplog):
         def quote_it(call, *_):
             raise ValueError(f"refused: {call.arguments}")
 
         for hook in ("before_call", "after_call"):
             for arguments in ({"password": SECRET}, f'{{"password": "{PLAIN}", '):
-                box = Toolbox([of_function], sinks=out.sinks, **{hook: quote_it})
-                reply = box.execute(ToolCall("of_function", arguments))
+                box = Toolbox([use_function], sinks=output.sinks, **{hook: quote_it})
+                reply = box.execute(ToolCall("use_function", arguments))
                 assert not reply.result.is_success
-                assert_unseen(out.text(caplog, reply.text), SECRET, PLAIN)
+                assert_masked(output.text(caplog, reply.text), SECRET, PLAIN)
 
-    def test_a_step_with_secrets_is_asked_about_too(self, out, caplog):
+    def test_hooks_run_for_steps_with_secrets(self, output, caplog):
         seen = []
-        line = ToolPipeline("line", "Takes a secret", [of_function, Echo()])
-        box = Toolbox([line], sinks=out.sinks, before_call=lambda call, _: seen.append(call.arguments))
+        line = ToolPipeline("line", "Takes a secret", [use_function, Echo()])
+        box = Toolbox([line], sinks=output.sinks, before_call=lambda call, _: seen.append(call.arguments))
         box.execute(ToolCall("line", {"password": SECRET}))
         assert seen[1] == {"password": SECRET, "mode": ""}
-        assert_unseen(out.text(caplog))
+        assert_masked(output.text(caplog))
 
 
-def test_an_undo_that_gets_the_secret_logs_it_nowhere(out, caplog):
+def test_compensation_does_not_log_secrets(output, caplog):
     @tool
     def forget(input: dict, result: str) -> str:
         """Undo it."""
         raise ValueError(f"cannot forget {input}")
 
-    line = ToolPipeline("line", "Fails", [Step(of_function, compensate=forget), Function(lambda _: 1 / 0)])
-    reply = Toolbox([line], sinks=out.sinks, log_limit=10_000).execute(ToolCall("line", {"password": SECRET}))
+    line = ToolPipeline("line", "Fails", [Step(use_function, compensate=forget), Function(lambda _: 1 / 0)])
+    reply = Toolbox([line], sinks=output.sinks, log_limit=10_000).execute(ToolCall("line", {"password": SECRET}))
     assert "undone" in reply.result.attributes
-    assert_unseen(out.text(caplog, reply.text))
+    assert_masked(output.text(caplog, reply.text))
 
 
-def test_a_secret_is_forgotten_when_the_call_has_ended(out):
-    box = Toolbox([of_function, Echo()], sinks=out.sinks)
-    box.execute(ToolCall("of_function", {"password": SECRET}))
+def test_secrets_are_forgotten_after_the_call(output):
+    box = Toolbox([use_function, Echo()], sinks=output.sinks)
+    box.execute(ToolCall("use_function", {"password": SECRET}))
     box.execute(ToolCall("echo", {"input": SECRET}))
-    assert out.seen[-1].result.output == SECRET
+    assert output.seen[-1].result.output == SECRET
 
 
-async def test_the_secrets_of_one_call_hide_nothing_in_another(out):
+async def test_secrets_of_one_call_are_not_masked_in_another(output):
     inside, go = asyncio.Event(), asyncio.Event()
 
     @tool
@@ -556,16 +556,16 @@ async def test_the_secrets_of_one_call_hide_nothing_in_another(out):
         await asyncio.wait_for(go.wait(), 30)
         return "in"
 
-    box = Toolbox([login, Echo()], sinks=out.sinks)
+    box = Toolbox([login, Echo()], sinks=output.sinks)
     running = asyncio.create_task(box.aexecute(ToolCall("login", {"password": SECRET})))
     await asyncio.wait_for(inside.wait(), 30)
     await box.aexecute(ToolCall("echo", {"input": SECRET}, "c2"))
     go.set()
     await running
-    assert [event.result.output for event in out.seen if event.kind == "call_finished"] == [SECRET, "in"]
+    assert [event.result.output for event in output.seen if event.kind == "call_finished"] == [SECRET, "in"]
 
 
-def test_an_object_that_cannot_be_looked_into_is_not_told_beside_a_secret(out):
+def test_opaque_object_is_masked_beside_a_secret(output):
     class Odd:
         def __str__(self):
             raise ValueError("no")
@@ -575,12 +575,12 @@ def test_an_object_that_cannot_be_looked_into_is_not_told_beside_a_secret(out):
         """Log in."""
         return ToolResult.success("in", attributes={"odd": Odd(), "plain": 3})
 
-    Toolbox([login], sinks=out.sinks[:1]).execute(ToolCall("login", {"password": SECRET}))
-    assert dict(out.seen[-1].result.attributes) == {"odd": HIDDEN, "plain": 3}
+    Toolbox([login], sinks=output.sinks[:1]).execute(ToolCall("login", {"password": SECRET}))
+    assert dict(output.seen[-1].result.attributes) == {"odd": HIDDEN, "plain": 3}
 
 
 @contextmanager
-def knowing(*texts):
+def mask_secrets(*texts):
     token = start_masking()
     add_secrets(texts)
     try:
@@ -601,14 +601,14 @@ def knowing(*texts):
         ("(.*)", "match (.*)", "match **********"),
     ],
 )
-def test_texts_are_hidden_in_every_form_in_which_messages_quote_them(secret, text, shown):
-    with knowing(secret):
+def test_every_quoted_form_of_a_secret_is_masked(secret, text, shown):
+    with mask_secrets(secret):
         assert mask_text(text) == shown
     assert mask_text(text) == text
 
 
-def test_values_are_hidden_at_every_depth():
-    with knowing("1234", "key"):
+def test_values_are_masked_at_every_depth():
+    with mask_secrets("1234", "key"):
         assert mask_value({"a": [1234, 12345, ("key",)], "b": True, "c": None, "d": 1.5}) == {
             "a": [HIDDEN, 12345, [HIDDEN]],
             "b": True,
@@ -617,41 +617,41 @@ def test_values_are_hidden_at_every_depth():
         }
 
 
-def test_the_longest_secret_is_hidden_first():
-    with knowing("key", "key-of-ada"):
+def test_longest_secret_is_masked_first():
+    with mask_secrets("key", "key-of-ada"):
         assert mask_text("key-of-ada and key") == f"{HIDDEN} and {HIDDEN}"
 
 
-def test_what_is_known_around_a_call_is_known_inside_and_inner_secrets_are_not_known_outside():
-    with knowing("outer"):
-        with knowing("inner"):
+def test_inner_calls_know_outer_secrets_but_not_the_reverse():
+    with mask_secrets("outer"):
+        with mask_secrets("inner"):
             assert mask_text("outer inner") == f"{HIDDEN} {HIDDEN}"
         assert mask_text("outer inner") == f"{HIDDEN} inner"
 
 
-def test_without_a_veil_nothing_is_known():
+def test_add_secrets_without_masking_does_nothing():
     add_secrets(["key"])
     assert mask_text("key") == "key"
     result = ToolResult.success("key")
     assert mask_result(result) is result
 
 
-def test_a_veil_that_is_lifted_in_another_context_changes_nothing():
+def test_stop_masking_in_another_context_changes_nothing():
     stop_masking(contextvars.copy_context().run(start_masking))
     assert mask_text("key") == "key"
 
 
-def test_an_exception_without_secrets_is_logged_as_it_is():
+def test_exception_without_secrets_is_logged_unchanged():
     error = ValueError("harmless")
-    with knowing("key"):
+    with mask_secrets("key"):
         assert mask_error(error) is error
 
 
-def test_an_exception_with_secrets_is_logged_under_its_name_and_with_its_traceback():
+def test_exception_with_secrets_is_logged_with_name_and_traceback():
     def fail(text):
         raise LookupError(text)
 
-    with knowing("the-key"):
+    with mask_secrets("the-key"):
         try:
             fail("no " + "the-" + "key")
         except LookupError as error:
@@ -660,18 +660,18 @@ def test_an_exception_with_secrets_is_logged_under_its_name_and_with_its_traceba
     assert double.__traceback__ is not None
 
 
-def test_an_exception_that_cannot_be_looked_into_is_logged_under_its_name():
+def test_opaque_exception_is_logged_by_name():
     class OddError(Exception):
         def __repr__(self):
             raise ValueError("no")
 
-    with knowing("hunter2"):
+    with mask_secrets("hunter2"):
         shown = mask_error(OddError("fine"))
     assert (type(shown).__name__, str(shown)) == ("OddError", "fine")
 
 
-def test_a_traceback_whose_code_spells_the_secret_out_is_left_out():
-    with knowing("the-key"):
+def test_traceback_with_the_secret_in_its_code_is_omitted():
+    with mask_secrets("the-key"):
         try:
             raise LookupError("the-key")  # noqa: TRY301 - the line itself must spell it out
         except LookupError as error:
@@ -679,7 +679,7 @@ def test_a_traceback_whose_code_spells_the_secret_out_is_left_out():
     assert (str(double), double.__traceback__) == (HIDDEN, None)
 
 
-def test_of_what_is_no_json_everything_is_secret():
+def test_invalid_json_is_masked_completely():
     token = start_masking()
     definition = type("Definition", (), {"arguments": None})
     add_sent_secrets(definition, "{key: 1")
@@ -690,7 +690,7 @@ def test_of_what_is_no_json_everything_is_secret():
         stop_masking(token)
 
 
-def test_threads_of_a_body_know_its_secrets(out, caplog):
+def test_threads_of_a_body_mask_its_secrets(output, caplog):
     class Outer(Tool):
         name = "outer"
         description = "Works beside itself"
@@ -705,16 +705,16 @@ def test_threads_of_a_body_know_its_secrets(out, caplog):
         assert threading.current_thread()
         return "in"
 
-    Toolbox([login], sinks=out.sinks, log_limit=10_000).execute(ToolCall("login", {"password": SECRET}))
-    assert_unseen(out.text(caplog))
+    Toolbox([login], sinks=output.sinks, log_limit=10_000).execute(ToolCall("login", {"password": SECRET}))
+    assert_masked(output.text(caplog))
 
 
-def test_the_package_has_the_types():
+def test_package_exports_the_secret_types():
     assert (toolsemble.Secret, toolsemble.SecretStr) == (Secret, SecretStr)
     assert str(Secret("x")) == HIDDEN
 
 
-def test_approval_of_a_secret_still_runs_with_the_secret():
+def test_approved_call_gets_the_secret():
     got = []
 
     @tool(requires_approval=True)
@@ -727,14 +727,16 @@ def test_approval_of_a_secret_still_runs_with_the_secret():
     assert got == [SECRET]
 
 
-def _tells_it(arguments):
+def _quote_secret(arguments):
     raise ValueError(f"{arguments.key.get_secret_value()} is no name")
 
 
-def test_log_lines_of_retries_keys_and_reviewers_do_not_have_the_secret(caplog):
+def test_secrets_are_masked_in_logs_of_retries_keys_and_reviewers(caplog):
     failures = [ConnectionError("refused hunter2-hunter2")]
 
-    @tool(effects="read", retries=Retries(1, wait=0.001, jitter=0), cache=Cache(key=_tells_it), requires_approval=True)
+    @tool(
+        effects="read", retries=Retries(1, wait=0.001, jitter=0), cache=Cache(key=_quote_secret), requires_approval=True
+    )
     def fetch(key: Secret[str]) -> str:
         """Fetch it."""
         if failures:
@@ -762,7 +764,7 @@ def test_log_lines_of_retries_keys_and_reviewers_do_not_have_the_secret(caplog):
 
 
 @pytest.mark.parametrize("setting", ["resources", "idempotency"])
-def test_what_a_function_beside_the_body_raises_is_shown_only_when_it_is_declared(setting):
+def test_errors_of_setting_functions_are_shown_only_if_declared(setting):
     def refuse(arguments):
         raise ToolExecutionError("no such file")
 
@@ -778,7 +780,7 @@ def test_what_a_function_beside_the_body_raises_is_shown_only_when_it_is_declare
         assert expected in reply.text
 
 
-def test_the_name_of_a_secret_that_was_misspelled_is_no_secret():
+def test_misspelled_name_of_a_secret_is_not_masked():
     @tool
     def login(key: Secret[str]) -> str:
         """Log in."""
@@ -789,7 +791,7 @@ def test_the_name_of_a_secret_that_was_misspelled_is_no_secret():
     assert reply.result.attributes["repairs"] == ({"step": "keys", "path": "key", "from": "Key", "to": "key"},)
 
 
-def test_what_a_body_writes_to_its_own_log_does_not_have_the_secret(caplog):
+def test_secrets_are_masked_in_the_context_logger(caplog):
     caplog.set_level(logging.DEBUG)
 
     @tool
@@ -831,9 +833,7 @@ ASKED = [
 
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize(("words", "arguments", "description", "shown"), ASKED)
-def test_a_question_in_the_middle_of_the_work_does_not_show_the_secret(
-    words, arguments, description, shown, waits, out, caplog
-):
+def test_secrets_are_masked_in_request_approval(words, arguments, description, shown, waits, output, caplog):
     if waits:
 
         @tool
@@ -849,19 +849,19 @@ def test_a_question_in_the_middle_of_the_work_does_not_show_the_secret(
             word = password.get_secret_value()
             return str(context.request_approval(words.format(word), arguments=arguments(word)))
 
-    box = Toolbox([pay], sinks=out.sinks, review=out.review(lambda _: Edit("another-secret")), log_limit=10_000)
+    box = Toolbox([pay], sinks=output.sinks, review=output.review(lambda _: Edit("another-secret")), log_limit=10_000)
     reply = box.execute(ToolCall("pay", {"password": SECRET}))
     assert box.flush(60)
     assert reply.text == "Edit(revised='another-secret')"
-    assert [(request.description, request.arguments) for request in out.asked] == [(description, shown)]
-    told = out.text(caplog)
-    assert_unseen(told)
+    assert [(request.description, request.arguments) for request in output.requests] == [(description, shown)]
+    text = output.text(caplog)
+    assert_masked(text)
     # What the reviewer wrote in the place of a secret is the tool's, too, and comes out with its result alone.
-    decided = [event.decision for event in out.seen if event.kind == "review_decided"]
+    decided = [event.decision for event in output.seen if event.kind == "review_decided"]
     assert decided == [Edit(HIDDEN)]
 
 
-def test_what_is_asked_about_one_secret_is_not_answered_for_another():
+def test_approval_for_one_secret_does_not_apply_to_another():
     asked = []
 
     @tool
@@ -901,7 +901,7 @@ def reveal(password: Secret[str]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("source", [enter, ToolPipeline("line", "Signs", [reveal, sign])])
-def test_tools_inside_a_call_do_not_log_its_secret(source, caplog):
+def test_nested_tools_mask_the_secrets_of_the_call(source, caplog):
     caplog.set_level(logging.DEBUG, "toolsemble")
     reply = Toolbox([source]).execute(ToolCall(source.name, {"password": PLAIN}))
     assert reply.text == "signed"
@@ -909,7 +909,7 @@ def test_tools_inside_a_call_do_not_log_its_secret(source, caplog):
     assert PLAIN not in caplog.text
 
 
-def test_a_tool_alone_logs_what_it_says(caplog):
+def test_standalone_tool_logs_unmasked_text(caplog):
     caplog.set_level(logging.INFO, "toolsemble")
     sign.execute('{"text": "hunter2"}')
     assert caplog.messages[0] == "signs with hunter2"
@@ -944,14 +944,14 @@ UNKNOWN = {
 class TestUnknownTools:
     @pytest.mark.parametrize("source", [login, ToolPipeline("line", "Takes a secret", [Echo(), Step(login)])])
     @pytest.mark.parametrize("way", UNKNOWN)
-    async def test_of_a_tool_that_is_not_there_only_names_are_shown(self, way, source, out, caplog):
-        box = Toolbox([source], sinks=out.sinks, log_limit=100_000)
+    async def test_only_argument_names_of_an_unknown_tool_are_shown(self, way, source, output, caplog):
+        box = Toolbox([source], sinks=output.sinks, log_limit=100_000)
         call = UNKNOWN[way]
         replies = [box.execute(call), await box.aexecute(call), *box.execute_all([call, call])]
         assert box.flush(60)
         assert all(reply.text.startswith("Error: Unknown tool '") for reply in replies)
-        assert_unseen(out.text(caplog, [reply.text for reply in replies]), PLAIN)
-        assert len(out.seen) == 8
+        assert_masked(output.text(caplog, [reply.text for reply in replies]), PLAIN)
+        assert len(output.seen) == 8
 
     @pytest.mark.parametrize(
         ("arguments", "shown"),
@@ -963,54 +963,54 @@ class TestUnknownTools:
         ],
     )
     @pytest.mark.parametrize("hooks", [{}, {"before_call": lambda call, context: None}])
-    def test_the_names_of_parameters_are_shown(self, arguments, shown, hooks, out):
-        Toolbox([login, Echo()], sinks=out.sinks, **hooks).execute(ToolCall("logn", arguments))
-        assert [event.arguments for event in out.seen] == [shown, shown]
+    def test_parameter_names_are_shown(self, arguments, shown, hooks, output):
+        Toolbox([login, Echo()], sinks=output.sinks, **hooks).execute(ToolCall("logn", arguments))
+        assert [event.arguments for event in output.seen] == [shown, shown]
 
-    def test_names_of_tools_are_told_although_they_were_sent_as_values(self):
+    def test_tool_names_sent_as_values_are_shown(self):
         hook = {"before_call": lambda call, context: None}
         for settings in ({}, hook):
             reply = Toolbox([login, Echo()], **settings).execute(ToolCall("logn", {"tool": "login", "echo": "logn"}))
             assert reply.text == "Error: Unknown tool 'logn'. Available tools: login, echo. Did you mean 'login'?"
 
-    def test_without_tools_that_take_secrets_all_is_shown(self, out):
-        Toolbox([Echo()], sinks=out.sinks).execute(ToolCall("eco", {"input": "hi"}))
-        assert [event.arguments for event in out.seen] == ['{"input":"hi"}'] * 2
+    def test_everything_is_shown_without_secret_tools(self, output):
+        Toolbox([Echo()], sinks=output.sinks).execute(ToolCall("eco", {"input": "hi"}))
+        assert [event.arguments for event in output.seen] == ['{"input":"hi"}'] * 2
 
     @pytest.mark.parametrize("way", UNKNOWN)
     @pytest.mark.parametrize("answers", [False, True])
     @pytest.mark.parametrize("hook", ["before_call", "after_call"])
-    def test_what_a_hook_makes_of_it_is_told_without_secrets(self, way, hook, answers, out, caplog):
+    def test_hook_result_for_an_unknown_tool_is_masked(self, way, hook, answers, output, caplog):
         def quote_it(call, *_):
             if answers:
                 return ToolResult.failure(f"refused: {call.name} {call.arguments}")
             raise ValueError(f"refused: {call.name} {call.arguments}")
 
         call = UNKNOWN[way]
-        reply = Toolbox([login], sinks=out.sinks, log_limit=100_000, **{hook: quote_it}).execute(call)
+        reply = Toolbox([login], sinks=output.sinks, log_limit=100_000, **{hook: quote_it}).execute(call)
         assert reply.is_error
-        assert_unseen(out.text(caplog, "" if answers else reply.text), PLAIN)
+        assert_masked(output.text(caplog, "" if answers else reply.text), PLAIN)
 
-    def test_what_a_hook_sends_in_its_place_is_not_shown_either(self, out, caplog):
+    def test_arguments_replaced_by_a_hook_are_not_shown(self, output, caplog):
         def other(call, context):
             return ToolCall(call.name, {"password": "swordfish"})
 
         def quote_it(call, result, context):
             raise ValueError(f"refused: {call.arguments}")
 
-        box = Toolbox([login], sinks=out.sinks, before_call=other, after_call=quote_it)
+        box = Toolbox([login], sinks=output.sinks, before_call=other, after_call=quote_it)
         reply = box.execute(ToolCall("logn", {"password": PLAIN}))
-        assert_unseen(out.text(caplog, reply.text), "swordfish", PLAIN)
+        assert_masked(output.text(caplog, reply.text), "swordfish", PLAIN)
 
-    def test_nothing_of_it_is_known_afterwards(self, out):
-        box = Toolbox([login, Echo()], sinks=out.sinks, before_call=lambda call, context: None)
+    def test_secrets_of_an_unknown_tool_are_forgotten(self, output):
+        box = Toolbox([login, Echo()], sinks=output.sinks, before_call=lambda call, context: None)
         box.execute(ToolCall("logn", {"password": PLAIN}))
         box.execute(ToolCall("echo", {"input": PLAIN}))
-        assert out.seen[-1].result.output == PLAIN
+        assert output.seen[-1].result.output == PLAIN
 
 
-def test_keys_are_hidden_like_values_and_no_entry_is_lost():
-    with knowing("hunter2", "s3cret", "1234"):
+def test_keys_are_masked_and_no_entry_is_lost():
+    with mask_secrets("hunter2", "s3cret", "1234"):
         given = {
             "hunter2": 1,
             "s3cret": 2,
@@ -1074,30 +1074,30 @@ WAYS = {
 @tool
 def reveal(password: Secret[str], way: str, place: str) -> object:
     """Return a secret away, in some way and place."""
-    told = WAYS[way](password.get_secret_value())
+    leaked = WAYS[way](password.get_secret_value())
     context = toolsemble.context.current_context()
     if place == "structured":
-        return ToolResult.success("done", told)
+        return ToolResult.success("done", leaked)
     if place == "attributes":
-        return ToolResult.success("done", attributes={"told": told})
+        return ToolResult.success("done", attributes={"text": leaked})
     if place == "names of attributes":
-        return ToolResult.success("done", attributes={password.get_secret_value(): told, "a": 1})
+        return ToolResult.success("done", attributes={password.get_secret_value(): leaked, "a": 1})
     if place == "contents":
-        text = str(told)
+        text = str(leaked)
         files = [FileContent(text.encode(), "text/plain", f"{text}.txt"), ImageContent(text.encode(), "image/png")]
         return ToolResult.success("done", contents=[TextContent(text), *files])
     if place == "question":
-        context.request_approval("Is this right?", arguments=told)
+        context.request_approval("Is this right?", arguments=leaked)
     if place == "progress":
-        context.progress(0.5, f"{told!r}")
+        context.progress(0.5, f"{leaked!r}")
     if place == "exception":
-        raise ValueError(told)
+        raise ValueError(leaked)
     if place == "note":
         error = ValueError("wrong")
-        error.add_note(f"{told!r}")
+        error.add_note(f"{leaked!r}")
         raise error
     if place == "log":
-        context.logger.warning("told %s", told)
+        context.logger.warning("got %s", leaked)
     return "done"
 
 
@@ -1116,9 +1116,9 @@ PLACES = [
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("way", WAYS)
-def test_whatever_a_body_does_with_a_secret_no_channel_has_it(way, place, out, caplog, tmp_path, traces):
+def test_every_channel_masks_every_form_of_a_secret(way, place, output, caplog, tmp_path, traces):
     with SQLiteStore(tmp_path / "reviews.db") as store:
-        seen = out.review()
+        seen = output.review()
 
         async def decide(request):
             stored = store.ask([request])
@@ -1126,13 +1126,15 @@ def test_whatever_a_body_does_with_a_secret_no_channel_has_it(way, place, out, c
             store.answer(store.pending()[0], Continue(), person="ada")
             return store.take(dict.fromkeys(stored, request))[stored[0]]
 
-        box = Toolbox([reveal], sinks=[*out.sinks, traces.sink], review=CallbackReview(decide), log_limit=100_000)
+        box = Toolbox([reveal], sinks=[*output.sinks, traces.sink], review=CallbackReview(decide), log_limit=100_000)
         reply = box.execute(ToolCall("reveal", {"password": PLAIN, "way": way, "place": place}, "c1"))
         assert box.flush(60)
-        told = reply.text if place in ("exception", "note", "log", "progress", "question") else ""
-        assert_unseen(out.text(caplog, told, store.audit(), traces.text()), PLAIN)
-        assert base64.b64encode(PLAIN.encode()).decode() not in out.text(caplog, told, store.audit(), traces.text())
-    assert len(out.seen) > 1
+        reply_text = reply.text if place in ("exception", "note", "log", "progress", "question") else ""
+        assert_masked(output.text(caplog, reply_text, store.audit(), traces.text()), PLAIN)
+        assert base64.b64encode(PLAIN.encode()).decode() not in output.text(
+            caplog, reply_text, store.audit(), traces.text()
+        )
+    assert len(output.seen) > 1
 
 
 class Traces:
@@ -1153,13 +1155,13 @@ def traces():
     return Traces()
 
 
-def test_a_span_of_an_unknown_tool_has_the_names_of_its_arguments(traces):
+def test_span_of_an_unknown_tool_has_its_argument_names(traces):
     Toolbox([login], sinks=[traces.sink]).execute(ToolCall("logn", {"password": PLAIN}))
     assert PLAIN not in traces.text()
     assert "password" in traces.text()
 
 
-def test_an_edit_that_brings_a_secret_where_none_was_is_secret_too(out, caplog, tmp_path):
+def test_secret_added_by_an_edit_is_masked(output, caplog, tmp_path):
     @tool
     def connect(host: str, password: Secret[str] | None = None) -> str:
         """Connect."""
@@ -1168,24 +1170,24 @@ def test_an_edit_that_brings_a_secret_where_none_was_is_secret_too(out, caplog, 
     with SQLiteStore(tmp_path / "reviews.db") as store:
 
         async def decide(request):
-            out.asked.append(request)
+            output.requests.append(request)
             (stored,) = store.ask([request])
             store.answer(store.pending()[0], Edit(json.dumps({"host": "a", "password": PLAIN})), person="ada")
             return store.take({stored: request})[stored]
 
-        box = Toolbox([connect], sinks=out.sinks, review=CallbackReview(decide), approve=["*"])
+        box = Toolbox([connect], sinks=output.sinks, review=CallbackReview(decide), approve=["*"])
         reply = box.execute(ToolCall("connect", {"host": "a"}))
         assert reply.text == f"connected with {HIDDEN}"
-        assert_unseen(out.text(caplog, reply.text, store.audit()), PLAIN)
+        assert_masked(output.text(caplog, reply.text, store.audit()), PLAIN)
 
 
-async def test_nor_does_a_run_of_an_agent_show_what_was_sent_to_a_tool_that_is_not_there(out, caplog):
+async def test_agent_run_does_not_show_arguments_of_an_unknown_tool(output, caplog):
     calls = [ToolCall("logn", {"password": PLAIN}, "c1"), ToolCall("logn", f'{{"password": "{PLAIN}', "c2")]
     model = ScriptedModel([calls, calls[0], "done"])
-    result = await Agent(model, [login], sinks=out.sinks).run("go")
+    result = await Agent(model, [login], sinks=output.sinks).run("go")
     assert result.text == "done"
-    assert len(out.seen) == 6
-    assert_unseen(out.text(caplog), PLAIN)
+    assert len(output.seen) == 6
+    assert_masked(output.text(caplog), PLAIN)
 
 
 PASSWORD = {"type": "string", "format": "password"}
@@ -1203,7 +1205,7 @@ WITH_PASSWORD = {"type": "object", "properties": {"pw": PASSWORD}}
         {"properties": {"pw": {"type": "object", "dependentSchemas": {"a": WITH_PASSWORD}}}},
     ],
 )
-def test_a_secret_is_hidden_wherever_its_schema_stands(schema):
+def test_secret_is_masked_anywhere_in_a_json_schema(schema):
     reviewer = Reviewer(Continue())
     made = SchemaTool("login", "", lambda _: "in", {"type": "object", **schema})
     made.requires_approval = True
@@ -1213,7 +1215,7 @@ def test_a_secret_is_hidden_wherever_its_schema_stands(schema):
 
 
 @pytest.mark.parametrize("keyword", ["additionalProperties", "unevaluatedProperties", "patternProperties"])
-def test_a_secret_without_a_name_is_refused(keyword):
+def test_rejects_secret_without_a_name(keyword):
     inner = {"^p": PASSWORD} if keyword == "patternProperties" else PASSWORD
     with pytest.raises(ToolDefinitionError, match=f"{keyword} allows secrets .* list them under properties"):
         Toolbox([SchemaTool("login", "", lambda _: "in", {"type": "object", keyword: inner})])

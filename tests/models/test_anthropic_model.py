@@ -69,8 +69,8 @@ THOUGHT = {"type": "thinking", "thinking": "Rome, I guess.", "signature": "c2ln"
 HIDDEN = {"type": "redacted_thinking", "data": "ZGF0YQ=="}
 
 
-def text(said, **more):
-    return {"type": "text", "text": said, **more}
+def text(content, **more):
+    return {"type": "text", "text": content, **more}
 
 
 def use(name="weather", input=None, id="toolu_1"):
@@ -110,15 +110,15 @@ def events(whole):
     """Return a message as the events in which it would come."""
     content, usage = whole["content"], whole["usage"]
     start = {**whole, "content": [], "stop_reason": None, "usage": {**usage, "output_tokens": 1}}
-    told = [{"type": "message_start", "message": start}, {"type": "ping"}]
+    sent = [{"type": "message_start", "message": start}, {"type": "ping"}]
     for index, block in enumerate(content):
         begun, deltas = pieces(block)
-        told.append({"type": "content_block_start", "index": index, "content_block": begun})
-        told += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        told.append({"type": "content_block_stop", "index": index})
+        sent.append({"type": "content_block_start", "index": index, "content_block": begun})
+        sent += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        sent.append({"type": "content_block_stop", "index": index})
     delta = {"stop_reason": whole["stop_reason"], "stop_sequence": None, "stop_details": whole.get("stop_details")}
-    told.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": usage["output_tokens"]}})
-    return [*told, {"type": "message_stop"}]
+    sent.append({"type": "message_delta", "delta": delta, "usage": {"output_tokens": usage["output_tokens"]}})
+    return [*sent, {"type": "message_stop"}]
 
 
 def write_event(event):
@@ -141,20 +141,20 @@ def server():
         yield made
 
 
-def model_at(server, **given):
+def make_model(server, **given):
     return AnthropicModel("claude-x", **{"api_key": "sk-secret", "base_url": server.url, "cache": False, **given})
 
 
-async def sent(server, request, **given):
+async def send(server, request, **given):
     """Return the body that a request becomes."""
-    await model_at(server, **given).reply(request)
+    await make_model(server, **given).reply(request)
     return server.bodies[-1]
 
 
 # --- requests
 
 
-async def test_a_conversation_is_sent_as_anthropic_takes_it(server):
+async def test_conversation_is_sent_in_anthropic_format(server):
     first, second = ToolCall("weather", {"city": "Rome"}, "toolu_1"), ToolCall("weather", '{"city": "Bonn"}')
     request = ChatRequest(
         [
@@ -175,7 +175,7 @@ async def test_a_conversation_is_sent_as_anthropic_takes_it(server):
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AP8="}}
     source = {"type": "text", "media_type": "text/plain", "data": "a,b"}
     document = {"type": "document", "source": source, "title": "a.csv"}
-    assert await sent(server, request) == {
+    assert await send(server, request) == {
         "model": "claude-x",
         "max_tokens": 16384,
         "system": [text("You are brief."), text("Be kind.")],
@@ -219,22 +219,22 @@ async def test_a_conversation_is_sent_as_anthropic_takes_it(server):
 @pytest.mark.parametrize(
     ("choice", "written"), [("auto", None), ("required", {"type": "any"}), ("none", {"type": "none"})]
 )
-async def test_whether_tools_may_be_called_is_said(server, choice, written):
-    body = await sent(server, ChatRequest(HELLO.messages, [WEATHER], choice))
+async def test_tool_choice_is_sent(server, choice, written):
+    body = await send(server, ChatRequest(HELLO.messages, [WEATHER], choice))
     assert (body["tools"], body.get("tool_choice")) == ([WRITTEN_WEATHER], written)
-    assert "tool_choice" not in await sent(server, ChatRequest(HELLO.messages, (), choice))
+    assert "tool_choice" not in await send(server, ChatRequest(HELLO.messages, (), choice))
 
 
-async def test_a_choice_among_the_settings_counts_where_the_request_leaves_it_open(server):
+async def test_tool_choice_setting_applies_when_request_is_auto(server):
     settings = {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}
     for choice, written in (("auto", settings["tool_choice"]), ("none", {"type": "none"})):
-        body = await sent(server, ChatRequest(HELLO.messages, [WEATHER], choice, settings=settings))
+        body = await send(server, ChatRequest(HELLO.messages, [WEATHER], choice, settings=settings))
         assert body["tool_choice"] == written
 
 
-async def test_called_tools_are_listed_when_none_is_offered(server):
+async def test_called_tools_are_declared_without_offered_tools(server):
     call = ToolCall("look up!", {}, "toolu_1")
-    body = await sent(server, ChatRequest([UserMessage("a"), AssistantMessage("", (call, call)), *[replied(call)] * 2]))
+    body = await send(server, ChatRequest([UserMessage("a"), AssistantMessage("", (call, call)), *[replied(call)] * 2]))
     gone = {
         "name": "look_up_",
         "description": "Not available any more",
@@ -243,10 +243,10 @@ async def test_called_tools_are_listed_when_none_is_offered(server):
     assert (body["tools"], body["tool_choice"]) == ([gone], {"type": "none"})
 
 
-async def test_the_schema_of_an_answer_is_sent_as_a_format(server):
+async def test_output_schema_is_sent_as_format(server):
     schema = {"type": "object", "properties": {"n": {"type": "integer", "default": 1}}, "required": []}
     request = ChatRequest(HELLO.messages, output_schema=schema, settings={"output_config": {"effort": "low"}})
-    assert (await sent(server, request))["output_config"] == {
+    assert (await send(server, request))["output_config"] == {
         "effort": "low",
         "format": {
             "type": "json_schema",
@@ -260,14 +260,14 @@ async def test_the_schema_of_an_answer_is_sent_as_a_format(server):
     }
 
 
-async def test_a_schema_that_cannot_be_said_is_refused_with_the_way_out(server):
+async def test_unsupported_output_schema_is_rejected_with_hint(server):
     request = ChatRequest(HELLO.messages, output_schema={"type": "object", "additionalProperties": True})
     with pytest.raises(ToolConfigurationError, match=r"cannot enforce this schema: \$.*native_output=False"):
-        await model_at(server).reply(request)
+        await make_model(server).reply(request)
     assert server.bodies == []
 
 
-async def test_settings_are_passed_on_and_those_that_the_package_does_not_know_as_well(server):
+async def test_known_and_unknown_settings_are_passed_on(server):
     search = {"type": "web_search_20260318", "name": "web_search"}
     settings = {
         "max_tokens": 5,
@@ -279,7 +279,7 @@ async def test_settings_are_passed_on_and_those_that_the_package_does_not_know_a
         "tools": [search],
         "stream": True,
     }
-    body = await sent(server, ChatRequest(HELLO.messages, [WEATHER], settings=settings))
+    body = await send(server, ChatRequest(HELLO.messages, [WEATHER], settings=settings))
     assert body == {
         "model": "claude-x",
         "max_tokens": 5,
@@ -301,7 +301,7 @@ async def test_settings_are_passed_on_and_those_that_the_package_does_not_know_a
         ([], False, []),
     ],
 )
-async def test_what_is_sent_again_is_marked_for_the_cache(server, messages, tools, marked):
+async def test_repeated_content_is_marked_for_cache(server, messages, tools, marked):
     request = ChatRequest(
         [
             *(SystemMessage(each) for each in messages),
@@ -311,17 +311,17 @@ async def test_what_is_sent_again_is_marked_for_the_cache(server, messages, tool
         ],
         [ToolSpecification("now", "The time"), WEATHER] if tools else [],
     )
-    body = await sent(server, request, cache=True)
-    plain = await sent(server, request)
+    body = await send(server, request, cache=True)
+    plain = await send(server, request)
     for part in marked:
         blocks = plain[part][-1]["content"] if part == "messages" else plain[part]
         blocks[-1] |= MARK
     assert body == plain
 
 
-async def test_a_conversation_that_ends_with_the_model_is_not_marked(server):
+async def test_conversation_ending_with_assistant_is_not_marked_for_cache(server):
     request = ChatRequest([UserMessage("one"), AssistantMessage("The answer is")], [WEATHER])
-    assert (await sent(server, request, cache=True))["messages"][-1]["content"] == [text("The answer is")]
+    assert (await send(server, request, cache=True))["messages"][-1]["content"] == [text("The answer is")]
 
 
 @pytest.mark.parametrize(
@@ -342,9 +342,9 @@ async def test_a_conversation_that_ends_with_the_model_is_not_marked(server):
         ('{"x":' + "[" * 5000 + "]" * 5000 + "}", {"unreadable_arguments": '{"x":' + "[" * 5000 + "]" * 5000 + "}"}),
     ],
 )
-async def test_whatever_a_model_wrote_for_arguments_can_be_sent_back(server, arguments, input):
+async def test_any_arguments_can_be_sent_back(server, arguments, input):
     call = ToolCall("weather", arguments, "toolu_1")
-    body = await sent(server, ChatRequest([AssistantMessage("", (call,)), replied(call)], [WEATHER]))
+    body = await send(server, ChatRequest([AssistantMessage("", (call,)), replied(call)], [WEATHER]))
     assert body["messages"][0]["content"] == [use(input=input)]
 
 
@@ -359,28 +359,28 @@ async def test_whatever_a_model_wrote_for_arguments_can_be_sent_back(server, arg
         (["x" * 65, "ü"], ["call_0", "call_1"]),
     ],
 )
-async def test_calls_get_ids_that_fit_and_their_replies_the_same(server, ids, expected):
+async def test_invalid_call_ids_are_replaced_consistently(server, ids, expected):
     calls = tuple(ToolCall("weather", {"city": "Rome"}, each) for each in ids)
     turns = [entry for call in calls for entry in (AssistantMessage("", (call,)), replied(call))]
     for messages in ([AssistantMessage("", calls), *map(replied, calls)], turns):
-        body = await sent(server, ChatRequest([UserMessage("a"), *messages], [WEATHER]))
+        body = await send(server, ChatRequest([UserMessage("a"), *messages], [WEATHER]))
         blocks = [block for each in body["messages"] for block in each["content"]]
         assert [block["id"] for block in blocks if block["type"] == "tool_use"] == expected
         assert [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"] == expected
 
 
-async def test_names_and_texts_that_no_server_takes_are_made_to_fit(server):
+async def test_invalid_names_and_texts_are_sanitized(server):
     call = ToolCall("rm -rf / ; \ud800" + "x" * 100, {}, "c1")
     messages = [SystemMessage("a\ud800"), UserMessage("b\ud800"), AssistantMessage("c\ud800", (call,)), replied(call)]
-    body = await sent(server, ChatRequest(messages, [WEATHER]))
-    said = [block.get("text") for each in body["messages"] for block in each["content"]]
-    assert (body["system"], said) == ([text("a\\ud800")], ["b\\ud800", "c\\ud800", None, None])
+    body = await send(server, ChatRequest(messages, [WEATHER]))
+    texts = [block.get("text") for each in body["messages"] for block in each["content"]]
+    assert (body["system"], texts) == ([text("a\\ud800")], ["b\\ud800", "c\\ud800", None, None])
     name = body["messages"][1]["content"][1]["name"]
     assert name == "rm_-rf______" + "x" * 52
 
 
-async def test_a_reply_to_nothing_is_left_to_the_server_to_refuse(server):
-    body = await sent(server, ChatRequest([replied(ToolCall("now", id="c1"))], [WEATHER]))
+async def test_reply_without_call_is_sent(server):
+    body = await send(server, ChatRequest([replied(ToolCall("now", id="c1"))], [WEATHER]))
     assert body["messages"][0]["content"][0]["tool_use_id"] == "call_0"
 
 
@@ -449,27 +449,27 @@ WHOLE = [
 ]
 
 
-def read(reply):
+def summarize(reply):
     """Return a reply with its calls' arguments as values: how they are laid out is the server's."""
     calls = tuple(ToolCall(call.name, json.loads(call.json), call.id) for call in reply.calls)
     return ChatReply(reply.text, calls, reply.usage, reply.stop_reason, reply.details)
 
 
 @pytest.mark.parametrize(("whole", "expected"), WHOLE)
-async def test_a_whole_reply_and_its_stream_say_the_same(server, whole, expected):
+async def test_reply_and_stream_agree(server, whole, expected):
     server.answers = [whole]
-    assert read(await model_at(server).reply(HELLO)) == read(expected)
+    assert summarize(await make_model(server).reply(HELLO)) == summarize(expected)
     server.answers = [events(whole)]
-    chunks = await streamed(model_at(server))
+    chunks = await streamed(make_model(server))
     assert chunks[-1] == StreamEnd(expected.usage, expected.stop_reason, expected.details)
     assert "".join(chunk.text for chunk in chunks if isinstance(chunk, TextDelta)) == expected.text
     server.answers = [events(whole)]
     assert [body.get("stream") for body in server.bodies] == [None, True]
 
 
-async def test_the_pieces_of_a_stream_are_given_as_they_come(server):
+async def test_stream_yields_chunks_as_received(server):
     server.answers = [events(message(text("Let me see."), use(), use("now", {}, "toolu_2"), stop="tool_use"))]
-    assert await streamed(model_at(server)) == [
+    assert await streamed(make_model(server)) == [
         TextDelta("Let m"),
         TextDelta("e see."),
         CallDelta(0, "weather", "toolu_1"),
@@ -481,7 +481,7 @@ async def test_the_pieces_of_a_stream_are_given_as_they_come(server):
     ]
 
 
-async def test_calls_whose_pieces_come_in_turns_are_kept_apart(server):
+async def test_interleaved_call_chunks_are_separated(server):
     def delta(index, piece):
         return {
             "type": "content_block_delta",
@@ -492,11 +492,11 @@ async def test_calls_whose_pieces_come_in_turns_are_kept_apart(server):
     def start(index, id):
         return {"type": "content_block_start", "index": index, "content_block": use(id=id, input={})}
 
-    told = events(message(stop="tool_use"))
+    stream = events(message(stop="tool_use"))
     between = [start(0, "a"), start(1, "b"), delta(1, '{"b"'), delta(0, '{"a"'), delta(1, ":1}"), delta(0, ":0}")]
     stray = [delta(7, "of nothing"), {"type": "content_block_stop", "index": 7}, {"type": "news"}]
-    server.answers = [[*told[:1], *between, *stray, *told[1:]]]
-    chunks = await streamed(model_at(server))
+    server.answers = [[*stream[:1], *between, *stray, *stream[1:]]]
+    chunks = await streamed(make_model(server))
     assert [(chunk.index, chunk.text) for chunk in chunks if isinstance(chunk, ArgumentsDelta)] == [
         (1, '{"b"'),
         (0, '{"a"'),
@@ -509,35 +509,35 @@ async def test_calls_whose_pieces_come_in_turns_are_kept_apart(server):
     ("input", "arguments"),
     [([1, 2], "[1, 2]"), ("Rome", "Rome"), (None, "{}"), (7, "7"), ({"city": None}, '{"city":null}')],
 )
-async def test_arguments_that_are_no_object_are_passed_on_as_they_came(server, input, arguments):
+async def test_non_object_arguments_are_passed_on_unchanged(server, input, arguments):
     server.answers = [message({**use(), "input": input}, stop="tool_use")]
-    assert (await model_at(server).reply(HELLO)).calls == (ToolCall("weather", arguments, "toolu_1"),)
+    assert (await make_model(server).reply(HELLO)).calls == (ToolCall("weather", arguments, "toolu_1"),)
 
 
-async def test_arguments_that_are_cut_off_are_passed_on_as_they_came(server):
-    told = events(message(use(), stop="max_tokens"))
-    server.answers = [[event for event in told if event.get("delta", {}).get("partial_json") != 'y": "Rome"}']]
-    assert await streamed(model_at(server)) == [
+async def test_truncated_arguments_are_passed_on_unchanged(server):
+    stream = events(message(use(), stop="max_tokens"))
+    server.answers = [[event for event in stream if event.get("delta", {}).get("partial_json") != 'y": "Rome"}']]
+    assert await streamed(make_model(server)) == [
         CallDelta(0, "weather", "toolu_1"),
         ArgumentsDelta(0, '{"cit'),
         StreamEnd(TokenUsage(9, 3), "length"),
     ]
 
 
-async def test_an_input_that_comes_whole_with_the_beginning_of_a_call_counts(server):
-    told = events(message(use(input={}), stop="tool_use"))
+async def test_input_in_call_start_event_is_used(server):
+    stream = events(message(use(input={}), stop="tool_use"))
     server.answers = [
-        [{**each, "content_block": use()} if each["type"] == "content_block_start" else each for each in told]
+        [{**each, "content_block": use()} if each["type"] == "content_block_start" else each for each in stream]
     ]
-    assert (await streamed(model_at(server)))[:2] == [
+    assert (await streamed(make_model(server)))[:2] == [
         CallDelta(0, "weather", "toolu_1"),
         ArgumentsDelta(0, '{"city":"Rome"}'),
     ]
 
 
-async def test_blocks_that_make_no_sense_are_passed_over(server):
+async def test_malformed_blocks_are_skipped(server):
     broken = {"type": "server_tool_use", "id": "s1", "name": "x", "input": {}}
-    told = events(message(broken, text("Rome")))
+    stream = events(message(broken, text("Rome")))
     begin = {"type": "content_block_start", "index": 9}
     bad_json = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": "{"}}
     odd = [
@@ -547,9 +547,9 @@ async def test_blocks_that_make_no_sense_are_passed_over(server):
         {**begin, "content_block": {"type": 7}},
         {**begin, "delta": None},
     ]
-    server.answers = [[*told[:3], bad_json, *odd, *told[3:]]]
+    server.answers = [[*stream[:3], bad_json, *odd, *stream[3:]]]
     details = {"anthropic": [broken, {"type": "text", "length": 4}]}
-    assert (await streamed(model_at(server)))[-1] == StreamEnd(TokenUsage(9, 3), "stop", details)
+    assert (await streamed(make_model(server)))[-1] == StreamEnd(TokenUsage(9, 3), "stop", details)
 
 
 @pytest.mark.parametrize(
@@ -567,15 +567,15 @@ async def test_blocks_that_make_no_sense_are_passed_over(server):
         (message(THOUGHT, stop="max_tokens"), "token limit before it answered (max_tokens); raise the limit"),
     ],
 )
-async def test_no_word_at_all_is_explained(server, whole, words):
+async def test_empty_reply_error_explains_stop_reason(server, whole, words):
     for answer, streaming in ((whole, False), (events(whole), True)):
         server.answers = [answer]
-        error = await failed(model_at(server), streaming=streaming)
+        error = await failed(make_model(server), streaming=streaming)
         assert words in str(error)
         assert not error.retryable
 
 
-async def test_a_model_that_pauses_for_its_own_tools_is_asked_to_go_on(server):
+async def test_paused_turn_is_continued(server):
     search = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "Rome"}}
     result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
     usage = {"input_tokens": 5, "cache_read_input_tokens": 2, "output_tokens": 4}
@@ -594,24 +594,24 @@ async def test_a_model_that_pauses_for_its_own_tools_is_asked_to_go_on(server):
     call = ToolCall("weather", {"city": "Rome"}, "toolu_1")
     expected = ChatReply("Searching.  Rome", (call,), TokenUsage(16, 7, 2), "calls", {"anthropic": noted})
     server.answers = [*parts]
-    assert await model_at(server).reply(HELLO) == expected
+    assert await make_model(server).reply(HELLO) == expected
     assert server.bodies[1]["messages"] == [
         {"role": "user", "content": [text("hello")]},
         {"role": "assistant", "content": [text("Searching. "), search]},
     ]
     server.answers = [events(part) for part in parts]
-    chunks = await streamed(model_at(server))
+    chunks = await streamed(make_model(server))
     assert chunks[-1] == StreamEnd(expected.usage, "calls", expected.details)
     assert server.bodies[3]["messages"] == server.bodies[1]["messages"]
     server.answers = [message(text("hi"))]
     back = AssistantMessage(expected.text, expected.calls, expected.details)
-    body = await sent(server, ChatRequest([UserMessage("hello"), back, replied(call)], [WEATHER]))
+    body = await send(server, ChatRequest([UserMessage("hello"), back, replied(call)], [WEATHER]))
     assert body["messages"][1]["content"] == [text("Searching. "), search, result, text("Rome"), use()]
 
 
-async def test_the_number_of_pauses_is_limited(server):
+async def test_number_of_pauses_is_limited(server):
     server.answers = [message(text("x"), stop="pause_turn")]
-    assert (await model_at(server).reply(HELLO)).text == "x" * 10
+    assert (await make_model(server).reply(HELLO)).text == "x" * 10
     assert len(server.bodies) == 10
 
 
@@ -620,9 +620,9 @@ async def test_the_number_of_pauses_is_limited(server):
 
 async def test_reasoning_is_sent_back_in_its_position(server):
     server.answers = [message(THOUGHT, text("See: "), HIDDEN, text("Rome"), use(), stop="tool_use")]
-    reply = await model_at(server).reply(HELLO)
-    said = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
-    body = await sent(server, ChatRequest([*HELLO.messages, said, replied(said.calls[0])], [WEATHER]))
+    reply = await make_model(server).reply(HELLO)
+    answer = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
+    body = await send(server, ChatRequest([*HELLO.messages, answer, replied(answer.calls[0])], [WEATHER]))
     assert body["messages"][1]["content"] == [THOUGHT, text("See: "), HIDDEN, text("Rome"), use()]
 
 
@@ -641,17 +641,17 @@ async def test_reasoning_is_sent_back_in_its_position(server):
         ({"anthropic": [{"type": "tool_use"}, {"type": "tool_use"}, THOUGHT]}, [text("Rome"), use(), THOUGHT]),
     ],
 )
-async def test_details_of_others_and_of_changed_messages_do_no_harm(server, details, content):
+async def test_foreign_and_outdated_details_are_ignored(server, details, content):
     call = ToolCall("weather", {"city": "Rome"}, "toolu_1")
     messages = [UserMessage("hello"), AssistantMessage("Rome", (call,), details), replied(call)]
-    assert (await sent(server, ChatRequest(messages, [WEATHER])))["messages"][1]["content"] == content
+    assert (await send(server, ChatRequest(messages, [WEATHER])))["messages"][1]["content"] == content
 
 
 # --- what goes wrong
 
 
-def refusal(status, kind, said, **headers):
-    body = {"type": "error", "error": {"type": kind, "message": said}, "request_id": "req_1"}
+def make_error(status, kind, problem, **headers):
+    body = {"type": "error", "error": {"type": kind, "message": problem}, "request_id": "req_1"}
     return status, {"Content-Type": "application/json", **headers}, json.dumps(body)
 
 
@@ -659,56 +659,54 @@ def refusal(status, kind, said, **headers):
     ("answer", "words", "retryable", "retry_after"),
     [
         (
-            refusal(400, "invalid_request_error", "max_tokens: too many"),
+            make_error(400, "invalid_request_error", "max_tokens: too many"),
             "(400, invalid_request_error): max",
             False,
             None,
         ),
-        (refusal(401, "authentication_error", "invalid key"), "invalid key; set ANTHROPIC_API_KEY, or", False, None),
-        (refusal(403, "permission_error", "not you"), "(403, permission_error): not you", False, None),
-        (refusal(404, "not_found_error", "model: claude-x"), "(404, not_found_error): model: claude-x", False, None),
-        (refusal(413, "request_too_large", "too large"), "(413, request_too_large): too large", False, None),
-        (refusal(408, "timeout_error", "slow"), "(408, timeout_error)", True, None),
-        (refusal(409, "conflict_error", "again"), "(409, conflict_error)", True, None),
-        (refusal(429, "rate_limit_error", "slow down", **{"retry-after": "7"}), "(429, rate_limit", True, 7.0),
-        (refusal(429, "rate_limit_error", "x", **{"retry-after-ms": "1500", "retry-after": "9"}), "(429", True, 1.5),
-        (refusal(429, "rate_limit_error", "x", **{"retry-after": "soon"}), "(429", True, None),
-        (refusal(429, "rate_limit_error", "spent", **{"x-should-retry": "false"}), "spent", False, None),
-        (refusal(400, "invalid_request_error", "x", **{"x-should-retry": "true"}), "(400", True, None),
-        (refusal(500, "api_error", "oops"), "(500, api_error): oops", True, None),
-        (refusal(529, "overloaded_error", "Overloaded"), "(529, overloaded_error): Overloaded", True, None),
+        (make_error(401, "authentication_error", "invalid key"), "invalid key; set ANTHROPIC_API_KEY, or", False, None),
+        (make_error(403, "permission_error", "not you"), "(403, permission_error): not you", False, None),
+        (make_error(404, "not_found_error", "model: claude-x"), "(404, not_found_error): model: claude-x", False, None),
+        (make_error(413, "request_too_large", "too large"), "(413, request_too_large): too large", False, None),
+        (make_error(408, "timeout_error", "slow"), "(408, timeout_error)", True, None),
+        (make_error(409, "conflict_error", "again"), "(409, conflict_error)", True, None),
+        (make_error(429, "rate_limit_error", "slow down", **{"retry-after": "7"}), "(429, rate_limit", True, 7.0),
+        (make_error(429, "rate_limit_error", "x", **{"retry-after-ms": "1500", "retry-after": "9"}), "(429", True, 1.5),
+        (make_error(429, "rate_limit_error", "x", **{"retry-after": "soon"}), "(429", True, None),
+        (make_error(429, "rate_limit_error", "spent", **{"x-should-retry": "false"}), "spent", False, None),
+        (make_error(400, "invalid_request_error", "x", **{"x-should-retry": "true"}), "(400", True, None),
+        (make_error(500, "api_error", "oops"), "(500, api_error): oops", True, None),
+        (make_error(529, "overloaded_error", "Overloaded"), "(529, overloaded_error): Overloaded", True, None),
         ((502, {}, "<html>Bad gateway</html>"), "(502, None): <html>Bad gateway</html>", True, None),
         ((503, {}, ""), "(503, None): Error code: 503", True, None),
-        (refusal(400, "invalid_request_error", "key sk-secret\nis bad"), "key ***\\nis bad", False, None),
-        (refusal(400, 7, {"not": "text"}), "(400, 7): Error code: 400", False, None),
+        (make_error(400, "invalid_request_error", "key sk-secret\nis bad"), "key ***\\nis bad", False, None),
+        (make_error(400, 7, {"not": "text"}), "(400, 7): Error code: 400", False, None),
         ((200, {"Content-Type": "text/html"}, "<html>Hi</html>"), "is not a message; is base_url right?", False, None),
         ((200, {"Content-Type": "application/json"}, "[1]"), "is not a message; is base_url right?", False, None),
         ((200, {"Content-Type": "application/json"}, "{}"), "is not a message; is base_url right?", False, None),
         ((200, {"Content-Type": "application/json"}, '{"content": ['), "cannot be read", True, None),
     ],
 )
-async def test_an_error_says_what_the_server_said_and_whether_to_try_again(
-    server, answer, words, retryable, retry_after
-):
+async def test_error_has_server_message_and_retryable(server, answer, words, retryable, retry_after):
     server.answers = [answer]
-    error = await failed(model_at(server))
+    error = await failed(make_model(server))
     assert words in str(error)
     assert (error.retryable, error.retry_after) == (retryable, retry_after)
     assert len(server.bodies) == 1
     assert "sk-secret" not in str(error)
 
 
-async def test_a_wait_until_a_date_is_understood(server):
+async def test_retry_after_date_is_parsed(server):
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=3600), usegmt=True)
-    server.answers = [refusal(429, "rate_limit_error", "x", **{"retry-after": date})]
-    assert 3500 < (await failed(model_at(server))).retry_after <= 3600
+    server.answers = [make_error(429, "rate_limit_error", "x", **{"retry-after": date})]
+    assert 3500 < (await failed(make_model(server))).retry_after <= 3600
 
 
-async def test_a_nested_input_without_end_is_an_answer_that_cannot_be_read(server):
+async def test_deeply_nested_input_is_a_model_error(server):
     for depth in (300, 100_000):
         body = json.dumps(message(use(input={"x": 1}))).replace('"x": 1', '"x": ' + "[" * depth + "]" * depth)
         server.answers = [(200, {"Content-Type": "application/json"}, body)]
-        error = await failed(model_at(server))
+        error = await failed(make_model(server))
         assert "cannot be read" in str(error)
         assert error.retryable
 
@@ -716,19 +714,19 @@ async def test_a_nested_input_without_end_is_an_answer_that_cannot_be_read(serve
 @pytest.mark.parametrize(
     ("kind", "retryable"), [("overloaded_error", True), ("api_error", True), ("invalid_request_error", False)]
 )
-async def test_an_error_inside_of_a_stream_is_raised(server, kind, retryable):
-    told = events(message(text("All roads")))
-    server.answers = [[*told[:4], {"type": "error", "error": {"type": kind, "message": "Overloaded"}}]]
-    error = await failed(model_at(server), streaming=True)
+async def test_error_event_in_stream_is_raised(server, kind, retryable):
+    stream = events(message(text("All roads")))
+    server.answers = [[*stream[:4], {"type": "error", "error": {"type": kind, "message": "Overloaded"}}]]
+    error = await failed(make_model(server), streaming=True)
     assert (str(error), error.retryable) == (f"Anthropic refused the request (200, {kind}): Overloaded", retryable)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 4, -1])
 @pytest.mark.parametrize("ends", [True, False])
-async def test_a_stream_that_is_cut_off_is_worth_another_try(server, kept, ends):
-    told = events(message(text("All roads lead to Rome")))
-    server.answers = [server.streaming(*told[:kept], ends=ends)]
-    error = await failed(model_at(server), streaming=True)
+async def test_truncated_stream_is_retryable(server, kept, ends):
+    stream = events(message(text("All roads lead to Rome")))
+    server.answers = [server.streaming(*stream[:kept], ends=ends)]
+    error = await failed(make_model(server), streaming=True)
     assert ("cut off" if ends else "The connection to Anthropic failed") in str(error)
     assert error.retryable
 
@@ -736,10 +734,10 @@ async def test_a_stream_that_is_cut_off_is_worth_another_try(server, kept, ends)
 @pytest.mark.parametrize(
     "event", ["event: message_delta\ndata: {not json\n\n", "event: message_delta\ndata: \udcff\n\n"]
 )
-async def test_a_stream_that_is_not_json_is_retryable(server, event):
+async def test_stream_that_is_not_json_is_retryable(server, event):
     data = event.encode(errors="surrogateescape")
     server.answers = [server.streaming(ends=True, then=lambda handler: send_chunk(handler, data))]
-    error = await failed(model_at(server), streaming=True)
+    error = await failed(make_model(server), streaming=True)
     assert "cannot be read" in str(error)
     assert error.retryable
 
@@ -748,8 +746,8 @@ def send_chunk(handler, data):
     handler.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
 
-async def test_a_connection_that_is_cut_or_refused_or_too_slow_is_worth_another_try(server):
-    make = partial(model_at, server)
+async def test_connection_errors_are_retryable(server):
+    make = partial(make_model, server)
     await assert_connections_are_worth_another_try(server, make, "Anthropic")
 
 
@@ -766,24 +764,24 @@ async def test_errors_of_the_package_are_raised_as_model_errors(server):
 # --- cancellation, loops and clients
 
 
-async def test_closing_a_stream_in_the_middle_closes_its_connection(server):
+async def test_closing_stream_early_closes_connection(server):
     waiting = Waiting(server.streaming(*events(message(text("All roads")))[:4]))
     server.answers = [waiting]
-    await assert_hangs_up_when_closed(model_at(server), waiting, "All ")
+    await assert_hangs_up_when_closed(make_model(server), waiting, "All ")
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-async def test_cancelling_a_request_closes_its_connection(server, streaming):
+async def test_cancelling_request_closes_connection(server, streaming):
     server.answers = [waiting := Waiting()]
-    await assert_hangs_up_when_cancelled(model_at(server), waiting, streaming=streaming)
+    await assert_hangs_up_when_cancelled(make_model(server), waiting, streaming=streaming)
 
 
-def test_one_model_serves_one_loop_after_the_other(server):
-    assert_serves_one_loop_after_the_other(model_at(server), server)
+def test_model_works_in_successive_loops(server):
+    assert_serves_one_loop_after_the_other(make_model(server), server)
 
 
-async def test_the_requests_of_one_loop_share_their_connections(server):
-    model = model_at(server)
+async def test_requests_in_one_loop_share_connections(server):
+    model = make_model(server)
     for _ in range(3):
         await model.reply(HELLO)
     server.answers = [events(message(text("hi")))]
@@ -792,13 +790,13 @@ async def test_the_requests_of_one_loop_share_their_connections(server):
     assert len(set(server.ports)) == 1
 
 
-async def test_many_requests_run_at_once(server):
-    await assert_serves_many_at_once(model_at(server), server, message(text("hi")))
+async def test_requests_run_concurrently(server):
+    await assert_serves_many_at_once(make_model(server), server, message(text("hi")))
 
 
-async def test_a_model_that_is_dropped_closes_its_connections(server):
+async def test_garbage_collected_model_closes_connections(server):
     for _ in range(3):
-        model = model_at(server)
+        model = make_model(server)
         model.itself = model  # found by the garbage collector only, with all that hangs on it
         await model.reply(HELLO)
         del model
@@ -809,8 +807,8 @@ async def test_a_model_that_is_dropped_closes_its_connections(server):
     assert len(set(server.ports)) == 3
 
 
-def test_a_loop_that_is_closed_by_hand_is_forgotten(server):
-    model = model_at(server)
+def test_model_works_after_loop_is_closed(server):
+    model = make_model(server)
     loop = asyncio.new_event_loop()
     server.answers = [
         (200, {"Content-Type": "application/json", "Connection": "close"}, json.dumps(message(text("a"))))
@@ -820,12 +818,12 @@ def test_a_loop_that_is_closed_by_hand_is_forgotten(server):
     assert finish(model.reply(HELLO)).text == "a"
 
 
-async def test_a_client_of_ones_own_is_used_without_its_retries_and_left_open(server):
+async def test_given_client_is_used_without_retries_and_left_open(server):
     async with anthropic.AsyncAnthropic(api_key="other", base_url=server.url) as client:
         model = AnthropicModel("claude-x", client=client, max_tokens=7)
         assert (await model.reply(HELLO)).text == "hi"
         assert (server.headers[-1]["authorization"], server.bodies[-1]["max_tokens"]) == ("Bearer other", 7)
-        server.answers = [refusal(529, "overloaded_error", "Overloaded")]
+        server.answers = [make_error(529, "overloaded_error", "Overloaded")]
         await failed(model)
         assert len(server.bodies) == 2
         assert not client.is_closed()
@@ -834,7 +832,7 @@ async def test_a_client_of_ones_own_is_used_without_its_retries_and_left_open(se
 # --- how it is made
 
 
-def test_a_model_without_a_key_is_refused_with_what_to_set(monkeypatch):
+def test_missing_key_error_names_variable(monkeypatch):
     with pytest.raises(ToolConfigurationError, match="needs a key: set ANTHROPIC_API_KEY, or pass api_key="):
         AnthropicModel("claude-x")
     monkeypatch.setenv("ANTHROPIC_PROFILE", "missing")
@@ -844,12 +842,12 @@ def test_a_model_without_a_key_is_refused_with_what_to_set(monkeypatch):
     assert repr(AnthropicModel("claude-x")) == "AnthropicModel('claude-x')"
 
 
-async def test_a_server_of_ones_own_needs_no_key(server):
+async def test_custom_server_needs_no_key(server):
     await AnthropicModel("claude-x", base_url=server.url).reply(HELLO)
     assert server.headers[-1]["authorization"] == "Bearer none"
 
 
-def test_a_client_that_does_not_fit_is_refused():
+def test_invalid_client_is_rejected():
     with pytest.raises(TypeError, match="takes a client, or api_key and base_url, not both"):
         AnthropicModel("claude-x", client=object(), api_key="sk-secret")
     with (
@@ -859,7 +857,7 @@ def test_a_client_that_does_not_fit_is_refused():
         AnthropicModel("claude-x", client=client)
 
 
-def test_a_name_gives_a_model(monkeypatch):
+def test_model_is_created_by_name(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
     model = model_of("anthropic:claude-haiku-5-5")
     assert (type(model), model.name, model.native_output) == (AnthropicModel, "claude-haiku-5-5", True)
@@ -881,8 +879,8 @@ def test_native_output_defaults_to_true_for_anthropics_own_server_only(given, na
 TURNS = [message(THOUGHT, use(), stop="tool_use"), message(text("It is 21 degrees."))]
 
 
-async def test_an_agent_runs_two_turns_in_each_of_its_ways(server):
-    await assert_an_agent_runs_in_each_of_its_ways(Agent(model_at(server), [weather]), server, TURNS, events)
+async def test_agent_runs_with_this_model(server):
+    await assert_an_agent_runs_in_each_of_its_ways(Agent(make_model(server), [weather]), server, TURNS, events)
     assert [body["messages"] for body in server.bodies[1::2]] == [
         [
             {"role": "user", "content": [text("Rome?")]},
@@ -895,20 +893,20 @@ async def test_an_agent_runs_two_turns_in_each_of_its_ways(server):
     ] * 3
 
 
-async def test_an_agent_asks_an_overloaded_server_again(server):
-    server.answers = [refusal(529, "overloaded_error", "Overloaded", **{"retry-after": "0"}), message(text("hi"))]
-    result = await Agent(model_at(server), retry=Retry(attempts=1)).run("hello")
+async def test_agent_retries_overloaded_server(server):
+    server.answers = [make_error(529, "overloaded_error", "Overloaded", **{"retry-after": "0"}), message(text("hi"))]
+    result = await Agent(make_model(server), retry=Retry(attempts=1)).run("hello")
     assert (result.text, len(server.bodies)) == ("hi", 2)
-    server.answers = [refusal(401, "authentication_error", "invalid key")]
+    server.answers = [make_error(401, "authentication_error", "invalid key")]
     with pytest.raises(AgentExecutionError, match="set ANTHROPIC_API_KEY"):
-        await Agent(model_at(server), retry=Retry(attempts=1)).run("hello")
+        await Agent(make_model(server), retry=Retry(attempts=1)).run("hello")
 
 
 @pytest.mark.parametrize("native", [True, False])
-async def test_an_agent_gets_an_answer_of_a_declared_type(server, native):
+async def test_agent_gets_typed_answer(server, native):
     report = {"city": "Rome", "degrees": 21}
     answer = message(text(json.dumps(report))) if native else message(use("final_answer", report), stop="tool_use")
     server.answers = [answer]
-    result = await Agent(model_at(server, native_output=native), output_type=Report).run("Rome?")
+    result = await Agent(make_model(server, native_output=native), output_type=Report).run("Rome?")
     assert result.output == Report("Rome", 21)
     assert ("output_config" in server.bodies[0], "tools" in server.bodies[0]) == (native, not native)

@@ -116,8 +116,8 @@ def _block_frames(index, block):
         return [begun, *pieces, stop_block(index)]
     if "reasoningContent" in block:
         thought = block["reasoningContent"]
-        said = thought.get("reasoningText", thought)
-        return [*(delta(index, reasoningContent={name: value}) for name, value in said.items()), stop_block(index)]
+        parts = thought.get("reasoningText", thought)
+        return [*(delta(index, reasoningContent={name: value}) for name, value in parts.items()), stop_block(index)]
     if "citationsContent" in block:
         pieces = [delta(index, text=each["text"]) for each in block["citationsContent"]["content"]]
         return [*pieces, delta(index, citation={"title": "A page"}), stop_block(index)]
@@ -138,7 +138,7 @@ def use(name="add", input=None, id="t1", **more):
     return {"toolUse": {"toolUseId": id, "name": name, "input": input or {}, **more}}
 
 
-def begin(handler, **headers):
+def send_headers(handler, **headers):
     handler.send_response(200)
     handler.send_header("Content-Type", "application/vnd.amazon.eventstream")
     for name, value in {"Transfer-Encoding": "chunked", **headers}.items():
@@ -152,18 +152,18 @@ def write(handler, *frames):
         handler.wfile.flush()
 
 
-def streaming(*frames, ending=b"0\r\n\r\n"):
+def make_stream(*frames, ending=b"0\r\n\r\n"):
     def answer(handler):
-        begin(handler)
+        send_headers(handler)
         write(handler, *frames)
         handler.wfile.write(ending)
 
     return answer
 
 
-def refusing(status, code, said, **headers):
+def make_error(status, code, problem, **headers):
     sent = {"x-amzn-ErrorType": code, "Content-Type": "application/json", **headers}
-    body = {"message": said} if isinstance(said, str) else said
+    body = {"message": problem} if isinstance(problem, str) else problem
     return lambda handler: handler.send(status, sent, json.dumps(body))
 
 
@@ -191,7 +191,7 @@ class Bedrock:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _descriptions_read_once():
+def _cache_botocore_files():
     """Keep what botocore reads of its own for each client, which takes longer than all the rest of a test."""
     read = functools.cache(JSONFileLoader().load_file)
     with pytest.MonkeyPatch.context() as patch:
@@ -233,8 +233,8 @@ def encrypted(aws, monkeypatch):
         yield Bedrock(web)
 
 
-def answering(response, streamed):
-    return streaming(*streamed_blocks(response)) if streamed else response
+def make_answer(response, streamed):
+    return make_stream(*streamed_blocks(response)) if streamed else response
 
 
 # --- what is sent
@@ -420,15 +420,15 @@ REQUESTS = {
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(("request_", "body"), REQUESTS.values(), ids=REQUESTS.keys())
-async def test_a_request_is_written_as_bedrock_wants_it(bedrock, request_, body, streamed):
-    bedrock.answers = [answering(message(text("hi")), streamed)]
+async def test_request_is_sent_in_bedrock_format(bedrock, request_, body, streamed):
+    bedrock.answers = [make_answer(message(text("hi")), streamed)]
     assert (await asked(bedrock.model(), streaming=streamed, request=request_)).text == "hi"
     assert bedrock.bodies == [body]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_request_is_signed_for_its_region(bedrock, streamed):
-    bedrock.answers = [answering(message(text("hi")), streamed)] * 2
+async def test_request_is_signed_for_its_region(bedrock, streamed):
+    bedrock.answers = [make_answer(message(text("hi")), streamed)] * 2
     for model in (bedrock.model(), bedrock.model(region="us-west-2")):
         await asked(model, streaming=streamed)
     scopes = [headers["Authorization"].split("/")[2:4] for _, _, headers, _ in bedrock.web.requests]
@@ -436,8 +436,8 @@ async def test_a_request_is_signed_for_its_region(bedrock, streamed):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_key_takes_the_place_of_a_signature(encrypted, streamed, monkeypatch):
-    encrypted.answers = [answering(message(text("hi")), streamed)] * 2
+async def test_api_key_replaces_signature(encrypted, streamed, monkeypatch):
+    encrypted.answers = [make_answer(message(text("hi")), streamed)] * 2
     await asked(encrypted.model(api_key="own-key"), streaming=streamed)
     monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "key-of-the-environment")
     await asked(encrypted.model(), streaming=streamed)
@@ -522,14 +522,14 @@ REPLIES = {
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(("response", "reply"), REPLIES.values(), ids=REPLIES.keys())
-async def test_a_reply_is_read_whole_and_in_pieces(bedrock, response, reply, streamed):
-    bedrock.answers = [answering(response, streamed)]
+async def test_reply_and_stream_agree(bedrock, response, reply, streamed):
+    bedrock.answers = [make_answer(response, streamed)]
     assert await asked(bedrock.model(), streaming=streamed) == reply
 
 
-async def test_a_stream_gives_pieces_as_they_come(bedrock):
+async def test_stream_yields_chunks_as_received(bedrock):
     bedrock.answers = [
-        streaming(
+        make_stream(
             frame("messageStart", {"role": "assistant"}),
             delta(0, text="All "),
             delta(0, text="roads"),
@@ -558,10 +558,10 @@ async def test_a_stream_gives_pieces_as_they_come(bedrock):
     ]
 
 
-async def test_thoughts_that_come_in_pieces_are_put_together(bedrock):
+async def test_streamed_reasoning_is_assembled(bedrock):
     frames = [delta(0, reasoningContent={"text": piece}) for piece in ("H", "m.")]
     signed = [delta(0, reasoningContent={"signature": "c2ln"}), stop_block(0)]
-    bedrock.answers = [streaming(*frames, *signed, delta(1, text="Rome"), stop())]
+    bedrock.answers = [make_stream(*frames, *signed, delta(1, text="Rome"), stop())]
     assert (await asked(bedrock.model(), streaming=True)).details == {
         OWNER: [
             {"type": "reasoning", "reasoningText": {"text": "Hm.", "signature": "c2ln"}},
@@ -571,13 +571,13 @@ async def test_thoughts_that_come_in_pieces_are_put_together(bedrock):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_what_was_signed_goes_back_as_it_was(bedrock, streamed):
+async def test_signed_content_is_sent_back_unchanged(bedrock, streamed):
     content = [SIGNED, text("Let me"), use(input={"a": 1}), HIDDEN, text("and"), use(input={"a": 2}, id="t2")]
-    bedrock.answers = [answering(message(*content, reason="tool_use"), streamed), message(text("done"))]
+    bedrock.answers = [make_answer(message(*content, reason="tool_use"), streamed), message(text("done"))]
     model = bedrock.model()
     reply = await asked(model, streaming=streamed)
-    said = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
-    await model.reply(ChatRequest([UserMessage("hello"), said, *map(replied, said.calls)]))
+    answer = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
+    await model.reply(ChatRequest([UserMessage("hello"), answer, *map(replied, answer.calls)]))
     assert bedrock.bodies[1]["messages"][1] == {"role": "assistant", "content": content}
 
 
@@ -602,7 +602,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize(("response", "problem", "retryable"), ERRORS.values(), ids=ERRORS.keys())
-async def test_a_reply_with_nothing_to_go_on_with_is_an_error(bedrock, response, problem, retryable):
+async def test_unusable_reply_is_an_error(bedrock, response, problem, retryable):
     bedrock.answers = [response]
     with pytest.raises(ModelError) as caught:
         await bedrock.model().reply(HELLO)
@@ -619,91 +619,91 @@ HINT = (
 SIGNATURE = f"The signature does not match.\n\nThe Canonical String should have been\nx-amz-security-token:{SECRETS[2]}"
 REFUSALS = {
     "400": (
-        refusing(400, "ValidationException", "No such field"),
+        make_error(400, "ValidationException", "No such field"),
         "Bedrock refused the request (ValidationException): No such field",
         False,
         None,
     ),
     "403": (
-        refusing(403, "AccessDeniedException", "No"),
+        make_error(403, "AccessDeniedException", "No"),
         f"Bedrock refused the request (AccessDeniedException): No{HINT}",
         False,
         None,
     ),
     "a signature": (
-        refusing(403, "InvalidSignatureException", SIGNATURE),
+        make_error(403, "InvalidSignatureException", SIGNATURE),
         f"Bedrock refused the request (InvalidSignatureException): The signature does not match.{HINT}",
         False,
         None,
     ),
     "credentials": (
-        refusing(400, "IncompleteSignature", " ".join(SECRETS)),
+        make_error(400, "IncompleteSignature", " ".join(SECRETS)),
         "Bedrock refused the request (IncompleteSignature): *** *** ***",
         False,
         None,
     ),
     "404": (
-        refusing(404, "ResourceNotFoundException", "No model"),
+        make_error(404, "ResourceNotFoundException", "No model"),
         "Bedrock refused the request (ResourceNotFoundException): No model",
         False,
         None,
     ),
     "throttled": (
-        refusing(429, "ThrottlingException", "Slow"),
+        make_error(429, "ThrottlingException", "Slow"),
         "Bedrock refused the request (ThrottlingException): Slow",
         True,
         None,
     ),
     "throttled for a while": (
-        refusing(429, "ThrottlingException", "Slow", **{"Retry-After": "7"}),
+        make_error(429, "ThrottlingException", "Slow", **{"Retry-After": "7"}),
         "Bedrock refused the request (ThrottlingException): Slow",
         True,
         7.0,
     ),
     "throttled for a short while": (
-        refusing(429, "ThrottlingException", "Slow", **{"x-amz-retry-after": "1500"}),
+        make_error(429, "ThrottlingException", "Slow", **{"x-amz-retry-after": "1500"}),
         "Bedrock refused the request (ThrottlingException): Slow",
         True,
         1.5,
     ),
     "throttled as older services do": (
-        refusing(400, "ThrottlingException", "Slow"),
+        make_error(400, "ThrottlingException", "Slow"),
         "Bedrock refused the request (ThrottlingException): Slow",
         True,
         None,
     ),
     "timed out": (
-        refusing(408, "ModelTimeoutException", "Late"),
+        make_error(408, "ModelTimeoutException", "Late"),
         "Bedrock refused the request (ModelTimeoutException): Late",
         True,
         None,
     ),
     "not ready": (
-        refusing(429, "ModelNotReadyException", "Wait"),
+        make_error(429, "ModelNotReadyException", "Wait"),
         "Bedrock refused the request (ModelNotReadyException): Wait",
         True,
         None,
     ),
     "a model's error": (
-        refusing(424, "ModelErrorException", "Oops"),
+        make_error(424, "ModelErrorException", "Oops"),
         "Bedrock refused the request (ModelErrorException): Oops",
         True,
         None,
     ),
     "a model's refusal": (
-        refusing(424, "ModelErrorException", {"message": "Oops", "originalStatusCode": 400}),
+        make_error(424, "ModelErrorException", {"message": "Oops", "originalStatusCode": 400}),
         "Bedrock refused the request (ModelErrorException): Oops",
         False,
         None,
     ),
     "500": (
-        refusing(500, "InternalServerException", "Oops"),
+        make_error(500, "InternalServerException", "Oops"),
         "Bedrock refused the request (InternalServerException): Oops",
         True,
         None,
     ),
     "503": (
-        refusing(503, "ServiceUnavailableException", "Down"),
+        make_error(503, "ServiceUnavailableException", "Down"),
         "Bedrock refused the request (ServiceUnavailableException): Down",
         True,
         None,
@@ -719,7 +719,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(("answer", "problem", "retryable", "wait"), REFUSALS.values(), ids=REFUSALS.keys())
-async def test_a_refusal_tells_what_the_service_said(bedrock, answer, problem, retryable, wait, streamed):
+async def test_error_has_service_message(bedrock, answer, problem, retryable, wait, streamed):
     bedrock.answers = [answer]
     with pytest.raises(ModelError) as caught:
         await asked(bedrock.model(), streaming=streamed)
@@ -728,8 +728,8 @@ async def test_a_refusal_tells_what_the_service_said(bedrock, answer, problem, r
     assert error.__cause__ is None
 
 
-async def test_a_key_is_in_no_error(bedrock):
-    bedrock.answers = [refusing(403, "UnrecognizedClientException", "The key own-key is wrong")]
+async def test_errors_do_not_contain_key(bedrock):
+    bedrock.answers = [make_error(403, "UnrecognizedClientException", "The key own-key is wrong")]
     with pytest.raises(ModelError, match=r"The key \*\*\* is wrong"):
         await bedrock.model(api_key="own-key").reply(HELLO)
 
@@ -744,8 +744,8 @@ async def test_a_key_is_in_no_error(bedrock):
         ("validationException", False),
     ],
 )
-async def test_an_error_inside_of_a_stream_is_raised(bedrock, kind, retryable):
-    bedrock.answers = [streaming(delta(0, text="Ro"), frame(kind, {"message": "Oops"}, "exception"))]
+async def test_error_event_in_stream_is_raised(bedrock, kind, retryable):
+    bedrock.answers = [make_stream(delta(0, text="Ro"), frame(kind, {"message": "Oops"}, "exception"))]
     stream = bedrock.model().stream(HELLO)
     assert await anext(stream) == TextDelta("Ro")
     with pytest.raises(ModelError) as caught:
@@ -757,7 +757,7 @@ def hang_up(handler):
     handler.connection.close()
 
 
-def half(handler):
+def send_half(handler):
     handler.send_response(200)
     handler.send_header("Content-Type", "application/json")
     handler.send_header("Content-Length", "1000")
@@ -767,7 +767,7 @@ def half(handler):
 
 BROKEN = {
     "hung up": (hang_up, "The connection to Bedrock failed"),
-    "half an answer": (half, "Bedrock"),
+    "half an answer": (send_half, "Bedrock"),
     "an empty answer": (lambda handler: handler.send(200, {}, b'{"output": {}}'), "Bedrock"),
     "no JSON": (lambda handler: handler.send(200, {}, b"not JSON"), "Bedrock"),
     "no response": (lambda handler: handler.send(200, {}, b'{"output": 7, "stopReason": "end_turn"}'), "Bedrock"),
@@ -776,7 +776,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(("answer", "problem"), BROKEN.values(), ids=BROKEN.keys())
-async def test_a_broken_answer_is_worth_another_try(bedrock, answer, problem, streamed):
+async def test_broken_answer_is_retryable(bedrock, answer, problem, streamed):
     bedrock.answers = [answer]
     with pytest.raises(ModelError, match=problem) as caught:
         await asked(bedrock.model(), streaming=streamed)
@@ -792,30 +792,30 @@ async def test_a_broken_answer_is_worth_another_try(bedrock, answer, problem, st
         (b"4\r\n\x00\x00\x00\x99\r\n0\r\n\r\n", "was cut off before its end"),
     ],
 )
-async def test_a_stream_that_is_cut_is_worth_another_try(bedrock, ending, problem):
-    bedrock.answers = [streaming(delta(0, text="Ro"), ending=ending)]
+async def test_truncated_stream_is_retryable(bedrock, ending, problem):
+    bedrock.answers = [make_stream(delta(0, text="Ro"), ending=ending)]
     with pytest.raises(ModelError, match=problem) as caught:
         await asked(bedrock.model(), streaming=True)
     assert caught.value.retryable
 
 
 @pytest.mark.parametrize("place", [8, -1])
-async def test_a_frame_with_a_wrong_checksum_is_worth_another_try(bedrock, place):
+async def test_frame_with_wrong_checksum_is_retryable(bedrock, place):
     wrong = bytearray(delta(0, text="Rome"))
     wrong[place] ^= 1
-    bedrock.answers = [streaming(bytes(wrong), stop())]
+    bedrock.answers = [make_stream(bytes(wrong), stop())]
     with pytest.raises(ModelError, match="Bedrock's answer cannot be read: Checksum mismatch") as caught:
         await asked(bedrock.model(), streaming=True)
     assert caught.value.retryable
 
 
-async def test_frames_that_come_byte_by_byte_are_put_together(bedrock):
+async def test_frames_received_byte_by_byte_are_assembled(bedrock):
     frames = b"".join([delta(0, text="Rome"), stop()])
-    bedrock.answers = [streaming(*(bytes([each]) for each in frames))]
+    bedrock.answers = [make_stream(*(bytes([each]) for each in frames))]
     assert await asked(bedrock.model(), streaming=True) == ChatReply("Rome")
 
 
-async def test_a_refused_connection_is_retryable(aws):
+async def test_refused_connection_is_retryable(aws):
     with serving() as web:
         url = web.url()
     with pytest.raises(ModelError, match="The connection to Bedrock failed") as caught:
@@ -824,10 +824,10 @@ async def test_a_refused_connection_is_retryable(aws):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_silence_for_too_long_is_worth_another_try(bedrock, streamed):
+async def test_timeout_is_retryable(bedrock, streamed):
     def silent(handler):
         if streamed:
-            begin(handler)
+            send_headers(handler)
             write(handler, delta(0, text="Ro"))
         handler.server.web.closing.wait(30)
 
@@ -848,18 +848,18 @@ async def test_silence_for_too_long_is_worth_another_try(bedrock, streamed):
         ),
     ],
 )
-async def test_an_invalid_request_is_a_configuration_error(bedrock, request_, problem, streamed):
+async def test_invalid_request_is_a_configuration_error(bedrock, request_, problem, streamed):
     with pytest.raises(ToolConfigurationError, match=problem):
         await asked(bedrock.model(), streaming=streamed, request=request_)
     assert bedrock.bodies == []
 
 
-async def test_an_invalid_address_is_refused(aws):
+async def test_invalid_base_url_is_rejected(aws):
     with pytest.raises(ToolConfigurationError, match="Invalid request for Bedrock: Invalid endpoint"):
         await BedrockModel(NAME, base_url="nowhere").reply(HELLO)
 
 
-async def test_without_credentials_it_says_what_to_set(bedrock, monkeypatch):
+async def test_missing_credentials_error_names_variables(bedrock, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name)
     with pytest.raises(
@@ -872,11 +872,11 @@ async def test_without_credentials_it_says_what_to_set(bedrock, monkeypatch):
 # --- threads and connections
 
 
-def stopping(*frames, **headers):
+def make_stalled_stream(*frames, **headers):
     """Return an answer that comes to a stop after these frames; after none, it never begins."""
 
     def start(handler):
-        begin(handler, **headers)
+        send_headers(handler, **headers)
         write(handler, *frames)
 
     return Waiting(start if frames else None)
@@ -884,35 +884,35 @@ def stopping(*frames, **headers):
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_cancelling_closes_the_connection(bedrock, streamed):
-    waiting = stopping(*([delta(0, text="Ro")] if streamed else []))
+    waiting = make_stalled_stream(*([delta(0, text="Ro")] if streamed else []))
     bedrock.answers = [waiting]
     await assert_hangs_up_when_cancelled(bedrock.model(), waiting, streaming=streamed)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Connection": "close"}])
-async def test_a_stream_that_is_closed_hangs_up(bedrock, headers):
-    waiting = stopping(delta(0, text="Ro"), delta(0, text="me"), **headers)
+async def test_closing_stream_closes_connection(bedrock, headers):
+    waiting = make_stalled_stream(delta(0, text="Ro"), delta(0, text="me"), **headers)
     bedrock.answers = [waiting]
     await assert_hangs_up_when_closed(bedrock.model(), waiting, "Ro")
 
 
-def test_a_stream_that_is_left_is_closed_with_its_loop(bedrock):
-    waiting = stopping(delta(0, text="Ro"))
+def test_abandoned_stream_is_closed_with_loop(bedrock):
+    waiting = make_stalled_stream(delta(0, text="Ro"))
     bedrock.answers = [waiting]
     assert_hangs_up_with_its_loop(bedrock.model(), waiting, "Ro")
 
 
-async def test_a_client_of_ones_own_is_used_as_it_is(bedrock):
+async def test_given_client_is_used_unchanged(bedrock):
     client = boto3.client("bedrock-runtime", region_name="us-east-1", endpoint_url=bedrock.web.url())
     model = BedrockModel(NAME, client=client)
-    bedrock.answers = [message(text("hi")), streaming(delta(0, text="hi"), stop()), refusing(400, "X", SECRETS[0])]
+    bedrock.answers = [message(text("hi")), make_stream(delta(0, text="hi"), stop()), make_error(400, "X", SECRETS[0])]
     assert [await asked(model, streaming=False), await asked(model, streaming=True)] == [ChatReply("hi")] * 2
     with pytest.raises(ModelError, match=r"Bedrock refused the request \(X\): "):
         await model.reply(HELLO)
     client.close()
 
 
-def test_its_connections_work_without_an_exchange(bedrock):
+def test_tracked_connections_work_without_exchange(bedrock):
     client = boto3.client("bedrock-runtime", region_name="us-east-1", endpoint_url=bedrock.web.url())
     track_connections(client)
     track_connections(object())  # a client that is made in another way is left as it is
@@ -927,7 +927,7 @@ async def test_cancelling_does_not_wait_for_a_given_client(bedrock):
     go_on, gone = threading.Event(), threading.Event()
 
     def answer(handler):
-        begin(handler)
+        send_headers(handler)
         write(handler, delta(0, text="Ro"))
         go_on.wait(30)
         write(handler, delta(0, text="me"))
@@ -944,7 +944,7 @@ async def test_cancelling_does_not_wait_for_a_given_client(bedrock):
     client.close()
 
 
-def test_one_model_serves_one_loop_after_another_and_keeps_its_connection(bedrock):
+def test_model_keeps_connection_across_loops(bedrock):
     ports = set()
 
     def keep(handler):
@@ -963,9 +963,9 @@ def test_one_model_serves_one_loop_after_another_and_keeps_its_connection(bedroc
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_one_model_serves_many_at_once(bedrock, streamed):
+async def test_requests_run_concurrently(bedrock, streamed):
     meeting = threading.Barrier(20)
-    last = answering(message(text("hi")), streamed)
+    last = make_answer(message(text("hi")), streamed)
 
     def together(handler):
         meeting.wait(30)
@@ -977,7 +977,7 @@ async def test_one_model_serves_many_at_once(bedrock, streamed):
     assert replies == [ChatReply("hi")] * 20
 
 
-def test_a_program_that_is_done_does_not_wait_for_an_answer(bedrock):
+def test_program_exit_does_not_wait_for_answer(bedrock):
     waiting = Waiting()
     bedrock.answers = [waiting]
     program = f"""
@@ -999,8 +999,8 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_an_encrypted_connection_is_hung_up_too(encrypted, streamed):
-    waiting = stopping(*([delta(0, text="Ro")] if streamed else []))
+async def test_cancelling_closes_tls_connection(encrypted, streamed):
+    waiting = make_stalled_stream(*([delta(0, text="Ro")] if streamed else []))
     encrypted.answers = [waiting]
     await assert_hangs_up_when_cancelled(encrypted.model(), waiting, streaming=streamed)
 
@@ -1008,7 +1008,7 @@ async def test_an_encrypted_connection_is_hung_up_too(encrypted, streamed):
 # --- agents
 
 
-def two_turns(streamed):
+def make_two_turns(streamed):
     turns = [
         message(
             SIGNED,
@@ -1018,12 +1018,12 @@ def two_turns(streamed):
         ),
         message(text("It is 3."), usage={"inputTokens": 9, "outputTokens": 3, "totalTokens": 12}),
     ]
-    return [answering(turn, streamed) for turn in turns]
+    return [make_answer(turn, streamed) for turn in turns]
 
 
 @pytest.mark.parametrize("way", ["run", "run_sync", "stream"])
-def test_an_agent_runs_on_it(bedrock, way):
-    bedrock.answers = two_turns(way == "stream")
+def test_agent_runs_with_this_model(bedrock, way):
+    bedrock.answers = make_two_turns(way == "stream")
     agent = Agent(bedrock.model(), [add], goal="Add.")
     result = result_of(agent, "1 + 2?", way)
     assert (result.text, result.usage.input_tokens, result.usage.output_tokens) == ("It is 3.", 14, 4)
@@ -1038,9 +1038,9 @@ def test_an_agent_runs_on_it(bedrock, way):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_an_agent_asks_again_after_a_rate_limit_and_a_cut(bedrock, streamed):
-    cut = streaming(delta(0, text="Ro"), ending=b"") if streamed else half
-    bedrock.answers = [refusing(429, "ThrottlingException", "Slow"), cut, *two_turns(streamed)]
+async def test_agent_retries_after_rate_limit_and_truncated_stream(bedrock, streamed):
+    cut = make_stream(delta(0, text="Ro"), ending=b"") if streamed else send_half
+    bedrock.answers = [make_error(429, "ThrottlingException", "Slow"), cut, *make_two_turns(streamed)]
     agent = Agent(bedrock.model(), [add], retry=Retry(wait=0))
     if streamed:
         result = [event async for event in agent.stream("1 + 2?")][-1].result
@@ -1052,7 +1052,7 @@ async def test_an_agent_asks_again_after_a_rate_limit_and_a_cut(bedrock, streame
 @pytest.mark.parametrize(
     ("native", "content"), [(True, text('{"answer": 3}')), (False, use("final_answer", {"answer": 3}))]
 )
-async def test_an_answer_has_a_type_by_schema_or_by_tool(bedrock, native, content):
+async def test_typed_answer_by_schema_or_tool(bedrock, native, content):
     bedrock.answers = [message(content)]
     result = await Agent(bedrock.model(native_output=native), [add], output_type=int).run("1 + 2?")
     assert (result.output, "outputConfig" in bedrock.bodies[0]) == (3, native)
@@ -1061,12 +1061,12 @@ async def test_an_answer_has_a_type_by_schema_or_by_tool(bedrock, native, conten
 # --- how it is made
 
 
-def test_it_is_a_model_with_a_name(aws):
+def test_model_has_name_and_repr(aws):
     model = model_of(f"bedrock:{NAME}")
     assert (isinstance(model, ChatModel), repr(model)) == (True, f"BedrockModel({NAME!r})")
 
 
-def test_a_profile_says_region_and_credentials(aws, monkeypatch):
+def test_profile_sets_region(aws, monkeypatch):
     monkeypatch.delenv("AWS_REGION")
     (aws / "config").write_text("[profile lab]\nregion = ap-south-1\n")
     assert repr(BedrockModel(NAME, profile="lab")) == f"BedrockModel({NAME!r})"
@@ -1085,12 +1085,12 @@ def test_missing_settings_are_reported_when_the_model_is_created(aws, monkeypatc
         BedrockModel(**settings)
 
 
-def test_a_name_without_a_model_is_refused():
+def test_provider_name_without_model_is_rejected():
     with pytest.raises(ToolConfigurationError, match="'bedrock' needs a model name"):
         model_of("bedrock:")
 
 
 @pytest.mark.parametrize("name", ["api_key", "base_url", "region", "profile"])
-def test_a_client_and_an_address_are_one_too_many(name):
+def test_client_excludes_connection_settings(name):
     with pytest.raises(TypeError, match="takes a client, or api_key, base_url, region and profile, not both"):
         BedrockModel(NAME, client=object(), **{name: "x"})

@@ -57,7 +57,7 @@ def _bare_environment(monkeypatch):
     monkeypatch.setattr(probe, "SECONDS", 30.0)  # this machine may be busy
 
 
-def weather_in(*cities):
+def make_weather_calls(*cities):
     return tuple(ToolCall("weather", arguments, own) for own, arguments in cities)
 
 
@@ -70,25 +70,25 @@ QUIRKS = {
     "text in parts": ([delta("stop", content=[{"type": "text", "text": "Ro"}, {"text": "me"}])], ChatReply("Rome")),
     "whole arguments in one piece": (
         [delta("tool_calls", tool_calls=[called(0, "a", "weather", ROME), called(1, "b", "weather", OSLO)])],
-        weather_in(("a", ROME), ("b", OSLO)),
+        make_weather_calls(("a", ROME), ("b", OSLO)),
     ),
     "no ids": (
         [
             delta(tool_calls=[called(0, None, "weather", ROME)]),
             delta("tool_calls", tool_calls=[called(1, None, "weather", OSLO)]),
         ],
-        weather_in((None, ROME), (None, OSLO)),
+        make_weather_calls((None, ROME), (None, OSLO)),
     ),
     "empty ids": (
         [
             delta(tool_calls=[called(0, "", "weather", ROME[:5])]),
             delta("tool_calls", tool_calls=[called(0, "", "", ROME[5:])]),
         ],
-        weather_in((None, ROME)),
+        make_weather_calls((None, ROME)),
     ),
     "ids that are numbers": (
         [delta("tool_calls", tool_calls=[called(0, 7, "weather", ROME)])],
-        weather_in(("7", ROME)),
+        make_weather_calls(("7", ROME)),
     ),
     "no index, with ids": (
         [
@@ -97,14 +97,14 @@ QUIRKS = {
             delta(tool_calls=[called(None, "b", "weather", OSLO[:5])]),
             delta("tool_calls", tool_calls=[called(None, "b", None, OSLO[5:])]),
         ],
-        weather_in(("a", ROME), ("b", OSLO)),
+        make_weather_calls(("a", ROME), ("b", OSLO)),
     ),
     "no index, ids in turn": (
         [
             delta(tool_calls=[called(None, "a", "weather", ROME[:5]), called(None, "b", "weather", OSLO[:5])]),
             delta("tool_calls", tool_calls=[called(None, "a", None, ROME[5:]), called(None, "b", None, OSLO[5:])]),
         ],
-        weather_in(("a", ROME), ("b", OSLO)),
+        make_weather_calls(("a", ROME), ("b", OSLO)),
     ),
     "neither index nor ids": (
         [
@@ -113,14 +113,14 @@ QUIRKS = {
                 tool_calls=[called(name="weather", arguments=ROME), called(name="weather", arguments=OSLO)],
             )
         ],
-        weather_in((None, ROME), (None, OSLO)),
+        make_weather_calls((None, ROME), (None, OSLO)),
     ),
     "always the same index": (
         [
             delta(tool_calls=[called(0, "a", "weather", ROME)]),
             delta("tool_calls", tool_calls=[called(0, "b", "weather", OSLO)]),
         ],
-        weather_in(("a", ROME), ("b", OSLO)),
+        make_weather_calls(("a", ROME), ("b", OSLO)),
     ),
     "always the same index, without ids": (
         [
@@ -135,21 +135,21 @@ QUIRKS = {
             delta(tool_calls=[called(1, "a", "weather", OSLO[:5])]),
             delta("tool_calls", tool_calls=[called(1, "a", None, OSLO[5:])]),
         ],
-        weather_in(("a", ROME), ("a", OSLO)),
+        make_weather_calls(("a", ROME), ("a", OSLO)),
     ),
     "id and name in every piece": (
         [
             delta(tool_calls=[called(0, "a", "weather", ROME[:5])]),
             delta("tool_calls", tool_calls=[called(0, "a", "weather", ROME[5:])]),
         ],
-        weather_in(("a", ROME)),
+        make_weather_calls(("a", ROME)),
     ),
     "empty names in later pieces": (
         [
             delta(tool_calls=[called(0, "a", "weather", ROME[:5])]),
             delta("tool_calls", tool_calls=[called(0, "a", "", ROME[5:])]),
         ],
-        weather_in(("a", ROME)),
+        make_weather_calls(("a", ROME)),
     ),
     "the name after the id": (
         [
@@ -158,21 +158,21 @@ QUIRKS = {
             delta(tool_calls=[called(0, name="weather")]),
             delta("tool_calls", tool_calls=[called(0, arguments=ROME[5:])]),
         ],
-        weather_in(("a", ROME)),
+        make_weather_calls(("a", ROME)),
     ),
     "a new id in every piece": (
         [
             delta(tool_calls=[called(0, "a", "weather", ROME[:5])]),
             delta("tool_calls", tool_calls=[called(0, "b", None, ROME[5:])]),
         ],
-        weather_in(("a", ROME)),
+        make_weather_calls(("a", ROME)),
     ),
     "an index that grows within a call": (
         [
             delta(tool_calls=[called(0, "a", "weather", ROME[:5])]),
             delta("tool_calls", tool_calls=[called(1, arguments=ROME[5:])]),
         ],
-        weather_in(("a", ROME)),
+        make_weather_calls(("a", ROME)),
     ),
     "arguments that are an object": (
         [delta("tool_calls", tool_calls=[called(0, "a", "weather", {"city": "Rome"}), called(1, "b", "now", {})])],
@@ -185,11 +185,11 @@ QUIRKS = {
     ),
     "calls that end as text does": (
         [delta("stop", tool_calls=[called(0, "a", "weather", ROME)])],
-        weather_in(("a", ROME)),
+        make_weather_calls(("a", ROME)),
     ),
     "an end that nobody knows": (
         [delta("eos", tool_calls=[called(0, "a", "weather", ROME)])],
-        weather_in(("a", ROME)),
+        make_weather_calls(("a", ROME)),
     ),
     "two answers to one question": (
         [
@@ -215,27 +215,27 @@ QUIRKS = {
 
 
 @pytest.mark.parametrize("quirk", QUIRKS)
-async def test_a_stream_is_read_whatever_it_leaves_out(web, quirk):
+async def test_stream_with_missing_fields_is_read(web, quirk):
     events, expected = QUIRKS[quirk]
     web.answers[CHAT] = streamed(*events)
     reply = expected if isinstance(expected, ChatReply) else ChatReply("", expected, stop_reason="calls")
     assert await put_together(model_at(web), HELLO) == reply
 
 
-async def test_a_stream_needs_no_mark_at_its_end(web):
+async def test_stream_without_done_marker_is_read(web):
     web.answers[CHAT] = streamed(delta("stop", content="Rome"), tokens(), done=False)
     expected = [TextDelta("Rome"), StreamEnd(TokenUsage(9, 2, 4))]
     assert await chunks(model_at(web), HELLO) == expected
 
 
-async def test_numbers_of_tokens_may_come_with_every_piece(web):
+async def test_usage_may_be_sent_with_every_chunk(web):
     first = {**delta(content="Ro"), **tokens((9, 1, 0)), "choices": delta(content="Ro")["choices"]}
     last = {**tokens((9, 2, 0)), "choices": delta("stop", content="me")["choices"]}
     web.answers[CHAT] = streamed(first, last)
     assert (await chunks(model_at(web), HELLO))[-1] == StreamEnd(TokenUsage(9, 2))
 
 
-async def test_a_call_begins_as_soon_as_its_name_is_known(web):
+async def test_call_starts_when_its_name_arrives(web):
     web.answers[CHAT] = streamed(delta(tool_calls=[called(0, "a")]), delta("stop", tool_calls=[called(0, name="now")]))
     assert await chunks(model_at(web), HELLO) == [CallDelta(0, "now", "a"), StreamEnd(stop_reason="calls")]
 
@@ -250,7 +250,7 @@ async def test_a_call_begins_as_soon_as_its_name_is_known(web):
         (completion({"content": [{"type": "text", "text": "Rome"}]}, usage=None), ChatReply("Rome")),
         (
             completion({"tool_calls": [called(name="weather", arguments={"city": "Rome"})]}, "stop", None),
-            ChatReply("", weather_in((None, ROME)), stop_reason="calls"),
+            ChatReply("", make_weather_calls((None, ROME)), stop_reason="calls"),
         ),
         (
             completion({"tool_calls": [called(id="a", name="now", arguments=None)] * 2}, "tool_calls", None),
@@ -266,12 +266,12 @@ async def test_a_call_begins_as_soon_as_its_name_is_known(web):
         ),
     ],
 )
-async def test_a_whole_answer_is_read_whatever_it_leaves_out(web, body, expected):
+async def test_reply_with_missing_fields_is_read(web, body, expected):
     web.answers[CHAT] = whole(body)
     assert await model_at(web).reply(HELLO) == expected
 
 
-def test_an_agent_works_with_a_server_that_omits_all_optional_fields(web):
+def test_agent_works_with_a_server_that_omits_all_optional_fields(web):
     @tool
     def weather(city: str) -> str:
         """The weather in a city."""
@@ -295,7 +295,7 @@ def test_an_agent_works_with_a_server_that_omits_all_optional_fields(web):
 
 
 @pytest.mark.parametrize("provider", LOCAL)
-def test_a_local_server_is_looked_for_where_it_usually_is_and_needs_no_key(provider):
+def test_local_server_has_default_address_and_needs_no_key(provider):
     model = model_of(f"{provider}:qwen3:8b")
     assert repr(model) == f"OpenAIModel('qwen3:8b', api='chat', base_url='http://127.0.0.1:{LOCAL[provider]}/v1')"
     assert not model.native_output
@@ -319,14 +319,14 @@ def test_a_local_server_is_looked_for_where_it_usually_is_and_needs_no_key(provi
         ("https://box.example/ollama/v1/", "https://box.example/ollama/v1"),
     ],
 )
-def test_a_variable_says_where_a_local_server_is(monkeypatch, host, address):
+def test_host_variable_sets_local_server_address(monkeypatch, host, address):
     monkeypatch.setenv("OLLAMA_HOST", host)
     assert SERVERS["ollama"].address == address
     assert model_of("ollama:m").name == "m"
 
 
 @pytest.mark.parametrize("host", ["box:port", "[::", "box:99999"])
-def test_a_variable_that_says_nothing_sensible_is_refused(monkeypatch, host):
+def test_invalid_host_variable_is_rejected(monkeypatch, host):
     monkeypatch.setenv("VLLM_HOST", host)
     with pytest.raises(ToolConfigurationError, match="VLLM_HOST must be a host, a host with a port, or a URL, not"):
         model_of("vllm:m")
@@ -340,7 +340,7 @@ def test_a_variable_that_says_nothing_sensible_is_refused(monkeypatch, host):
         ("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
     ],
 )
-def test_a_server_elsewhere_needs_a_key(monkeypatch, provider, address, variable):
+def test_remote_server_needs_key(monkeypatch, provider, address, variable):
     with pytest.raises(ToolConfigurationError, match=f"'{provider}' needs a key: set {variable}"):
         model_of(f"{provider}:some/model:free")
     monkeypatch.setenv(variable, "k")
@@ -351,7 +351,7 @@ def test_a_server_elsewhere_needs_a_key(monkeypatch, provider, address, variable
         model_of(provider)
 
 
-def test_a_local_server_gets_the_key_that_is_meant_for_it(web, monkeypatch):
+def test_local_server_gets_its_own_key(web, monkeypatch):
     monkeypatch.setenv("LMSTUDIO_HOST", web.url("/v1"))
     monkeypatch.setenv("LM_API_TOKEN", "lm-secret")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
@@ -363,14 +363,14 @@ def test_a_local_server_gets_the_key_that_is_meant_for_it(web, monkeypatch):
     assert header(web, "authorization") == "Bearer lm-secret"
 
 
-def models(*names):
+def list_models(*names):
     return whole({"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
 
 
-def test_a_local_server_without_a_models_name_means_its_first_model(web, monkeypatch):
+def test_first_model_of_local_server_is_the_default(web, monkeypatch):
     monkeypatch.setenv("LLAMACPP_HOST", web.url("/v1"))
     monkeypatch.setenv("LLAMA_API_KEY", "k")
-    web.answers["/v1/models"] = models("text-embedding-3", "qwen3:8b", "other")
+    web.answers["/v1/models"] = list_models("text-embedding-3", "qwen3:8b", "other")
     model = model_of("llamacpp")
     assert (type(model), model.name, header(web, "authorization")) == (OpenAIModel, "qwen3:8b", "Bearer k")
 
@@ -378,14 +378,14 @@ def test_a_local_server_without_a_models_name_means_its_first_model(web, monkeyp
 LONG = "x" * 201
 
 
-def dripping(handler):
+def send_slowly(handler):
     """Send a head that never ends."""
     handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
     while not handler.server.web.closing.wait(0.005):
         handler.wfile.write(b"X")
 
 
-def endless(handler):
+def send_endlessly(handler):
     """Send a body that never ends."""
     handler.send_response(200)
     handler.end_headers()
@@ -396,9 +396,9 @@ def endless(handler):
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (models(), "the server at http.* has no chat model"),
-        (models("nomic-Embed-text", "bge-reranker", "whisper-1"), "has no chat model"),
-        (models("a\nb", LONG, "", 7), "has no chat model"),
+        (list_models(), "the server at http.* has no chat model"),
+        (list_models("nomic-Embed-text", "bge-reranker", "whisper-1"), "has no chat model"),
+        (list_models("a\nb", LONG, "", 7), "has no chat model"),
         ((200, {}, "<h1>Welcome</h1>"), "the program at http.* is not a model server"),
         (whole({"data": 5}), "is not a model server"),
         (whole({"data": [{}]}), "is not a model server"),
@@ -407,24 +407,24 @@ def endless(handler):
         (whole({}, 404), "/v1/models answers 404"),
         (whole({}, 401), "/v1/models answers 401"),
         (lambda handler: handler.connection.close(), "nothing answers at http"),
-        (endless, "nothing answers at http"),
+        (send_endlessly, "nothing answers at http"),
     ],
 )
-def test_a_program_that_is_not_a_model_server_is_rejected(web, monkeypatch, answer, problem):
+def test_program_that_is_not_a_model_server_is_rejected(web, monkeypatch, answer, problem):
     monkeypatch.setenv("VLLM_HOST", web.url("/v1"))
     web.answers["/v1/models"] = answer
     with pytest.raises(ToolConfigurationError, match=f"vllm: .*{problem}.*; start the server, or set VLLM_HOST"):
         model_of("vllm")
 
 
-@pytest.mark.parametrize("answer", [dripping, lambda handler: handler.server.web.closing.wait(30)])
-def test_a_server_that_takes_its_time_is_not_waited_for(web, monkeypatch, answer):
+@pytest.mark.parametrize("answer", [send_slowly, lambda handler: handler.server.web.closing.wait(30)])
+def test_slow_server_counts_as_unavailable(web, monkeypatch, answer):
     monkeypatch.setattr(probe, "SECONDS", 0.2)
     web.answers["/v1/models"] = answer
     assert probe.fetch_models(web.url("/v1")) == f"nothing answers at {web.url('/v1')}"
 
 
-def test_a_server_behind_tls_is_asked_so():
+def test_https_address_is_probed_with_tls():
     with serving() as web:
         address = web.url("/v1").replace("http:", "https:")
         assert probe.fetch_models(address) == f"nothing answers at {address}"

@@ -9,7 +9,7 @@ CALLS = (ToolCall("add", {"a": 1}), ToolCall("now"))
 WRITTEN = [{"type": "tool_use", "number": 0}, {"type": "tool_use", "number": 1}]
 
 
-def test_a_signature_stays_with_its_call_and_its_text():
+def test_signatures_stay_with_call_and_text():
     blocks = [
         {"type": "text", "text": "Let me"},
         {"type": "tool_use", "signature": "a"},
@@ -36,7 +36,7 @@ def test_a_signature_stays_with_its_call_and_its_text():
 
 
 @pytest.mark.parametrize("text", ["Let", "Let me see"])
-def test_changed_text_is_placed_before_calls_which_keep_their_signatures(text):
+def test_changed_text_precedes_calls_with_signatures(text):
     details = {"p": [{"type": "tool_use", "signature": "a"}, {"type": "text", "length": 6, "signature": "b"}]}
     assert restore_blocks("p", AssistantMessage(text, CALLS, details), WRITTEN) == [
         {"type": "text", "text": text},
@@ -57,5 +57,5 @@ def test_changed_text_is_placed_before_calls_which_keep_their_signatures(text):
         ('{"a": 1e400}', 9, False),
     ],
 )
-def test_arguments_that_a_provider_cannot_hold_are_sent_back_as_text(text, deepest, fits):
+def test_too_deep_arguments_are_sent_back_as_text(text, deepest, fits):
     assert ("a" in sanitize_arguments(ToolCall("add", text), deepest)) is fits

@@ -26,55 +26,55 @@ SECRET = "sk-very-secret"  # noqa: S105 - it opens nothing
 
 
 @pytest.fixture(autouse=True)
-def bare(monkeypatch):
+def _clear_environment(monkeypatch):
     """Take everything away that a machine may offer."""
     for name in KEYS:
         monkeypatch.delenv(name, raising=False)
     for name in LOCAL:
         monkeypatch.setenv(SERVERS[name].host_variable, NOWHERE)
     monkeypatch.setattr(probe, "SECONDS", 30.0)  # this machine may be busy
-    weights(monkeypatch, None)
+    set_weights(monkeypatch, None)
 
 
-def weights(monkeypatch, path, package="xllamacpp"):
+def set_weights(monkeypatch, path, package="xllamacpp"):
     """Let the weights of the embedded model be at a path, and its program be there."""
     monkeypatch.setitem(sys.modules, "toolsemble.local.weights.cache", SimpleNamespace(located=lambda name: path))
     spec = SimpleNamespace(__spec__=SimpleNamespace(name=package))
     monkeypatch.setitem(sys.modules, package, spec)
 
 
-def missing(name, why):
+def unavailable_offer(name, why):
     return Offer(name, available=False, why=why)
 
 
-def there(name, why):
+def available_offer(name, why):
     return Offer(name, available=True, why=why)
 
 
 NOTHING = [
-    missing("openai:gpt-6-luna", "OPENAI_API_KEY is not set"),
-    missing("anthropic:claude-haiku-5-5", "ANTHROPIC_API_KEY is not set"),
-    missing("google:gemini-3.5-flash-lite", "GEMINI_API_KEY and GOOGLE_API_KEY are not set"),
-    missing("mistral:mistral-small-latest", "MISTRAL_API_KEY is not set"),
-    missing(
+    unavailable_offer("openai:gpt-6-luna", "OPENAI_API_KEY is not set"),
+    unavailable_offer("anthropic:claude-haiku-5-5", "ANTHROPIC_API_KEY is not set"),
+    unavailable_offer("google:gemini-3.5-flash-lite", "GEMINI_API_KEY and GOOGLE_API_KEY are not set"),
+    unavailable_offer("mistral:mistral-small-latest", "MISTRAL_API_KEY is not set"),
+    unavailable_offer(
         "bedrock:global.amazon.nova-2-lite-v1:0",
         "neither AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY nor AWS_BEARER_TOKEN_BEDROCK is set",
     ),
-    *(missing(name, "nothing answers at http://127.0.0.1:9/v1") for name in LOCAL),
-    missing("local", "its weights are not downloaded: run `toolsemble models pull`"),
+    *(unavailable_offer(name, "nothing answers at http://127.0.0.1:9/v1") for name in LOCAL),
+    unavailable_offer("local", "its weights are not downloaded: run `toolsemble models pull`"),
 ]
 
 
-def test_everything_is_looked_at_in_order_with_the_reason_against_it():
+def test_offers_are_listed_in_order_with_reasons():
     assert offers() == NOTHING
 
 
-def test_when_there_is_nothing_everything_is_named_with_its_reason_and_the_next_step():
+def test_no_model_error_lists_reasons_and_next_steps():
     with pytest.raises(ToolConfigurationError) as caught:
         Agent()
-    said = "; ".join(f"{offer.name}: {offer.why}" for offer in NOTHING)
+    reasons = "; ".join(f"{offer.name}: {offer.why}" for offer in NOTHING)
     assert str(caught.value) == (
-        f"The agent has no model, and none was found: {said}. Set one of the keys, start a server, or name a model: "
+        f"The agent has no model, and none was found: {reasons}. Set one of the keys, start a server, or name a model: "
         "Agent('openai:gpt-6-luna'), or TOOLSEMBLE_CHAT_MODEL=openai:gpt-6-luna"
     )
 
@@ -92,11 +92,11 @@ def test_when_there_is_nothing_everything_is_named_with_its_reason_and_the_next_
         (["AWS_BEARER_TOKEN_BEDROCK", "AWS_DEFAULT_REGION"], 4, "AWS credentials and a region are set"),
     ],
 )
-def test_a_key_makes_its_provider_available(monkeypatch, variables, place, why):
+def test_key_makes_its_provider_available(monkeypatch, variables, place, why):
     for name in variables:
         monkeypatch.setenv(name, SECRET)
     name = NOTHING[place].name
-    assert offers() == [*NOTHING[:place], there(name, why), *NOTHING[place + 1 :]]
+    assert offers() == [*NOTHING[:place], available_offer(name, why), *NOTHING[place + 1 :]]
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_a_key_makes_its_provider_available(monkeypatch, variables, place, why):
         ),
     ],
 )
-def test_half_of_what_amazon_needs_is_not_enough(monkeypatch, variables, why):
+def test_incomplete_aws_settings_are_not_enough(monkeypatch, variables, why):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    assert offers()[4] == missing(NOTHING[4].name, why)
+    assert offers()[4] == unavailable_offer(NOTHING[4].name, why)
 
 
-def test_a_blank_key_is_none(monkeypatch):
+def test_blank_key_counts_as_missing(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", " \n")
     assert offers() == NOTHING
 
@@ -132,7 +132,7 @@ def test_a_blank_key_is_none(monkeypatch):
         ("AWS_BEARER_TOKEN_BEDROCK", "boto3", "boto3", 4, "bedrock"),
     ],
 )
-def test_a_key_without_its_package_says_what_to_install(monkeypatch, variable, package, absent, place, extra):
+def test_key_without_package_names_extra(monkeypatch, variable, package, absent, place, extra):
     monkeypatch.setenv(variable, SECRET)
     monkeypatch.setenv("AWS_REGION", "r")
     monkeypatch.delitem(sys.modules, package, raising=False)  # an earlier test may have loaded it
@@ -140,31 +140,35 @@ def test_a_key_without_its_package_says_what_to_install(monkeypatch, variable, p
     offer = offers()[place]
     why = "AWS credentials and a region are" if extra == "bedrock" else f"{variable} is"
     problem = f"{why} set, but the package '{package}' is not installed: pip install 'toolsemble[{extra}]'"
-    assert offer == missing(NOTHING[place].name, problem)
+    assert offer == unavailable_offer(NOTHING[place].name, problem)
 
 
-def test_the_embedded_model_is_available_with_its_program_and_its_weights(monkeypatch):
-    weights(monkeypatch, Path("small.gguf"))
-    assert offers()[-1] == there("local", "its weights are at small.gguf")
+def test_embedded_model_needs_package_and_weights(monkeypatch):
+    set_weights(monkeypatch, Path("small.gguf"))
+    assert offers()[-1] == available_offer("local", "its weights are at small.gguf")
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    assert offers()[-1] == missing("local", "the package 'xllamacpp' is not installed: pip install 'toolsemble[local]'")
+    assert offers()[-1] == unavailable_offer(
+        "local", "the package 'xllamacpp' is not installed: pip install 'toolsemble[local]'"
+    )
 
 
-def test_weights_that_are_not_where_the_user_says_are_a_reason_against_them(monkeypatch):
+def test_missing_weights_file_makes_embedded_model_unavailable(monkeypatch):
     def refused(name):
         raise ToolConfigurationError("TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
 
     monkeypatch.setattr(sys.modules["toolsemble.local.weights.cache"], "located", refused)
-    assert offers()[-1] == missing("local", "TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
+    assert offers()[-1] == unavailable_offer("local", "TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
 
 
-def test_an_invalid_host_makes_its_server_unavailable(monkeypatch):
+def test_invalid_host_makes_its_server_unavailable(monkeypatch):
     monkeypatch.setenv("VLLM_HOST", "box:port")
-    assert offers()[8] == missing("vllm", "VLLM_HOST must be a host, a host with a port, or a URL, not 'box:port'")
+    assert offers()[8] == unavailable_offer(
+        "vllm", "VLLM_HOST must be a host, a host with a port, or a URL, not 'box:port'"
+    )
 
 
 @pytest.mark.parametrize("name", LOCAL)
-def test_a_local_server_that_answers_is_taken_with_its_first_model(monkeypatch, caplog, name):
+def test_running_local_server_is_used_with_first_model(monkeypatch, caplog, name):
     with serving() as web:
         monkeypatch.setenv(SERVERS[name].host_variable, web.url())
         web.answers["/v1/models"] = whole({"data": [{"id": "qwen3:8b"}, {"id": "other"}]})
@@ -175,20 +179,20 @@ def test_a_local_server_that_answers_is_taken_with_its_first_model(monkeypatch, 
         assert caplog.messages == [f"Using the model {name}:qwen3:8b: it is served at {web.url('/v1')}"]
 
 
-def test_a_server_without_the_package_for_it_says_what_to_install(monkeypatch):
+def test_server_without_package_names_extra(monkeypatch):
     with serving() as web:
         monkeypatch.setenv("OLLAMA_HOST", web.url())
         web.answers["/v1/models"] = whole({"data": [{"id": "qwen3:8b"}]})
         monkeypatch.setitem(sys.modules, "openai", None)
         why = f"it is served at {web.url('/v1')}, but the package 'openai' is not installed"
         why += ": pip install 'toolsemble[openai]'"
-        assert offers()[5] == missing("ollama:qwen3:8b", why)
+        assert offers()[5] == unavailable_offer("ollama:qwen3:8b", why)
 
 
-def test_the_first_that_is_available_is_taken_and_the_log_says_why_without_the_key(monkeypatch, caplog):
+def test_first_available_model_is_used_and_logged_without_key(monkeypatch, caplog):
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
         monkeypatch.setenv(name, SECRET)
-    weights(monkeypatch, Path("small.gguf"))
+    set_weights(monkeypatch, Path("small.gguf"))
     with caplog.at_level(logging.DEBUG):
         model = model_of(None)
     assert repr(model) == "OpenAIModel('gpt-6-luna', api='responses')"
@@ -206,34 +210,34 @@ def test_servers_are_not_probed_when_a_key_is_set(monkeypatch):
         assert web.requests == []
 
 
-def test_the_embedded_model_is_the_last_to_be_taken(monkeypatch, caplog):
-    weights(monkeypatch, Path("small.gguf"))
+def test_embedded_model_is_used_last(monkeypatch, caplog):
+    set_weights(monkeypatch, Path("small.gguf"))
     monkeypatch.setitem(sys.modules, "toolsemble.local.model", SimpleNamespace(model_from_name=operator.concat))
     with caplog.at_level(logging.INFO, "toolsemble.models"):
         assert found() == "local"
     assert caplog.messages == ["Using the model local: its weights are at small.gguf"]
 
 
-def test_a_model_named_in_the_environment_takes_precedence(monkeypatch, caplog):
+def test_model_named_in_the_environment_takes_precedence(monkeypatch, caplog):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     monkeypatch.setenv("TOOLSEMBLE_CHAT_MODEL", " vllm:qwen3 ")
     assert offers()[:2] == [
-        there("vllm:qwen3", "TOOLSEMBLE_CHAT_MODEL is set"),
-        there("openai:gpt-6-luna", "OPENAI_API_KEY is set"),
+        available_offer("vllm:qwen3", "TOOLSEMBLE_CHAT_MODEL is set"),
+        available_offer("openai:gpt-6-luna", "OPENAI_API_KEY is set"),
     ]
     with caplog.at_level(logging.INFO, "toolsemble.models"):
         assert found().name == "qwen3"
     assert caplog.messages == ["Using the model vllm:qwen3: TOOLSEMBLE_CHAT_MODEL is set"]
 
 
-def test_a_model_that_is_named_wrongly_is_not_replaced_by_another(monkeypatch):
+def test_unknown_model_in_environment_is_an_error(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     monkeypatch.setenv("TOOLSEMBLE_CHAT_MODEL", "nobody:nothing")
     with pytest.raises(ToolConfigurationError, match="Unknown model 'nobody:nothing'"):
         Agent()
 
 
-def test_each_default_is_a_name_that_an_agent_takes():
+def test_default_names_resolve_to_providers():
     assert [registry.find_module(offer.name.partition(":")[0]) for offer in offers()[:5]] == [
         each.model_module for each in PROVIDERS.values() if each.models
     ]

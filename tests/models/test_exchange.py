@@ -32,7 +32,7 @@ def is_shut(far):
         return False
 
 
-def using(exchange, *connections):
+def make_job(exchange, *connections):
     def job():
         for connection in connections:
             exchange.use(connection)
@@ -41,9 +41,9 @@ def using(exchange, *connections):
     return job
 
 
-def test_a_job_knows_its_exchange():
+def test_job_can_read_current_exchange():
     exchange = Exchange()
-    assert asyncio.run(run_blocking(lambda: exchange.run(using(exchange)))) is exchange
+    assert asyncio.run(run_blocking(lambda: exchange.run(make_job(exchange)))) is exchange
     assert current_exchange() is None
 
 
@@ -65,7 +65,7 @@ def test_cancelling_shuts_down_the_connection_of_a_running_job(pair):
     assert (got, far.recv(1)) == ([b""], b"")
 
 
-def test_a_cancelled_exchange_refuses_a_connection(pair):
+def test_cancelled_exchange_rejects_connection(pair):
     connection, far = pair
     exchange = Exchange()
     exchange.cancel()
@@ -74,7 +74,7 @@ def test_a_cancelled_exchange_refuses_a_connection(pair):
     assert not is_shut(far)
 
 
-def test_a_connection_that_another_exchange_uses_by_now_is_left_alone(pair):
+def test_connection_reused_by_another_exchange_stays_open(pair):
     connection, far = pair
     first, second = Exchange(), Exchange()
     first.use(connection)
@@ -85,16 +85,16 @@ def test_a_connection_that_another_exchange_uses_by_now_is_left_alone(pair):
     assert is_shut(far)
 
 
-def test_a_connection_is_left_alone_when_the_job_is_over(pair):
+def test_connection_stays_open_after_job(pair):
     connection, far = pair
     exchange = Exchange()
-    exchange.run(using(exchange, connection))
+    exchange.run(make_job(exchange, connection))
     exchange.cancel()
     assert not is_shut(far)
 
 
 @pytest.mark.parametrize("sock", [None, object()])
-def test_an_object_that_is_not_a_socket_is_not_shut_down(sock):
+def test_object_that_is_not_a_socket_is_not_shut_down(sock):
     exchange = Exchange()
     exchange.use(Connection(sock))
     exchange.cancel()
@@ -118,15 +118,15 @@ async def test_cancelling_does_not_wait_for_the_job():
     assert await asyncio.to_thread(over.wait, 30)
 
 
-def failing():
+def yield_then_fail():
     yield 1
     raise ValueError("no more")
 
 
-async def test_what_a_job_raises_is_raised():
+async def test_exception_of_job_is_raised():
     with pytest.raises(ValueError, match="no more"):
-        await run_blocking(lambda: list(failing()))
-    items = stream_blocking(failing)
+        await run_blocking(lambda: list(yield_then_fail()))
+    items = stream_blocking(yield_then_fail)
     assert await anext(items) == 1
     with pytest.raises(ValueError, match="no more"):
         await anext(items)
@@ -148,7 +148,7 @@ class Endless:
             self.closed.set()
 
 
-async def test_closing_early_does_not_wait_and_stops_the_generator():
+async def test_closing_early_stops_generator_without_waiting():
     endless = Endless()
     items = stream_blocking(endless)
     assert await anext(items) == 0
@@ -158,7 +158,7 @@ async def test_closing_early_does_not_wait_and_stops_the_generator():
     assert await asyncio.to_thread(endless.closed.wait, 30)
 
 
-def test_items_after_the_end_of_a_loop_are_dropped():
+def test_items_after_loop_end_are_dropped():
     endless = Endless()
 
     async def first():

@@ -42,7 +42,7 @@ def chunks_from(model):
 
 
 @pytest.mark.parametrize("error", [ModelError("overloaded"), ConnectionError("refused"), TimeoutError("late")])
-def test_the_next_model_answers_when_one_fails(error, caplog):
+def test_next_model_answers_when_one_fails(error, caplog):
     first, second = ScriptedModel([error]), ScriptedModel(["Rome"])
     with caplog.at_level(logging.WARNING, "toolsemble.models.fallback"):
         assert Agent(FallbackModel(first, second), retry=ONCE).run_sync("hello").text == "Rome"
@@ -50,7 +50,7 @@ def test_the_next_model_answers_when_one_fails(error, caplog):
     assert first.requests == second.requests
 
 
-def test_the_first_model_is_asked_first_in_every_turn():
+def test_first_model_is_tried_first_in_every_turn():
     @tool
     def now() -> str:
         """The time."""
@@ -70,7 +70,7 @@ def test_other_exceptions_are_raised_at_once():
     assert second.requests == []
 
 
-def test_a_function_decides_about_falling_back():
+def test_function_can_decide_about_fallback():
     def only_overloaded(error):
         return "overloaded" in str(error)
 
@@ -96,26 +96,26 @@ def test_when_all_models_fail_the_error_names_each_reason(errors, retryable, ret
     assert list(raised.value.__cause__.exceptions) == errors
 
 
-def test_a_stream_falls_back_before_its_first_chunk():
+def test_stream_falls_back_before_its_first_chunk():
     first, end = Streaming(error=ModelError("overloaded")), StreamEnd()
     model = FallbackModel(first, Streaming(TextDelta("Rome"), end))
     assert chunks_from(model) == [TextDelta("Rome"), end]
     assert first.closed
 
 
-def test_a_stream_that_breaks_after_its_first_chunk_raises():
+def test_stream_that_breaks_after_its_first_chunk_raises():
     first, second = Streaming(TextDelta("Ro"), error=ModelError("cut off")), Streaming(StreamEnd())
     with pytest.raises(ModelError, match="cut off"):
         chunks_from(FallbackModel(first, second))
     assert (first.closed, second.closed) == (True, False)
 
 
-def test_a_stream_raises_when_all_models_fail():
+def test_stream_raises_when_all_models_fail():
     with pytest.raises(ModelError, match="All models failed"):
         chunks_from(FallbackModel(Streaming(error=ModelError("a")), Streaming(error=ModelError("b"))))
 
 
-def test_it_offers_what_all_models_can_do():
+def test_native_output_requires_all_models():
     native = FunctionModel(lambda _: "", native_output=True)
     assert FallbackModel(native, native).native_output
     assert not FallbackModel(native, ScriptedModel([])).native_output
@@ -127,7 +127,7 @@ def test_models_may_be_given_by_name():
     assert [each.name for each in model.models] == ["qwen3", "qwen2"]
 
 
-def test_a_reply_that_is_not_an_error_is_returned_as_it_is():
+def test_successful_reply_is_returned_unchanged():
     reply = ChatReply("")
     assert asyncio.run(FallbackModel(FunctionModel(lambda _: reply), ScriptedModel([])).reply(REQUEST)) is reply
 
@@ -142,6 +142,6 @@ def test_a_reply_that_is_not_an_error_is_returned_as_it_is():
         ),
     ],
 )
-def test_wrong_settings_are_refused(create, problem):
+def test_invalid_settings_are_rejected(create, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         create()

@@ -129,11 +129,11 @@ def gemini(monkeypatch):
         yield Gemini(web)
 
 
-def events(*responses, ending=b"0\r\n\r\n"):
+def make_stream(*responses, ending=b"0\r\n\r\n"):
     """Return an answer that streams its responses; the ending tells whoever reads that it is whole."""
 
     def answer(handler):
-        begin(handler)
+        send_headers(handler)
         for response in responses:
             write(handler, response)
         handler.wfile.write(ending)
@@ -141,7 +141,7 @@ def events(*responses, ending=b"0\r\n\r\n"):
     return answer
 
 
-def begin(handler):
+def send_headers(handler):
     handler.send_response(200)
     handler.send_header("Content-Type", "text/event-stream")
     handler.send_header("Transfer-Encoding", "chunked")
@@ -154,7 +154,7 @@ def write(handler, response):
     handler.wfile.flush()
 
 
-def refusing(status, body, headers=None):
+def make_error(status, body, headers=None):
     return lambda handler: handler.send(status, headers or {}, body if isinstance(body, str) else json.dumps(body))
 
 
@@ -366,18 +366,18 @@ REQUESTS = {
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(("name", "request_", "body"), REQUESTS.values(), ids=REQUESTS.keys())
-async def test_a_request_is_written_as_gemini_wants_it(gemini, name, request_, body, streamed):
-    gemini.answers = [events(candidate(text("hi"))) if streamed else candidate(text("hi"))]
+async def test_request_is_sent_in_gemini_format(gemini, name, request_, body, streamed):
+    gemini.answers = [make_stream(candidate(text("hi"))) if streamed else candidate(text("hi"))]
     assert (await asked(gemini.model(name), streaming=streamed, request=request_)).text == "hi"
-    assert normal(gemini.bodies) == normal([body])
+    assert normalize(gemini.bodies) == normalize([body])
     assert gemini.headers[0]["x-goog-api-key"] == KEY
 
 
-def normal(value):
+def normalize(value):
     """Return JSON with keys in one spelling: the SDK sends some in snake case, and Google takes both."""
     if isinstance(value, dict):
-        return {_camel(key): normal(each) for key, each in value.items() if each is not None}
-    return [normal(each) for each in value] if isinstance(value, list) else value
+        return {_camel(key): normalize(each) for key, each in value.items() if each is not None}
+    return [normalize(each) for each in value] if isinstance(value, list) else value
 
 
 def _camel(key):
@@ -472,14 +472,14 @@ REPLIES = {
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(("response", "reply"), REPLIES.values(), ids=REPLIES.keys())
-async def test_a_reply_is_read_whole_and_in_pieces(gemini, response, reply, streamed):
-    gemini.answers = [events(response) if streamed else response]
+async def test_reply_and_stream_agree(gemini, response, reply, streamed):
+    gemini.answers = [make_stream(response) if streamed else response]
     assert await asked(gemini.model(), streaming=streamed) == reply
 
 
-async def test_a_stream_gives_pieces_as_they_come(gemini):
+async def test_stream_yields_chunks_as_received(gemini):
     gemini.answers = [
-        events(
+        make_stream(
             candidate(text("Hm.", thought=True), finish=None),
             candidate(text("All "), finish=None, usage={"promptTokenCount": 3, "candidatesTokenCount": 1}),
             {"usageMetadata": {"promptTokenCount": 3}},
@@ -512,7 +512,7 @@ async def test_a_stream_gives_pieces_as_they_come(gemini):
     ]
 
 
-async def test_what_gemini_signed_goes_back_to_it_as_it_was(gemini):
+async def test_signed_content_is_sent_back_unchanged(gemini):
     parts = [
         text("Let me"),
         {"executableCode": {"code": "1 + 1", "language": "PYTHON"}},
@@ -523,9 +523,9 @@ async def test_what_gemini_signed_goes_back_to_it_as_it_was(gemini):
     gemini.answers = [candidate(*parts), candidate(text("done"))]
     model = gemini.model()
     reply = await model.reply(HELLO)
-    said = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
-    await model.reply(ChatRequest([UserMessage("hello"), said, *map(replied, said.calls)]))
-    assert normal(gemini.bodies[1]["contents"][1]) == {
+    answer = message_from_json(message_to_json(AssistantMessage(reply.text, reply.calls, reply.details)))
+    await model.reply(ChatRequest([UserMessage("hello"), answer, *map(replied, answer.calls)]))
+    assert normalize(gemini.bodies[1]["contents"][1]) == {
         "role": "model",
         "parts": [
             text("Let me"),
@@ -583,14 +583,14 @@ ERRORS = {
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(("response", "message", "retryable"), ERRORS.values(), ids=ERRORS.keys())
-async def test_a_reply_with_nothing_to_go_on_with_is_an_error(gemini, response, message, retryable, streamed):
-    gemini.answers = [events(response) if streamed else response]
+async def test_unusable_reply_is_an_error(gemini, response, message, retryable, streamed):
+    gemini.answers = [make_stream(response) if streamed else response]
     with pytest.raises(ModelError) as caught:
         await asked(gemini.model(), streaming=streamed)
     assert (str(caught.value), caught.value.retryable) == (message, retryable)
 
 
-async def test_a_reason_that_the_sdk_does_not_know_is_another_one(gemini):
+async def test_unknown_finish_reason_is_other(gemini):
     gemini.answers = [candidate(text("Rome"), finish="TIRED")]
     with pytest.warns(UserWarning, match="TIRED is not a valid FinishReason"):
         assert await gemini.model().reply(HELLO) == ChatReply("Rome", stop_reason="other")
@@ -599,7 +599,7 @@ async def test_a_reason_that_the_sdk_does_not_know_is_another_one(gemini):
 # --- what goes wrong
 
 
-def said(code, status, message, *details):
+def make_error_body(code, status, message, *details):
     return {"error": {"code": code, "status": status, "message": message, "details": list(details)}}
 
 
@@ -609,7 +609,7 @@ REFUSALS = {
     "400": (
         400,
         {},
-        said(400, "INVALID_ARGUMENT", "No such field"),
+        make_error_body(400, "INVALID_ARGUMENT", "No such field"),
         "Gemini refused the request (400, INVALID_ARGUMENT): No such field",
         False,
         None,
@@ -617,7 +617,7 @@ REFUSALS = {
     "wrong key": (
         400,
         {},
-        said(400, "INVALID_ARGUMENT", f"API key not valid: {KEY}"),
+        make_error_body(400, "INVALID_ARGUMENT", f"API key not valid: {KEY}"),
         f"Gemini refused the request (400, INVALID_ARGUMENT): API key not valid: ***{HINT}",
         False,
         None,
@@ -625,7 +625,7 @@ REFUSALS = {
     "403": (
         403,
         {},
-        said(403, "PERMISSION_DENIED", "No"),
+        make_error_body(403, "PERMISSION_DENIED", "No"),
         f"Gemini refused the request (403, PERMISSION_DENIED): No{HINT}",
         False,
         None,
@@ -633,16 +633,23 @@ REFUSALS = {
     "404": (
         404,
         {},
-        said(404, "NOT_FOUND", "No such model"),
+        make_error_body(404, "NOT_FOUND", "No such model"),
         "Gemini refused the request (404, NOT_FOUND): No such model",
         False,
         None,
     ),
-    "409": (409, {}, said(409, "ABORTED", "Again"), "Gemini refused the request (409, ABORTED): Again", True, None),
+    "409": (
+        409,
+        {},
+        make_error_body(409, "ABORTED", "Again"),
+        "Gemini refused the request (409, ABORTED): Again",
+        True,
+        None,
+    ),
     "429": (
         429,
         {},
-        said(429, "RESOURCE_EXHAUSTED", "Slow", "?", {}, WAIT),
+        make_error_body(429, "RESOURCE_EXHAUSTED", "Slow", "?", {}, WAIT),
         "Gemini refused the request (429, RESOURCE_EXHAUSTED): Slow",
         True,
         34.5,
@@ -650,7 +657,7 @@ REFUSALS = {
     "429 with a header": (
         429,
         {"Retry-After": "7"},
-        said(429, "RESOURCE_EXHAUSTED", "Slow", WAIT),
+        make_error_body(429, "RESOURCE_EXHAUSTED", "Slow", WAIT),
         "Gemini refused the request (429, RESOURCE_EXHAUSTED): Slow",
         True,
         7.0,
@@ -658,7 +665,7 @@ REFUSALS = {
     "429 in milliseconds": (
         429,
         {"retry-after-ms": "1500"},
-        said(429, "RESOURCE_EXHAUSTED", "Slow"),
+        make_error_body(429, "RESOURCE_EXHAUSTED", "Slow"),
         "Gemini refused the request (429, RESOURCE_EXHAUSTED): Slow",
         True,
         1.5,
@@ -666,16 +673,23 @@ REFUSALS = {
     "429 with a date of the past": (
         429,
         {"Retry-After": formatdate(0, usegmt=True)},
-        said(429, "RESOURCE_EXHAUSTED", "Slow"),
+        make_error_body(429, "RESOURCE_EXHAUSTED", "Slow"),
         "Gemini refused the request (429, RESOURCE_EXHAUSTED): Slow",
         True,
         0.0,
     ),
-    "500": (500, {}, said(500, "INTERNAL", "Oops"), "Gemini refused the request (500, INTERNAL): Oops", True, None),
+    "500": (
+        500,
+        {},
+        make_error_body(500, "INTERNAL", "Oops"),
+        "Gemini refused the request (500, INTERNAL): Oops",
+        True,
+        None,
+    ),
     "503": (
         503,
         {},
-        said(503, "UNAVAILABLE", "Overloaded"),
+        make_error_body(503, "UNAVAILABLE", "Overloaded"),
         "Gemini refused the request (503, UNAVAILABLE): Overloaded",
         True,
         None,
@@ -691,7 +705,7 @@ REFUSALS = {
     "a list": (
         500,
         {},
-        [said(500, "INTERNAL", "Oops")],
+        [make_error_body(500, "INTERNAL", "Oops")],
         "Gemini refused the request (500, INTERNAL): Oops",
         True,
         None,
@@ -712,8 +726,8 @@ REFUSALS = {
 @pytest.mark.parametrize(
     ("status", "headers", "body", "message", "retryable", "wait"), REFUSALS.values(), ids=REFUSALS.keys()
 )
-async def test_a_refusal_tells_what_the_service_said(gemini, status, headers, body, message, retryable, wait, streamed):
-    gemini.answers = [refusing(status, body, headers)]
+async def test_error_has_service_message(gemini, status, headers, body, message, retryable, wait, streamed):
+    gemini.answers = [make_error(status, body, headers)]
     with pytest.raises(ModelError) as caught:
         await asked(gemini.model(), streaming=streamed)
     error = caught.value
@@ -721,8 +735,10 @@ async def test_a_refusal_tells_what_the_service_said(gemini, status, headers, bo
     assert error.__cause__ is None
 
 
-async def test_an_error_inside_of_a_stream_is_raised(gemini):
-    gemini.answers = [events(candidate(text("Ro"), finish=None), said(503, "UNAVAILABLE", "Overloaded"))]
+async def test_error_event_in_stream_is_raised(gemini):
+    gemini.answers = [
+        make_stream(candidate(text("Ro"), finish=None), make_error_body(503, "UNAVAILABLE", "Overloaded"))
+    ]
     stream = gemini.model().stream(HELLO)
     assert await anext(stream) == TextDelta("Ro")
     with pytest.raises(ModelError, match=r"\(503, UNAVAILABLE\): Overloaded") as caught:
@@ -734,7 +750,7 @@ def hang_up(handler):
     handler.connection.close()
 
 
-def half(handler):
+def send_half(handler):
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
@@ -743,7 +759,7 @@ def half(handler):
 
 BROKEN = {
     "hung up": (hang_up, "The connection to Gemini failed"),
-    "half an answer": (half, "The connection to Gemini failed"),
+    "half an answer": (send_half, "The connection to Gemini failed"),
     "no JSON": (lambda handler: handler.send(200, {}, b"not JSON"), "Gemini's answer cannot be read"),
     "no response": (
         lambda handler: handler.send(200, {}, b'{"candidates": 7}'),
@@ -758,7 +774,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(("answer", "message"), BROKEN.values(), ids=BROKEN.keys())
-async def test_a_broken_answer_is_worth_another_try(gemini, answer, message, streamed):
+async def test_broken_answer_is_retryable(gemini, answer, message, streamed):
     gemini.answers = [answer]
     with pytest.raises(ModelError, match=message) as caught:
         await asked(gemini.model(), streaming=streamed)
@@ -766,14 +782,14 @@ async def test_a_broken_answer_is_worth_another_try(gemini, answer, message, str
 
 
 @pytest.mark.parametrize("ending", [b"", b"20\r\ndata: "])
-async def test_a_stream_that_is_cut_is_worth_another_try(gemini, ending):
-    gemini.answers = [events(candidate(text("Ro"), finish=None), ending=ending)]
+async def test_truncated_stream_is_retryable(gemini, ending):
+    gemini.answers = [make_stream(candidate(text("Ro"), finish=None), ending=ending)]
     with pytest.raises(ModelError, match="The connection to Gemini failed") as caught:
         await chunks(gemini.model())
     assert caught.value.retryable
 
 
-async def test_a_refused_connection_is_retryable(gemini):
+async def test_refused_connection_is_retryable(gemini):
     with serving() as web:
         url = web.url()
     with pytest.raises(ModelError, match="The connection to Gemini failed") as caught:
@@ -781,7 +797,7 @@ async def test_a_refused_connection_is_retryable(gemini):
     assert caught.value.retryable
 
 
-async def test_silence_for_too_long_is_worth_another_try(gemini, clock):
+async def test_timeout_is_retryable(gemini, clock):
     def silent(handler):
         with clock.running():  # from now on: it is connected
             handler.server.web.closing.wait(30)
@@ -809,7 +825,7 @@ async def test_silence_for_too_long_is_worth_another_try(gemini, clock):
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_an_invalid_request_is_a_configuration_error(gemini, name, request_, problem, streamed):
+async def test_invalid_request_is_a_configuration_error(gemini, name, request_, problem, streamed):
     with pytest.raises(ToolConfigurationError, match=problem):
         await asked(gemini.model(name), streaming=streamed, request=request_)
     assert gemini.bodies == []
@@ -818,11 +834,11 @@ async def test_an_invalid_request_is_a_configuration_error(gemini, name, request
 # --- loops and connections
 
 
-def stopping(*responses):
+def make_stalled_stream(*responses):
     """Return an answer that comes to a stop after these responses; after none, it never begins."""
 
     def start(handler):
-        begin(handler)
+        send_headers(handler)
         for response in responses:
             write(handler, response)
 
@@ -831,24 +847,24 @@ def stopping(*responses):
 
 @pytest.mark.parametrize("streamed", [False, True])
 async def test_cancelling_closes_the_connection(gemini, streamed):
-    waiting = stopping(*([candidate(text("Ro"), finish=None)] if streamed else []))
+    waiting = make_stalled_stream(*([candidate(text("Ro"), finish=None)] if streamed else []))
     gemini.answers = [waiting]
     await assert_hangs_up_when_cancelled(gemini.model(), waiting, streaming=streamed)
 
 
-async def test_a_stream_that_is_closed_hangs_up(gemini):
-    waiting = stopping(candidate(text("Ro"), finish=None), candidate(text("me"), finish=None))
+async def test_closing_stream_closes_connection(gemini):
+    waiting = make_stalled_stream(candidate(text("Ro"), finish=None), candidate(text("me"), finish=None))
     gemini.answers = [waiting]
     await assert_hangs_up_when_closed(gemini.model(), waiting, "Ro")
 
 
-def test_a_stream_that_is_left_is_closed_with_its_loop(gemini):
-    waiting = stopping(candidate(text("Ro"), finish=None))
+def test_abandoned_stream_is_closed_with_loop(gemini):
+    waiting = make_stalled_stream(candidate(text("Ro"), finish=None))
     gemini.answers = [waiting]
     assert_hangs_up_with_its_loop(gemini.model(), waiting, "Ro")
 
 
-def kept_alive(answer):
+def keep_alive(answer):
     def keep(handler):
         handler.close_connection = False
         handler.send(200, {"Content-Type": "application/json"}, json.dumps(answer))
@@ -857,9 +873,9 @@ def kept_alive(answer):
     return keep
 
 
-def test_one_model_serves_one_loop_after_another_and_keeps_connections_within_each(gemini):
+def test_model_keeps_connections_within_each_loop(gemini):
     gemini._web.ports = set()
-    gemini.answers = [kept_alive(candidate(text("hi")))] * 6
+    gemini.answers = [keep_alive(candidate(text("hi")))] * 6
     model = gemini.model()
 
     async def thrice():
@@ -869,7 +885,7 @@ def test_one_model_serves_one_loop_after_another_and_keeps_connections_within_ea
     assert len(gemini._web.ports) == 2
 
 
-async def test_one_model_serves_many_at_once(gemini):
+async def test_requests_run_concurrently(gemini):
     meeting = threading.Barrier(30)
 
     def together(handler):
@@ -882,8 +898,8 @@ async def test_one_model_serves_many_at_once(gemini):
     assert replies == [ChatReply("hi")] * 30
 
 
-def test_one_model_serves_loops_in_several_threads_at_once(gemini):
-    gemini.answers = [events(candidate(text("hi")))] * 8
+def test_model_works_in_loops_of_several_threads(gemini):
+    gemini.answers = [make_stream(candidate(text("hi")))] * 8
     model, got = gemini.model(), []
     threads = [threading.Thread(target=lambda: got.append(asyncio.run(asked(model, streaming=True)))) for _ in range(8)]
     for thread in threads:
@@ -896,21 +912,21 @@ def test_one_model_serves_loops_in_several_threads_at_once(gemini):
 # --- agents
 
 
-def two_turns(streamed):
+def make_two_turns(streamed):
     turns = [
         candidate(call(args={"a": 1, "b": 2}, thoughtSignature=SIGNATURE), usage={"promptTokenCount": 5}),
         candidate(text("It is 3."), usage={"promptTokenCount": 9, "candidatesTokenCount": 3}),
     ]
-    return [events(turn) if streamed else turn for turn in turns]
+    return [make_stream(turn) if streamed else turn for turn in turns]
 
 
 @pytest.mark.parametrize("way", ["run", "run_sync", "stream"])
-def test_an_agent_runs_on_it(gemini, way):
-    gemini.answers = two_turns(way == "stream")
+def test_agent_runs_with_this_model(gemini, way):
+    gemini.answers = make_two_turns(way == "stream")
     agent = Agent(gemini.model(), [add], goal="Add.")
     result = result_of(agent, "1 + 2?", way)
     assert (result.text, result.usage.input_tokens, result.usage.output_tokens) == ("It is 3.", 14, 3)
-    assert normal(gemini.bodies[1]["contents"]) == [
+    assert normalize(gemini.bodies[1]["contents"]) == [
         {"role": "user", "parts": [{"text": "1 + 2?"}]},
         {"role": "model", "parts": [call(args={"a": 1, "b": 2}, thoughtSignature="-_8=")]},
         {"role": "user", "parts": [{"functionResponse": {"name": "add", "response": {"output": "3"}}}]},
@@ -918,9 +934,13 @@ def test_an_agent_runs_on_it(gemini, way):
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_an_agent_asks_again_after_a_rate_limit_and_a_cut(gemini, streamed):
-    cut = events(candidate(text("Ro"), finish=None), ending=b"") if streamed else half
-    gemini.answers = [refusing(429, said(429, "RESOURCE_EXHAUSTED", "Slow")), cut, *two_turns(streamed)]
+async def test_agent_retries_after_rate_limit_and_truncated_stream(gemini, streamed):
+    cut = make_stream(candidate(text("Ro"), finish=None), ending=b"") if streamed else send_half
+    gemini.answers = [
+        make_error(429, make_error_body(429, "RESOURCE_EXHAUSTED", "Slow")),
+        cut,
+        *make_two_turns(streamed),
+    ]
     agent = Agent(gemini.model(), [add], retry=Retry(wait=0))
     if streamed:
         result = [event async for event in agent.stream("1 + 2?")][-1].result
@@ -930,7 +950,7 @@ async def test_an_agent_asks_again_after_a_rate_limit_and_a_cut(gemini, streamed
 
 
 @pytest.mark.parametrize(("name", "answer"), [(NEW, text('{"answer": 3}')), (OLD, call("final_answer", {"answer": 3}))])
-async def test_an_answer_has_a_type_by_schema_or_by_tool(gemini, name, answer):
+async def test_typed_answer_by_schema_or_tool(gemini, name, answer):
     gemini.answers = [candidate(answer)]
     result = await Agent(gemini.model(name), [add], output_type=int).run("1 + 2?")
     assert result.output == 3
@@ -940,13 +960,13 @@ async def test_an_answer_has_a_type_by_schema_or_by_tool(gemini, name, answer):
 # --- how it is made
 
 
-def test_it_is_a_model_with_a_name(gemini):
+def test_model_has_name_and_repr(gemini):
     model = gemini.model()
     assert (isinstance(model, ChatModel), repr(model)) == (True, "GoogleModel('gemini-3-flash')")
 
 
 @pytest.mark.parametrize("provider", ["google", "gemini"])
-def test_its_name_makes_one(gemini, monkeypatch, provider):
+def test_model_is_created_by_name(gemini, monkeypatch, provider):
     monkeypatch.setenv("GEMINI_API_KEY", KEY)
     assert repr(model_of(f"{provider}:{NEW}")) == "GoogleModel('gemini-3-flash')"
 
@@ -954,11 +974,11 @@ def test_its_name_makes_one(gemini, monkeypatch, provider):
 @pytest.mark.parametrize(
     ("name", "given", "native"), [(OLD, None, False), (NEW, None, True), (OLD, True, True), (NEW, False, False)]
 )
-def test_whether_it_takes_a_schema_goes_by_its_name_unless_it_is_said(gemini, name, given, native):
+def test_native_output_defaults_by_model_name(gemini, name, given, native):
     assert gemini.model(name, native_output=given).native_output is native
 
 
-def test_without_a_key_it_says_what_to_set(gemini):
+def test_missing_key_error_names_variable(gemini):
     with pytest.raises(ToolConfigurationError, match=r"No API key was provided.*set GOOGLE_API_KEY, or pass api_key="):
         GoogleModel(NEW)
     with pytest.raises(ToolConfigurationError, match="'gemini' needs a model name, such as 'gemini:"):
@@ -966,25 +986,27 @@ def test_without_a_key_it_says_what_to_set(gemini):
 
 
 @pytest.mark.parametrize("name", ["api_key", "base_url", "project", "location"])
-def test_a_client_and_an_address_are_one_too_many(gemini, name):
+def test_client_excludes_connection_settings(gemini, name):
     with pytest.raises(TypeError, match="takes a client, or api_key, base_url, project and location, not both"):
         GoogleModel(NEW, client=object(), **{name: "x"})
 
 
-async def test_an_unexpected_error_is_quoted(gemini):
-    client = genai.Client(api_key=KEY, http_options={"base_url": gemini._web.url(), "httpx_async_client": Odd()})
+async def test_unexpected_error_is_quoted(gemini):
+    client = genai.Client(
+        api_key=KEY, http_options={"base_url": gemini._web.url(), "httpx_async_client": FailingClient()}
+    )
     with pytest.raises(ModelError, match="Google's package says: odd") as caught:
         await GoogleModel(NEW, client=client).reply(HELLO)
     assert not caught.value.retryable
 
 
-class Odd(httpx2.AsyncClient):
+class FailingClient(httpx2.AsyncClient):
     async def send(self, request, **options):
         raise RuntimeError("odd")
 
 
-async def test_a_client_of_ones_own_is_used_as_it_is(gemini):
-    gemini.answers = [candidate(text("hi")), events(candidate(text("hi")))]
+async def test_given_client_is_used_unchanged(gemini):
+    gemini.answers = [candidate(text("hi")), make_stream(candidate(text("hi")))]
     client = genai.Client(api_key="another", http_options={"base_url": gemini._web.url()})
     model = GoogleModel(NEW, client=client)
     assert [await asked(model, streaming=False), await asked(model, streaming=True)] == [ChatReply("hi")] * 2
@@ -1006,7 +1028,7 @@ def service_account(tmp_path, monkeypatch, token_uri):
     yield
 
 
-async def test_vertex_is_asked_with_the_credentials_of_the_environment(gemini, tmp_path, monkeypatch):
+async def test_vertex_uses_credentials_of_environment(gemini, tmp_path, monkeypatch):
     token = {"access_token": "ya29", "expires_in": 3600, "token_type": "Bearer"}
     gemini._web.answers["/token"] = (200, {"Content-Type": "application/json"}, json.dumps(token))
     gemini.answers = [candidate(text("hi"))]
@@ -1016,7 +1038,7 @@ async def test_vertex_is_asked_with_the_credentials_of_the_environment(gemini, t
     assert gemini.headers[-1]["authorization"] == "Bearer ya29"
 
 
-async def test_credentials_that_are_not_accepted_say_what_to_set(gemini, tmp_path, monkeypatch):
+async def test_rejected_credentials_error_names_next_step(gemini, tmp_path, monkeypatch):
     gemini._web.answers["/token"] = (400, {"Content-Type": "application/json"}, '{"error": "invalid_grant"}')
     with service_account(tmp_path, monkeypatch, gemini._web.url("/token")):
         model = gemini.model(api_key=None, project="p", location="l")

@@ -7,27 +7,27 @@ KEY = "s3cret-key"
 
 
 @pytest.mark.parametrize(
-    ("raised", "kind", "said"),
+    ("raised", "kind", "message"),
     [
         (ModelError(f"No such key: {KEY}", retryable=True, retry_after=2.0), ModelError, "No such key: ***"),
         (ToolConfigurationError(f"Not {KEY}"), ToolConfigurationError, "Not ***"),
         (ValueError(f"Not {KEY}"), ModelError, "Not *** (ValueError)"),
     ],
 )
-def test_an_error_is_raised_without_the_key(raised, kind, said):
+def test_error_is_raised_without_the_key(raised, kind, message):
     with pytest.raises(kind) as caught, mask_keys_in_errors(lambda: [None, "", 5, KEY]):
         raise raised
-    assert (type(caught.value), str(caught.value)) == (kind, said)
+    assert (type(caught.value), str(caught.value)) == (kind, message)
     assert (caught.value.__cause__, caught.value.__context__) == (None, None)
 
 
-def test_an_error_without_the_key_still_says_whether_to_try_again():
+def test_masked_error_keeps_retryable():
     with pytest.raises(ModelError) as caught, mask_keys_in_errors(lambda: [KEY]):
         raise ModelError(f"Not {KEY}", retryable=True, retry_after=2.0)
     assert (caught.value.retryable, caught.value.retry_after) == (True, 2.0)
 
 
-def test_what_an_error_was_made_of_is_left_out_only_when_it_shows_the_key():
+def test_cause_is_dropped_only_if_it_contains_key():
     harmless, telling, noted = ValueError("too long"), ValueError(KEY), ValueError("see below")
     noted.add_note(f"sent: {KEY}")
     for cause, kept in ((harmless, harmless), (telling, None), (noted, None)):
@@ -36,7 +36,7 @@ def test_what_an_error_was_made_of_is_left_out_only_when_it_shows_the_key():
         assert (str(caught.value), caught.value.__cause__) == ("It failed", kept)
 
 
-def test_errors_that_refer_to_each_other_are_looked_at_once():
+def test_circular_error_contexts_are_handled():
     one, other = ValueError("one"), ValueError("other")
     one.__context__, other.__context__ = other, one
     with pytest.raises(ModelError, match="It failed"), mask_keys_in_errors(lambda: [KEY]):

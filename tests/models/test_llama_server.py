@@ -38,7 +38,7 @@ def weather(city: str) -> str:
     return "sunny, 21 degrees"
 
 
-def model_at(address, api="chat"):
+def make_model(address, api="chat"):
     if api == "anthropic":
         return AnthropicModel(MODEL, base_url=address)
     return OpenAIModel(MODEL, base_url=f"{address}/v1", api=api)
@@ -47,8 +47,8 @@ def model_at(address, api="chat"):
 @pytest.mark.parametrize(
     ("api", "way"), [("chat", "stream"), ("responses", "run_sync"), ("anthropic", "run_sync"), ("anthropic", "stream")]
 )
-def test_an_agent_calls_a_tool_and_answers_with_what_came_of_it(llama, api, way):
-    result = result_of(Agent(model_at(llama, api), [weather]), WEATHER, way)
+def test_agent_calls_tool_and_answers_with_result(llama, api, way):
+    result = result_of(Agent(make_model(llama, api), [weather]), WEATHER, way)
     assert [(record.call.name, json.loads(record.call.json)) for record in result.tool_calls] == [
         ("weather", {"city": "Rome"})
     ]
@@ -56,8 +56,8 @@ def test_an_agent_calls_a_tool_and_answers_with_what_came_of_it(llama, api, way)
     assert result.usage.input_tokens > result.usage.output_tokens > 0
 
 
-async def test_a_stream_that_is_left_ends_the_generation(llama):
-    model = model_at(llama)
+async def test_closing_stream_stops_generation(llama):
+    model = make_model(llama)
     request = ChatRequest([UserMessage("Count from one to a hundred.")])
     async with aclosing(model.stream(request)) as pieces:
         assert isinstance(await anext(pieces), TextDelta)
@@ -65,32 +65,32 @@ async def test_a_stream_that_is_left_ends_the_generation(llama):
     assert (await model.reply(ChatRequest([UserMessage("Say hello.")], settings={"max_tokens": 2}))).text
 
 
-async def test_an_answer_is_held_to_a_schema(llama):
+async def test_answer_matches_schema(llama):
     schema = {"type": "object", "properties": {"city": {"type": "string", "enum": ["Rome", "Oslo"]}}}
     request = ChatRequest([UserMessage("What is the capital of Italy?")], output_schema=schema)
-    assert json.loads((await model_at(llama).reply(request)).text) == {"city": "Rome"}
+    assert json.loads((await make_model(llama).reply(request)).text) == {"city": "Rome"}
 
 
-async def test_an_answer_that_is_too_long_says_so(llama):
+async def test_too_long_answer_has_stop_reason_length(llama):
     request = ChatRequest([UserMessage("Count from one to a hundred.")], settings={"max_tokens": 3})
-    assert (await model_at(llama).reply(request)).stop_reason == "length"
+    assert (await make_model(llama).reply(request)).stop_reason == "length"
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_question_that_is_too_long_is_refused_for_good(llama, api):
+async def test_too_long_question_is_not_retryable(llama, api):
     with pytest.raises(ModelError, match=r"400.*exceeds the available context size") as caught:
-        await model_at(llama, api).reply(ChatRequest([UserMessage("x " * 6000)]))
+        await make_model(llama, api).reply(ChatRequest([UserMessage("x " * 6000)]))
     assert not caught.value.retryable
 
 
-async def test_the_conversation_goes_on_after_arguments_that_were_no_json(llama):
+async def test_conversation_continues_after_invalid_arguments(llama):
     call = ToolCall("weather?", '{"city": ')
-    told = ToolMessage(ToolReply(call, ToolResult.failure("no JSON")))
-    request = ChatRequest([UserMessage(WEATHER), AssistantMessage("", (call,)), told], settings={"max_tokens": 5})
-    assert (await model_at(llama).reply(request)).text
+    reply = ToolMessage(ToolReply(call, ToolResult.failure("no JSON")))
+    request = ChatRequest([UserMessage(WEATHER), AssistantMessage("", (call,)), reply], settings={"max_tokens": 5})
+    assert (await make_model(llama).reply(request)).text
 
 
-def test_it_is_found_where_it_usually_is(llama, monkeypatch):
+def test_server_is_found_at_default_address(llama, monkeypatch):
     monkeypatch.setenv("LLAMACPP_HOST", llama)
     monkeypatch.setattr(probe, "SECONDS", 60.0)  # this machine may be busy
     assert model_of("llamacpp").name == MODEL

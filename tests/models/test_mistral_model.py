@@ -67,7 +67,7 @@ WRITTEN_WEATHER = {
 THOUGHT = {"type": "thinking", "thinking": [{"type": "text", "text": "Rome, I guess."}], "signature": "c2ln"}
 
 
-def called(name="weather", arguments='{"city": "Rome"}', id="abcdefghi", **more):
+def make_call(name="weather", arguments='{"city": "Rome"}', id="abcdefghi", **more):
     return {"id": id, "function": {"name": name, "arguments": arguments}, **more}
 
 
@@ -79,8 +79,8 @@ def completion(content="", *calls, finish="stop", usage=None, **more):
     return {**about, "usage": usage, "choices": choices, **more}
 
 
-def delta(finish=None, usage=None, index=0, **said):
-    choice = {"index": index, "delta": said, "finish_reason": finish}
+def delta(finish=None, usage=None, index=0, **fields):
+    choice = {"index": index, "delta": fields, "finish_reason": finish}
     about = {"id": "cmpl-1", "object": "chat.completion.chunk", "model": "mistral", "created": 1, "p": "abc"}
     return {**about, "choices": [choice], **({"usage": usage} if usage else {})}
 
@@ -89,13 +89,13 @@ def events(whole):
     """Return a completion as the events in which it would come."""
     choice = whole["choices"][0]
     content, calls = choice["message"]["content"], choice["message"]["tool_calls"] or []
-    told = [delta(role="assistant", content="")]
+    sent = [delta(role="assistant", content="")]
     if isinstance(content, str):
-        told += [delta(content=part) for part in (content[: len(content) // 2], content[len(content) // 2 :])]
+        sent += [delta(content=part) for part in (content[: len(content) // 2], content[len(content) // 2 :])]
     else:
-        told += [delta(content=[chunk]) for chunk in content]
-    told += [delta(content=None, tool_calls=[{**call, "index": place}]) for place, call in enumerate(calls)]
-    return [*told, delta(choice["finish_reason"], whole["usage"], content=""), "data: [DONE]\n\n"]
+        sent += [delta(content=[chunk]) for chunk in content]
+    sent += [delta(content=None, tool_calls=[{**call, "index": place}]) for place, call in enumerate(calls)]
+    return [*sent, delta(choice["finish_reason"], whole["usage"], content=""), "data: [DONE]\n\n"]
 
 
 def write_event(event):
@@ -115,20 +115,20 @@ def server():
         yield made
 
 
-def model_at(server, **given):
+def make_model(server, **given):
     return MistralModel("mistral-x", **{"api_key": "s3cret-key", "base_url": server.url, **given})
 
 
-async def sent(server, request, **given):
+async def send(server, request, **given):
     """Return the body that a request becomes."""
-    await model_at(server, **given).reply(request)
+    await make_model(server, **given).reply(request)
     return server.bodies[-1]
 
 
 # --- requests
 
 
-async def test_a_conversation_is_sent_as_mistral_takes_it(server):
+async def test_conversation_is_sent_in_mistral_format(server):
     first, second = ToolCall("weather", {"city": "Rome"}, "abcdefghi"), ToolCall("weather", '{"city": "Bonn"}', "c2")
     request = ChatRequest(
         [
@@ -147,7 +147,7 @@ async def test_a_conversation_is_sent_as_mistral_takes_it(server):
         [WEATHER, ToolSpecification("now", "The time")],
     )
     image = {"type": "image_url", "image_url": "data:image/png;base64,AP8="}
-    assert await sent(server, request) == {
+    assert await send(server, request) == {
         "model": "mistral-x",
         "stream": False,
         "messages": [
@@ -164,8 +164,8 @@ async def test_a_conversation_is_sent_as_mistral_takes_it(server):
                 "role": "assistant",
                 "content": "Let me see.",
                 "tool_calls": [
-                    called(arguments='{"city":"Rome"}', type="function", index=0),
-                    called(arguments='{"city": "Bonn"}', id="call00000", type="function", index=0),
+                    make_call(arguments='{"city":"Rome"}', type="function", index=0),
+                    make_call(arguments='{"city": "Bonn"}', id="call00000", type="function", index=0),
                 ],
                 "prefix": False,
             },
@@ -198,24 +198,24 @@ async def test_a_conversation_is_sent_as_mistral_takes_it(server):
 
 
 @pytest.mark.parametrize(("choice", "written"), [("auto", None), ("required", "any"), ("none", "none")])
-async def test_whether_tools_may_be_called_is_said(server, choice, written):
-    body = await sent(server, ChatRequest(HELLO.messages, [WEATHER], choice))
+async def test_tool_choice_is_sent(server, choice, written):
+    body = await send(server, ChatRequest(HELLO.messages, [WEATHER], choice))
     assert (body["tools"], body.get("tool_choice")) == ([WRITTEN_WEATHER], written)
-    assert "tool_choice" not in await sent(server, ChatRequest(HELLO.messages, (), choice))
+    assert "tool_choice" not in await send(server, ChatRequest(HELLO.messages, (), choice))
 
 
-async def test_the_schema_of_an_answer_is_sent_as_a_format(server):
+async def test_output_schema_is_sent_as_format(server):
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-    assert (await sent(server, ChatRequest(HELLO.messages, output_schema=schema)))["response_format"] == {
+    assert (await send(server, ChatRequest(HELLO.messages, output_schema=schema)))["response_format"] == {
         "type": "json_schema",
         "json_schema": {"name": "answer", "schema": {**schema, "additionalProperties": False}, "strict": True},
     }
 
 
-async def test_a_schema_that_cannot_be_said_is_refused_with_the_way_out(server):
+async def test_unsupported_output_schema_is_rejected_with_hint(server):
     request = ChatRequest(HELLO.messages, output_schema={"type": "object", "additionalProperties": True})
     with pytest.raises(ToolConfigurationError, match=r"cannot enforce this schema: \$.*native_output=False"):
-        await model_at(server).reply(request)
+        await make_model(server).reply(request)
     assert server.bodies == []
 
 
@@ -230,7 +230,7 @@ async def test_settings_are_passed_on(server):
         "tools": [search],
         "stream": True,
     }
-    assert await sent(server, ChatRequest(HELLO.messages, [WEATHER], settings=settings)) == {
+    assert await send(server, ChatRequest(HELLO.messages, [WEATHER], settings=settings)) == {
         "model": "mistral-x",
         "stream": False,
         "messages": [{"role": "user", "content": "hello"}],
@@ -254,10 +254,10 @@ async def test_settings_are_passed_on(server):
         ("\ud800", '{"unreadable_arguments":"\\\\ud800"}'),
     ],
 )
-async def test_whatever_a_model_wrote_for_arguments_can_be_sent_back(server, arguments, written):
+async def test_any_arguments_can_be_sent_back(server, arguments, written):
     call = ToolCall("weather", arguments, "abcdefghi")
-    body = await sent(server, ChatRequest([AssistantMessage("", (call,)), replied(call)], [WEATHER]))
-    assert body["messages"][0]["tool_calls"] == [called(arguments=written, type="function", index=0)]
+    body = await send(server, ChatRequest([AssistantMessage("", (call,)), replied(call)], [WEATHER]))
+    assert body["messages"][0]["tool_calls"] == [make_call(arguments=written, type="function", index=0)]
 
 
 @pytest.mark.parametrize(
@@ -269,18 +269,18 @@ async def test_whatever_a_model_wrote_for_arguments_can_be_sent_back(server, arg
         (["toolu_123", "x" * 40], ["call00000", "call00001"]),
     ],
 )
-async def test_calls_get_ids_that_fit_and_their_replies_the_same(server, ids, expected):
+async def test_invalid_call_ids_are_replaced_consistently(server, ids, expected):
     calls = tuple(ToolCall("weather", {"city": "Rome"}, each) for each in ids)
-    body = await sent(server, ChatRequest([AssistantMessage("", calls), *map(replied, calls)], [WEATHER]))
+    body = await send(server, ChatRequest([AssistantMessage("", calls), *map(replied, calls)], [WEATHER]))
     messages = body["messages"]
     assert [call["id"] for call in messages[0]["tool_calls"]] == expected
     assert [message["tool_call_id"] for message in messages[1:]] == expected
 
 
-async def test_names_and_texts_that_no_server_takes_are_made_to_fit(server):
+async def test_invalid_names_and_texts_are_sanitized(server):
     call = ToolCall("rm -rf /", {}, "abcdefghi")
     messages = [SystemMessage("a\ud800"), UserMessage("b\ud800"), AssistantMessage("c\ud800", (call,)), replied(call)]
-    written = (await sent(server, ChatRequest(messages, [WEATHER])))["messages"]
+    written = (await send(server, ChatRequest(messages, [WEATHER])))["messages"]
     assert [message["content"] for message in written] == ["a\\ud800", "b\\ud800", "c\\ud800", "21 degrees"]
     assert (written[2]["tool_calls"][0]["function"]["name"], written[3]["name"]) == ("rm_-rf__", "rm_-rf__")
 
@@ -294,7 +294,7 @@ WHOLE = [
         ChatReply("All roads lead to Rome", usage=TokenUsage(9, 3)),
     ),
     (
-        completion("Let me see.", called(), called("now", "{}", "jklmnopqr"), finish="tool_calls"),
+        completion("Let me see.", make_call(), make_call("now", "{}", "jklmnopqr"), finish="tool_calls"),
         ChatReply(
             "Let me see.",
             (ToolCall("weather", '{"city": "Rome"}', "abcdefghi"), ToolCall("now", "{}", "jklmnopqr")),
@@ -333,19 +333,21 @@ WHOLE = [
 
 
 @pytest.mark.parametrize(("whole", "expected"), WHOLE)
-async def test_a_whole_reply_and_its_stream_say_the_same(server, whole, expected):
+async def test_reply_and_stream_agree(server, whole, expected):
     server.answers = [whole]
-    assert await model_at(server).reply(HELLO) == expected
+    assert await make_model(server).reply(HELLO) == expected
     server.answers = [events(whole)]
-    chunks = await streamed(model_at(server))
+    chunks = await streamed(make_model(server))
     assert chunks[-1] == StreamEnd(expected.usage, expected.stop_reason, expected.details)
     assert "".join(chunk.text for chunk in chunks if isinstance(chunk, TextDelta)) == expected.text
     assert [body.get("stream") for body in server.bodies] == [False, True]
 
 
-async def test_the_pieces_of_a_stream_are_given_as_they_come(server):
-    server.answers = [events(completion("Let me see.", called(), called("now", {}, "jklmnopqr"), finish="tool_calls"))]
-    assert await streamed(model_at(server)) == [
+async def test_stream_yields_chunks_as_received(server):
+    server.answers = [
+        events(completion("Let me see.", make_call(), make_call("now", {}, "jklmnopqr"), finish="tool_calls"))
+    ]
+    assert await streamed(make_model(server)) == [
         TextDelta("Let m"),
         TextDelta("e see."),
         CallDelta(0, "weather", "abcdefghi"),
@@ -355,7 +357,7 @@ async def test_the_pieces_of_a_stream_are_given_as_they_come(server):
     ]
 
 
-def begun(index, name, id, arguments=""):
+def make_call_chunk(index, name, id, arguments=""):
     return {"index": index, "id": id, "function": {"name": name, "arguments": arguments}}
 
 
@@ -364,8 +366,8 @@ def begun(index, name, id, arguments=""):
     [
         # further pieces with an empty name and without an id, in turns
         [
-            [begun(0, "a", "aaaaaaaaa")],
-            [begun(1, "b", "bbbbbbbbb")],
+            [make_call_chunk(0, "a", "aaaaaaaaa")],
+            [make_call_chunk(1, "b", "bbbbbbbbb")],
             [{"index": 1, "function": {"name": "", "arguments": '{"b"'}}],
             [{"index": 0, "id": "null", "function": {"name": "", "arguments": '{"a"'}}],
             [
@@ -375,13 +377,13 @@ def begun(index, name, id, arguments=""):
         ],
         # further pieces without a name
         [
-            [begun(0, "a", "aaaaaaaaa", '{"a"'), begun(1, "b", "bbbbbbbbb", '{"b":1}')],
+            [make_call_chunk(0, "a", "aaaaaaaaa", '{"a"'), make_call_chunk(1, "b", "bbbbbbbbb", '{"b":1}')],
             [{"index": 0, "function": {"arguments": ":0}"}}],
         ],
         # no place that makes sense
         [
-            [begun([0], "a", "aaaaaaaaa", '{"a":0}')],
-            [begun(None, "b", "bbbbbbbbb", '{"b":1}')],
+            [make_call_chunk([0], "a", "aaaaaaaaa", '{"a":0}')],
+            [make_call_chunk(None, "b", "bbbbbbbbb", '{"b":1}')],
         ],
         # no place at all
         [
@@ -390,19 +392,19 @@ def begun(index, name, id, arguments=""):
             [{"function": {"arguments": ":1}"}}],
         ],
         # the same place for each
-        [[begun(0, "a", "aaaaaaaaa", '{"a":0}'), begun(0, "b", "bbbbbbbbb", '{"b":1}')]],
+        [[make_call_chunk(0, "a", "aaaaaaaaa", '{"a":0}'), make_call_chunk(0, "b", "bbbbbbbbb", '{"b":1}')]],
         # a piece that says nothing yet
         [
             [{"index": 0, "id": "aaaaaaaaa", "function": None}],
-            [begun(0, "a", "aaaaaaaaa", '{"a":0}')],
-            [begun(1, "b", "bbbbbbbbb", {"b": 1})],
+            [make_call_chunk(0, "a", "aaaaaaaaa", '{"a":0}')],
+            [make_call_chunk(1, "b", "bbbbbbbbb", {"b": 1})],
         ],
     ],
 )
-async def test_the_pieces_of_calls_are_put_together_however_they_come(server, pieces):
-    told = [delta(tool_calls=calls) for calls in pieces]
-    server.answers = [[*told, delta("tool_calls", content="")]]
-    chunks = await streamed(model_at(server))
+async def test_call_chunks_are_assembled_in_any_order(server, pieces):
+    sent = [delta(tool_calls=calls) for calls in pieces]
+    server.answers = [[*sent, delta("tool_calls", content="")]]
+    chunks = await streamed(make_model(server))
     arguments = {0: "", 1: ""}
     for chunk in chunks:
         if isinstance(chunk, ArgumentsDelta):
@@ -424,17 +426,17 @@ async def test_the_pieces_of_calls_are_put_together_however_they_come(server, pi
         (7, "7"),
     ],
 )
-async def test_arguments_that_are_no_object_are_passed_on_as_they_came(server, arguments, expected):
-    server.answers = [completion("", called(arguments=arguments), finish="tool_calls")]
-    assert (await model_at(server).reply(HELLO)).calls == (ToolCall("weather", expected, "abcdefghi"),)
+async def test_non_object_arguments_are_passed_on_unchanged(server, arguments, expected):
+    server.answers = [completion("", make_call(arguments=arguments), finish="tool_calls")]
+    assert (await make_model(server).reply(HELLO)).calls == (ToolCall("weather", expected, "abcdefghi"),)
 
 
-async def test_a_call_without_an_id_has_none(server):
+async def test_call_without_id_is_accepted(server):
     server.answers = [completion("", {"function": {"name": "now", "arguments": "{}"}}, finish="tool_calls")]
-    assert (await model_at(server).reply(HELLO)).calls == (ToolCall("now", "{}"),)
+    assert (await make_model(server).reply(HELLO)).calls == (ToolCall("now", "{}"),)
 
 
-async def test_alternatives_and_what_makes_no_sense_are_passed_over(server):
+async def test_other_choices_and_malformed_chunks_are_skipped(server):
     odd = [
         delta(index=1, content="nobody asked"),
         delta(content=[None, {"type": 7}, {"type": "text"}, {"type": "text", "text": "Ro"}]),
@@ -443,10 +445,10 @@ async def test_alternatives_and_what_makes_no_sense_are_passed_over(server):
         {"choices": [None]},
     ]
     server.answers = [[*odd, delta("stop", content="me", usage={"prompt_tokens": "many"})]]
-    assert await streamed(model_at(server)) == [TextDelta("Ro"), TextDelta("me"), StreamEnd(TokenUsage(0, 0))]
+    assert await streamed(make_model(server)) == [TextDelta("Ro"), TextDelta("me"), StreamEnd(TokenUsage(0, 0))]
 
 
-async def test_a_thought_that_comes_in_pieces_goes_back_whole(server):
+async def test_streamed_reasoning_is_sent_back_whole(server):
     def thinking(*thoughts, **more):
         return delta(content=[{"type": "thinking", "thinking": list(thoughts), **more}])
 
@@ -460,7 +462,7 @@ async def test_a_thought_that_comes_in_pieces_goes_back_whole(server):
             delta("stop", content="me"),
         ]
     ]
-    chunks = await streamed(model_at(server))
+    chunks = await streamed(make_model(server))
     thought = {
         "type": "thinking",
         "thinking": [{"type": "text", "text": "Rome, I guess"}, reference, {"type": "text", "text": "."}],
@@ -469,16 +471,16 @@ async def test_a_thought_that_comes_in_pieces_goes_back_whole(server):
     }
     details = {"mistral": [thought, {"type": "text", "length": 4}]}
     assert chunks == [TextDelta("Ro"), TextDelta("me"), StreamEnd(stop_reason="stop", details=details)]
-    said = message_from_json(message_to_json(AssistantMessage("Rome", (), details)))
+    answer = message_from_json(message_to_json(AssistantMessage("Rome", (), details)))
     server.answers = [completion("hi")]
-    body = await sent(server, ChatRequest([*HELLO.messages, said, UserMessage("thanks")]))
+    body = await send(server, ChatRequest([*HELLO.messages, answer, UserMessage("thanks")]))
     assert body["messages"][1] == {
         "role": "assistant",
         "content": [thought, {"type": "text", "text": "Rome"}],
         "prefix": False,
     }
     other = AssistantMessage("Rome", (), {"anthropic": [THOUGHT]})
-    body = await sent(server, ChatRequest([*HELLO.messages, other, UserMessage("thanks")]))
+    body = await send(server, ChatRequest([*HELLO.messages, other, UserMessage("thanks")]))
     assert body["messages"][1]["content"] == "Rome"
 
 
@@ -495,18 +497,18 @@ async def test_a_thought_that_comes_in_pieces_goes_back_whole(server):
         (completion("All roads", finish="error"), "Mistral ended the answer with an error", True),
     ],
 )
-async def test_no_word_at_all_is_explained(server, whole, words, retryable):
+async def test_empty_reply_error_explains_stop_reason(server, whole, words, retryable):
     for answer, streaming in ((whole, False), (events(whole), True)):
         server.answers = [answer]
-        error = await failed(model_at(server), streaming=streaming)
+        error = await failed(make_model(server), streaming=streaming)
         assert words in str(error)
         assert error.retryable is retryable
 
 
 @pytest.mark.parametrize("choices", [[], None, "none", [{"index": 0, "finish_reason": None}]])
-async def test_an_answer_without_a_choice_is_worth_another_try(server, choices):
+async def test_answer_without_choices_is_retryable(server, choices):
     server.answers = [completion("x", choices=choices)]
-    error = await failed(model_at(server))
+    error = await failed(make_model(server))
     assert "is empty" in str(error)
     assert error.retryable
 
@@ -514,44 +516,47 @@ async def test_an_answer_without_a_choice_is_worth_another_try(server, choices):
 # --- what goes wrong
 
 
-def refusal(status, body, **headers):
+def make_error(status, body, **headers):
     return status, {"Content-Type": "application/json", **headers}, json.dumps(body)
 
 
 @pytest.mark.parametrize(
     ("answer", "words", "retryable", "retry_after"),
     [
-        (refusal(400, {"object": "error", "message": "Unexpected role", "code": "3230"}), "(400): Unexp", False, None),
-        (refusal(401, {"detail": "Unauthorized"}), "(401): Unauthorized; set MISTRAL_API_KEY, or", False, None),
-        (refusal(403, {"message": "not you"}), "(403): not you", False, None),
-        (refusal(404, {"error": {"message": "no such model"}}), "(404): no such model", False, None),
         (
-            refusal(422, {"detail": [{"loc": ["body", "model"], "msg": "missing", "type": "missing"}]}),
+            make_error(400, {"object": "error", "message": "Unexpected role", "code": "3230"}),
+            "(400): Unexp",
+            False,
+            None,
+        ),
+        (make_error(401, {"detail": "Unauthorized"}), "(401): Unauthorized; set MISTRAL_API_KEY, or", False, None),
+        (make_error(403, {"message": "not you"}), "(403): not you", False, None),
+        (make_error(404, {"error": {"message": "no such model"}}), "(404): no such model", False, None),
+        (
+            make_error(422, {"detail": [{"loc": ["body", "model"], "msg": "missing", "type": "missing"}]}),
             '(422): [{"loc": ["body", "model"], "msg": "missing", "type": "missing"}]',
             False,
             None,
         ),
-        (refusal(422, {"message": {"detail": "not the usual shape"}}), "(422): not the usual shape", False, None),
-        (refusal(422, {"detail": "not the usual shape"}), "(422): not the usual shape", False, None),
-        (refusal(408, {"message": "slow"}), "(408): slow", True, None),
-        (refusal(429, {"message": "slow down"}, **{"retry-after": "7"}), "(429): slow down", True, 7.0),
-        (refusal(429, {"message": "x"}, **{"retry-after-ms": "1500", "retry-after": "9"}), "(429)", True, 1.5),
-        (refusal(500, {"message": "oops"}), "(500): oops", True, None),
+        (make_error(422, {"message": {"detail": "not the usual shape"}}), "(422): not the usual shape", False, None),
+        (make_error(422, {"detail": "not the usual shape"}), "(422): not the usual shape", False, None),
+        (make_error(408, {"message": "slow"}), "(408): slow", True, None),
+        (make_error(429, {"message": "slow down"}, **{"retry-after": "7"}), "(429): slow down", True, 7.0),
+        (make_error(429, {"message": "x"}, **{"retry-after-ms": "1500", "retry-after": "9"}), "(429)", True, 1.5),
+        (make_error(500, {"message": "oops"}), "(500): oops", True, None),
         ((502, {"Content-Type": "text/html"}, "<html>Bad gateway</html>"), "(502): <html>Bad gateway", True, None),
-        (refusal(400, {"message": "key s3cret-key\nis bad"}), "(400): key ***\\nis bad", False, None),
+        (make_error(400, {"message": "key s3cret-key\nis bad"}), "(400): key ***\\nis bad", False, None),
         ((200, {"Content-Type": "text/html"}, "<html>Hi</html>"), "(200): <html>Hi</html>", False, None),
         ((200, {"Content-Type": "application/json"}, '{"choices": ['), "cannot be read", True, None),
         ((200, {"Content-Type": "application/json"}, "[" * 100_000), "cannot be read", True, None),
     ],
 )
-async def test_an_error_says_what_the_server_said_and_whether_to_try_again(
-    server, answer, words, retryable, retry_after
-):
+async def test_error_has_server_message_and_retryable(server, answer, words, retryable, retry_after):
     for streaming in (False, True):
         if streaming and answer[0] == 200:
             continue
         server.answers = [answer]
-        error = await failed(model_at(server), streaming=streaming)
+        error = await failed(make_model(server), streaming=streaming)
         assert words in str(error)
         assert (error.retryable, error.retry_after) == (retryable, retry_after)
         assert "s3cret-key" not in str(error)
@@ -559,9 +564,9 @@ async def test_an_error_says_what_the_server_said_and_whether_to_try_again(
 
 
 @pytest.mark.parametrize(("streaming", "words"), [(False, "(503): no reason is given"), (True, "without a reason")])
-async def test_a_rejection_with_an_empty_body_is_retryable(server, streaming, words):
+async def test_rejection_with_an_empty_body_is_retryable(server, streaming, words):
     server.answers = [(503, {}, "")]
-    error = await failed(model_at(server), streaming=streaming)
+    error = await failed(make_model(server), streaming=streaming)
     assert words in str(error)
     assert error.retryable
 
@@ -575,78 +580,78 @@ async def test_a_rejection_with_an_empty_body_is_retryable(server, streaming, wo
         ("data: {not json\n\n", "ended the answer with an error: {not json"),
     ],
 )
-async def test_an_error_inside_of_a_stream_is_raised(server, event, words):
+async def test_error_event_in_stream_is_raised(server, event, words):
     server.answers = [[delta(content="All roads"), event]]
-    error = await failed(model_at(server), streaming=True)
+    error = await failed(make_model(server), streaming=True)
     assert words in str(error)
     assert error.retryable
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3])
 @pytest.mark.parametrize("ends", [True, False])
-async def test_a_stream_that_is_cut_off_is_worth_another_try(server, kept, ends):
+async def test_truncated_stream_is_retryable(server, kept, ends):
     server.answers = [server.streaming(*events(completion("All roads lead to Rome"))[:kept], ends=ends)]
-    error = await failed(model_at(server), streaming=True)
+    error = await failed(make_model(server), streaming=True)
     assert ("cut off" if ends else "The connection to Mistral failed") in str(error)
     assert error.retryable
 
 
-async def test_a_stream_that_is_not_text_is_retryable(server):
+async def test_stream_that_is_not_text_is_retryable(server):
     data = b"data: \xff\n\n"
     server.answers = [server.streaming(ends=True, then=lambda handler: handler.wfile.write(b"9\r\n" + data + b"\r\n"))]
-    assert "cannot be read" in str(await failed(model_at(server), streaming=True))
+    assert "cannot be read" in str(await failed(make_model(server), streaming=True))
 
 
-async def test_a_connection_that_is_cut_or_refused_or_too_slow_is_worth_another_try(server):
-    make = partial(model_at, server)
+async def test_connection_errors_are_retryable(server):
+    make = partial(make_model, server)
     await assert_connections_are_worth_another_try(server, make, "Mistral")
 
 
 # --- cancellation, loops and clients
 
 
-async def test_closing_a_stream_in_the_middle_closes_its_connection(server):
+async def test_closing_stream_early_closes_connection(server):
     waiting = Waiting(server.streaming(delta(content="All roads")))
     server.answers = [waiting]
-    await assert_hangs_up_when_closed(model_at(server), waiting, "All roads")
+    await assert_hangs_up_when_closed(make_model(server), waiting, "All roads")
 
 
 @pytest.mark.parametrize("streaming", [True, False])
-async def test_cancelling_a_request_closes_its_connection(server, streaming):
+async def test_cancelling_request_closes_connection(server, streaming):
     server.answers = [waiting := Waiting()]
-    await assert_hangs_up_when_cancelled(model_at(server), waiting, streaming=streaming)
+    await assert_hangs_up_when_cancelled(make_model(server), waiting, streaming=streaming)
 
 
-def test_one_model_serves_one_loop_after_the_other(server):
-    assert_serves_one_loop_after_the_other(model_at(server), server)
+def test_model_works_in_successive_loops(server):
+    assert_serves_one_loop_after_the_other(make_model(server), server)
 
 
-async def test_the_requests_of_one_loop_share_their_connections(server):
-    model = model_at(server)
+async def test_requests_in_one_loop_share_connections(server):
+    model = make_model(server)
     for _ in range(3):
         await model.reply(HELLO)
     assert len(set(server.ports)) == 1
 
 
-async def test_many_requests_run_at_once(server):
-    await assert_serves_many_at_once(model_at(server), server, completion("hi"))
+async def test_requests_run_concurrently(server):
+    await assert_serves_many_at_once(make_model(server), server, completion("hi"))
 
 
-def test_a_model_that_is_dropped_with_its_loop_leaves_nothing_open(server):
+def test_garbage_collected_model_closes_connections(server):
     async def ask():
-        return (await model_at(server).reply(HELLO)).text
+        return (await make_model(server).reply(HELLO)).text
 
     assert [asyncio.run(ask()) for _ in range(2)] == ["hi", "hi"]
     gc.collect()
 
 
-async def test_a_client_of_ones_own_is_used_without_its_retries_and_left_open(server):
+async def test_given_client_is_used_without_retries_and_left_open(server):
     retries = RetryConfig("backoff", BackoffStrategy(1, 10, 1.0, 1000), retry_connection_errors=True)
     async with Mistral(api_key="other", server_url=server.url, retry_config=retries) as client:
         model = MistralModel("mistral-x", client=client)
         assert (await model.reply(HELLO)).text == "hi"
         assert server.headers[-1]["authorization"] == "Bearer other"
-        server.answers = [refusal(503, {"message": "later"})]
+        server.answers = [make_error(503, {"message": "later"})]
         await failed(model)
         assert len(server.bodies) == 2
         assert not client.sdk_configuration.async_client.is_closed
@@ -655,32 +660,32 @@ async def test_a_client_of_ones_own_is_used_without_its_retries_and_left_open(se
 # --- how it is made
 
 
-def test_a_model_without_a_key_is_refused_with_what_to_set(monkeypatch):
+def test_missing_key_error_names_variable(monkeypatch):
     with pytest.raises(ToolConfigurationError, match="needs a key: set MISTRAL_API_KEY, or pass api_key="):
         MistralModel("mistral-x")
     monkeypatch.setenv("MISTRAL_SA_TOKEN_PATH", "/run/token")
     assert repr(MistralModel("mistral-x")) == "MistralModel('mistral-x')"
 
 
-async def test_the_key_of_the_environment_is_used(server, monkeypatch):
+async def test_key_of_environment_is_used(server, monkeypatch):
     monkeypatch.setenv("MISTRAL_API_KEY", "s3cret-key")
-    server.answers = [refusal(401, {"detail": "wrong: s3cret-key"})]
+    server.answers = [make_error(401, {"detail": "wrong: s3cret-key"})]
     error = await failed(MistralModel("mistral-x", base_url=server.url))
     assert server.headers[-1]["authorization"] == "Bearer s3cret-key"
     assert "wrong: ***" in str(error)
 
 
-async def test_a_server_of_ones_own_needs_no_key(server):
+async def test_custom_server_needs_no_key(server):
     await MistralModel("mistral-x", base_url=server.url).reply(HELLO)
     assert "authorization" not in server.headers[-1]
 
 
-def test_a_client_and_a_key_together_are_refused():
+def test_client_excludes_key():
     with pytest.raises(TypeError, match="takes a client, or api_key and base_url, not both"):
         MistralModel("mistral-x", client=object(), base_url="http://here")
 
 
-def test_a_name_gives_a_model(monkeypatch):
+def test_model_is_created_by_name(monkeypatch):
     monkeypatch.setenv("MISTRAL_API_KEY", "s3cret-key")
     model = model_of("mistral:mistral-large-latest")
     assert (type(model), model.name, model.native_output) == (MistralModel, "mistral-large-latest", False)
@@ -691,12 +696,12 @@ def test_a_name_gives_a_model(monkeypatch):
 # --- whole runs
 
 
-TURNS = [completion([THOUGHT], called(), finish="tool_calls"), completion("It is 21 degrees.")]
+TURNS = [completion([THOUGHT], make_call(), finish="tool_calls"), completion("It is 21 degrees.")]
 
 
-async def test_an_agent_runs_two_turns_in_each_of_its_ways(server):
-    await assert_an_agent_runs_in_each_of_its_ways(Agent(model_at(server), [weather]), server, TURNS, events)
-    call = called(arguments='{"city": "Rome"}', type="function", index=0)
+async def test_agent_runs_with_this_model(server):
+    await assert_an_agent_runs_in_each_of_its_ways(Agent(make_model(server), [weather]), server, TURNS, events)
+    call = make_call(arguments='{"city": "Rome"}', type="function", index=0)
     assert [body["messages"] for body in server.bodies[1::2]] == [
         [
             {"role": "user", "content": "Rome?"},
@@ -706,19 +711,19 @@ async def test_an_agent_runs_two_turns_in_each_of_its_ways(server):
     ] * 3
 
 
-async def test_an_agent_asks_a_busy_server_again(server):
-    server.answers = [refusal(429, {"message": "slow down"}, **{"retry-after": "0"}), completion("hi")]
-    result = await Agent(model_at(server), retry=Retry(attempts=1)).run("hello")
+async def test_agent_retries_busy_server(server):
+    server.answers = [make_error(429, {"message": "slow down"}, **{"retry-after": "0"}), completion("hi")]
+    result = await Agent(make_model(server), retry=Retry(attempts=1)).run("hello")
     assert (result.text, len(server.bodies)) == ("hi", 2)
-    server.answers = [refusal(401, {"detail": "Unauthorized"})]
+    server.answers = [make_error(401, {"detail": "Unauthorized"})]
     with pytest.raises(AgentExecutionError, match="set MISTRAL_API_KEY"):
-        await Agent(model_at(server), retry=Retry(attempts=1)).run("hello")
+        await Agent(make_model(server), retry=Retry(attempts=1)).run("hello")
 
 
 @pytest.mark.parametrize("native", [True, False])
-async def test_an_agent_gets_an_answer_of_a_declared_type(server, native):
+async def test_agent_gets_typed_answer(server, native):
     report = json.dumps({"city": "Rome", "degrees": 21})
-    server.answers = [completion(report) if native else completion("", called("final_answer", report))]
-    result = await Agent(model_at(server, native_output=native), output_type=Report).run("Rome?")
+    server.answers = [completion(report) if native else completion("", make_call("final_answer", report))]
+    result = await Agent(make_model(server, native_output=native), output_type=Report).run("Rome?")
     assert result.output == Report("Rome", 21)
     assert ("response_format" in server.bodies[0], "tools" in server.bodies[0]) == (native, not native)

@@ -53,11 +53,11 @@ IMAGE = ImageContent(b"\x00\xff", "image/png")
 HELLO = ChatRequest([UserMessage("hello")])
 
 
-def replied(call, text="done"):
+def make_reply(call, text="done"):
     return ToolMessage(ToolReply(call, ToolResult.success(text)))
 
 
-async def chunks(model, request=HELLO):
+async def collect_chunks(model, request=HELLO):
     return [chunk async for chunk in model.stream(request)]
 
 
@@ -69,7 +69,7 @@ MESSAGES = [
     AssistantMessage("hi"),
     AssistantMessage("", (CALL, ToolCall("add", "not JSON"))),
     AssistantMessage("thought", (), {"signature": "abc"}),
-    replied(CALL),
+    make_reply(CALL),
     ToolMessage(ToolReply(CALL, ToolResult.failure("no"), 100)),
     ToolMessage(
         ToolReply(
@@ -89,20 +89,20 @@ MESSAGES = [
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.role)
-def test_a_message_goes_to_json_and_back(message):
+def test_message_json_round_trip(message):
     text = message_to_json(message)
     assert text.isascii()
     assert "\n" not in text
     assert message_from_json(text) == message
 
 
-def test_payloads_for_programs_are_not_written_down():
+def test_structured_output_is_not_serialized():
     reply = ToolReply(CALL, ToolResult.success("text", object(), attributes={"lock": threading.Lock()}))
-    assert message_from_json(message_to_json(ToolMessage(reply))) == replied(CALL, "text")
+    assert message_from_json(message_to_json(ToolMessage(reply))) == make_reply(CALL, "text")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", '{"role": "nobody"}', '{"role": "user"}', '{"role": []}'])
-def test_invalid_json_of_a_message_is_refused(text):
+def test_invalid_message_json_is_rejected(text):
     with pytest.raises(ValueError, match="This is not a message"):
         message_from_json(text)
 
@@ -112,13 +112,13 @@ def test_every_message_has_a_role_and_a_text():
         ("system", "You are brief."),
         ("user", "hello"),
     ]
-    assert (replied(CALL).role, replied(CALL).text, replied(CALL).call) == ("tool", "done", CALL)
+    assert (make_reply(CALL).role, make_reply(CALL).text, make_reply(CALL).call) == ("tool", "done", CALL)
 
 
 # --- transcripts
 
 
-def test_a_longer_transcript_shares_its_messages_and_leaves_the_shorter_one_alone():
+def test_extended_transcript_shares_messages():
     first = Transcript([UserMessage("a")])
     second = first.plus(AssistantMessage("b"))
     third = second.plus(UserMessage("c"))
@@ -126,13 +126,13 @@ def test_a_longer_transcript_shares_its_messages_and_leaves_the_shorter_one_alon
     assert third == [UserMessage("a"), AssistantMessage("b"), UserMessage("c")]
 
 
-def test_two_continuations_of_one_transcript_know_nothing_of_each_other():
+def test_transcript_continuations_are_independent():
     first = Transcript([UserMessage("a")])
     one, other = first.plus(UserMessage("b")), first.plus(UserMessage("c"))
     assert (one, other) == ([UserMessage("a"), UserMessage("b")], [UserMessage("a"), UserMessage("c")])
 
 
-def test_continuations_by_many_threads_know_nothing_of_each_other():
+def test_transcript_continuations_are_thread_safe():
     base = Transcript([UserMessage("base")])
     made = {}
 
@@ -151,7 +151,7 @@ def test_continuations_by_many_threads_know_nothing_of_each_other():
         assert [message.text for message in made[name]] == ["base", *(f"{name}-{number}" for number in range(200))]
 
 
-def test_a_transcript_is_a_sequence():
+def test_transcript_is_a_sequence():
     messages = [UserMessage(text) for text in "abcd"]
     transcript = Transcript(messages[:3])
     transcript.plus(messages[3])
@@ -169,7 +169,7 @@ def test_a_transcript_is_a_sequence():
 
 
 @pytest.mark.parametrize("cut", range(4))
-def test_a_system_message_is_stored_separately_and_counted(cut):
+def test_system_message_is_stored_separately_and_counted(cut):
     system, *rest = messages = [SystemMessage("s"), UserMessage("a"), UserMessage("b")]
     transcript = Transcript(messages[:cut]).plus(*messages[cut:])
     assert (list(transcript), list(reversed(transcript)), len(transcript)) == (messages, messages[::-1], 3)
@@ -180,8 +180,8 @@ def test_a_system_message_is_stored_separately_and_counted(cut):
     assert transcript.under(system) is transcript
 
 
-def test_a_transcript_can_be_copied_and_pickled():
-    transcript = Transcript([UserMessage("a"), AssistantMessage("", (CALL,)), replied(CALL)])
+def test_transcript_can_be_copied_and_pickled():
+    transcript = Transcript([UserMessage("a"), AssistantMessage("", (CALL,)), make_reply(CALL)])
     assert copy.deepcopy(transcript) == transcript
     assert pickle.loads(pickle.dumps(transcript)) == transcript
 
@@ -191,29 +191,29 @@ def test_a_transcript_can_be_copied_and_pickled():
     [
         ([AssistantMessage("", (CALL,))], "The call of 'add' has no reply before message 1"),
         ([AssistantMessage("", (CALL,)), UserMessage("go on")], "The call of 'add' has no reply before message 1"),
-        ([AssistantMessage("", (CALL, CALL)), replied(CALL)], "has no reply before message 2"),
-        ([replied(CALL)], "Message 0 answers a call of 'add' that was not made"),
-        ([AssistantMessage("", (CALL,)), replied(ToolCall("add", {"a": 1}))], "Message 1 answers a call of 'add'"),
+        ([AssistantMessage("", (CALL, CALL)), make_reply(CALL)], "has no reply before message 2"),
+        ([make_reply(CALL)], "Message 0 answers a call of 'add' that was not made"),
+        ([AssistantMessage("", (CALL,)), make_reply(ToolCall("add", {"a": 1}))], "Message 1 answers a call of 'add'"),
         ([UserMessage("a"), "b"], "Message 1 is not a message but a str"),
     ],
 )
-def test_a_transcript_in_which_a_call_has_no_reply_is_refused(messages, problem):
+def test_transcript_with_unanswered_call_is_rejected(messages, problem):
     with pytest.raises(ToolConfigurationError, match=problem):
         Transcript(messages)
     with pytest.raises(ToolConfigurationError):
         Transcript().plus(*messages)
 
 
-def test_replies_may_stand_in_any_order():
+def test_replies_may_be_in_any_order():
     other = ToolCall("sub", id="c2")
-    messages = [AssistantMessage("", (CALL, other)), replied(other), replied(CALL)]
+    messages = [AssistantMessage("", (CALL, other)), make_reply(other), make_reply(CALL)]
     assert Transcript(messages) == messages
 
 
 # --- pieces
 
 
-def test_a_reply_is_put_together_from_its_pieces():
+def test_reply_is_assembled_from_chunks():
     reply = ChatReply("two words", (CALL, ToolCall("now", "{}")), TokenUsage(5, 7, 3), "calls", {"signature": "abc"})
     assembly = Assembly()
     for chunk in chunks_of(reply):
@@ -221,7 +221,7 @@ def test_a_reply_is_put_together_from_its_pieces():
     assert assembly.reply() == reply
 
 
-def test_calls_whose_arguments_come_in_turns_are_kept_apart():
+def test_interleaved_arguments_are_separated():
     assembly = Assembly()
     for chunk in (
         CallDelta(3, "a", "c1"),
@@ -235,7 +235,7 @@ def test_calls_whose_arguments_come_in_turns_are_kept_apart():
     assert assembly.reply().calls == (ToolCall("a", "{}", "c1"), ToolCall("b", '{"x":1}'))
 
 
-def test_a_stream_that_is_cut_off_is_worth_another_try():
+def test_truncated_stream_is_retryable():
     assembly = Assembly()
     assembly.add(TextDelta("All roads"))
     with pytest.raises(ModelError, match="cut off") as caught:
@@ -243,7 +243,7 @@ def test_a_stream_that_is_cut_off_is_worth_another_try():
     assert caught.value.retryable
 
 
-def test_arguments_of_a_call_that_was_not_started_are_an_error_of_the_model():
+def test_arguments_without_call_are_a_model_error():
     with pytest.raises(ModelError, match="before its start"):
         Assembly().add(ArgumentsDelta(0, "{}"))
 
@@ -253,7 +253,7 @@ def test_arguments_of_a_call_that_was_not_started_are_an_error_of_the_model():
 
 @pytest.mark.parametrize("make", [ScriptedModel, lambda replies: FunctionModel(lambda _: replies[0])])
 @pytest.mark.parametrize(
-    ("said", "reply"),
+    ("scripted", "reply"),
     [
         ("hi", ChatReply("hi")),
         ("", ChatReply("")),
@@ -262,12 +262,12 @@ def test_arguments_of_a_call_that_was_not_started_are_an_error_of_the_model():
         (ChatReply("as it is", (CALL,)), ChatReply("as it is", (CALL,))),
     ],
 )
-async def test_a_scripted_model_returns_its_replies(make, said, reply):
-    assert await make([said]).reply(HELLO) == reply
-    assert await chunks(make([said])) == list(chunks_of(reply))
+async def test_scripted_model_returns_its_replies(make, scripted, reply):
+    assert await make([scripted]).reply(HELLO) == reply
+    assert await collect_chunks(make([scripted])) == list(chunks_of(reply))
 
 
-async def test_a_function_in_a_script_is_given_the_messages():
+async def test_function_in_script_gets_messages():
     async def later(messages):
         return f"{messages[-1].text} later"
 
@@ -278,12 +278,12 @@ async def test_a_function_in_a_script_is_given_the_messages():
 
 
 @pytest.mark.parametrize("error", [ValueError("broken"), ValueError, KeyboardInterrupt()])
-async def test_an_exception_in_a_script_is_raised(error):
+async def test_exception_in_a_script_is_raised(error):
     with pytest.raises(error if isinstance(error, type) else type(error)):
         await ScriptedModel([error]).reply(HELLO)
 
 
-async def test_a_script_that_is_used_up_says_so():
+async def test_exhausted_script_raises_error():
     model = ScriptedModel(["one"])
     await model.reply(HELLO)
     with pytest.raises(ModelError, match="The script is used up: this is request 2"):
@@ -292,12 +292,12 @@ async def test_a_script_that_is_used_up_says_so():
     assert model.asked == [HELLO, HELLO]
 
 
-async def test_a_script_may_have_no_end():
+async def test_script_may_be_infinite():
     model = ScriptedModel(f"line {number}" for number in iter(int, 1))
     assert [(await model.reply(HELLO)).text for _ in range(3)] == ["line 0"] * 3
 
 
-async def test_an_async_function_can_be_a_model():
+async def test_async_function_can_be_a_model():
     async def answer(request):
         await asyncio.sleep(0)
         return f"{len(request.messages)} message"
@@ -319,16 +319,16 @@ async def test_an_async_function_can_be_a_model():
         (lambda: finish(ScriptedModel([lambda _: 7]).reply(HELLO)), "The reply must be a str"),
     ],
 )
-def test_what_no_model_can_say_is_refused(make, problem):
+def test_invalid_scripts_are_rejected(make, problem):
     with pytest.raises(TypeError, match=problem):
         make()
 
 
-def test_tokens_are_added_up():
+def test_token_usages_are_added():
     assert TokenUsage(3, 4, 2).total == 7
 
 
-def test_models_fit_the_protocol(tmp_path):
+def test_models_match_protocol(tmp_path):
     for model in (ScriptedModel([]), FunctionModel(str), RecordedModel(tmp_path / "x.jsonl", ScriptedModel([]))):
         assert isinstance(model, ChatModel)
 
@@ -346,13 +346,13 @@ SEVERAL = [
 ]
 
 
-def recording(path, lines):
+def record(path, lines):
     return RecordedModel(path, ScriptedModel(lines, usage=TokenUsage(1, 2, 3)))
 
 
 @pytest.mark.parametrize("streamed_first", [False, True])
 @pytest.mark.parametrize("streamed_then", [False, True])
-async def test_a_recording_says_again_what_was_said(tmp_path, streamed_first, streamed_then):
+async def test_recording_replays_replies(tmp_path, streamed_first, streamed_then):
     async def ask(model, request, streamed):
         if not streamed:
             return await model.reply(request)
@@ -363,28 +363,28 @@ async def test_a_recording_says_again_what_was_said(tmp_path, streamed_first, st
 
     path = tmp_path / "talk.jsonl"
     lines = ["one", CALL, [CALL, ToolCall("now")], ChatReply("x", details={"a": 1}), "five", "six", "seven"]
-    recorder = recording(path, lines)
-    said = [await ask(recorder, request, streamed_first) for request in SEVERAL]
+    recorder = record(path, lines)
+    replies = [await ask(recorder, request, streamed_first) for request in SEVERAL]
     player = RecordedModel(path)
     backwards = [await ask(player, request, streamed_then) for request in reversed(SEVERAL)]
-    assert backwards[::-1] == said
-    assert [reply.text for reply in said] == ["one", "", "", "x", "five", "six", "seven"]
+    assert backwards[::-1] == replies
+    assert [reply.text for reply in replies] == ["one", "", "", "x", "five", "six", "seven"]
 
 
 async def test_equal_requests_are_answered_in_the_order_of_the_recording(tmp_path):
-    recorder = recording(tmp_path / "talk.jsonl", ["one", "two"])
+    recorder = record(tmp_path / "talk.jsonl", ["one", "two"])
     await recorder.reply(HELLO)
     await recorder.reply(HELLO)
     player = RecordedModel(tmp_path / "talk.jsonl")
     assert [(await player.reply(HELLO)).text, (await player.reply(HELLO)).text] == ["one", "two"]
-    for ask in (player.reply, lambda request: chunks(player, request)):
+    for ask in (player.reply, lambda request: collect_chunks(player, request)):
         with pytest.raises(ModelError, match=r"has no recording of this request \(1 messages, the last: 'hello'\)"):
             await ask(HELLO)
 
 
-async def test_what_is_missing_in_a_recording_is_added_to_it(tmp_path):
+async def test_missing_requests_are_recorded(tmp_path):
     path = tmp_path / "talk.jsonl"
-    await recording(path, ["one"]).reply(HELLO)
+    await record(path, ["one"]).reply(HELLO)
     behind = ScriptedModel(["two"])
     model = RecordedModel(path, behind)
     assert [(await model.reply(HELLO)).text, (await model.reply(SEVERAL[1])).text] == ["one", "two"]
@@ -392,18 +392,18 @@ async def test_what_is_missing_in_a_recording_is_added_to_it(tmp_path):
     assert (await RecordedModel(path).reply(SEVERAL[1])).text == "two"
 
 
-async def test_errors_are_recorded_too(tmp_path):
+async def test_errors_are_recorded(tmp_path):
     path = tmp_path / "talk.jsonl"
     error = ModelError("Too many requests", retryable=True, retry_after=2.5)
-    recorder = recording(path, [error, error, ValueError("not the model's")])
+    recorder = record(path, [error, error, ValueError("not the model's")])
     with pytest.raises(ModelError):
         await recorder.reply(HELLO)
     with pytest.raises(ModelError):
-        await chunks(recorder)
+        await collect_chunks(recorder)
     with pytest.raises(ValueError, match="not the model's"):
         await recorder.reply(HELLO)
     player = RecordedModel(path)
-    for ask in (player.reply, lambda request: chunks(player, request)):
+    for ask in (player.reply, lambda request: collect_chunks(player, request)):
         with pytest.raises(ModelError, match="Too many requests") as caught:
             await ask(HELLO)
         assert (caught.value.retryable, caught.value.retry_after) == (True, 2.5)
@@ -411,7 +411,7 @@ async def test_errors_are_recorded_too(tmp_path):
         await player.reply(HELLO)
 
 
-async def test_a_recording_knows_whether_its_model_takes_schemas(tmp_path):
+async def test_recording_keeps_native_output(tmp_path):
     path = tmp_path / "talk.jsonl"
     assert not RecordedModel(path, ScriptedModel([])).native_output
     await RecordedModel(path, ScriptedModel(["hi"], native_output=True)).reply(HELLO)
@@ -419,7 +419,7 @@ async def test_a_recording_knows_whether_its_model_takes_schemas(tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, "not JSON", "[]\n", "{}\n", "7\n", "é"])
-def test_a_recording_that_cannot_be_read_is_refused(tmp_path, content):
+def test_unreadable_recording_is_rejected(tmp_path, content):
     path = tmp_path / "talk.jsonl"
     if content is not None:
         path.write_text(content, encoding="utf-8")
@@ -427,14 +427,14 @@ def test_a_recording_that_cannot_be_read_is_refused(tmp_path, content):
         RecordedModel(path)
 
 
-async def test_a_recording_holds_whole_lines_of_json(tmp_path):
+async def test_recording_consists_of_json_lines(tmp_path):
     path = tmp_path / "talk.jsonl"
-    await recording(path, ["ü\u2028"]).reply(ChatRequest([UserMessage("line\nbreak")]))
+    await record(path, ["ü\u2028"]).reply(ChatRequest([UserMessage("line\nbreak")]))
     (line,) = path.read_text(encoding="ascii").splitlines()
     assert json.loads(line)["asked"] == "line\\nbreak"
 
 
-async def test_closing_a_recording_early_closes_the_stream_of_the_model(tmp_path):
+async def test_closing_recording_closes_model_stream(tmp_path):
     closed = []
 
     class Watched(ScriptedModel):
@@ -454,7 +454,7 @@ async def test_closing_a_recording_early_closes_the_stream_of_the_model(tmp_path
 # --- names
 
 
-def test_a_model_object_is_taken_as_it_is():
+def test_model_object_is_returned_unchanged():
     model = ScriptedModel([])
     assert model_of(model) is model
 
@@ -468,12 +468,12 @@ def test_a_model_object_is_taken_as_it_is():
         (ScriptedModel, "is not a ChatModel"),
     ],
 )
-def test_an_object_that_is_not_a_model_is_refused(source, problem):
+def test_non_model_object_is_rejected(source, problem):
     with pytest.raises(ToolConfigurationError, match=problem):
         model_of(source)
 
 
-def test_a_name_is_resolved_by_its_first_part(monkeypatch):
+def test_model_name_is_resolved_by_prefix(monkeypatch):
     monkeypatch.setitem(PROVIDERS, "echo", Provider("echo", models=("echo",)))
     monkeypatch.setitem(sys.modules, "toolsemble.models.echo.model", SimpleNamespace(model_from_name=operator.concat))
     assert model_of("echo:text:more") == "echotext:more"  # what it makes of both parts is its own matter

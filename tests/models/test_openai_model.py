@@ -111,27 +111,27 @@ def _no_key_of_this_machine(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def answers(web, api, said="hi"):
+def set_answer(web, api, content="hi"):
     """Let a server answer everything with a text."""
-    body = completion({"content": said}) if api == "chat" else response(text_item(said))
+    body = completion({"content": content}) if api == "chat" else response(text_item(content))
     web.answers[PATHS[api]] = whole(body)
 
 
-def replied(call, *contents, output="sunny"):
+def make_reply(call, *contents, output="sunny"):
     return ToolMessage(ToolReply(call, ToolResult.success(output, contents=contents)))
 
 
 # --- what is sent
 
 
-def test_a_chat_completion_is_asked_for_with_everything_that_a_request_says(web):
-    answers(web, "chat")
+def test_chat_request_contains_all_fields(web):
+    set_answer(web, "chat")
     request = ChatRequest(
         [
             SystemMessage("You are brief."),
             UserMessage("What is this?", (IMAGE,)),
             AssistantMessage("Let me see.", (ROME, OSLO)),
-            replied(ROME, IMAGE, TextContent("in the shade")),
+            make_reply(ROME, IMAGE, TextContent("in the shade")),
             ToolMessage(ToolReply(OSLO, ToolResult.failure("no such city"))),
             AssistantMessage("Sunny."),
             UserMessage("", (IMAGE,)),
@@ -218,14 +218,14 @@ def test_a_chat_completion_is_asked_for_with_everything_that_a_request_says(web)
     }
 
 
-def test_a_response_is_asked_for_with_everything_that_a_request_says(web):
-    answers(web, "responses")
+def test_responses_request_contains_all_fields(web):
+    set_answer(web, "responses")
     request = ChatRequest(
         [
             SystemMessage("You are brief."),
             UserMessage("What is this?", (IMAGE,)),
             AssistantMessage("Let me see.", (ROME, OSLO)),
-            replied(ROME, IMAGE),
+            make_reply(ROME, IMAGE),
             ToolMessage(ToolReply(OSLO, ToolResult.failure("no such city"))),
             AssistantMessage("Sunny."),
             UserMessage("", (IMAGE,)),
@@ -283,17 +283,17 @@ def test_a_response_is_asked_for_with_everything_that_a_request_says(web):
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_plain_question_is_a_short_request(web, api):
-    answers(web, api)
+async def test_plain_question_sends_minimal_request(web, api):
+    set_answer(web, api)
     model = model_at(web, api, headers={"X-Title": "a test"})
     await model.reply(ChatRequest([UserMessage("hello")], tool_choice="required"))
-    said = [{"role": "user", "content": "hello"}]
+    messages = [{"role": "user", "content": "hello"}]
     name = {"chat": "messages", "responses": "input"}[api]
-    assert sent(web) == {"model": "gpt-test", name: said, "stream": False}
+    assert sent(web) == {"model": "gpt-test", name: messages, "stream": False}
     assert (header(web, "authorization"), header(web, "x-title")) == (f"Bearer {KEY}", "a test")
 
 
-async def test_the_number_of_tokens_of_a_chat_stream_is_asked_for_unless_a_setting_says_otherwise(web):
+async def test_chat_stream_requests_usage_by_default(web):
     web.answers[CHAT] = streamed(delta("stop", content="hi"))
     await chunks(model_at(web), HELLO)
     await chunks(model_at(web), ChatRequest(HELLO.messages, settings={"stream_options": None, "model": "other"}))
@@ -305,8 +305,8 @@ async def test_the_number_of_tokens_of_a_chat_stream_is_asked_for_unless_a_setti
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_what_a_request_says_itself_cannot_be_set_otherwise(web, api):
-    answers(web, api)
+async def test_settings_cannot_override_request_fields(web, api):
+    set_answer(web, api)
     settings = {"messages": [], "input": [], "stream": True}
     known = {"chat": {"input": []}, "responses": {"messages": []}}[api]  # of another API: the server may know it
     await model_at(web, api).reply(ChatRequest(HELLO.messages, settings=settings))
@@ -315,8 +315,8 @@ async def test_what_a_request_says_itself_cannot_be_set_otherwise(web, api):
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_schema_that_strict_mode_cannot_say_is_sent_without_it(web, api):
-    answers(web, api)
+async def test_schema_unsupported_by_strict_mode_is_sent_without_it(web, api):
+    set_answer(web, api)
     open_object = {"type": "object", "additionalProperties": {"type": "integer"}}
     await model_at(web, api).reply(ChatRequest(HELLO.messages, output_schema=open_object))
     written = {"name": "answer", "schema": {"properties": {}, **open_object}, "strict": False}
@@ -327,7 +327,7 @@ async def test_a_schema_that_strict_mode_cannot_say_is_sent_without_it(web, api)
     assert {name: sent(web)[name] for name in expected} == expected
 
 
-def ids_sent(web, api):
+def read_sent_ids(web, api):
     """Return the ids of calls and of replies, in their order."""
     body = sent(web)
     if api == "responses":
@@ -340,26 +340,29 @@ def ids_sent(web, api):
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_call_without_an_id_gets_one_that_its_reply_has_too(web, api):
-    answers(web, api)
+async def test_call_without_id_gets_id_shared_with_reply(web, api):
+    set_answer(web, api)
     twin, long = ToolCall("now"), ToolCall("now", id="x" * 65)
     kept = ToolCall("now", id="y" * 40)
     messages = [
         AssistantMessage("", (twin, kept, twin, long)),
-        *(replied(call) for call in (long, twin, kept, twin)),
+        *(make_reply(call) for call in (long, twin, kept, twin)),
         AssistantMessage("", (twin,)),
-        replied(twin),
+        make_reply(twin),
     ]
     await model_at(web, api).reply(ChatRequest(messages))
     calls = ["toolsemble_0", "y" * 40, "toolsemble_1", "toolsemble_2", "toolsemble_3"]
-    assert ids_sent(web, api) == (calls, ["toolsemble_2", "toolsemble_0", "y" * 40, "toolsemble_1", "toolsemble_3"])
+    assert read_sent_ids(web, api) == (
+        calls,
+        ["toolsemble_2", "toolsemble_0", "y" * 40, "toolsemble_1", "toolsemble_3"],
+    )
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_reply_without_a_call_is_still_sent(web, api):
-    answers(web, api)
-    await model_at(web, api).reply(ChatRequest([replied(ToolCall("now", id="c9")), replied(ToolCall("now"))]))
-    assert ids_sent(web, api) == ([], ["toolsemble_0", "toolsemble_1"])
+async def test_reply_without_a_call_is_still_sent(web, api):
+    set_answer(web, api)
+    await model_at(web, api).reply(ChatRequest([make_reply(ToolCall("now", id="c9")), make_reply(ToolCall("now"))]))
+    assert read_sent_ids(web, api) == ([], ["toolsemble_0", "toolsemble_1"])
 
 
 @pytest.mark.parametrize(
@@ -381,10 +384,10 @@ async def test_a_reply_without_a_call_is_still_sent(web, api):
     ],
 )
 @pytest.mark.parametrize("api", APIS)
-async def test_a_call_that_a_server_would_refuse_is_sent_so_that_it_does_not(web, api, name, arguments, expected):
-    answers(web, api)
+async def test_invalid_calls_are_sanitized(web, api, name, arguments, expected):
+    set_answer(web, api)
     call = ToolCall(name, arguments, "c1")
-    await model_at(web, api).reply(ChatRequest([AssistantMessage("", (call,)), replied(call)]))
+    await model_at(web, api).reply(ChatRequest([AssistantMessage("", (call,)), make_reply(call)]))
     body = sent(web)
     if api == "chat":
         assert body["messages"][0]["content"] is None
@@ -395,8 +398,8 @@ async def test_a_call_that_a_server_would_refuse_is_sent_so_that_it_does_not(web
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_half_a_surrogate_pair_is_written_as_an_escape(web, api):
-    answers(web, api)
+async def test_lone_surrogate_is_escaped(web, api):
+    set_answer(web, api)
     call = ToolCall("now", "{}", "c1")
     half = "a\ud800"
     messages = [
@@ -404,9 +407,9 @@ async def test_half_a_surrogate_pair_is_written_as_an_escape(web, api):
         UserMessage(half),
         UserMessage(half, (IMAGE,)),
         AssistantMessage(half, (call,)),
-        replied(call, output=half),
+        make_reply(call, output=half),
         AssistantMessage("", (call,)),
-        replied(call, IMAGE, TextContent(half)),
+        make_reply(call, IMAGE, TextContent(half)),
     ]
     await model_at(web, api).reply(ChatRequest(messages))
     assert json.dumps(sent(web)).count("a\\\\ud800") == 6
@@ -500,7 +503,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("api", APIS)
-async def test_a_reply_is_the_same_as_a_whole_and_in_pieces(web, api, form):
+async def test_reply_and_stream_agree(web, api, form):
     chat, body, expected = FORMS[form]
     forms = {"chat": chat, "responses": (whole(body), streamed(*events_of(body), done=False))}[api]
     web.answers[PATHS[api]] = in_turn(*forms)
@@ -510,14 +513,14 @@ async def test_a_reply_is_the_same_as_a_whole_and_in_pieces(web, api, form):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("api", APIS)
-async def test_a_server_that_does_not_stream_gives_everything_in_one_piece(web, api, form):
+async def test_server_without_streaming_yields_one_chunk(web, api, form):
     chat, body, expected = FORMS[form]
     web.answers[PATHS[api]] = {"chat": chat[0], "responses": whole(body)}[api]
     assert await put_together(model_at(web, api), HELLO) == expected
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_pieces_are_given_as_they_arrive(web, api):
+async def test_stream_yields_chunks_as_received(web, api):
     pieces = {
         "chat": [
             delta(content="Let"),
@@ -547,7 +550,7 @@ async def test_pieces_are_given_as_they_arrive(web, api):
     assert await chunks(model_at(web, api), HELLO) == [*expected, StreamEnd(USAGE, "calls")]
 
 
-async def test_several_messages_of_a_response_stand_on_lines_of_their_own(web):
+async def test_messages_of_response_are_joined_by_newlines(web):
     body = response(text_item("I look it up."), text_item("Rome", id="msg_2"))
     web.answers[RESPONSES] = in_turn(whole(body), streamed(*events_of(body)))
     model = model_at(web, "responses")
@@ -581,18 +584,18 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize("what", LEFT_OUT)
-async def test_a_streamed_response_is_read_whatever_it_leaves_out(web, what):
+async def test_streamed_response_with_missing_fields_is_read(web, what):
     web.answers[RESPONSES] = streamed(*LEFT_OUT[what])
     assert await put_together(model_at(web, "responses"), HELLO) == ChatReply("Rome", (ROME,), USAGE, "calls")
 
 
-async def test_parts_of_a_message_that_hold_no_text_are_passed_over(web):
+async def test_message_parts_without_text_are_skipped(web):
     item = text_item("Rome")
     web.answers[RESPONSES] = whole(response({**item, "content": [PART, *item["content"], {"type": "audio"}]}))
     assert (await model_at(web, "responses").reply(HELLO)).text == "Rome"
 
 
-async def test_a_call_of_a_response_needs_no_ids(web):
+async def test_call_of_a_response_needs_no_ids(web):
     items = [{"type": "function_call", "name": "now"}, {"type": "function_call", "arguments": {"a": 1}, "call_id": 7}]
     web.answers[RESPONSES] = in_turn(
         whole(response(*items)), streamed(events_of(response())[-1] | {"response": response(*items)})
@@ -614,15 +617,15 @@ async def test_reasoning_of_a_response_is_sent_back_unchanged_and_in_its_positio
     model = model_at(web, "responses")
     replies = [await model.reply(HELLO), await put_together(model, HELLO)]
     assert replies[0] == replies[1]
-    said = AssistantMessage(replies[0].text, replies[0].calls, replies[0].details)
-    await model.reply(ChatRequest([said, replied(ROME)]))
+    answer = AssistantMessage(replies[0].text, replies[0].calls, replies[0].details)
+    await model.reply(ChatRequest([answer, make_reply(ROME)]))
     assert sent(web)["input"] == [
         *THINKING["output"],
         {"type": "function_call_output", "call_id": "c1", "output": "sunny"},
     ]
 
 
-async def test_the_phase_of_a_message_goes_back(web):
+async def test_message_phase_is_sent_back(web):
     web.answers[RESPONSES] = whole(response(text_item("Rome", phase="final_answer")))
     model = model_at(web, "responses")
     reply = await model.reply(HELLO)
@@ -658,7 +661,7 @@ async def test_stored_items_that_do_not_match_the_message_are_not_sent(web, chan
     if fields["details"]:
         fields["details"] = {name.replace("ORIGIN", origin): value for name, value in fields["details"].items()}
     message = AssistantMessage(**fields)
-    await model.reply(ChatRequest([message, replied(message.calls[0])]))
+    await model.reply(ChatRequest([message, make_reply(message.calls[0])]))
     assert sent(web)["input"][:-1] == expected
 
 
@@ -666,7 +669,7 @@ async def test_reasoning_of_another_model_is_not_sent(web):
     web.answers[RESPONSES] = whole(THINKING)
     reply = await model_at(web, "responses").reply(HELLO)
     other = OpenAIModel("other", api="responses", base_url=web.url("/v1"))
-    await other.reply(ChatRequest([AssistantMessage(reply.text, reply.calls, reply.details), replied(ROME)]))
+    await other.reply(ChatRequest([AssistantMessage(reply.text, reply.calls, reply.details), make_reply(ROME)]))
     assert sent(web)["input"][:-1] == REBUILT
 
 
@@ -678,7 +681,7 @@ async def test_reasoning_of_another_model_is_not_sent(web):
         ([thought_item(), text_item("Rome")], [thought_item(), text_item("Rome")]),
     ],
 )
-async def test_reasoning_that_nothing_follows_is_not_sent(web, output, kept):
+async def test_trailing_reasoning_is_not_sent(web, output, kept):
     web.answers[RESPONSES] = whole(response(*output))
     model = model_at(web, "responses")
     reply = await model.reply(HELLO)
@@ -686,8 +689,8 @@ async def test_reasoning_that_nothing_follows_is_not_sent(web, output, kept):
     assert sent(web)["input"] == [*kept, {"role": "user", "content": "And?"}]
 
 
-async def test_a_message_that_says_nothing_is_not_sent(web):
-    answers(web, "chat")
+async def test_empty_message_is_not_sent(web):
+    set_answer(web, "chat")
     await model_at(web).reply(ChatRequest([AssistantMessage("", (), {"a": 1}), UserMessage("And?")]))
     assert sent(web)["messages"] == [{"role": "user", "content": "And?"}]
 
@@ -699,8 +702,8 @@ async def test_reasoning_without_content_is_sent_only_to_a_server_that_stores_it
     web.answers[RESPONSES] = whole(response(thought_item(content), *THINKING["output"][1:]))
     model = model_at(web, "responses")
     reply = await model.reply(HELLO)
-    said = AssistantMessage(reply.text, reply.calls, reply.details)
-    await model.reply(ChatRequest([said, replied(ROME)], settings=settings))
+    answer = AssistantMessage(reply.text, reply.calls, reply.details)
+    await model.reply(ChatRequest([answer, make_reply(ROME)], settings=settings))
     assert len(sent(web)["input"]) == kept + 1
 
 
@@ -716,18 +719,18 @@ async def test_reasoning_of_a_completion_is_sent_back_to_its_server(web):
     model = model_at(web)
     replies = [await model.reply(HELLO), await put_together(model, HELLO)]
     assert replies[0] == replies[1]
-    said = AssistantMessage("Rome", (), replies[0].details)
-    await model.reply(ChatRequest([said]))
+    answer = AssistantMessage("Rome", (), replies[0].details)
+    await model.reply(ChatRequest([answer]))
     assert sent(web)["messages"] == [{"role": "assistant", "content": "Rome", **thoughts}]
     elsewhere = web.url("/v1", host="localhost")
-    await model_at(web, base_url=elsewhere).reply(ChatRequest([said]))
+    await model_at(web, base_url=elsewhere).reply(ChatRequest([answer]))
     assert sent(web)["messages"] == [{"role": "assistant", "content": "Rome"}]
 
 
 # --- what goes wrong
 
 
-def failing(status, error, **headers):
+def make_error(status, error, **headers):
     return whole({"error": error}, status, headers.items())
 
 
@@ -735,46 +738,46 @@ SOON = email.utils.format_datetime(email.utils.localtime())
 QUOTA = {"message": "You have no credits", "code": "insufficient_quota"}
 ERRORS = [
     (
-        failing(400, {"message": "Unknown parameter: 'x'"}),
+        make_error(400, {"message": "Unknown parameter: 'x'"}),
         r"refused the request \(400\): Unknown parameter: 'x'",
         False,
         None,
     ),
     (
-        failing(401, {"message": f"Incorrect key: {KEY}"}),
+        make_error(401, {"message": f"Incorrect key: {KEY}"}),
         r"refused the request \(401\): .* key: \*\*\*; pass api_key=",
         False,
         None,
     ),
-    (failing(403, {"message": "Not here"}), r"refused the request \(403\): Not here", False, None),
-    (failing(404, {"message": "No such model"}), r"refused the request \(404\): No such model", False, None),
-    (failing(408, {"message": "Slow"}), r"refused the request \(408\): Slow", True, None),
-    (failing(409, {"message": "Busy"}), r"refused the request \(409\): Busy", True, None),
-    (failing(422, {"message": "Odd"}), r"refused the request \(422\): Odd", False, None),
+    (make_error(403, {"message": "Not here"}), r"refused the request \(403\): Not here", False, None),
+    (make_error(404, {"message": "No such model"}), r"refused the request \(404\): No such model", False, None),
+    (make_error(408, {"message": "Slow"}), r"refused the request \(408\): Slow", True, None),
+    (make_error(409, {"message": "Busy"}), r"refused the request \(409\): Busy", True, None),
+    (make_error(422, {"message": "Odd"}), r"refused the request \(422\): Odd", False, None),
     (
-        failing(429, {"message": "Slow down"}, **{"retry-after": "7"}),
+        make_error(429, {"message": "Slow down"}, **{"retry-after": "7"}),
         r"refused the request \(429\): Slow down",
         True,
         7.0,
     ),
     (
-        failing(429, {"message": "S"}, **{"retry-after-ms": "250", "retry-after": "7"}),
+        make_error(429, {"message": "S"}, **{"retry-after-ms": "250", "retry-after": "7"}),
         r"refused the request \(429\): S",
         True,
         0.25,
     ),
-    (failing(429, {"message": "S"}, **{"retry-after": SOON}), r"refused the request \(429\): S", True, 0.0),
-    (failing(429, QUOTA), r"refused the request \(429\): You have no credits", False, None),
-    (failing(500, {"message": "Oops"}), r"refused the request \(500\): Oops", True, None),
-    (failing(529, {"message": "Overloaded"}), r"refused the request \(529\): Overloaded", True, None),
+    (make_error(429, {"message": "S"}, **{"retry-after": SOON}), r"refused the request \(429\): S", True, 0.0),
+    (make_error(429, QUOTA), r"refused the request \(429\): You have no credits", False, None),
+    (make_error(500, {"message": "Oops"}), r"refused the request \(500\): Oops", True, None),
+    (make_error(529, {"message": "Overloaded"}), r"refused the request \(529\): Overloaded", True, None),
     (
-        failing(500, {"message": "Never"}, **{"x-should-retry": "false"}),
+        make_error(500, {"message": "Never"}, **{"x-should-retry": "false"}),
         r"refused the request \(500\): Never",
         False,
         None,
     ),
     (
-        failing(400, {"message": "Again"}, **{"x-should-retry": "true"}),
+        make_error(400, {"message": "Again"}, **{"x-should-retry": "true"}),
         r"refused the request \(400\): Again",
         True,
         None,
@@ -794,7 +797,7 @@ ERRORS = [
 
 @pytest.mark.parametrize(("answer", "message", "retryable", "retry_after"), ERRORS)
 @pytest.mark.parametrize("api", APIS)
-async def test_an_error_quotes_the_message_of_the_provider(web, api, answer, message, retryable, retry_after):
+async def test_error_quotes_the_message_of_the_provider(web, api, answer, message, retryable, retry_after):
     web.answers[PATHS[api]] = answer
     model = model_at(web, api)
     for ask in (model.reply, lambda request: chunks(model, request)):
@@ -805,10 +808,10 @@ async def test_an_error_quotes_the_message_of_the_provider(web, api, answer, mes
     assert len(web.requests) == 2  # the SDK itself asks only once
 
 
-def test_a_wrong_key_says_which_variable_to_set(web, monkeypatch):
+def test_wrong_key_error_names_variable(web, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_BASE_URL", web.url("/v1"))
-    web.answers[CHAT] = failing(401, {"message": "Incorrect key"})
+    web.answers[CHAT] = make_error(401, {"message": "Incorrect key"})
     agent = Agent("openai:gpt-test")
     with pytest.raises(AgentExecutionError, match="Incorrect key; set OPENAI_API_KEY or pass api_key="):
         agent.run_sync("hello")
@@ -825,7 +828,7 @@ def test_a_wrong_key_says_which_variable_to_set(web, monkeypatch):
     ],
 )
 @pytest.mark.parametrize("api", APIS)
-async def test_an_error_inside_of_an_answer_is_an_error(web, api, error, retryable):
+async def test_error_in_successful_response_is_raised(web, api, error, retryable):
     web.answers[CHAT] = in_turn(whole({"error": error}), streamed(delta(content="Ro"), {"error": error}))
     failed = response(status="failed", error=error)
     web.answers[RESPONSES] = in_turn(whole(failed), streamed(*events_of(failed)))
@@ -836,7 +839,7 @@ async def test_an_error_inside_of_an_answer_is_an_error(web, api, error, retryab
         assert caught.value.retryable is retryable
 
 
-async def test_an_error_event_ends_a_streamed_response(web):
+async def test_error_event_ends_a_streamed_response(web):
     error = {"type": "error", "code": "server_error", "message": "Oops", "param": None, "sequence_number": 1}
     web.answers[RESPONSES] = streamed(error)
     with pytest.raises(ModelError, match=r"127.0.0.1: Oops") as caught:
@@ -844,7 +847,7 @@ async def test_an_error_event_ends_a_streamed_response(web):
     assert caught.value.retryable
 
 
-async def test_an_error_without_a_message_shows_what_came(web):
+async def test_error_without_message_shows_body(web):
     web.answers[CHAT] = in_turn(streamed({"error": "no such thing"}), streamed({"error": {"code": 7}}))
     for message in ("An error occurred during streaming", '{"code": 7}'):
         with pytest.raises(ModelError, match=message):
@@ -871,16 +874,16 @@ async def test_an_error_without_a_message_shows_what_came(web):
         ({"retry-after-ms": "soon", "retry-after": "9"}, 9.0),
     ],
 )
-def test_how_long_a_provider_asks_to_wait(headers, expected):
+def test_retry_after_header_is_parsed(headers, expected):
     assert parse_retry_after(headers) == expected
 
 
-def test_a_date_in_the_future_is_waited_for():
+def test_retry_after_date_is_parsed():
     soon = email.utils.format_datetime(email.utils.localtime() + timedelta(hours=1), usegmt=False)
     assert 3000 < parse_retry_after({"retry-after": soon}) <= 3600
 
 
-async def test_any_other_error_of_the_sdk_is_an_error_of_the_model(web):
+async def test_other_sdk_errors_become_model_errors(web):
     async def refused():
         raise openai.OpenAIError("no token today")
 
@@ -891,7 +894,7 @@ async def test_any_other_error_of_the_sdk_is_an_error_of_the_model(web):
 
 @pytest.mark.parametrize("cut", [True, False])
 @pytest.mark.parametrize("api", APIS)
-async def test_a_stream_that_breaks_off_is_worth_another_try(web, api, cut):
+async def test_truncated_stream_is_retryable(web, api, cut):
     events = {"chat": [delta(content="Ro")], "responses": events_of(response(text_item("Rome")))[:-1]}[api]
     web.answers[PATHS[api]] = streamed(*events, done=False, cut=cut)
     async with aclosing(model_at(web, api).stream(HELLO)) as pieces:
@@ -902,7 +905,7 @@ async def test_a_stream_that_breaks_off_is_worth_another_try(web, api, cut):
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_server_that_hangs_up_is_worth_another_try(web, api):
+async def test_closed_connection_is_retryable(web, api):
     web.answers[PATHS[api]] = lambda handler: handler.connection.close()
     model = model_at(web, api)
     for ask in (model.reply, lambda request: chunks(model, request)):
@@ -911,7 +914,7 @@ async def test_a_server_that_hangs_up_is_worth_another_try(web, api):
         assert caught.value.retryable
 
 
-async def test_a_server_that_is_not_there_is_named():
+async def test_connection_error_names_server():
     model = OpenAIModel("m", base_url="http://127.0.0.1:9/v1")
     with pytest.raises(ModelError, match=r"The connection to 127.0.0.1 at http://127.0.0.1:9/v1 failed: ") as caught:
         await model.reply(HELLO)
@@ -919,7 +922,7 @@ async def test_a_server_that_is_not_there_is_named():
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_server_that_is_silent_for_too_long_is_given_up(web, api):
+async def test_silent_server_times_out(web, api):
     web.answers[PATHS[api]] = lambda handler: web.closing.wait(30)
     model = model_at(web, api, timeout=0.2)
     for ask in (model.reply, lambda request: chunks(model, request)):
@@ -945,7 +948,7 @@ async def test_a_server_that_is_silent_for_too_long_is_given_up(web, api):
         ((200, {"Content-Type": "application/json"}, b'{"id": "\xff"}'), "answer cannot be read", True),
     ],
 )
-async def test_an_answer_without_an_answer_is_an_error(web, answer, message, retryable):
+async def test_chat_completion_without_content_is_an_error(web, answer, message, retryable):
     web.answers[CHAT] = answer
     with pytest.raises(ModelError, match=message) as caught:
         await model_at(web).reply(HELLO)
@@ -969,7 +972,7 @@ async def test_an_answer_without_an_answer_is_an_error(web, answer, message, ret
         ),
     ],
 )
-async def test_a_response_without_an_answer_is_an_error(web, answer, message, retryable):
+async def test_response_without_content_is_an_error(web, answer, message, retryable):
     web.answers[RESPONSES] = answer
     with pytest.raises(ModelError, match=message) as caught:
         await model_at(web, "responses").reply(HELLO)
@@ -985,7 +988,7 @@ async def test_a_response_without_an_answer_is_an_error(web, answer, message, re
         ((200, {"Content-Type": "text/html; charset=utf-8"}, "<h1>Hi</h1>"), "sent a web page; is http", False),
     ],
 )
-async def test_a_stream_without_an_answer_is_an_error(web, answer, message, retryable):
+async def test_stream_without_content_is_an_error(web, answer, message, retryable):
     web.answers[CHAT] = answer
     with pytest.raises(ModelError, match=message) as caught:
         await chunks(model_at(web), HELLO)
@@ -1018,7 +1021,7 @@ NONSENSE = [
 
 @pytest.mark.parametrize("nonsense", NONSENSE, ids=repr)
 @pytest.mark.parametrize("api", APIS)
-async def test_nonsense_is_a_reply_or_an_error_of_the_models(web, api, nonsense):
+async def test_malformed_data_gives_reply_or_model_error(web, api, nonsense):
     line = f"data: {json.dumps(nonsense)}\n\n"
     web.answers[PATHS[api]] = in_turn(streamed(line), whole(nonsense))
     model = model_at(web, api)
@@ -1046,10 +1049,10 @@ async def test_closing_a_stream_early_closes_the_connection(web, api):
     web.answers[PATHS[api]] = endless
     async with aclosing(model_at(web, api).stream(HELLO)) as pieces:
         assert await anext(pieces) == TextDelta("on ")
-    await met(left)
+    await wait_for_item(left)
 
 
-async def met(left, seconds=30):
+async def wait_for_item(left, seconds=30):
     """Wait until a list is not empty."""
     deadline = time.monotonic() + seconds
     while not left and time.monotonic() < deadline:
@@ -1058,7 +1061,7 @@ async def met(left, seconds=30):
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_a_cancelled_request_closes_the_connection(web, api):
+async def test_cancelled_request_closes_the_connection(web, api):
     asked, left = asyncio.Event(), []
     loop = asyncio.get_running_loop()
 
@@ -1077,11 +1080,11 @@ async def test_a_cancelled_request_closes_the_connection(web, api):
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await met(left)
+        await wait_for_item(left)
         assert left == [True]
 
 
-def test_connections_are_kept_within_a_loop_and_not_beyond_it():
+def test_connections_are_reused_only_within_a_loop():
     seen = []
 
     def keep(handler):
@@ -1102,8 +1105,8 @@ def test_connections_are_kept_within_a_loop_and_not_beyond_it():
     assert seen[0] != seen[3]
 
 
-def test_a_model_that_is_forgotten_closes_its_connections(web):
-    answers(web, "chat")
+def test_garbage_collected_model_closes_connections(web):
+    set_answer(web, "chat")
 
     async def used():
         await model_at(web).reply(HELLO)
@@ -1113,8 +1116,8 @@ def test_a_model_that_is_forgotten_closes_its_connections(web):
     asyncio.run(used())
 
 
-def test_a_loop_that_was_closed_by_hand_is_forgotten(web):
-    answers(web, "chat")
+def test_model_works_after_loop_is_closed(web):
+    set_answer(web, "chat")
     model = model_at(web)
     loop = asyncio.new_event_loop()
     assert loop.run_until_complete(model.reply(HELLO)).text == "hi"
@@ -1124,8 +1127,8 @@ def test_a_loop_that_was_closed_by_hand_is_forgotten(web):
     del loop
 
 
-def test_one_model_serves_many_runs_at_once_and_in_several_loops(web):
-    answers(web, "chat")
+def test_model_supports_concurrent_runs_in_several_loops(web):
+    set_answer(web, "chat")
     agent = Agent(model_at(web))
 
     async def many():
@@ -1145,7 +1148,7 @@ def weather(city: str) -> str:
     return f"sunny in {city}"
 
 
-def turns(api):
+def make_two_turns(api):
     """Return the two turns of a run, whole and in pieces."""
     if api == "chat":
         call = called(0, "c1", "weather", '{"city": "Rome"}')
@@ -1167,8 +1170,8 @@ def turns(api):
 
 @pytest.mark.parametrize("way", ["run", "run_sync", "stream"])
 @pytest.mark.parametrize("api", APIS)
-def test_an_agent_works_with_it(web, api, way):
-    web.answers[PATHS[api]] = in_turn(*turns(api)[way == "stream"])
+def test_agent_runs_with_this_model(web, api, way):
+    web.answers[PATHS[api]] = in_turn(*make_two_turns(api)[way == "stream"])
     agent = Agent(model_at(web, api), [weather], role="a travel guide")
 
     async def result():
@@ -1183,11 +1186,11 @@ def test_an_agent_works_with_it(web, api, way):
         "chat": ("messages", "system", [2, 3]),
         "responses": ("input", "system", [2, 3, 4]),
     }[api]
-    said = sent(web)[name]
-    assert said[0] == {"role": system, "content": "You are a travel guide."}
-    assert len(said) == call[-1] + 1
+    messages = sent(web)[name]
+    assert messages[0] == {"role": system, "content": "You are a travel guide."}
+    assert len(messages) == call[-1] + 1
     assert (
-        said[-1]
+        messages[-1]
         == {
             "chat": {"role": "tool", "tool_call_id": "c1", "content": "sunny in Rome"},
             "responses": {"type": "function_call_output", "call_id": "c1", "output": "sunny in Rome"},
@@ -1196,17 +1199,17 @@ def test_an_agent_works_with_it(web, api, way):
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_an_agent_asks_again_when_the_provider_says_so(web, api):
-    answers(web, api)
+def test_agent_retries_retryable_errors(web, api):
+    set_answer(web, api)
     answer = web.answers[PATHS[api]]
-    busy = failing(429, {"message": "Slow down"}, **{"retry-after": "0"})
+    busy = make_error(429, {"message": "Slow down"}, **{"retry-after": "0"})
     web.answers[PATHS[api]] = in_turn(busy, lambda handler: handler.connection.close(), answer)
     assert Agent(model_at(web, api), retry=Retry(attempts=2, wait=0)).run_sync("hello").text == "hi"
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_an_answer_of_a_type_is_asked_for_natively_only_where_that_can_be_relied_on(web, api):
-    answers(web, api, '{"answer": 21}')
+def test_typed_answer_by_schema_or_tool(web, api):
+    set_answer(web, api, '{"answer": 21}')
     assert Agent(model_at(web, api, native_output=True), output_type=int).run_sync("How warm?").output == 21
     assert {"chat": "response_format", "responses": "text"}[api] in sent(web)
     call = ToolCall("final_answer", '{"answer": 21}', "c1")
@@ -1235,7 +1238,7 @@ def test_an_answer_of_a_type_is_asked_for_natively_only_where_that_can_be_relied
         ),
     ],
 )
-def test_the_api_follows_from_the_server_unless_it_is_said(settings, shown, native):
+def test_api_defaults_by_server(settings, shown, native):
     model = OpenAIModel("m", api_key="k", **settings)
     assert (repr(model), model.native_output) == (shown, native)
 
@@ -1243,48 +1246,48 @@ def test_the_api_follows_from_the_server_unless_it_is_said(settings, shown, nati
 @pytest.mark.parametrize(
     ("name", "api"), [("openai:m", "responses"), ("openai-chat:m", "chat"), ("openai-responses:m", "responses")]
 )
-def test_a_name_says_which_api(monkeypatch, name, api):
+def test_model_name_selects_api(monkeypatch, name, api):
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     model = model_of(name)
     assert (type(model), model.name, model.api) == (OpenAIModel, "m", api)
 
 
 @pytest.mark.parametrize("name", ["openai", "openai:", "openai-chat: "])
-def test_a_name_without_a_model_is_refused(name):
+def test_provider_name_without_model_is_rejected(name):
     provider = name.partition(":")[0]
     with pytest.raises(ToolConfigurationError, match=f"needs a model name, such as '{provider}:gpt-5-mini'"):
         model_of(name)
 
 
-def test_a_base_url_of_the_environment_means_another_server(monkeypatch):
+def test_base_url_variable_selects_server(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway/v1")
     assert repr(model_of("openai:m")) == "OpenAIModel('m', api='chat', base_url='http://gateway/v1')"
 
 
-def test_openais_key_is_sent_to_no_other_server(web, monkeypatch):
+def test_openai_key_is_not_sent_to_other_servers(web, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("GATEWAY_KEY", f" {KEY}2\n")
-    answers(web, "chat")
+    set_answer(web, "chat")
     for settings in ({}, {"key_variable": "GATEWAY_KEY"}):
         asyncio.run(OpenAIModel("m", base_url=web.url("/v1"), **settings).reply(HELLO))
     assert [header(web, "authorization", place) for place in (0, 1)] == ["Bearer none", f"Bearer {KEY}2"]
 
 
-async def test_a_key_may_be_given_by_a_function(web):
-    answers(web, "chat")
+async def test_key_may_be_a_function(web):
+    set_answer(web, "chat")
 
     async def fresh():
         return "fresh"
 
     await model_at(web, api_key=fresh).reply(HELLO)
     assert header(web, "authorization") == "Bearer fresh"
-    web.answers[CHAT] = failing(401, {"message": "No"})
+    web.answers[CHAT] = make_error(401, {"message": "No"})
     with pytest.raises(ModelError, match=r"refused the request \(401\): No"):
         await model_at(web, api_key=fresh).reply(HELLO)
 
 
-async def test_an_error_of_the_function_for_the_key_is_raised_unchanged(web):
+async def test_error_of_key_function_is_raised_unchanged(web):
     async def broken():
         raise LookupError("no vault")
 
@@ -1292,8 +1295,8 @@ async def test_an_error_of_the_function_for_the_key_is_raised_unchanged(web):
         await model_at(web, api_key=broken).reply(HELLO)
 
 
-async def test_a_client_of_ones_own_is_used_as_it_is_but_asks_only_once(web):
-    web.answers[CHAT] = in_turn(failing(500, {"message": f"Oops {KEY}"}), whole(completion({"content": "hi"})))
+async def test_given_client_is_used_without_retries(web):
+    web.answers[CHAT] = in_turn(make_error(500, {"message": f"Oops {KEY}"}), whole(completion({"content": "hi"})))
     async with openai.AsyncOpenAI(api_key=KEY, base_url=web.url("/v1"), default_headers={"X-Own": "1"}) as client:
         model = OpenAIModel("m", client=client)
         assert repr(model) == f"OpenAIModel('m', api='chat', base_url={web.url('/v1')!r})"
@@ -1303,12 +1306,12 @@ async def test_a_client_of_ones_own_is_used_as_it_is_but_asks_only_once(web):
     assert [header(web, "x-own", place) for place in (0, 1)] == ["1", "1"]
 
 
-def test_a_proxy_is_not_asked_for_a_server_on_this_machine(web, monkeypatch):
+def test_proxy_is_not_used_for_localhost(web, monkeypatch):
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    answers(web, "chat")
+    set_answer(web, "chat")
     assert asyncio.run(model_at(web).reply(HELLO)).text == "hi"
 
 
@@ -1328,7 +1331,7 @@ def test_a_proxy_is_not_asked_for_a_server_on_this_machine(web, monkeypatch):
         ({"base_url": "http://ada:secret@h/v1"}, "base_url contains a password; pass it as api_key= or in headers="),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings, problem):
+def test_invalid_settings_are_rejected(settings, problem):
     with pytest.raises(ToolDefinitionError, match=re.escape(problem)) as caught:
         OpenAIModel(**{"name": "m", "api_key": "k", **settings})
     assert "secret" not in str(caught.value)
@@ -1347,7 +1350,7 @@ def test_settings_that_cannot_work_are_refused(settings, problem):
         ("sk-sécret", "contains invalid characters"),
     ],
 )
-def test_a_missing_or_impossible_key_is_refused_without_showing_it(monkeypatch, key, problem):
+def test_missing_or_invalid_key_is_rejected_without_showing_it(monkeypatch, key, problem):
     if key is not None:
         monkeypatch.setenv("OPENAI_API_KEY", key)
     with pytest.raises(ToolConfigurationError, match=problem) as caught:
@@ -1355,6 +1358,6 @@ def test_a_missing_or_impossible_key_is_refused_without_showing_it(monkeypatch, 
     assert "cret" not in str(caught.value)
 
 
-def test_an_impossible_key_without_a_variable_is_refused():
+def test_invalid_key_without_variable_is_rejected():
     with pytest.raises(ToolConfigurationError, match="The key for OpenAIModel contains invalid characters"):
         OpenAIModel("m", base_url="http://h/v1", api_key="a\tb")

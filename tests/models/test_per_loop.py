@@ -33,7 +33,7 @@ async def test_tasks_of_one_loop_share_a_client():
     assert all(client is first for client in others)
 
 
-def test_each_loop_has_its_own_which_is_closed_at_its_end():
+def test_each_loop_has_its_own_client():
     notes = []
     clients = PerLoop(lambda: Client(notes))
     first, second = finish(clients.get()), finish(clients.get())
@@ -41,7 +41,7 @@ def test_each_loop_has_its_own_which_is_closed_at_its_end():
     assert notes == ["opened", "closed"] * 2
 
 
-def test_what_cannot_be_opened_is_tried_anew():
+def test_failed_client_is_opened_again():
     notes, problems = [], [OSError("no certificates"), None]
     clients = PerLoop(lambda: Client(notes, problems.pop(0)))
 
@@ -54,7 +54,7 @@ def test_what_cannot_be_opened_is_tried_anew():
     assert notes == ["opened", "closed"]
 
 
-def test_a_client_is_closed_when_its_owner_is_garbage_collected():
+def test_client_is_closed_when_its_owner_is_garbage_collected():
     notes = []
 
     async def dropped():
@@ -70,7 +70,7 @@ def test_a_client_is_closed_when_its_owner_is_garbage_collected():
     finish(dropped())
 
 
-def test_a_client_is_closed_that_is_dropped_in_the_last_moment():
+def test_client_dropped_at_loop_end_is_closed():
     notes = []
 
     async def dropped():
@@ -81,7 +81,7 @@ def test_a_client_is_closed_that_is_dropped_in_the_last_moment():
     assert notes == ["opened", "closed"]
 
 
-def test_a_loop_that_was_closed_by_hand_is_let_go():
+def test_closed_loop_is_forgotten():
     notes = []
     clients = PerLoop(lambda: Client(notes))
     loop = asyncio.new_event_loop()

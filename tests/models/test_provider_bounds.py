@@ -41,7 +41,7 @@ def event(data, kind=None):
     return f"{named}data: {json.dumps(data)}\n\n".encode()
 
 
-def typed(kind, **data):
+def make_typed_event(kind, **data):
     return event({"type": kind, **data}, kind)
 
 
@@ -83,10 +83,10 @@ PROVIDERS = {
     "openai responses": Provider(
         lambda url, **settings: OpenAIModel("x", api="responses", base_url=f"{url}/v1", **settings),
         (
-            typed("response.created", response=RESPONSE, sequence_number=0),
-            typed("response.output_item.added", output_index=0, item=ITEM, sequence_number=1),
+            make_typed_event("response.created", response=RESPONSE, sequence_number=0),
+            make_typed_event("response.output_item.added", output_index=0, item=ITEM, sequence_number=1),
         ),
-        lambda text: typed(
+        lambda text: make_typed_event(
             "response.output_text.delta", delta=text, output_index=0, content_index=0, item_id="m", sequence_number=2,
             logprobs=[],
         ),
@@ -94,10 +94,10 @@ PROVIDERS = {
     "anthropic": Provider(
         lambda url, **settings: AnthropicModel("x", base_url=url, **settings),
         (
-            typed("message_start", message=MESSAGE),
-            typed("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+            make_typed_event("message_start", message=MESSAGE),
+            make_typed_event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
         ),
-        lambda text: typed("content_block_delta", index=0, delta={"type": "text_delta", "text": text}),
+        lambda text: make_typed_event("content_block_delta", index=0, delta={"type": "text_delta", "text": text}),
     ),
     "google": Provider(
         lambda url, **settings: GoogleModel("gemini-3-flash", base_url=url, **settings),
@@ -118,7 +118,7 @@ PROVIDERS = {
 }  # fmt: skip
 
 
-class Always(dict):
+class SameAnswer(dict):
     """The same answer at every path."""
 
     def __init__(self, answer):
@@ -198,29 +198,29 @@ def provider(request):
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
-async def test_the_time_of_a_run_ends_a_model_that_never_comes_to_an_end(web, provider, streaming, monkeypatch):
+async def test_max_seconds_ends_endless_answer(web, provider, streaming, monkeypatch):
     monkeypatch.setattr("toolsemble.agent.spending.LAST_ANSWER", 0.2)
     drip = Endless(provider.kind, provider.start, provider.piece("a"), pause=0.02)
     if not streaming:
         drip = Endless("application/json", (b'{"a": "',), b"a", pause=0.02)
-    web.answers = Always(drip)
+    web.answers = SameAnswer(drip)
     agent = Agent(provider.model(web), max_seconds=0.4, retry=Retry(attempts=0))
     with pytest.raises(MaxIterationsExceededError) as caught:
-        await asyncio.wait_for(_last(agent) if streaming else agent.run("go"), WAIT)
+        await asyncio.wait_for(_last_event(agent) if streaming else agent.run("go"), WAIT)
     assert str(caught.value) == "Maximum time (0.4 s) reached, and the model returned no final answer"
     assert caught.value.partial.stop_reason == "max_seconds"
     assert [step.detail for step in caught.value.partial.trace if step.kind == "model"] == ["out of time"] * 2
     assert await asyncio.to_thread(drip.wait_until_all_have_gone)
 
 
-async def _last(agent):
+async def _last_event(agent):
     return [event async for event in agent.stream("go")][-1]
 
 
 # --- too much
 
 
-def floods(provider):
+def make_endless_answers(provider):
     """Return answers without an end, by the way in which they are asked for."""
     text = "a" * 10_000
     return {
@@ -233,12 +233,12 @@ def floods(provider):
     }
 
 
-@pytest.mark.parametrize("flood", floods(PROVIDERS["google"]))
-async def test_a_provider_that_sends_too_much_is_cut_off(web, provider, flood):
+@pytest.mark.parametrize("flood", make_endless_answers(PROVIDERS["google"]))
+async def test_too_long_answer_is_aborted(web, provider, flood):
     if provider is PROVIDERS["bedrock"] and flood in {"one event of a stream", "JSON in place of a stream"}:
         pytest.skip("its events begin with their length and a checksum, and the package reads nothing else")
-    streaming, endless = floods(provider)[flood]
-    web.answers = Always(endless)
+    streaming, endless = make_endless_answers(provider)[flood]
+    web.answers = SameAnswer(endless)
     error = await asyncio.wait_for(failed(provider.model(web, max_reply=MOST), streaming=streaming), WAIT)
     assert (str(error), error.retryable) == (TOO_LONG, False)
     assert await asyncio.to_thread(endless.wait_until_all_have_gone)
@@ -247,23 +247,23 @@ async def test_a_provider_that_sends_too_much_is_cut_off(web, provider, flood):
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
-async def test_what_is_counted_is_what_comes_out_of_compressed_answers(web, provider, streaming):
+async def test_reply_limit_counts_decompressed_bytes(web, provider, streaming):
     if provider is PROVIDERS["bedrock"]:
         pytest.skip("its package decompresses nothing")
     body = gzip.compress(b'{"a": "' + b"a" * (20 * MOST))
     assert len(body) < MOST
-    web.answers = Always((200, {"Content-Type": "application/json", "Content-Encoding": "gzip"}, body))
+    web.answers = SameAnswer((200, {"Content-Type": "application/json", "Content-Encoding": "gzip"}, body))
     error = await asyncio.wait_for(failed(provider.model(web, max_reply=MOST), streaming=streaming), WAIT)
     assert str(error) == TOO_LONG
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, None, "many"])
-def test_how_much_a_provider_may_send_is_a_number(web, provider, wrong):
+def test_max_reply_must_be_an_integer(web, provider, wrong):
     with pytest.raises(ToolDefinitionError, match=f"max_reply must be an int >= 1, not {wrong!r}"):
         provider.model(web, max_reply=wrong)
 
 
-async def test_a_model_of_ones_own_that_streams_too_much_is_stopped():
+async def test_custom_model_stream_is_limited():
     class Flood:
         max_reply = MOST
         stopped = False
@@ -279,11 +279,11 @@ async def test_a_model_of_ones_own_that_streams_too_much_is_stopped():
                 Flood.stopped = True
 
     with pytest.raises(Exception, match="longer than 1,000,000 bytes"):
-        await _last(Agent(Flood()))
+        await _last_event(Agent(Flood()))
     assert Flood.stopped
 
 
-def test_the_beginnings_of_calls_count_towards_the_length_of_a_reply():
+def test_call_starts_count_toward_reply_length():
     assembly = Assembly(max_reply=1000)
     assembly.add(StreamEnd())
     for index in range(9):
@@ -326,33 +326,33 @@ def chain(error):
 
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
-async def test_no_error_repeats_the_key(web, provider, streaming):
-    model, said = provider.model(web), 0
+async def test_errors_do_not_contain_key(web, provider, streaming):
+    model, masked = provider.model(web), 0
     for status, (name, body) in product((200, 400, 401, 429, 500), BODIES.items()):
-        web.answers = Always((status, {"Content-Type": "application/json"}, written(body)))
-        error = await _raised(model, streaming=streaming)
+        web.answers = SameAnswer((status, {"Content-Type": "application/json"}, encode_body(body)))
+        error = await _catch_model_error(model, streaming=streaming)
         assert KEY not in show(error), (status, name)
-        said += "***" in str(error)
-    assert said  # some of it is shown, without the key
+        masked += "***" in str(error)
+    assert masked  # some of it is shown, without the key
 
 
-async def test_no_error_in_the_middle_of_a_stream_repeats_the_key(web, provider):
+async def test_stream_errors_do_not_contain_key(web, provider):
     model = provider.model(web)
     for name, body in BODIES.items():
-        data = written(body)
+        data = encode_body(body)
         events = [*provider.start, b"event: error\ndata: " + data + b"\n\n", b"data: " + data + b"\n\n"]
         if provider is PROVIDERS["bedrock"]:
             words = body if isinstance(body, dict) else {"message": SAID}
             events = [*provider.start, frame("internalServerException", words, "exception")]
-        web.answers = Always((200, {"Content-Type": provider.kind}, b"".join(events)))
-        assert KEY not in show(await _raised(model, streaming=True)), name
+        web.answers = SameAnswer((200, {"Content-Type": provider.kind}, b"".join(events)))
+        assert KEY not in show(await _catch_model_error(model, streaming=True)), name
 
 
-def written(body):
+def encode_body(body):
     return body if isinstance(body, bytes) else json.dumps(body).encode()
 
 
-async def _raised(model, *, streaming):
+async def _catch_model_error(model, *, streaming):
     """Return what a model raises; None when it makes an answer of what it was sent."""
     try:
         await asyncio.wait_for(asked(model, streaming=streaming, request=HELLO), WAIT)
@@ -372,13 +372,15 @@ async def test_keys_from_functions_and_headers_are_masked(web):
         return KEY
 
     error = {"error": {"message": f"{SAID}, cookie abcdefgh-session", "code": "x"}}
-    web.answers = Always((200, {"Content-Type": "application/json"}, json.dumps(error)))
+    web.answers = SameAnswer((200, {"Content-Type": "application/json"}, json.dumps(error)))
     headers = {"Cookie": "abcdefgh-session", "X-Team": "x"}
     model = OpenAIModel("x", api="chat", base_url=web.url("/v1"), api_key=key, headers=headers)
     assert str(await failed(model)) == "127.0.0.1: Incorrect key: ***, cookie ***"
 
 
-async def test_an_error_that_shows_no_key_keeps_what_it_was_made_of(web):
-    web.answers = Always((400, {"Content-Type": "application/json"}, json.dumps({"error": {"message": "too long"}})))
+async def test_error_without_key_keeps_its_cause(web):
+    web.answers = SameAnswer(
+        (400, {"Content-Type": "application/json"}, json.dumps({"error": {"message": "too long"}}))
+    )
     error = await failed(PROVIDERS["openai chat"].model(web))
     assert error.__cause__.status_code == 400

@@ -31,7 +31,7 @@ class Source:
             await asyncio.sleep(0)
 
 
-async def test_a_stream_that_is_closed_in_the_middle_is_closed_to_its_innermost():
+async def test_closing_stream_closes_inner_generators():
     source = Source(1)
     items = stream_in_task(source)
     assert await anext(items) == 1
@@ -39,7 +39,7 @@ async def test_a_stream_that_is_closed_in_the_middle_is_closed_to_its_innermost(
     assert source.closed
 
 
-async def test_what_a_stream_raises_comes_after_what_it_gave():
+async def test_stream_error_follows_its_items():
     source = Source(1, ValueError("no more"))
     items = stream_in_task(source)
     assert await anext(items) == 1

@@ -25,7 +25,7 @@ CALL = ToolCall("echo", {"input": "x"}, "c1")
 BOTH = ["call_started", "call_finished"]
 
 
-def own_threads():
+def sink_threads():
     return [thread for thread in threading.enumerate() if thread.name == "toolsemble-sink"]
 
 
@@ -43,7 +43,7 @@ def wait_until(true, seconds=30):
     raise AssertionError("it did not happen in time")
 
 
-class Blocking:
+class BlockingSink:
     """A sink that waits until it is let go."""
 
     def __init__(self):
@@ -58,13 +58,13 @@ class Blocking:
 
 
 @pytest.fixture
-def blocking():
-    sink = Blocking()
+def blocking_sink():
+    sink = BlockingSink()
     yield sink
     sink.go.set()
 
 
-def test_a_program_that_looks_right_after_the_call_sees_all_events():
+def test_all_events_have_arrived_after_the_call():
     seen = []
     box = Toolbox([Echo()], sinks=[seen.append])
     for number in range(50):
@@ -72,7 +72,7 @@ def test_a_program_that_looks_right_after_the_call_sees_all_events():
         assert [event.kind for event in seen] == BOTH * (number + 1)
 
 
-async def test_so_does_an_async_program():
+async def test_all_events_have_arrived_after_an_async_call():
     seen = []
     box = Toolbox([AsyncEcho()], sinks=[seen.append])
     await box.aexecute(ToolCall("async_echo", {"input": "x"}))
@@ -80,13 +80,13 @@ async def test_so_does_an_async_program():
     assert sorted(event.kind for event in seen) == sorted(BOTH * 4)
 
 
-def test_so_does_a_sync_program_with_several_calls():
+def test_all_events_have_arrived_after_a_turn():
     seen = []
     Toolbox([Echo()], sinks=[seen.append]).execute_all([CALL, CALL])
     assert sorted(event.kind for event in seen) == sorted(BOTH * 2)
 
 
-def test_sinks_of_every_form_are_told():
+def test_sinks_can_be_objects_callables_or_coroutine_functions():
     seen = []
 
     class Object:
@@ -107,7 +107,7 @@ def test_sinks_of_every_form_are_told():
     assert sorted(seen) == sorted(["object", "called", "later", "function"] * 2)
 
 
-def test_a_sink_is_told_in_a_thread_of_its_own_and_in_order():
+def test_sink_receives_events_in_order_in_its_own_thread():
     threads, seen = set(), []
 
     def sink(event):
@@ -127,7 +127,7 @@ def test_a_sink_is_told_in_a_thread_of_its_own_and_in_order():
     assert threads == {"toolsemble-sink"}
 
 
-def test_an_inline_sink_is_told_in_the_thread_of_the_call():
+def test_inline_sink_receives_events_in_the_callers_thread():
     class Inline:
         inline = True
 
@@ -143,7 +143,7 @@ def test_an_inline_sink_is_told_in_the_thread_of_the_call():
 
 
 @pytest.mark.parametrize("inline", [False, True])
-def test_a_sink_that_raises_disturbs_nothing_and_is_told_of_once(inline, caplog):
+def test_raising_sink_is_logged_once(inline, caplog):
     class Broken:
         def __init__(self):
             self.inline = inline
@@ -162,21 +162,21 @@ def test_a_sink_that_raises_disturbs_nothing_and_is_told_of_once(inline, caplog)
 
 
 @impatient
-def test_a_sink_that_blocks_holds_up_no_call_for_long(blocking):
+def test_blocking_sink_delays_no_call_for_long(blocking_sink):
     seen = []
-    box = Toolbox([Echo()], sinks=[blocking, seen.append])
+    box = Toolbox([Echo()], sinks=[blocking_sink, seen.append])
     for _ in range(200):  # each would wait in vain, were the sink not known to be late
         assert box.execute(CALL).text == "x"
     wait_until(lambda: len(seen) == 400)
-    assert (blocking.seen, box.flush(0.01)) == ([], False)
-    blocking.go.set()
+    assert (blocking_sink.seen, box.flush(0.01)) == ([], False)
+    blocking_sink.go.set()
     assert box.flush(60)
-    assert [event.kind for event in blocking.seen] == BOTH * 200
+    assert [event.kind for event in blocking_sink.seen] == BOTH * 200
 
 
 @impatient
-async def test_a_sink_that_blocks_holds_up_no_event_loop(blocking):
-    box = Toolbox([AsyncEcho()], sinks=[blocking])
+async def test_blocking_sink_does_not_block_the_event_loop(blocking_sink):
+    box = Toolbox([AsyncEcho()], sinks=[blocking_sink])
     call, ticks = ToolCall("async_echo", {"input": "x"}), 0
 
     async def tick():
@@ -190,52 +190,52 @@ async def test_a_sink_that_blocks_holds_up_no_event_loop(blocking):
     await box.aexecute_all([call, call])
     ticking.cancel()
     assert ticks > 0
-    assert blocking.seen == []
+    assert blocking_sink.seen == []
 
 
 @impatient
-def test_a_late_sink_is_waited_for_again_when_it_has_caught_up(blocking):
-    box = Toolbox([Echo()], sinks=[blocking])
+def test_slow_sink_is_waited_for_again_after_catching_up(blocking_sink):
+    box = Toolbox([Echo()], sinks=[blocking_sink])
     box.execute(CALL)
-    assert blocking.seen == []
-    blocking.go.set()
+    assert blocking_sink.seen == []
+    blocking_sink.go.set()
     assert box.flush(60)
-    wait_until(lambda: len(blocking.seen) == 2)
+    wait_until(lambda: len(blocking_sink.seen) == 2)
     box.execute(CALL)
     box.execute(CALL)
     assert box.flush(60)
-    assert len(blocking.seen) == 6
+    assert len(blocking_sink.seen) == 6
 
 
 @impatient
-def test_what_a_slow_sink_cannot_take_is_lost_and_counted(blocking, monkeypatch, caplog):
+def test_slow_sink_drops_and_counts_events(blocking_sink, monkeypatch, caplog):
     monkeypatch.setattr(sinks_module, "CAPACITY", 3)
-    box = Toolbox([Echo()], sinks=[blocking])
+    box = Toolbox([Echo()], sinks=[blocking_sink])
     for _ in range(10):
         box.execute(CALL)
     lost = box.lost_events
-    blocking.go.set()
+    blocking_sink.go.set()
     assert box.flush(60)
-    assert len(blocking.seen) + lost == 20
+    assert len(blocking_sink.seen) + lost == 20
     assert lost > 0
     assert caplog.text.count("A sink is too slow, events are lost") == 1
 
 
-def test_a_box_without_sinks_has_nothing_to_wait_for():
+def test_flush_without_sinks_returns_at_once():
     box = Toolbox([Echo()])
     assert (box.flush(0), box.lost_events) == (True, 0)
 
 
-def test_the_thread_of_a_sink_ends_when_there_is_nothing_to_tell():
+def test_idle_sink_thread_ends():
     seen = []
     box = Toolbox([Echo()], sinks=[seen.append])
     box.execute(CALL)
-    wait_until(lambda: not own_threads())
+    wait_until(lambda: not sink_threads())
     box.execute(CALL)
     assert len(seen) == 4
 
 
-def test_nothing_keeps_a_sink_alive_after_its_box():
+def test_sink_is_freed_with_its_toolbox():
     class Sink:
         def emit(self, event):
             pass
@@ -247,8 +247,8 @@ def test_nothing_keeps_a_sink_alive_after_its_box():
     wait_until(lambda: gc.collect() is not None and gone() is None)
 
 
-def test_many_calls_leave_no_threads_and_no_files_behind():
-    wait_until(lambda: not own_threads())
+def test_many_calls_leave_no_threads_and_files():
+    wait_until(lambda: not sink_threads())
     before = threading.active_count(), open_files()
     box = Toolbox([Echo()], sinks=[lambda _: None, lambda _: None])
     for _ in range(2000):
@@ -258,7 +258,7 @@ def test_many_calls_leave_no_threads_and_no_files_behind():
 
 
 @impatient
-def test_calls_that_a_sink_makes_are_told_to_nobody():
+def test_calls_made_by_a_sink_emit_no_events():
     seen = []
 
     def sink(event):
@@ -280,7 +280,7 @@ def test_calls_that_a_sink_makes_are_told_to_nobody():
         assert len(seen) == 2
 
 
-def test_the_methods_of_one_object_are_the_same_sink():
+def test_bound_methods_of_one_object_are_one_sink():
     seen = []
 
     class Sink:
@@ -292,7 +292,7 @@ def test_the_methods_of_one_object_are_the_same_sink():
     assert len(seen) == 4
 
 
-def test_threads_that_call_at_once_lose_nothing():
+def test_concurrent_threads_lose_no_events():
     seen = []
     box = Toolbox([Echo()], sinks=[seen.append])
 
@@ -309,7 +309,7 @@ def test_threads_that_call_at_once_lose_nothing():
     assert len(seen) == 1600
 
 
-def _forked(box, seen, pipe):
+def _run_in_fork(box, seen, pipe):
     before = len(seen)
     box.execute(CALL)
     flushed = box.flush(30)
@@ -318,14 +318,14 @@ def _forked(box, seen, pipe):
 
 
 @impatient
-def test_a_fork_has_a_thread_of_its_own_and_nothing_of_what_waited(blocking):
+def test_fork_starts_its_own_thread_with_an_empty_queue(blocking_sink):
     seen = []
-    box = Toolbox([Echo()], sinks=[seen.append, blocking])
+    box = Toolbox([Echo()], sinks=[seen.append, blocking_sink])
     box.execute(CALL)
     wait_until(lambda: len(seen) == 2)
-    blocking.go.set()  # the child's copy is open, too
+    blocking_sink.go.set()  # the child's copy is open, too
     ours, theirs = multiprocessing.Pipe()
-    child = multiprocessing.get_context("fork").Process(target=_forked, args=(box, seen, theirs))
+    child = multiprocessing.get_context("fork").Process(target=_run_in_fork, args=(box, seen, theirs))
     child.start()
     theirs.close()
     assert ours.poll(60)
@@ -337,7 +337,7 @@ def test_a_fork_has_a_thread_of_its_own_and_nothing_of_what_waited(blocking):
     assert len(seen) == 2
 
 
-def test_a_program_ends_although_a_sink_never_does():
+def test_program_ends_with_a_blocked_sink():
     program = (
         "import threading; from toolsemble import Tool, Toolbox, ToolCall\n"
         "class Echo(Tool):\n    name = 'echo'; description = ''\n    def run(self, input): return input\n"
@@ -349,7 +349,7 @@ def test_a_program_ends_although_a_sink_never_does():
 
 
 @impatient
-def test_a_thread_that_cannot_be_started_is_tried_again(monkeypatch):
+def test_failed_thread_start_is_retried(monkeypatch):
     seen, start = [], threading.Thread.start
 
     def refuse(self):
@@ -364,7 +364,7 @@ def test_a_thread_that_cannot_be_started_is_tried_again(monkeypatch):
     assert len(seen) == 2
 
 
-def test_a_sink_that_ends_the_thread_loses_only_that_event():
+def test_system_exit_in_a_sink_does_not_stop_its_thread():
     seen = []
 
     def sink(event):
@@ -375,31 +375,31 @@ def test_a_sink_that_ends_the_thread_loses_only_that_event():
     assert len(seen) == 2
 
 
-async def test_a_call_that_is_cancelled_while_it_waits_for_a_sink_leaves_the_sink_served(blocking):
-    box = Toolbox([AsyncEcho()], sinks=[blocking])
+async def test_cancelled_call_does_not_stop_its_sink(blocking_sink):
+    box = Toolbox([AsyncEcho()], sinks=[blocking_sink])
     task = asyncio.create_task(box.aexecute(ToolCall("async_echo", {"input": "x"})))
-    await asyncio.to_thread(blocking.reached.wait, 30)
+    await asyncio.to_thread(blocking_sink.reached.wait, 30)
     task.cancel()
     await asyncio.wait([task], timeout=30)
-    blocking.go.set()
+    blocking_sink.go.set()
     assert await asyncio.to_thread(box.flush, 60)
-    assert [event.kind for event in blocking.seen] == BOTH
+    assert [event.kind for event in blocking_sink.seen] == BOTH
 
 
 @impatient
-def test_an_interrupted_program_is_interrupted_while_it_waits_for_a_sink(blocking):
-    box = Toolbox([Echo()], sinks=[blocking])
+def test_waiting_for_a_sink_can_be_interrupted(blocking_sink):
+    box = Toolbox([Echo()], sinks=[blocking_sink])
     box.execute(CALL)
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         box.flush(60)
 
 
-async def _async(event):
+async def _receive_async(event):
     """Take an event, later."""
 
 
-async def _emit(self, event):
+async def _emit_async(self, event):
     """Take an event, later."""
 
 
@@ -408,25 +408,25 @@ NO_SINKS = [
     ("sink", r"Toolbox sinks must be a list of sinks, not 'sink'"),
     ([None], r"Toolbox sinks\[0\] must be a function of an event, or have emit\(event\), not None"),
     ([print, 3], r"Toolbox sinks\[1\] must be a function of an event, or have emit\(event\), not 3"),
-    ([Blocking], r"Toolbox sinks\[0\] \(Blocking\) is a class; pass an instance: Blocking\(...\)"),
+    ([BlockingSink], r"Toolbox sinks\[0\] \(BlockingSink\) is a class; pass an instance: BlockingSink\(...\)"),
     (
-        [type("Late", (), {"inline": True, "emit": _emit})()],
+        [type("Late", (), {"inline": True, "emit": _emit_async})()],
         r"is async and cannot be inline; remove the attribute inline",
     ),
     (
-        [type("Late", (), {"inline": True, "__call__": _emit})()],
+        [type("Late", (), {"inline": True, "__call__": _emit_async})()],
         r"is async and cannot be inline; remove the attribute inline",
     ),
 ]
 
 
 @pytest.mark.parametrize(("sinks", "problem"), NO_SINKS)
-def test_what_is_no_sink_is_refused(sinks, problem):
+def test_rejects_invalid_sink(sinks, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         Toolbox([Echo()], sinks=sinks)
 
 
-def test_a_sink_with_an_attribute_inline_that_is_not_true_is_served():
+def test_inline_must_be_true_to_be_inline():
     class Odd:
         inline = "yes"
 
@@ -441,7 +441,7 @@ def test_a_sink_with_an_attribute_inline_that_is_not_true_is_served():
     assert sink.threads == ["toolsemble-sink"] * 2
 
 
-def test_outside_of_calls_nobody_is_told():
+def test_no_events_outside_of_calls():
     seen = []
     Toolbox([Echo()], sinks=[seen.append])
     tell("nobody hears this")

@@ -70,7 +70,7 @@ def run(request):
 # --- fan_out
 
 
-def test_branches_get_the_same_input_and_return_a_mapping_of_name_to_result(run):
+def test_branches_get_same_input_and_return_results_by_name(run):
     both = fan_out(upper, length)
     assert isinstance(both, Tool)
     assert (both.name, both.description) == ("upper_and_length", "Side by side: upper, length")
@@ -80,7 +80,7 @@ def test_branches_get_the_same_input_and_return_a_mapping_of_name_to_result(run)
 
 
 @pytest.mark.parametrize("kind", [Function, AsyncFunction])
-def test_branches_run_side_by_side(kind, run):
+def test_branches_run_concurrently(kind, run):
     meeting = Meeting(3) if kind is Function else AsyncMeeting(3)
     branches = [kind(meeting, name) for name in ("a", "b", "c")]
     assert run(fan_out(*branches), "x").is_success
@@ -101,7 +101,7 @@ class AsyncMeeting:
         await asyncio.wait_for(self.all_here.wait(), 30)
 
 
-def test_merge_makes_one_result(run):
+def test_merge_combines_results(run):
     async def joined(results):
         await asyncio.sleep(0)
         return {name: result.output for name, result in results.items()}
@@ -119,7 +119,7 @@ def test_merge_makes_one_result(run):
     )
 
 
-def test_a_failure_keeps_the_others(run):
+def test_failed_branch_keeps_other_results(run):
     result = run(fan_out(Echo(), failing(), Raising(ValueError("broken"))), "x")
     assert result.is_success
     assert {name: each.text for name, each in result.structured_output.items()} == {
@@ -130,7 +130,7 @@ def test_a_failure_keeps_the_others(run):
     assert result.output == '{"echo":"x","failing":"Error: failing has no luck","raising":"Error: broken"}'
 
 
-def test_when_all_fail_it_fails(run):
+def test_fan_out_fails_when_all_branches_fail(run):
     result = run(fan_out(failing("a"), failing("b")), "x")
     assert result.error_message == "All 2 failed: a has no luck; b has no luck"
     assert {name: each.error_message for name, each in result.structured_output.items()} == {
@@ -142,7 +142,7 @@ def test_when_all_fail_it_fails(run):
     assert run(fan_out(*many), "x").error_message.endswith("f2 has no luck; and 2 more")
 
 
-async def test_with_fail_fast_one_failure_cancels_the_others():
+async def test_fail_fast_cancels_other_branches():
     waiting, cancelled = asyncio.Event(), []
 
     async def wait(_):
@@ -164,11 +164,11 @@ async def test_with_fail_fast_one_failure_cancels_the_others():
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_with_fail_fast_all_that_succeed_give_their_mapping(run):
+def test_fail_fast_returns_all_successful_results(run):
     assert run(fan_out(upper, length, error_strategy=FAIL_FAST), '{"text": "ab"}').output == '{"upper":"AB","length":2}'
 
 
-def test_contents_of_all_branches_travel_on(run):
+def test_contents_of_all_branches_are_kept(run):
     images = [ImageContent(str(number).encode(), "image/png") for number in range(2)]
     shots = [Function(lambda _, image=image: image, f"shot{number}") for number, image in enumerate(images)]
     assert run(fan_out(*shots), "x").contents == tuple(images)
@@ -176,12 +176,12 @@ def test_contents_of_all_branches_travel_on(run):
 
 @pytest.mark.parametrize("raising", [Raising, AsyncRaising])
 @pytest.mark.parametrize("error", [ExitEarlyError("stop"), ToolConfigurationError("no key"), SystemExit(3)])
-def test_what_must_reach_the_caller_reaches_it(error, raising, run):
+def test_fatal_errors_reach_caller(error, raising, run):
     with pytest.raises(type(error)):
         run(fan_out(Echo(), raising(error)), "x")
 
 
-async def test_a_cancellation_that_a_tool_raises_itself_passes_and_ends_the_others():
+async def test_cancellation_raised_by_tool_cancels_other_branches():
     async def wait(_):
         await asyncio.Event().wait()
 
@@ -190,14 +190,14 @@ async def test_a_cancellation_that_a_tool_raises_itself_passes_and_ends_the_othe
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_branches_can_be_pipelines_and_branches(run):
+def test_branches_can_be_nested(run):
     inner = ToolPipeline("inner", "", [Echo(), upper])
     outer = fan_out(inner, fan_out(Echo(), Plain()), name="outer")
     result = run(Echo() | outer, "x")
     assert result.output == '{"inner":"X","echo_and_plain":{"echo":"x","plain":"x"}}'
 
 
-def test_gated_branches_are_asked_together(run):
+def test_gated_branches_are_reviewed_together(run):
     class Together:
         def __init__(self):
             self.rounds = []
@@ -215,7 +215,7 @@ def test_gated_branches_are_asked_together(run):
     assert reviewer.rounds == [["a", "b"]]
 
 
-def test_a_gate_on_branches_shows_their_input(run):
+def test_gate_on_branches_shows_their_input(run):
     shown = []
 
     class Watch:
@@ -234,7 +234,7 @@ def test_a_gate_on_branches_shows_their_input(run):
     assert shown == ["x", "x", {"text": "x"}, {"text": "x"}]
 
 
-def test_a_model_is_asked_for_what_all_branches_take():
+def test_schema_combines_parameters_of_all_branches():
     [shown] = tool_specifications_from(fan_out(upper, repeat))
     assert shown.parameters == {
         "type": "object",
@@ -248,7 +248,7 @@ def test_a_model_is_asked_for_what_all_branches_take():
     )
 
 
-def test_parameters_of_one_name_and_two_types_are_sent_as_either(run):
+def test_parameters_with_conflicting_types_become_any_of(run):
     @tool
     def total(text: list[int]) -> int:
         return sum(text)
@@ -261,7 +261,7 @@ def test_parameters_of_one_name_and_two_types_are_sent_as_either(run):
     assert run(both, '{"text": [1, 2]}').structured_output["total"].output == "3"
 
 
-def test_text_tools_and_typed_tools_can_be_branches_of_one_call(run):
+def test_text_and_typed_tools_can_be_combined(run):
     both = fan_out(Echo(), upper)
     assert tool_specifications_from(both)[0].parameters["required"] == ["input", "text"]
     assert run(both, '{"input": "a", "text": "b"}').output == '{"echo":"a","upper":"B"}'
@@ -270,7 +270,7 @@ def test_text_tools_and_typed_tools_can_be_branches_of_one_call(run):
     assert refused.error_message == "Missing required parameter(s) for 'echo_and_upper': input"
 
 
-def test_a_model_calls_branches_in_a_toolbox(run):
+def test_model_can_call_fan_out_in_toolbox(run):
     metrics = InMemoryMetrics()
     box = Toolbox([fan_out(upper, length), map_over(upper)], metrics=metrics)
     assert box.execute(ToolCall("upper_and_length", {"text": "ab"})).text == '{"upper":"AB","length":2}'
@@ -309,12 +309,12 @@ def test_a_model_calls_branches_in_a_toolbox(run):
         (lambda: choose(len, None, upper), "The first branch of choose is None"),
     ],
 )
-def test_invalid_branches_are_refused(make, problem):
+def test_invalid_branches_are_rejected(make, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         make()
 
 
-def test_branches_take_names_descriptions_and_settings():
+def test_combinators_accept_name_description_and_settings():
     for made in (
         fan_out(upper, name="made", description="Does it", metadata={"a": 1}),
         map_over(upper, name="made", description="Does it", metadata={"a": 1}),
@@ -329,7 +329,7 @@ def test_branches_take_names_descriptions_and_settings():
 # --- map_over
 
 
-def test_a_tool_is_applied_to_each_item_in_order(run):
+def test_map_over_applies_tool_to_each_item_in_order(run):
     each = map_over(upper)
     assert (each.name, each.description) == ("each_upper", "For each item: Say it louder.")
     result = run(each, '{"items": [{"text": "a"}, {"text": "b"}]}')
@@ -353,19 +353,19 @@ def test_a_tool_is_applied_to_each_item_in_order(run):
         ("[]", "[]"),
     ],
 )
-def test_the_list_is_the_output_of_the_previous_step(given, output, run):
+def test_map_over_takes_list_of_previous_step(given, output, run):
     assert run(Function(lambda _: given, "giver") | map_over(upper), "x").output == output
 
 
 @pytest.mark.parametrize(
     ("given", "kind"), [("no list", "str"), ("", "str"), ("5", "int"), ({"a": 1}, "dict"), ("[" * 100_000, "str")]
 )
-def test_a_value_that_is_not_a_list_is_a_failure(given, kind, run):
+def test_map_over_fails_without_a_list(given, kind, run):
     result = run(Function(lambda _: given, "giver") | map_over(upper), "x")
     assert result.error_message == f"Step 'each_upper' raised: map_over takes a list of items, not {kind}"
 
 
-def test_what_a_model_sees_of_map_over():
+def test_schema_of_map_over():
     assert tool_specifications_from(map_over(upper))[0].parameters == {
         "type": "object",
         "properties": {
@@ -388,7 +388,7 @@ def test_what_a_model_sees_of_map_over():
     }
 
 
-def test_a_text_tool_gets_each_item_as_text(run):
+def test_text_tool_gets_each_item_as_text(run):
     assert run(map_over(Echo()), '{"items": ["a", "b"]}').output == '["a","b"]'
     assert (
         run(Function(lambda _: [1, {"a": 2}, None, "x"], "giver") | map_over(Echo()), "x").output
@@ -396,23 +396,23 @@ def test_a_text_tool_gets_each_item_as_text(run):
     )
 
 
-def test_what_a_model_sends_must_be_a_list(run):
+def test_invalid_items_are_reported_with_path(run):
     assert run(map_over(upper), '{"items": [{}, 5]}').error_message == (
         "Invalid arguments for 'each_upper': items[0].text: missing; items[1]: expected an object"
     )
 
 
-def test_a_result_beside_other_values_is_unwrapped(run):
+def test_results_in_list_are_unwrapped(run):
     giver = Function(lambda _: ToolResult.success("", [ToolResult.success("a"), "b"]), "giver")
     assert run(giver | map_over(upper), "x").output == '["A","B"]'
 
 
-def test_lists_of_results_are_mapped_over_again(run):
+def test_map_over_accepts_results_of_map_over(run):
     pipeline = Function(lambda _: ["a", "b"], "giver") | map_over(upper) | map_over(repeat) | Echo()
     assert run(pipeline, "x").output == '["AA","BB"]'
 
 
-def test_a_failing_item_keeps_the_others(run):
+def test_failed_item_keeps_other_results(run):
     def odd(text):
         if text == "2":
             raise ValueError("two")
@@ -428,7 +428,7 @@ def test_a_failing_item_keeps_the_others(run):
     )
 
 
-def test_with_fail_fast_no_further_item_is_begun(run):
+def test_fail_fast_starts_no_further_items(run):
     seen = []
 
     def body(text):
@@ -440,7 +440,7 @@ def test_with_fail_fast_no_further_item_is_begun(run):
     assert (result.error_message, seen) == ("no luck", ["1", "2"])
 
 
-async def test_a_tool_that_swallows_its_cancellation_gets_no_further_item():
+async def test_tool_that_ignores_cancellation_gets_no_further_items():
     seen, waiting = [], asyncio.Event()
 
     async def body(text):
@@ -459,7 +459,7 @@ async def test_a_tool_that_swallows_its_cancellation_gets_no_further_item():
     assert (result.error_message, seen) == ("no luck", ["stubborn", "bad"])
 
 
-async def test_no_more_items_are_in_work_than_may_be():
+async def test_map_over_respects_concurrency_limit():
     busy, most = 0, 0
 
     async def body(text):
@@ -480,7 +480,7 @@ async def test_no_more_items_are_in_work_than_may_be():
         assert most == expected
 
 
-def test_a_thousand_blocking_items_come_out_in_order(run):
+def test_thousand_blocking_items_keep_order(run):
     busy, most, lock = 0, 0, threading.Lock()
 
     def body(text):
@@ -500,7 +500,7 @@ def test_a_thousand_blocking_items_come_out_in_order(run):
     assert most <= 8
 
 
-async def test_cancelling_a_map_leaves_no_task_and_begins_nothing_more():
+async def test_cancelled_map_leaves_no_task_and_starts_no_items():
     seen, waiting = [], asyncio.Event()
 
     async def body(text):
@@ -519,7 +519,7 @@ async def test_cancelling_a_map_leaves_no_task_and_begins_nothing_more():
     assert (len(seen), asyncio.all_tasks()) == (4, {asyncio.current_task()})
 
 
-def test_what_branches_take_together_can_be_taken_from_values():
+def test_combined_arguments_can_be_taken_from_values():
     arguments = fan_out(upper, repeat)._define().arguments
     assert arguments.take({"text": "a", "times": 3}) == {"text": "a", "times": 3}
     assert not arguments.holds({})
@@ -528,7 +528,7 @@ def test_what_branches_take_together_can_be_taken_from_values():
 # --- choose
 
 
-def test_the_predicate_gets_the_input_and_says_which_tool_runs(run):
+def test_predicate_gets_input_and_selects_tool(run):
     seen = []
 
     def predicate(input):
@@ -542,7 +542,7 @@ def test_the_predicate_gets_the_input_and_says_which_tool_runs(run):
     assert seen == ["rome", "rom", '["rom"]']
 
 
-def test_the_predicate_gets_values_where_a_tool_takes_values(run):
+def test_predicate_gets_values_of_typed_tools(run):
     seen = []
 
     async def predicate(input):
@@ -557,7 +557,7 @@ def test_the_predicate_gets_values_where_a_tool_takes_values(run):
     assert tool_specifications_from(choose(predicate, repeat, Echo()))[0].parameters.get("required", []) == []
 
 
-def test_a_predicate_that_raises_is_the_failure_of_the_choice(run):
+def test_raising_predicate_fails_choice(run):
     def predicate(input):
         raise ValueError("undecided")
 
@@ -567,7 +567,7 @@ def test_a_predicate_that_raises_is_the_failure_of_the_choice(run):
     )
 
 
-def test_everything_composes(run):
+def test_combinators_can_be_combined(run):
     saved = []
 
     @tool
@@ -583,7 +583,7 @@ def test_everything_composes(run):
     assert run(choose(len, search, summary) | map_over(upper), "x").is_success is False
 
 
-def test_branches_describe_themselves_in_a_plan():
+def test_plan_describes_branches():
     pipeline = ToolPipeline("p", "", [choose(len, upper, Echo(), name="pick"), map_over(upper)])
     assert pipeline.describe().text.splitlines() == [
         "p: ",
@@ -595,7 +595,7 @@ def test_branches_describe_themselves_in_a_plan():
     ]
 
 
-def test_a_plan_says_what_is_taken_item_by_item_at_every_depth():
+def test_plan_describes_items_at_every_depth():
     rows = map_over(map_over(ToolPipeline.of(upper, Echo())))
     assert ToolPipeline("p", "", [rows]).describe().text.splitlines()[1:] == [
         "1. each_each_upper_then_echo: takes the pipeline's input; this, for each item of the list:",
@@ -609,38 +609,38 @@ def test_a_plan_says_what_is_taken_item_by_item_at_every_depth():
 # --- undo through branches
 
 
-def undoing(log, name):
+def log_undo(log, name):
     return lambda given, result: log.append(name)
 
 
-def line(log, name, *more):
-    step = Step(Function(str, f"{name}_body"), compensate=undoing(log, name))
+def make_pipeline(log, name, *more):
+    step = Step(Function(str, f"{name}_body"), compensate=log_undo(log, name))
     return ToolPipeline(name, "", [step, *more])
 
 
-def test_what_branches_did_is_undone_when_a_later_step_fails(run):
+def test_branches_are_undone_when_later_step_fails(run):
     log = []
-    chosen = choose(len, line(log, "c"), Echo())
-    spread = fan_out(line(log, "a"), line(log, "b"))
-    each = map_over(line(log, "d"))
+    chosen = choose(len, make_pipeline(log, "c"), Echo())
+    spread = fan_out(make_pipeline(log, "a"), make_pipeline(log, "b"))
+    each = map_over(make_pipeline(log, "d"))
     giver = Function(lambda _: ["1", "2"], "giver")
     assert not run(chosen | spread | giver | each | failing(), "x").is_success
     assert log == ["d", "d", "b", "a", "c"]
     log.clear()
     assert run(chosen | spread | giver | each, "x").is_success
-    assert run(fan_out(line(log, "a"), chosen), "x").is_success
+    assert run(fan_out(make_pipeline(log, "a"), chosen), "x").is_success
     assert run(chosen, "x").is_success
     assert log == []
 
 
-def test_a_branch_that_failed_undoes_itself_once(run):
+def test_failed_branch_is_undone_once(run):
     log = []
-    together = fan_out(Echo(), line(log, "b", failing()), error_strategy=FAIL_FAST)
+    together = fan_out(Echo(), make_pipeline(log, "b", failing()), error_strategy=FAIL_FAST)
     assert run(together, "x").error_message == "failing has no luck"
     assert log == ["b"]
 
 
-async def test_completed_branches_are_undone_when_an_exception_ends_the_whole():
+async def test_completed_branches_are_undone_after_exception():
     log, done = [], asyncio.Event()
 
     class Watch(InMemoryMetrics):
@@ -653,11 +653,13 @@ async def test_completed_branches_are_undone_when_an_exception_ends_the_whole():
         raise ToolConfigurationError("no key")
 
     with pytest.raises(ToolConfigurationError):
-        await fan_out(line(log, "first"), AsyncFunction(refuse, "refuse")).aexecute("x", ToolContext(metrics=Watch()))
+        await fan_out(make_pipeline(log, "first"), AsyncFunction(refuse, "refuse")).aexecute(
+            "x", ToolContext(metrics=Watch())
+        )
     assert log == ["first"]
 
 
-async def test_a_branch_that_was_cancelled_undoes_what_it_had_done():
+async def test_cancelled_branch_undoes_its_steps():
     log, waiting = [], asyncio.Event()
 
     async def wait(_):
@@ -668,8 +670,8 @@ async def test_a_branch_that_was_cancelled_undoes_what_it_had_done():
         await asyncio.wait_for(waiting.wait(), 30)
         return ToolResult.failure("no luck")
 
-    first = ToolPipeline("first", "", [Step(Echo(), compensate=undoing(log, "first")), AsyncFunction(wait, "wait")])
-    done = ToolPipeline("done", "", [Step(Echo(), compensate=undoing(log, "done"))])
+    first = ToolPipeline("first", "", [Step(Echo(), compensate=log_undo(log, "first")), AsyncFunction(wait, "wait")])
+    done = ToolPipeline("done", "", [Step(Echo(), compensate=log_undo(log, "done"))])
     result = await fan_out(
         first, done, ToolPipeline("bad", "", [AsyncFunction(fail, "fail")]), error_strategy=FAIL_FAST
     ).aexecute("x")
@@ -678,7 +680,7 @@ async def test_a_branch_that_was_cancelled_undoes_what_it_had_done():
     assert [each.name for each in result.attributes["undone"]] == ["echo", "echo"]
 
 
-async def test_what_a_cancelled_branch_undid_at_any_depth_is_reported():
+async def test_undo_of_cancelled_branch_is_reported_at_any_depth():
     log, waiting = [], asyncio.Event()
 
     async def wait(_):
@@ -689,8 +691,8 @@ async def test_what_a_cancelled_branch_undid_at_any_depth_is_reported():
         await asyncio.wait_for(waiting.wait(), 30)
         return ToolResult.failure("no luck")
 
-    inner = fan_out(line(log, "inner", AsyncFunction(wait, "wait")), Echo(), name="both")
-    outer = line(log, "outer", choose(len, inner, Echo(), name="choice"))
+    inner = fan_out(make_pipeline(log, "inner", AsyncFunction(wait, "wait")), Echo(), name="both")
+    outer = make_pipeline(log, "outer", choose(len, inner, Echo(), name="choice"))
     result = await fan_out(outer, AsyncFunction(fail, "fail"), error_strategy=FAIL_FAST).aexecute("x")
     assert log == ["inner", "outer"]
     assert [each.name for each in result.attributes["undone"]] == ["inner_body", "outer_body"]
@@ -704,24 +706,24 @@ def refuse_to_merge(results):
     ("merge", "attributes"),
     [(lambda _: ToolResult.failure("no merge"), {}), (refuse_to_merge, {"error_code": "m1"})],
 )
-def test_branches_are_undone_when_what_is_made_of_them_is_a_failure(merge, attributes, run):
+def test_branches_are_undone_when_merge_fails(merge, attributes, run):
     log = []
-    result = run(fan_out(line(log, "a"), Echo(), merge=merge), "x")
+    result = run(fan_out(make_pipeline(log, "a"), Echo(), merge=merge), "x")
     assert (result.error_message, log) == ("no merge", ["a"])
-    told = dict(result.attributes)
-    assert [each.name for each in told.pop("undone")] == ["a_body"]
-    assert told == attributes
+    remaining = dict(result.attributes)
+    assert [each.name for each in remaining.pop("undone")] == ["a_body"]
+    assert remaining == attributes
 
 
 @pytest.mark.parametrize("group", [False, True])
-def test_what_must_reach_the_caller_passes_a_merge_and_branches_are_undone(group, run):
+def test_fatal_error_in_merge_undoes_branches(group, run):
     log, error = [], ExitEarlyError("enough")
 
     def merge(results):
         raise ExceptionGroup("several", [error]) if group else error
 
     with pytest.raises(ExitEarlyError):
-        run(fan_out(line(log, "a"), merge=merge), "x")
+        run(fan_out(make_pipeline(log, "a"), merge=merge), "x")
     assert log == ["a"]
 
 
@@ -734,7 +736,7 @@ def test_what_must_reach_the_caller_passes_a_merge_and_branches_are_undone(group
         lambda raising: choose(len, choose(len, raising, Echo()), Echo(), name="outer"),
     ],
 )
-def test_a_branch_that_raises_is_named(branches, run):
+def test_error_names_branch_that_raised(branches, run):
     made = branches(Raising(ValueError("bad")))
     assert run(made | Plain(), "x").error_message == "Step 'raising' raised: bad"
     assert run(ToolPipeline("outer", "", [made | Plain()]), "x").error_message == "Step 'raising' raised: bad"
@@ -746,7 +748,7 @@ def test_a_branch_that_raises_is_named(branches, run):
     "make",
     [lambda gated: fan_out(Function(str, "a"), gated), map_over, lambda gated: ToolPipeline("p", "", [Echo(), gated])],
 )
-def test_a_missing_reviewer_is_found_before_anything_is_done(make, run):
+def test_missing_reviewer_is_reported_before_any_branch_runs(make, run):
     seen = []
     first = Function(lambda _: seen.append("ran") or ["1"], "first")
     gated = Function(str, "gated", requires_approval=True)
@@ -759,7 +761,7 @@ def test_a_missing_reviewer_is_found_before_anything_is_done(make, run):
     assert seen == []
 
 
-def test_who_may_not_be_asked_need_not_be_there(run):
+def test_conditional_approval_does_not_require_reviewer(run):
     gated = Function(str, "gated", requires_approval=True)
     seldom = Function(str, "seldom", requires_approval=lambda arguments, _: arguments != "x")
     assert run(Echo() | choose(lambda _: False, gated, seldom), "x").output == "x"
@@ -780,7 +782,7 @@ def test_who_may_not_be_asked_need_not_be_there(run):
         ),
     ],
 )
-def test_a_dry_run_tells_of_a_branch_that_is_refused(make, arguments, text):
+def test_dry_run_reports_rejected_branch(make, arguments, text):
     class Once:
         def __init__(self):
             self.answers = [ExitEarly("no"), Continue()]
@@ -793,7 +795,7 @@ def test_a_dry_run_tells_of_a_branch_that_is_refused(make, arguments, text):
     assert (result.output, dict(result.attributes)) == (text, {"dry_run": True})
 
 
-async def test_nothing_is_undone_when_a_branch_ends_the_program():
+async def test_system_exit_in_branch_undoes_nothing():
     log = []
     ended = asyncio.Event()
 
@@ -805,7 +807,7 @@ async def test_nothing_is_undone_when_a_branch_ends_the_program():
         ended.set()
         return text
 
-    done = ToolPipeline("done", "", [Step(AsyncFunction(mark, "mark"), compensate=undoing(log, "done"))])
+    done = ToolPipeline("done", "", [Step(AsyncFunction(mark, "mark"), compensate=log_undo(log, "done"))])
     with pytest.raises(SystemExit):
         await fan_out(done, AsyncFunction(end, "end")).aexecute("x")
     assert log == []

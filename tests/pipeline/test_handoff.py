@@ -94,12 +94,12 @@ def run(request):
     return run
 
 
-def gives(value):
+def make_giver(value):
     """A tool that returns a value without declaring its type."""
     return Function(lambda _: value, "giver")
 
 
-def taker(kind, seen):
+def make_taker(kind, seen):
     """A tool that takes an object of a type and keeps it."""
 
     class Taker(TypedTool[kind]):
@@ -113,7 +113,7 @@ def taker(kind, seen):
     return Taker()
 
 
-def test_an_object_of_the_same_type_is_passed_on_itself(run):
+def test_object_of_same_type_is_passed_by_identity(run):
     for kind, value in [
         (Hit, HIT),
         (Model, Model(**PLAIN)),
@@ -122,7 +122,7 @@ def test_an_object_of_the_same_type_is_passed_on_itself(run):
         (Pair, Pair(**PLAIN)),
     ]:
         seen = []
-        assert run(gives(value) | taker(kind, seen)).output == "taken"
+        assert run(make_giver(value) | make_taker(kind, seen)).output == "taken"
         assert seen[0] is value
 
 
@@ -130,13 +130,13 @@ def test_an_object_of_the_same_type_is_passed_on_itself(run):
     "value", [HIT, Place(**PLAIN), Model(**PLAIN), Attrs(**PLAIN), Struct(**PLAIN), Pair(**PLAIN), PLAIN]
 )
 @pytest.mark.parametrize("kind", [Place, Model, Attrs, Struct, Pair, Keys])
-def test_fields_that_validate_are_passed_on(kind, value, run):
+def test_valid_fields_are_passed_on(kind, value, run):
     seen = []
-    assert run(gives(value) | taker(kind, seen)).text == "taken"
+    assert run(make_giver(value) | make_taker(kind, seen)).text == "taken"
     assert seen == [value if type(value) is kind else kind(**PLAIN)]
 
 
-def test_fields_go_to_the_parameters_of_the_same_names_and_others_are_left_out(run):
+def test_fields_are_matched_to_parameters_by_name(run):
     seen = []
 
     @tool
@@ -150,13 +150,13 @@ def test_fields_go_to_the_parameters_of_the_same_names_and_others_are_left_out(r
         {"properties": {"url": {"type": "string"}}, "required": ["url"], "additionalProperties": False},
     )
     open_schema = SchemaTool("open", "", seen.append, {"properties": {"url": {"type": "string"}}, "required": ["url"]})
-    for each in (fetch, schema, open_schema, taker(OpenModel, seen)):
-        assert run(gives(HIT) | each).is_success
+    for each in (fetch, schema, open_schema, make_taker(OpenModel, seen)):
+        assert run(make_giver(HIT) | each).is_success
     whole = {"title": "Rome", "url": "https://rome", "rank": 1}
     assert seen == [("https://rome", 1, 3), {"url": "https://rome"}, whole, OpenModel(**whole)]
 
 
-def test_values_stay_what_they_are_without_text_in_between(run):
+def test_values_are_not_serialized_between_steps(run):
     seen = []
     day = datetime.date(2024, 5, 17)
 
@@ -164,11 +164,11 @@ def test_values_stay_what_they_are_without_text_in_between(run):
     def plan(day: datetime.date, hits: list[Hit], raw: bytes, kind: Literal["a", "b"]) -> None:
         seen.append((day, hits, raw, kind))
 
-    run(gives({"day": day, "hits": [HIT, Place(**PLAIN)], "raw": b"\xff", "kind": "a"}) | plan)
+    run(make_giver({"day": day, "hits": [HIT, Place(**PLAIN)], "raw": b"\xff", "kind": "a"}) | plan)
     assert seen == [(day, [HIT, HIT], b"\xff", "a")]
 
 
-def test_an_object_is_passed_on_itself_as_a_parameter_and_in_a_list(run):
+def test_object_is_passed_by_identity_in_parameter_and_list(run):
     seen = []
 
     @tool
@@ -179,25 +179,25 @@ def test_an_object_is_passed_on_itself_as_a_parameter_and_in_a_list(run):
     def many(hits: list[Hit]) -> None:
         seen.extend(hits)
 
-    run(gives(HIT) | one)
-    run(gives([HIT, HIT]) | many)
-    run(gives([HIT]) | map_over(one))
+    run(make_giver(HIT) | one)
+    run(make_giver([HIT, HIT]) | many)
+    run(make_giver([HIT]) | map_over(one))
     assert all(each is HIT for each in seen)
     assert len(seen) == 4
 
 
-def test_a_value_is_not_coerced_on_the_way(run):
+def test_values_are_not_coerced(run):
     @tool
     def count(number: int, other: int) -> int:
         return number
 
     # As text it goes the way of any arguments, and there repairs are on record.
-    result = run(gives({"number": "5", "other": 1}) | count)
+    result = run(make_giver({"number": "5", "other": 1}) | count)
     assert result.output == "5"
     assert [repair["path"] for repair in result.attributes["steps"][1].result.attributes["repairs"]] == ["number"]
 
 
-def test_a_text_goes_into_the_one_required_parameter(run):
+def test_text_fills_single_required_parameter(run):
     seen = []
 
     @tool
@@ -216,7 +216,7 @@ def test_a_text_goes_into_the_one_required_parameter(run):
     assert seen == [(hostile, "default"), (hostile, "default"), hostile, ("", "default")]
 
 
-def test_a_text_is_read_as_arguments_where_no_one_parameter_can_take_it(run):
+def test_text_is_parsed_as_arguments_without_single_parameter(run):
     @tool
     def save(text: str, path: str) -> str:
         return f"{text} in {path}"
@@ -230,7 +230,7 @@ def test_a_text_is_read_as_arguments_where_no_one_parameter_can_take_it(run):
     assert run(Function(lambda _: "", "page") | both).output == "3"
 
 
-def test_a_number_in_a_text_fits_a_number(run):
+def test_number_in_text_is_parsed(run):
     @tool
     def double(number: int) -> int:
         return number * 2
@@ -242,18 +242,18 @@ def test_a_number_in_a_text_fits_a_number(run):
 @pytest.mark.parametrize(
     ("value", "got"), [([1, 2], [1, 2]), ({"other": 1}, {"other": 1}), (7, 7), (HIT, HIT), (True, True)]
 )
-def test_any_value_goes_into_the_one_required_parameter(value, got, run):
+def test_any_value_fills_single_required_parameter(value, got, run):
     seen = []
 
     @tool
     def take(value: Any) -> None:
         seen.append(value)
 
-    run(gives(value) | take)
+    run(make_giver(value) | take)
     assert seen == [got]
 
 
-def test_values_that_do_not_fit_go_as_text(run):
+def test_mismatched_values_are_passed_as_text(run):
     seen = []
 
     @tool
@@ -261,21 +261,21 @@ def test_values_that_do_not_fit_go_as_text(run):
         seen.append(text)
 
     for value in ([1, 2], {"a": 1}, 7, HIT):
-        run(gives(value) | save)
+        run(make_giver(value) | save)
     assert seen == ["[1,2]", '{"a":1}', "7", '{"title":"Rome","url":"https://rome","rank":1}']
 
 
-def test_a_step_without_parameters_gets_nothing(run):
+def test_step_without_parameters_gets_nothing(run):
     @tool
     def now() -> str:
         return "noon"
 
     assert run(Echo() | now, "whatever").output == "noon"
-    assert run(gives({"a": 1}) | now).output == "noon"
-    assert run(gives([1]) | SchemaTool("nothing", "", str)).output == "{}"
+    assert run(make_giver({"a": 1}) | now).output == "noon"
+    assert run(make_giver([1]) | SchemaTool("nothing", "", str)).output == "{}"
 
 
-def test_what_cannot_be_json_is_a_failure_in_words(run):
+def test_circular_value_fails_step(run):
     loop = {}
     loop["self"] = loop
     giver = Function(lambda _: ToolResult.success("x", loop), "giver")
@@ -286,7 +286,7 @@ def test_what_cannot_be_json_is_a_failure_in_words(run):
     assert not run(giver | take).is_success
 
 
-def test_an_adapters_dict_is_taken_whole(run):
+def test_adapter_dict_becomes_arguments(run):
     seen = []
 
     @tool
@@ -313,7 +313,7 @@ def test_an_adapters_dict_is_taken_whole(run):
     assert adapted({"day": object()}, plan).error_message.startswith("Invalid arguments for 'plan'")
 
 
-def test_an_adapters_text_is_one_parameter_too(run):
+def test_adapter_text_fills_single_parameter(run):
     @tool
     def save(text: str, limit: int = 3) -> str:
         return text
@@ -321,7 +321,7 @@ def test_an_adapters_text_is_one_parameter_too(run):
     assert run(Step(Echo(), lambda _: '{"limit": 5}') | save, "x").output == '{"limit": 5}'
 
 
-def test_the_error_message_goes_into_the_one_required_parameter(run):
+def test_error_message_fills_single_required_parameter(run):
     @tool
     def report(problem: str, level: int = 1) -> str:
         return f"reported: {problem}"
@@ -331,7 +331,7 @@ def test_the_error_message_goes_into_the_one_required_parameter(run):
     assert run(pipeline).output == "reported: no luck"
 
 
-def test_a_gate_shows_what_was_handed_over(run):
+def test_reviewer_sees_handed_over_arguments(run):
     shown = []
 
     class Watch:
@@ -341,11 +341,11 @@ def test_a_gate_shows_what_was_handed_over(run):
     @tool(requires_approval=True)
     def save(hit: Hit) -> None: ...
 
-    (gives(HIT) | save).execute("x", ToolContext(review=Watch()))
+    (make_giver(HIT) | save).execute("x", ToolContext(review=Watch()))
     assert shown == [{"hit": dataclasses.asdict(HIT)}]
 
 
-def test_the_record_has_what_the_body_got(run):
+def test_step_record_has_arguments_of_body(run):
     @tool
     def save(text: str, limit: int = 3) -> None: ...
 
@@ -353,22 +353,22 @@ def test_the_record_has_what_the_body_got(run):
     def strict(a: int, b: int) -> None: ...
 
     assert run(Echo() | save, "x").attributes["steps"][1].input == {"text": "x", "limit": 3}
-    assert run(gives({"a": "?"}) | strict).attributes["steps"][1].input == {"a": "?"}
+    assert run(make_giver({"a": "?"}) | strict).attributes["steps"][1].input == {"a": "?"}
 
 
-def test_a_pipeline_inside_takes_what_its_first_step_takes(run):
+def test_nested_pipeline_takes_input_of_its_first_step(run):
     @tool
     def fetch(url: str) -> str:
         return f"fetched {url}"
 
     inner = ToolPipeline("inner", "", [fetch, Echo()])
-    assert run(gives(HIT) | inner).output == "fetched https://rome"
-    assert run(gives([HIT, HIT]) | ToolPipeline("inner", "", [map_over(fetch)])).output == (
+    assert run(make_giver(HIT) | inner).output == "fetched https://rome"
+    assert run(make_giver([HIT, HIT]) | ToolPipeline("inner", "", [map_over(fetch)])).output == (
         '["fetched https://rome","fetched https://rome"]'
     )
 
 
-def test_results_of_branches_are_handed_on_by_their_names(run):
+def test_branch_results_are_passed_by_name(run):
     @tool
     def upper(text: str) -> str:
         return text.upper()
@@ -418,11 +418,11 @@ def takeint(x: int) -> int:
         (["a"], fan_out(Echo()), '{"echo":"[\\"a\\"]"}'),
     ],
 )
-def test_an_adapters_dict_is_shared_out_among_branches(made, branches, text, repair):
+def test_adapter_dict_is_distributed_among_branches(made, branches, text, repair):
     assert Box(Step(Echo(), lambda _: made), branches, repair=repair).result().output == text
 
 
-def test_a_value_that_no_branch_takes_is_refused_as_anywhere():
+def test_value_unknown_to_all_branches_is_rejected():
     made = {"title": "t", "n": 1, "x": 3, "y": 4}
     result = Box(Step(Echo(), lambda _: made), fan_out(take2, takeint), repair=False).result()
     assert result.error_message.count("y: not a parameter of this tool") == 2
@@ -438,7 +438,7 @@ def test_a_value_that_no_branch_takes_is_refused_as_anywhere():
         (Step(Echo(), lambda _: "no list"), map_over(Echo()), "no list", '{"items": ["3"]}', None),
     ],
 )
-def test_a_reviewer_is_shown_what_can_be_edited(giver, step, shown, edit, output):
+def test_reviewer_sees_editable_arguments(giver, step, shown, edit, output):
     asked = []
 
     class Reviewer:
@@ -452,10 +452,10 @@ def test_a_reviewer_is_shown_what_can_be_edited(giver, step, shown, edit, output
     assert result.output == (output or '["3"]')
 
 
-def test_an_adapters_object_is_taken_whole(run):
+def test_adapter_object_is_passed_whole(run):
     whole = run(Step(Echo(), lambda _: Hit("t", "u")) | take_title, "x")
     assert [repair["path"] for repair in whole.attributes["repairs"]] == ["rank"]
-    fields = run(gives(Hit("t", "u")) | take_title, "x")
+    fields = run(make_giver(Hit("t", "u")) | take_title, "x")
     assert (whole.output, fields.output, fields.attributes.get("repairs")) == ("tu", "tu", None)
 
 
@@ -507,7 +507,7 @@ def options(a: int = 1, b: int = 2) -> None: ...
 def text(text: str) -> None: ...
 
 
-def taking(kind):
+def make_taker_of(kind):
     """A tool with one parameter of a type."""
 
     def take(value):
@@ -556,7 +556,7 @@ class Places(TypedTool[Place]):
     def run(self, input: Place) -> Place: ...
 
 
-def declared(kind):
+def make_giver_of(kind):
     @tool
     def giver() -> Any: ...
 
@@ -579,20 +579,36 @@ URL_OR_NULL = {"properties": {"url": {"type": ["integer", "null"]}, "x": {}}, "r
         (nothing, two, "returns NoneType, but step 'two'"),
         (a_list, number, "Step 'a_list' returns list[str], but step 'number' takes number(number: integer)"),
         (
-            declared(list[int]),
-            taking(list[Hit]),
+            make_giver_of(list[int]),
+            make_taker_of(list[Hit]),
             "returns list[int], but step 'take' takes take(value: array): value[] is integer, not object",
         ),
-        (declared(None), number, "returns NoneType, but step 'number' takes number(number: integer): number is null"),
-        (declared(list[int]), taking(list[list[Hit]]), "value[][] is integer, not object"),
-        (declared(int), taking(list[Hit]), "value[] is integer, not object"),
+        (
+            make_giver_of(None),
+            number,
+            "returns NoneType, but step 'number' takes number(number: integer): number is null",
+        ),
+        (make_giver_of(list[int]), make_taker_of(list[list[Hit]]), "value[][] is integer, not object"),
+        (make_giver_of(int), make_taker_of(list[Hit]), "value[] is integer, not object"),
         (a_hit, map_over(text), "returns Hit, but step 'each_text' takes each_text(items: array): it is object, not"),
         (an_integer, map_over(number), "takes each_number(items: array): it is integer, not array"),
-        (declared(list[int]), map_over(taking(Hit)), "step 'take' takes take(value: object): value is integer, not"),
-        (declared(list[float]), map_over(two), "step 'two' takes two(path: string, content: string): it is number"),
-        (declared(float), fan_out(number, two), "returns float, but step 'two' takes"),
-        (declared(float), choose(len, text, two), "returns float, but step 'two' takes"),
-        (declared(float), ToolPipeline("inner", "", [fan_out(two), Echo()]), "returns float, but step 'two' takes"),
+        (
+            make_giver_of(list[int]),
+            map_over(make_taker_of(Hit)),
+            "step 'take' takes take(value: object): value is integer, not",
+        ),
+        (
+            make_giver_of(list[float]),
+            map_over(two),
+            "step 'two' takes two(path: string, content: string): it is number",
+        ),
+        (make_giver_of(float), fan_out(number, two), "returns float, but step 'two' takes"),
+        (make_giver_of(float), choose(len, text, two), "returns float, but step 'two' takes"),
+        (
+            make_giver_of(float),
+            ToolPipeline("inner", "", [fan_out(two), Echo()]),
+            "returns float, but step 'two' takes",
+        ),
         (map_over(takeint), take2, "returns list[Union[int, str]], but step 'take2' takes take2(title: string, n"),
         (fan_out(takeint, Echo()), take2, "Step 'takeint_and_echo' returns Results, but step 'take2' takes"),
         (choose(len, takeint, takeint), take2, "returns int, but step 'take2' takes"),
@@ -601,19 +617,19 @@ URL_OR_NULL = {"properties": {"url": {"type": ["integer", "null"]}, "x": {}}, "r
         (a_hit, two, "but step 'two' takes two(path: string, content: string): path is missing"),
         (a_hit, number, "returns Hit, but step 'number' takes"),
         (
-            declared(TypedDict("Half", {"url": int})),
+            make_giver_of(TypedDict("Half", {"url": int})),
             Pages(),
             "Step 'giver' returns Half, but step 'pages' takes Page(url: integer, title: string): title is missing",
         ),
         (a_hit, SchemaTool("schema", "", print, URL_OR_NULL), "x: any): x is missing"),
         (
-            declared(TypedDict("Listed", {"url": list[int], "x": int})),
+            make_giver_of(TypedDict("Listed", {"url": list[int], "x": int})),
             SchemaTool("schema", "", print, URL_OR_NULL),
             "x: any): url is array, not integer or null",
         ),
     ],
 )
-def test_types_that_cannot_fit_are_refused_when_the_pipeline_is_built(giver, step, problem):
+def test_incompatible_types_are_rejected_at_definition(giver, step, problem):
     with pytest.raises(ToolDefinitionError, match=re.escape(problem)):
         giver | step
     assert Step(giver, lambda result: "x") | step
@@ -656,7 +672,7 @@ class Color(enum.Enum):
         (Any | None, two),
         (int, number),
         (float, number),
-        (bool, declared(str)),
+        (bool, make_giver_of(str)),
         (list, integers),
         (list[int], integers),
         (list[Any], integers),
@@ -665,7 +681,7 @@ class Color(enum.Enum):
         (Hit | None, Places()),
         (Place, Places()),
         (Model, Places()),
-        (Tree, taker(Tree, [])),
+        (Tree, make_taker(Tree, [])),
         (Color, number),
         (asyncio.Lock, two),
         (TypedDict("Both", {"value": int, "other": str}), union),
@@ -680,9 +696,9 @@ class Color(enum.Enum):
         (int, fan_out(number, text)),
         (None, options),
         (None, optional),
-        (list[int], taking(list[str])),
+        (list[int], make_taker_of(list[str])),
         (list[str], integers),
-        (Hit, taking(list[Hit])),
+        (Hit, make_taker_of(list[Hit])),
         (Hit, Pages()),
         (int, an_integer),
         (int, text),
@@ -690,8 +706,8 @@ class Color(enum.Enum):
         (TypedDict("Open", {"path": str}), SchemaTool("open", "", print, {"properties": {"path": {}}})),
     ],
 )
-def test_types_that_may_fit_are_accepted(kind, step):
-    assert declared(kind) | step
+def test_possibly_compatible_types_are_accepted(kind, step):
+    assert make_giver_of(kind) | step
 
 
 @dataclass
@@ -707,19 +723,19 @@ class Text:
         (None, optional, "1"),
         ("", optional, "1"),
         (None, optional_text, "<>"),
-        (None, taking(str), "taken"),
-        ([1, 2], taking(list[str]), "taken"),
+        (None, make_taker_of(str), "taken"),
+        ([1, 2], make_taker_of(list[str]), "taken"),
         (["1", "2"], integers, ""),
-        (Hit("t", "u"), taking(list[Hit]), "taken"),
+        (Hit("t", "u"), make_taker_of(list[Hit]), "taken"),
         (Text("t", "3"), take2, "t3"),
     ],
 )
-def test_what_is_let_through_because_a_repair_may_help_runs(value, step, output, run):
-    result = run(gives(value) | step, "x")
+def test_repairable_values_run(value, step, output, run):
+    result = run(make_giver(value) | step, "x")
     assert (result.error_message, result.output) == (None, output)
 
 
-def test_branches_declare_what_they_give():
+def test_branches_have_return_types():
     typed = fan_out(takeint, a_hit, nothing, error_strategy=ErrorStrategy.FAIL_FAST)
     assert typed | holder_of_results
     assert fan_out(takeint, merge=len) | two
@@ -732,13 +748,13 @@ def test_branches_declare_what_they_give():
 def holder_of_results(takeint: int, a_hit: Hit, nothing: str) -> None: ...
 
 
-def test_the_last_step_of_a_pipeline_says_what_it_gives():
+def test_return_type_of_pipeline_is_that_of_last_step():
     inner = ToolPipeline("inner", "", [Echo(), an_integer])
     with pytest.raises(ToolDefinitionError, match="Step 'inner' returns int, but step 'two' takes"):
         inner | two
 
 
-def test_a_class_says_what_it_gives_by_its_run():
+def test_return_type_of_class_is_that_of_run():
     class Counted(Tool):
         name = "counted"
         description = ""
@@ -754,7 +770,7 @@ def test_a_class_says_what_it_gives_by_its_run():
     assert Counted() | two
 
 
-def test_a_typed_pipeline_runs_in_a_toolbox_with_repairs_off():
+def test_typed_pipeline_runs_in_a_toolbox_with_repairs_off():
     @tool
     def search(query: str) -> list[Hit]:
         return [Hit(query, "u")]

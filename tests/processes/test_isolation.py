@@ -16,21 +16,21 @@ import pytest
 
 from helpers import isolated_tools as isolated
 from helpers.isolated_tools import (
+    AnyInput,
     Counter,
-    Given,
     Heavy,
     Method,
     Unreadable,
+    call_context,
     die,
     eat,
     eat_freely,
     fail,
     hang,
     hang_with_daemon,
-    limits_of_memory,
+    memory_limits,
     sign_in,
     start_daemon,
-    surroundings,
     wait_for,
     where,
 )
@@ -69,14 +69,14 @@ def supervisor_of(result):
     return result.structured_output["parent"]
 
 
-def test_a_body_runs_in_another_process_which_is_used_again():
+def test_body_runs_in_a_reused_worker_process():
     first, second = pid_of(where.execute("{}")), pid_of(asyncio.run(where.aexecute("{}")))
     assert first == second != os.getpid()
     assert alive(first)
     assert where.execute('{"text": "hello"}').structured_output["text"] == "hello"
 
 
-def test_a_process_finds_modules_that_became_known_after_its_start(tmp_path, monkeypatch):
+def test_worker_imports_modules_added_after_its_start(tmp_path, monkeypatch):
     where.execute("{}")  # a process that has started
     (tmp_path / "later_module.py").write_text(
         "from toolsemble import tool\n@tool(isolation='process')\ndef late() -> str:\n    return 'found'\n"
@@ -86,7 +86,7 @@ def test_a_process_finds_modules_that_became_known_after_its_start(tmp_path, mon
     del sys.modules["later_module"]
 
 
-def test_objects_and_methods_go_with_their_state():
+def test_objects_and_methods_are_sent_with_their_state():
     assert Counter(40).execute("2").output == "42"
     assert Counter(40).execute("2").attributes == {"start": 40}
     box = Toolbox([Method(), Counter(1)])
@@ -94,16 +94,16 @@ def test_objects_and_methods_go_with_their_state():
     assert [reply.text for reply in replies] == ["2", "2"]
 
 
-def test_a_body_knows_its_call_but_nothing_live_of_it():
+def test_body_sees_a_copy_of_the_context():
     metrics = InMemoryMetrics()
-    result = surroundings.execute("{}", ToolContext(agent_role="writer", metrics=metrics))
-    assert result.structured_output == {"tool": "surroundings", "role": "writer", "deadline": None}
-    assert metrics.count("surroundings", "success") == 1
-    assert metrics.counter("seen", "surroundings") == 0
+    result = call_context.execute("{}", ToolContext(agent_role="writer", metrics=metrics))
+    assert result.structured_output == {"tool": "call_context", "role": "writer", "deadline": None}
+    assert metrics.count("call_context", "success") == 1
+    assert metrics.counter("seen", "call_context") == 0
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])
-def test_when_time_is_up_the_process_is_killed_with_its_children(way, tmp_path):
+def test_timeout_kills_the_process_and_its_children(way, tmp_path):
     where.execute("{}")  # a process that has started
     file = tmp_path / "pids"
     arguments = {"file": str(file)}
@@ -117,7 +117,7 @@ def test_when_time_is_up_the_process_is_killed_with_its_children(way, tmp_path):
     assert pid_of(where.execute("{}")) not in pids
 
 
-async def test_when_the_call_is_cancelled_the_process_is_killed(tmp_path):
+async def test_cancellation_kills_the_process(tmp_path):
     file = tmp_path / "pid"
     task = asyncio.create_task(wait_for.aexecute({"file": str(file)}))
     async with asyncio.timeout(LONG):
@@ -130,7 +130,7 @@ async def test_when_the_call_is_cancelled_the_process_is_killed(tmp_path):
     await asyncio.to_thread(until, lambda: not alive(pid))
 
 
-def test_an_interrupt_of_the_caller_kills_the_process(tmp_path, monkeypatch):
+def test_interrupt_kills_the_process(tmp_path, monkeypatch):
     file = tmp_path / "pid"
 
     def interrupt(*_):
@@ -149,23 +149,23 @@ def daemon_of(file):
     return int(file.read_text())
 
 
-def test_daemons_of_a_body_that_is_late_are_killed(tmp_path):
+def test_timeout_kills_daemons_of_the_body(tmp_path):
     assert hang_with_daemon(tmp_path / "pid").error_message.startswith("Tool 'start_daemon' timed out after")
     pid = daemon_of(tmp_path / "pid")
     until(lambda: not alive(pid))
 
 
 @pytest.mark.parametrize(
-    ("then", "told"),
+    ("then", "message"),
     [
         ("exit", "The worker process exited with 3 before the tool had ended"),
         ("SIGKILL", "The worker process was killed by SIGKILL before the tool had ended"),
         ("raise", "no more"),
     ],
 )
-def test_daemons_of_a_body_end_with_its_process(then, told, tmp_path):
+def test_daemons_end_with_their_worker_process(then, message, tmp_path):
     result = start_daemon.execute({"file": str(tmp_path / "pid"), "then": then})
-    assert result.error_message == told
+    assert result.error_message == message
     if then == "raise":
         WORKERS.close()
     pid = daemon_of(tmp_path / "pid")
@@ -173,7 +173,7 @@ def test_daemons_of_a_body_end_with_its_process(then, told, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_daemons_of_a_body_end_with_the_calling_program(number, tmp_path):
+def test_daemons_end_with_the_calling_program(number, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         textwrap.dedent("""
@@ -191,7 +191,7 @@ def test_daemons_of_a_body_end_with_the_calling_program(number, tmp_path):
     until(lambda: not alive(pid))
 
 
-def test_a_worker_that_cannot_fork_is_killed_with_its_daemons(tmp_path):
+def test_worker_that_cannot_fork_is_killed_with_its_daemons(tmp_path):
     done = run_script(
         """
         import threading
@@ -210,7 +210,7 @@ def test_a_worker_that_cannot_fork_is_killed_with_its_daemons(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("how", "told"),
+    ("how", "message"),
     [
         ("SIGKILL", "The worker process was killed by SIGKILL before the tool had ended"),
         ("SIGSEGV", "The worker process was killed by SIGSEGV before the tool had ended"),
@@ -219,19 +219,19 @@ def test_a_worker_that_cannot_fork_is_killed_with_its_daemons(tmp_path):
         ("close", "The worker process lost its connection before the tool had ended"),
     ],
 )
-def test_a_process_that_dies_is_a_failed_call_and_the_next_gets_another(how, told):
-    assert die.execute({"how": how}).error_message == told
+def test_dead_worker_fails_its_call_and_is_replaced(how, message):
+    assert die.execute({"how": how}).error_message == message
     assert where.execute("{}").is_success
 
 
-def test_an_idle_process_that_died_is_replaced():
+def test_dead_idle_worker_is_replaced():
     pid = pid_of(where.execute("{}"))
     os.kill(pid, signal.SIGKILL)
     until(lambda: not alive(pid))
     assert pid_of(where.execute("{}")) != pid
 
 
-def test_an_exception_comes_back_with_its_traceback(caplog):
+def test_exception_is_returned_with_its_traceback(caplog):
     assert fail.execute({"kind": "value"}).error_message == "boom"
     assert "In the worker process:" in caplog.text
     assert fail.execute({"kind": "odd"}).error_message == "very odd"
@@ -241,69 +241,69 @@ def test_an_exception_comes_back_with_its_traceback(caplog):
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "message"),
     [
         ("system_exit", "The tool raised SystemExit(5) in its worker process"),
         ("interrupt", "The tool raised KeyboardInterrupt in its worker process"),
     ],
 )
-def test_system_exit_in_a_worker_is_a_failed_call(kind, told):
-    assert fail.execute({"kind": kind}).error_message == told
-    assert asyncio.run(fail.aexecute({"kind": kind})).error_message == told
+def test_system_exit_in_a_worker_fails_the_call(kind, message):
+    assert fail.execute({"kind": kind}).error_message == message
+    assert asyncio.run(fail.aexecute({"kind": kind})).error_message == message
     assert where.execute("{}").is_success
 
 
-def test_a_body_that_needs_too_much_memory_is_a_failed_call():
-    told = "The tool needs more memory than its max_memory of 500000000 bytes"
-    assert eat.execute({"size": 2_000_000_000}).error_message == told
+def test_exceeding_max_memory_fails_the_call():
+    message = "The tool needs more memory than its max_memory of 500000000 bytes"
+    assert eat.execute({"size": 2_000_000_000}).error_message == message
     assert eat.execute({"size": 1_000_000}).output == "1000000"
     assert eat_freely.execute({"size": 600_000_000}).output == "600000000"  # the same process, without the limit
 
 
-def test_a_body_may_lower_its_limit_and_not_raise_that_of_the_process():
-    limits = limits_of_memory.execute({"lower": False}).structured_output
+def test_body_can_lower_but_not_raise_the_memory_limit():
+    limits = memory_limits.execute({"lower": False}).structured_output
     assert limits["soft"] == 500_000_000
-    lowered = limits_of_memory.execute({"lower": True}).structured_output
+    lowered = memory_limits.execute({"lower": True}).structured_output
     assert lowered["soft"] == lowered["hard"] == 400_000_000
-    again = limits_of_memory.execute({"lower": False}).structured_output
+    again = memory_limits.execute({"lower": False}).structured_output
     assert again["soft"] == 400_000_000
     WORKERS.close()
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"max_memory": 10}, "max_memory needs a worker process; declare isolation='process'"),
         ({"max_memory": 0, "isolation": "process"}, "max_memory must be an int >= 1, not 0"),
         ({"max_memory": "1G", "isolation": "process"}, "max_memory must be an int >= 1, not '1G'"),
     ],
 )
-def test_a_limit_of_memory_that_is_unclear_is_refused(settings, told):
-    with pytest.raises(ToolDefinitionError, match=told):
+def test_rejects_invalid_max_memory(settings, message):
+    with pytest.raises(ToolDefinitionError, match=message):
         Toolbox([Function(str, **settings)])
 
 
-def test_where_memory_cannot_be_limited_a_limit_is_refused(monkeypatch):
+def test_rejects_max_memory_on_unsupported_systems(monkeypatch):
     monkeypatch.setattr("toolsemble.processes.memory_limit.SUPPORTED", False)
     with pytest.raises(ToolDefinitionError, match="max_memory is not supported on this system; remove it"):
         Toolbox([Function(str, max_memory=10, isolation="process")])
 
 
-def test_an_input_that_cannot_be_pickled_is_a_failed_call():
+def test_unpicklable_input_fails_the_call():
     message = fail.execute({"kind": "lock"}).error_message
     assert message.startswith("The result cannot be sent back from the worker process: ")
-    given = Given()._define()
-    for value, told in (
+    given = AnyInput()._define()
+    for value, message in (
         (Heavy(), "cannot be sent to a worker process: too heavy"),
         (Unreadable(), "cannot read the call"),
     ):
         context = ToolContext(parameters=value)
-        assert told in Given().execute("x", context).error_message
+        assert message in AnyInput().execute("x", context).error_message
     assert given.policy.isolation == "process"
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "message"),
     [
         (
             lambda: AsyncFunction(str, isolation="process"),
@@ -313,19 +313,19 @@ def test_an_input_that_cannot_be_pickled_is_a_failed_call():
         (lambda: Function(lambda _: _, isolation="process"), "needs a tool that can be pickled"),
         (lambda: tool(isolation="process")(lambda: ""), "Invalid tool name"),
         (lambda: tool("lambda", isolation="process")(lambda: ""), "needs a tool that can be pickled"),
-        (lambda: isolated.shares, "isolation='process' cannot be used with InvocationParameters"),
+        (lambda: isolated.write_parameters, "isolation='process' cannot be used with InvocationParameters"),
         (
             lambda: ToolPipeline("line", "", [Counter()], isolation="process"),
             "isolation needs a body; it consists of tools, so declare isolation on those",
         ),
     ],
 )
-def test_a_body_that_cannot_run_in_a_process_is_a_definition_error(made, told):
-    with pytest.raises(ToolDefinitionError, match=told):
+def test_body_that_cannot_run_in_a_process_is_a_definition_error(made, message):
+    with pytest.raises(ToolDefinitionError, match=message):
         Toolbox([made()])
 
 
-def test_a_function_inside_a_function_is_refused():
+def test_rejects_nested_function():
     @tool(isolation="process")
     def local() -> str:
         return ""
@@ -345,7 +345,7 @@ def test_a_function_inside_a_function_is_refused():
             Toolbox([made])
 
 
-def test_only_some_processes_are_kept():
+def test_number_of_idle_workers_is_limited():
     workers = Workers(idle=1)
     try:
         first, second = workers.acquire(), workers.acquire()
@@ -363,7 +363,7 @@ def test_only_some_processes_are_kept():
     workers.close()
 
 
-def test_a_fork_forgets_the_processes_of_its_parent():
+def test_fork_forgets_the_workers_of_its_parent():
     workers = Workers()
     worker, other = workers.acquire(), workers.acquire()
     workers.release(other)
@@ -374,7 +374,7 @@ def test_a_fork_forgets_the_processes_of_its_parent():
     other.end()
 
 
-def test_a_process_that_is_still_starting_is_left_to_the_next_call(monkeypatch):
+def test_starting_worker_is_left_to_the_next_call(monkeypatch):
     begin = Worker.begin
 
     def dawdle(worker, wanted):
@@ -394,7 +394,7 @@ def test_a_process_that_is_still_starting_is_left_to_the_next_call(monkeypatch):
 
 
 @pytest.mark.parametrize("state", ["starting", "ready"])
-def test_one_that_is_called_off_before_its_body_begins_costs_no_process(state):
+def test_call_cancelled_before_its_body_keeps_the_worker(state):
     if state == "starting":
         WORKERS.close()
     else:
@@ -406,7 +406,7 @@ def test_one_that_is_called_off_before_its_body_begins_costs_no_process(state):
     assert supervisor_of(where.execute("{}")) in pids
 
 
-def test_a_worker_that_cannot_be_started_leaves_no_line_open(monkeypatch):
+def test_failed_worker_start_closes_its_pipes(monkeypatch):
     before = len(list(Path("/proc/self/fd").iterdir()))
 
     def refuse(_):
@@ -418,7 +418,7 @@ def test_a_worker_that_cannot_be_started_leaves_no_line_open(monkeypatch):
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-def test_a_line_that_breaks_is_a_dead_process():
+def test_broken_pipe_is_a_dead_worker():
     worker = Worker()
     worker.kill()
     until(lambda: not alive(worker.pid))
@@ -429,7 +429,7 @@ def test_a_line_that_breaks_is_a_dead_process():
     assert not worker.is_alive()
 
 
-def test_a_process_whose_line_is_held_open_by_others_is_found_dead(monkeypatch):
+def test_dead_worker_is_detected_if_its_pipe_is_held_open(monkeypatch):
     worker = Worker()
     worker.kill()
     until(lambda: not alive(worker.pid))
@@ -441,7 +441,7 @@ def test_a_process_whose_line_is_held_open_by_others_is_found_dead(monkeypatch):
     worker.end()
 
 
-def test_a_supervisor_that_does_not_answer_is_killed(monkeypatch):
+def test_unresponsive_supervisor_is_killed(monkeypatch):
     worker = Worker()
     assert worker.begin(lambda: True)
     (inside,) = descendants(worker.pid)
@@ -453,7 +453,7 @@ def test_a_supervisor_that_does_not_answer_is_killed(monkeypatch):
     assert not alive(worker.pid)
 
 
-def test_a_payload_that_cannot_be_read_is_reported():
+def test_unreadable_payload_is_reported():
     import pickle  # noqa: PLC0415 - only here
 
     returned, error = pickle.loads(run_payload(b"nonsense"))
@@ -474,7 +474,7 @@ def run_script(text, *arguments):
     )
 
 
-def test_a_program_ends_with_its_processes(tmp_path):
+def test_workers_end_with_the_program(tmp_path):
     done = run_script(
         """
         import threading
@@ -495,7 +495,7 @@ def test_a_program_ends_with_its_processes(tmp_path):
         assert not alive(pid)
 
 
-def test_a_fork_has_processes_of_its_own(tmp_path):
+def test_fork_starts_its_own_workers(tmp_path):
     done = run_script(
         """
         import os, sys
@@ -518,7 +518,7 @@ def test_a_fork_has_processes_of_its_own(tmp_path):
     assert (done.stdout.split(), done.stderr) == (["True", "True"], "")
 
 
-def test_a_script_without_a_main_guard_gets_a_hint(tmp_path):
+def test_missing_main_guard_error_has_a_hint(tmp_path):
     done = run_script(
         """
         from helpers.isolated_tools import where
@@ -531,7 +531,7 @@ def test_a_script_without_a_main_guard_gets_a_hint(tmp_path):
     assert "guard the entry point of a script with if __name__ == '__main__'" in done.stdout
 
 
-def test_many_calls_leave_nothing_behind():
+def test_many_calls_leave_no_processes_and_files():
     box = Toolbox([where, die])
     box.execute(ToolCall("where"))
     until(lambda: not WORKERS._busy)
@@ -546,7 +546,7 @@ def test_many_calls_leave_nothing_behind():
     assert WORKERS.pids() == []
 
 
-def test_a_body_in_a_process_writes_no_secret_to_its_own_log(tmp_path):
+def test_secrets_are_masked_in_worker_logs(tmp_path):
     file = tmp_path / "tool.log"
     assert sign_in.execute({"password": "hunter2-and-more", "file": str(file)}).output == "done"
     assert file.read_text() == "with **********\n"

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 context = multiprocessing.get_context("spawn")
 
 
-def in_another_process(function, *arguments):
+def run_in_process(function, *arguments):
     """Run a function that waits for all its children in a separate process."""
     process = context.Process(target=function, args=arguments)
     process.start()
@@ -30,7 +30,7 @@ def in_another_process(function, *arguments):
     assert process.exitcode == 0
 
 
-def sleeping_daemon(file):
+def start_sleeping_daemon(file):
     """Become a daemon that sleeps."""
     if os.fork() == 0:
         os.setsid()
@@ -40,15 +40,15 @@ def sleeping_daemon(file):
     os._exit(0)
 
 
-def supervised(file, then, daemons):
-    """Supervise a process that starts a daemon; it ends by itself, or when it is told to."""
-    told, line = os.pipe()
+def supervise_daemon(file, then, daemons):
+    """Supervise a process that starts a daemon; it ends by itself, or at the stop signal."""
+    stop_pipe, line = os.pipe()
     child = supervisor.fork()
     if child == 0:
         if then != "orphan":
             os.setsid()
         if os.fork() == 0:
-            sleeping_daemon(file)
+            start_sleeping_daemon(file)
         until(Path(file).exists)
         if then == "orphan":  # one that has been adopted ends before
             os.kill(int(Path(file).read_text()), signal.SIGKILL)
@@ -56,24 +56,24 @@ def supervised(file, then, daemons):
         if then in {"end", "orphan"}:
             os._exit(5)
         time.sleep(LONG)
-    if then == "told":
+    if then == "stop":
         threading.Thread(target=lambda: (until(Path(file).exists), os.write(line, b"end"))).start()
-    status = supervisor.supervise(child, told, daemons=daemons)
-    assert os.waitstatus_to_exitcode(status) == (-signal.SIGKILL if then == "told" else 5)
+    status = supervisor.supervise(child, stop_pipe, daemons=daemons)
+    assert os.waitstatus_to_exitcode(status) == (-signal.SIGKILL if then == "stop" else 5)
     assert bool(supervisor.descendants(os.getpid())) == daemons
     supervisor.end_all()
-    os.close(told)
+    os.close(stop_pipe)
     os.close(line)
 
 
-@pytest.mark.parametrize(("then", "daemons"), [("end", True), ("end", False), ("orphan", False), ("told", False)])
+@pytest.mark.parametrize(("then", "daemons"), [("end", True), ("end", False), ("orphan", False), ("stop", False)])
 def test_descendants_are_killed_with_the_child_or_at_the_stop_signal(then, daemons, tmp_path):
     file = tmp_path / "pid"
-    in_another_process(supervised, str(file), then, daemons)
+    run_in_process(supervise_daemon, str(file), then, daemons)
     assert not alive(int(file.read_text()))
 
 
-def stubborn(case):
+def kill_unkillable(case):
     """End descendants that cannot be killed or listed."""
     if os.fork() == 0:
         time.sleep(LONG)
@@ -90,11 +90,11 @@ def stubborn(case):
 
 
 @pytest.mark.parametrize("case", ["forbidden", "unkillable"])
-def test_it_does_not_try_forever(case):
-    in_another_process(stubborn, case)
+def test_unkillable_descendants_do_not_block_the_supervisor(case):
+    run_in_process(kill_unkillable, case)
 
 
-def without_lists():
+def kill_without_lists():
     """End descendants where the kernel lists no children of a process."""
     supervisor.adopt_orphans()
     if os.fork() == 0:
@@ -109,8 +109,8 @@ def without_lists():
     assert supervisor.descendants(os.getpid()) == []
 
 
-def test_where_no_children_are_listed_parents_are_looked_at():
-    in_another_process(without_lists)
+def test_descendants_are_found_without_lists_of_children():
+    run_in_process(kill_without_lists)
 
 
 def test_ended_processes_and_those_of_other_users_are_skipped(monkeypatch):
@@ -134,7 +134,7 @@ def test_ended_processes_and_those_of_other_users_are_skipped(monkeypatch):
     ("status", "ends"),
     [(0, ("exit", 0)), (3 << 8, ("exit", 3)), (signal.SIGTERM, ("kill", 15)), (signal.SIGKILL, ("kill", 9))],
 )
-def test_a_supervisor_ends_like_its_child(status, ends, monkeypatch):
+def test_supervisor_exits_like_its_child(status, ends, monkeypatch):
     done = []
     monkeypatch.setattr(os, "kill", lambda pid, number: done.append(("kill", number)))
     monkeypatch.setattr(os, "_exit", lambda code: done.append(("exit", code)))
@@ -152,18 +152,18 @@ def test_orphans_are_not_adopted_on_unsupported_systems(supported, monkeypatch):
         assert supervisor.adopt_orphans() is False
 
 
-class LeftError(BaseException):
+class ProcessExitError(BaseException):
     """The process has ended, but for the test."""
 
 
 @pytest.fixture
-def still(monkeypatch):
+def recorded_calls(monkeypatch):
     """Record the system calls that would end or change this process, without making them."""
     done = []
 
     def end(code):
         done.append(("exit", code))
-        raise LeftError
+        raise ProcessExitError
 
     def execute(program, command):
         done.append(("execute", command))
@@ -180,13 +180,13 @@ def still(monkeypatch):
     return done
 
 
-def test_a_program_is_executed_in_a_session_of_its_own_within_its_limits(still, monkeypatch):
+def test_program_runs_in_its_own_session_within_its_limits(recorded_calls, monkeypatch):
     monkeypatch.setattr(supervisor, "fork", lambda: 0)
     monkeypatch.setenv("LC_CTYPE", "C.UTF-8")
-    with pytest.raises(LeftError):
+    with pytest.raises(ProcessExitError):
         supervisor.main(["9", "1000", "5", "0", "worker", "-v"])
     assert "LC_CTYPE" not in os.environ
-    assert still == [
+    assert recorded_calls == [
         ("set_inheritable", 9, False),
         ("setsid",),
         ("limit", resource.RLIMIT_CORE, (0, 0)),
@@ -199,35 +199,39 @@ def test_a_program_is_executed_in_a_session_of_its_own_within_its_limits(still, 
 
 
 @pytest.mark.parametrize(("memory", "cpu", "limits"), [("0", "0", 0), ("1000", "0", 2), ("0", "5", 2)])
-def test_limits_that_were_not_asked_for_are_not_set(memory, cpu, limits, still):
-    with pytest.raises(LeftError):
+def test_unrequested_limits_are_not_set(memory, cpu, limits, recorded_calls):
+    with pytest.raises(ProcessExitError):
         supervisor.main(["-1", memory, cpu, "1", "worker"])
-    assert [step for step, *_ in still] == [*["limit"] * limits, "execute", "write", "exit"]
+    assert [step for step, *_ in recorded_calls] == [*["limit"] * limits, "execute", "write", "exit"]
 
 
-def test_a_supervisor_lets_go_of_the_pipes_of_its_program(still, monkeypatch):
+def test_supervisor_closes_the_pipes_of_its_program(recorded_calls, monkeypatch):
     monkeypatch.setattr(supervisor, "fork", lambda: 7)
     monkeypatch.setattr(supervisor, "supervise", lambda child, stop, *, daemons: (child == 7 and daemons) << 8)
-    with pytest.raises(LeftError):
+    with pytest.raises(ProcessExitError):
         supervisor.main(["9", "0", "0", "1", "worker"])
-    assert still == [("set_inheritable", 9, False), *(("dup2", 33, stream) for stream in range(3)), ("exit", 1)]
+    assert recorded_calls == [
+        ("set_inheritable", 9, False),
+        *(("dup2", 33, stream) for stream in range(3)),
+        ("exit", 1),
+    ]
 
 
-def test_a_worker_forks_unless_it_has_threads(still, monkeypatch):
-    monkeypatch.setattr(worker, "_lead", lambda: still.append(("lead",)))
+def test_worker_forks_unless_it_has_threads(recorded_calls, monkeypatch):
+    monkeypatch.setattr(worker, "_lead", lambda: recorded_calls.append(("lead",)))
     monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
-    monkeypatch.setattr(supervisor, "adopt_orphans", lambda: still.append(("adopt",)))
+    monkeypatch.setattr(supervisor, "adopt_orphans", lambda: recorded_calls.append(("adopt",)))
     monkeypatch.setattr(supervisor, "fork", lambda: 7)
     monkeypatch.setattr(supervisor, "supervise", lambda child, stop, *, daemons: (child == 7 and not daemons) << 8)
     for single, did in ((True, [("lead",), ("exit", 1)]), (False, [("lead",), ("adopt",)])):
-        still.clear()
+        recorded_calls.clear()
         monkeypatch.setattr(worker, "_is_single_threaded", lambda single=single: single)
-        (near, far), (told, leash) = context.Pipe(), context.Pipe(duplex=False)
+        (near, far), (stop_pipe, leash) = context.Pipe(), context.Pipe(duplex=False)
         near.close()
-        with pytest.raises(LeftError) if single else nullcontext():
-            worker.serve(far, told)
-        assert (still, far.closed) == (did, single)
-        for line in (far, told, leash):
+        with pytest.raises(ProcessExitError) if single else nullcontext():
+            worker.serve(far, stop_pipe)
+        assert (recorded_calls, far.closed) == (did, single)
+        for line in (far, stop_pipe, leash):
             line.close()
 
 
@@ -240,7 +244,7 @@ def run_main(*arguments):
     )
 
 
-def test_without_supervision_it_becomes_the_program():
+def test_without_supervision_the_program_replaces_the_process():
     done = run_main(-1, 0, 0, 0, "sh", "-c", "grep SigIgn /proc/$$/status; exit 4")
     assert (done.stdout.split(), done.returncode) == (
         [b"SigIgn:", ignored_signals().encode()],

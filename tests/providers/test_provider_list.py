@@ -123,7 +123,7 @@ def run(fork, *arguments):
     return done.stdout
 
 
-def test_a_provider_is_two_modules_and_one_line(fork):
+def test_provider_needs_two_modules_and_one_line(fork):
     assert run(fork, "-c", USE) == textwrap.dedent("""\
         add True
         {'number': '7', 'said': '3'}
@@ -134,7 +134,7 @@ def test_a_provider_is_two_modules_and_one_line(fork):
     """)
 
 
-def test_the_command_line_knows_a_new_provider(fork):
+def test_command_line_lists_new_provider(fork):
     written = run(fork, "-m", "toolsemble", "tools", "my_tools:add", "--provider", "toy", "--json")
     assert '"toy":"add"' in written.replace(" ", "")
     assert "rewritten: True" in run(fork, "-m", "toolsemble", "explain", "my_tools:add", "--provider", "toy")
@@ -142,7 +142,7 @@ def test_the_command_line_knows_a_new_provider(fork):
     assert "small heard hello" in run(fork, "-m", "toolsemble", "ask", "hello", "--model", "toy:small")
 
 
-def test_an_unknown_provider_is_refused_with_the_known_ones():
+def test_unknown_provider_error_lists_known_providers():
     problem = f"^Unknown provider 'nobody'; known are {', '.join(PROVIDERS)}$"
     with pytest.raises(ValueError, match=problem):
         Toolbox([]).to_provider("nobody")
@@ -153,7 +153,7 @@ def test_an_unknown_provider_is_refused_with_the_known_ones():
 
 
 @pytest.mark.parametrize("provider", PROVIDERS.values(), ids=PROVIDERS)
-def test_a_declaration_says_what_the_modules_have(provider):
+def test_declaration_matches_modules(provider):
     wire = load_wire_format(provider.name)
     assert all(callable(getattr(wire, name)) for name in ("write_tools", "adapt", "read_call", "write_reply"))
     assert ("strict" in inspect.signature(wire.adapt).parameters) is provider.has_strict
@@ -161,7 +161,7 @@ def test_a_declaration_says_what_the_modules_have(provider):
     assert folder.exists() is bool(provider.models), f"has_strict or models of {provider.name!r} in {DECLARED_IN}"
 
 
-def test_providers_with_methods_of_their_own_have_all_of_them():
+def test_provider_methods_are_complete():
     def named(kind, prefix):
         return {name.removeprefix(prefix) for name in dir(kind) if name.startswith(prefix)} - {"provider"}
 
@@ -169,13 +169,13 @@ def test_providers_with_methods_of_their_own_have_all_of_them():
     assert named(Toolbox, "to_") <= PROVIDERS.keys()
 
 
-def test_the_reference_has_every_provider():
+def test_reference_lists_every_provider():
     page = (ROOT / "docs/reference/providers.md").read_text(encoding="utf-8")
     described = re.findall(r"automodule:: toolsemble\.providers\.(\w+)", page)
     assert sorted(described) == sorted(PROVIDERS), "add a section to docs/reference/providers.md"
 
 
-def names_in(node):
+def find_provider_names(node):
     """Return the providers' names among the strings of a literal."""
     parts = node.keys if isinstance(node, ast.Dict) else node.elts
     return {each.value for each in parts if isinstance(each, ast.Constant) and each.value in PROVIDERS}
@@ -188,6 +188,6 @@ def test_no_other_module_lists_providers():
         for path in others
         if path.relative_to(ROOT) != DECLARED_IN and ".envs" not in path.parts
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict) and len(names_in(node)) > 2
+        if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict) and len(find_provider_names(node)) > 2
     ]
     assert found == []

@@ -80,7 +80,7 @@ class Reply:
     name: str = "weather"
 
 
-def taking(part, **more):
+def make_parameters(part, **more):
     """Return the parameters of a tool that takes one parameter x."""
     return {"type": "object", "properties": {"x": part}, **more}
 
@@ -93,29 +93,31 @@ POINT = {"type": "object", "properties": {"a": INTEGER, "b": STRING}, "required"
 CLOSED = {
     "nothing": {"type": "object", "properties": {}},
     "a bare object": {"type": "object"},
-    "string": taking(STRING, required=["x"]),
-    "integer": taking(INTEGER, required=["x"]),
-    "number": taking({"type": "number"}, required=["x"]),
-    "boolean": taking({"type": "boolean"}, required=["x"]),
-    "null": taking(NULL, required=["x"]),
-    "optional": taking({"type": "string", "description": "The place"}),
-    "nullable": taking({"anyOf": [STRING, NULL], "description": "The place"}),
-    "default": taking({"type": "integer", "default": 5, "description": "How many"}),
-    "default of null": taking({"anyOf": [INTEGER, NULL], "default": None}),
-    "array": taking({"type": "array", "items": STRING}, required=["x"]),
-    "array of objects": taking({"type": "array", "items": POINT}),
-    "object": taking(POINT, required=["x"]),
-    "object in object": taking({"type": "object", "properties": {"y": POINT}, "additionalProperties": False}),
-    "closed empty object": taking({"type": "object", "additionalProperties": False}),
-    "enum of strings": taking({"type": "string", "enum": ["a", "b"]}),
-    "enum with an empty string": taking({"type": "string", "enum": ["", "b"]}),
-    "enum of integers": taking({"type": "integer", "enum": [1, 2, 3]}),
-    "enum of booleans": taking({"type": "boolean", "enum": [True]}),
-    "enum of strings without a type": taking({"enum": ["a", "b"]}),
-    "enum of numbers without a type": taking({"enum": [1.5, 2.5]}),
-    "mixed enum without a type": taking({"enum": ["a", 1, None], "description": "Which"}),
-    "mixed enum": taking({"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "integer", "enum": [1]}, NULL]}),
-    "any of several": taking({"anyOf": [STRING, POINT, {"type": "array", "items": INTEGER}]}),
+    "string": make_parameters(STRING, required=["x"]),
+    "integer": make_parameters(INTEGER, required=["x"]),
+    "number": make_parameters({"type": "number"}, required=["x"]),
+    "boolean": make_parameters({"type": "boolean"}, required=["x"]),
+    "null": make_parameters(NULL, required=["x"]),
+    "optional": make_parameters({"type": "string", "description": "The place"}),
+    "nullable": make_parameters({"anyOf": [STRING, NULL], "description": "The place"}),
+    "default": make_parameters({"type": "integer", "default": 5, "description": "How many"}),
+    "default of null": make_parameters({"anyOf": [INTEGER, NULL], "default": None}),
+    "array": make_parameters({"type": "array", "items": STRING}, required=["x"]),
+    "array of objects": make_parameters({"type": "array", "items": POINT}),
+    "object": make_parameters(POINT, required=["x"]),
+    "object in object": make_parameters({"type": "object", "properties": {"y": POINT}, "additionalProperties": False}),
+    "closed empty object": make_parameters({"type": "object", "additionalProperties": False}),
+    "enum of strings": make_parameters({"type": "string", "enum": ["a", "b"]}),
+    "enum with an empty string": make_parameters({"type": "string", "enum": ["", "b"]}),
+    "enum of integers": make_parameters({"type": "integer", "enum": [1, 2, 3]}),
+    "enum of booleans": make_parameters({"type": "boolean", "enum": [True]}),
+    "enum of strings without a type": make_parameters({"enum": ["a", "b"]}),
+    "enum of numbers without a type": make_parameters({"enum": [1.5, 2.5]}),
+    "mixed enum without a type": make_parameters({"enum": ["a", 1, None], "description": "Which"}),
+    "mixed enum": make_parameters(
+        {"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "integer", "enum": [1]}, NULL]}
+    ),
+    "any of several": make_parameters({"anyOf": [STRING, POINT, {"type": "array", "items": INTEGER}]}),
     "unicode": {
         "type": "object",
         "properties": {"città": {"type": "string", "enum": ["Żagań", "東京"], "description": "Où ?"}},
@@ -124,14 +126,14 @@ CLOSED = {
     },
 }
 OPEN = {
-    "anything": taking({}),
-    "described anything": taking({"description": "Whatever it is"}),
-    "array of anything": taking({"type": "array"}),
-    "array of any items": taking({"type": "array", "items": {}}),
-    "object of anything": taking({"type": "object"}),
-    "dict of integers": taking({"type": "object", "additionalProperties": INTEGER}),
-    "open object": taking({**POINT, "additionalProperties": True}),
-    "enum of arrays": taking({"enum": [[1], [2]]}),
+    "anything": make_parameters({}),
+    "described anything": make_parameters({"description": "Whatever it is"}),
+    "array of anything": make_parameters({"type": "array"}),
+    "array of any items": make_parameters({"type": "array", "items": {}}),
+    "object of anything": make_parameters({"type": "object"}),
+    "dict of integers": make_parameters({"type": "object", "additionalProperties": INTEGER}),
+    "open object": make_parameters({**POINT, "additionalProperties": True}),
+    "enum of arrays": make_parameters({"enum": [[1], [2]]}),
     "open arguments": {"type": "object", "properties": {}, "additionalProperties": True},
 }
 SCHEMAS = CLOSED | OPEN
@@ -146,13 +148,13 @@ def cases(schemas):
 
 @each_provider
 @cases(SCHEMAS | {"none": None})
-def test_the_sdk_takes_the_tool_and_loses_nothing_of_it(provider, parameters):
+def test_sdk_accepts_tool_unchanged(provider, parameters):
     (tool,) = provider.write_tools([Tool(parameters)])
     CHECK_TOOL[provider](tool)
 
 
 @cases(SCHEMAS | {"none": None})
-def test_the_sdk_takes_a_tool_for_openai_responses(parameters):
+def test_sdk_accepts_tool_for_openai_responses(parameters):
     (tool,) = to_openai.write_tools([Tool(parameters)], "responses")
     check(FunctionToolParam, tool)
     assert tool["strict"] is False
@@ -160,16 +162,16 @@ def test_the_sdk_takes_a_tool_for_openai_responses(parameters):
 
 @each_strict_provider
 @cases(CLOSED | {"none": None})
-def test_the_sdk_takes_a_strict_tool(provider, parameters):
+def test_sdk_accepts_strict_tool(provider, parameters):
     (tool,) = provider.write_tools([Tool(parameters, strict=True)])
     CHECK_TOOL[provider](tool)
     assert '"strict": true' in json.dumps(tool)
 
 
 @cases(CLOSED)
-def test_what_is_strict_for_anthropic_is_what_its_sdk_would_send(parameters):
+def test_anthropic_strict_schema_matches_sdk(parameters):
     schema, _ = to_anthropic.adapt(parameters, strict=True)
-    for part in parts_of(schema):
+    for part in walk_schema(schema):
         if "enum" in part:
             part.pop("type", None)  # the SDK sends none beside values
     assert anthropic.transform_schema(schema) == schema
@@ -179,7 +181,7 @@ def test_what_is_strict_for_anthropic_is_what_its_sdk_would_send(parameters):
     ("offered", "asked", "strict"),
     [(None, None, False), (True, None, True), (False, None, False), (True, False, False), (None, True, True)],
 )
-def test_openai_is_strict_when_the_caller_or_else_the_tool_says_so(offered, asked, strict):
+def test_openai_strict_is_set_by_caller_or_tool(offered, asked, strict):
     offers = [Tool(CLOSED["string"], strict=offered)]
     (chat,) = to_openai.write_tools(offers, strict=asked)
     (responses,) = to_openai.write_tools(offers, "responses", strict=asked)
@@ -190,31 +192,31 @@ def test_openai_is_strict_when_the_caller_or_else_the_tool_says_so(offered, aske
 @pytest.mark.parametrize(
     "write", [lambda api: to_openai.write_tools([Tool()], api), lambda api: to_openai.write_reply(Reply(), api)]
 )
-def test_openai_has_no_further_apis(write):
+def test_unknown_openai_api_is_rejected(write):
     with pytest.raises(ValueError, match="OpenAI's api is 'chat' or 'responses', not 'assistants'"):
         write("assistants")
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_tool_without_parameters_gets_an_empty_object(strict):
+def test_tool_without_parameters_gets_an_empty_object(strict):
     closed = {"additionalProperties": False, "required": []} if strict else {}
     (tool,) = to_openai.write_tools([Tool()], strict=strict)
     assert tool["function"]["parameters"] == {"type": "object", "properties": {}, **closed}
 
 
-def test_google_takes_all_functions_in_one_tool_and_no_tool_without_functions():
+def test_google_functions_are_in_one_tool():
     (tool,) = to_google.write_tools([Tool(name="a"), Tool(CLOSED["string"], name="b")])
     assert [declaration["name"] for declaration in tool["function_declarations"]] == ["a", "b"]
     assert ["parameters" in declaration for declaration in tool["function_declarations"]] == [False, True]
     assert to_google.write_tools([]) == []
 
 
-def test_bedrock_is_sent_no_empty_description():
+def test_bedrock_omits_empty_description():
     (tool,) = to_bedrock.write_tools([Tool(description="")])
     assert "description" not in tool["toolSpec"]
 
 
-def test_mcp_takes_title_and_hints_from_the_metadata():
+def test_mcp_title_and_hints_come_from_metadata():
     metadata = {"title": "Weather", "readOnlyHint": True, "openWorldHint": "yes", "internal": 1}
     (tool,) = to_mcp.write_tools([Tool(metadata=metadata)])
     check_mcp_tool(tool)
@@ -224,7 +226,7 @@ def test_mcp_takes_title_and_hints_from_the_metadata():
 # What an SDK sends
 
 
-def recording(reply):
+def make_recording_transport(reply):
     """Return a transport that answers every request alike, and the list of what was sent through it."""
     bodies = []
 
@@ -236,10 +238,10 @@ def recording(reply):
 
 
 @cases(SCHEMAS)
-def test_google_sends_the_schema_and_the_reply_whole(parameters):
+def test_google_sdk_sends_complete_schema_and_reply(parameters):
     tools = to_google.write_tools([Tool(parameters)])
     reply = to_google.write_reply(Reply(contents=(ImageContent(b"\xff\xfe", "image/png"),)))
-    transport, bodies = recording({"candidates": []})
+    transport, bodies = make_recording_transport({"candidates": []})
     with httpx.Client(transport=transport) as http:
         client = google.genai.Client(api_key="x", http_options=gemini.HttpOptions(httpx_client=http))
         client.models.generate_content(model="m", contents=[reply], config={"tools": tools})
@@ -250,10 +252,10 @@ def test_google_sends_the_schema_and_the_reply_whole(parameters):
 
 
 @cases(SCHEMAS)
-def test_ollama_sends_the_schema_and_the_reply_whole(parameters):
+def test_ollama_sdk_sends_complete_schema_and_reply(parameters):
     tools = to_ollama.write_tools([Tool(parameters)])
     reply = to_ollama.write_reply(Reply(contents=(ImageContent(b"\xff\xfe", "image/png"),)))
-    transport, bodies = recording({"message": {"role": "assistant"}})
+    transport, bodies = make_recording_transport({"message": {"role": "assistant"}})
     with ollama.Client(transport=transport) as client:
         client.chat(model="m", messages=[reply], tools=tools)
     assert bodies[0]["tools"] == tools
@@ -272,7 +274,7 @@ def strict_problems(schema):
     """Return every rule of OpenAI's strict mode that a schema breaks."""
     if schema.get("type") != "object" or "anyOf" in schema:
         yield "the root is no object"
-    for part in parts_of(schema):
+    for part in walk_schema(schema):
         for rule, broken in STRICT_RULES.items():
             if broken(part):
                 yield f"{rule}: {part}"
@@ -288,11 +290,11 @@ STRICT_RULES = {
 }
 
 
-def parts_of(schema):
+def walk_schema(schema):
     yield schema
     items = [schema["items"]] if "items" in schema else []
     for part in [*schema.get("anyOf", ()), *items, *schema.get("properties", {}).values()]:
-        yield from parts_of(part)
+        yield from walk_schema(part)
 
 
 def admits_null(schema):
@@ -300,7 +302,7 @@ def admits_null(schema):
 
 
 @cases(CLOSED)
-def test_openai_strict_keeps_every_rule(parameters):
+def test_openai_strict_schema_follows_every_rule(parameters):
     schema, _ = to_openai.adapt(parameters, strict=True)
     assert list(strict_problems(schema)) == []
     for name in parameters.get("properties", {}):
@@ -309,7 +311,7 @@ def test_openai_strict_keeps_every_rule(parameters):
 
 @each_strict_provider
 @cases(OPEN | {"no type": {}, "a string": STRING, "options": {"anyOf": [POINT, POINT]}})
-def test_strict_mode_refuses_what_it_cannot_say_and_names_the_place(provider, parameters):
+def test_strict_mode_rejects_unsupported_schema_with_path(provider, parameters):
     with pytest.raises(ValueError, match=r"^\$[^ ]*: strict mode needs .+, or go without strict mode$"):
         provider.adapt(parameters, strict=True)
 
@@ -317,19 +319,22 @@ def test_strict_mode_refuses_what_it_cannot_say_and_names_the_place(provider, pa
 @pytest.mark.parametrize(
     ("parameters", "problem"),
     [
-        (taking({"type": "array", "items": {"type": "object"}}), r"\$.x\[\]: .* every key of an object by name"),
-        (taking({"anyOf": [STRING, {}]}), r"\$.x: .* needs a type, and this admits anything"),
-        (taking({"type": "array"}), r"\$.x: .* the type of an array's items"),
+        (
+            make_parameters({"type": "array", "items": {"type": "object"}}),
+            r"\$.x\[\]: .* every key of an object by name",
+        ),
+        (make_parameters({"anyOf": [STRING, {}]}), r"\$.x: .* needs a type, and this admits anything"),
+        (make_parameters({"type": "array"}), r"\$.x: .* the type of an array's items"),
         (STRING, r"\$: .* an object with named properties for the parameters"),
     ],
 )
-def test_what_strict_mode_cannot_say_is_explained(parameters, problem):
+def test_explain_lists_unsupported_strict_features(parameters, problem):
     with pytest.raises(ValueError, match=problem):
         to_openai.adapt(parameters, strict=True)
 
 
 def nested(levels):
-    return taking(nested(levels - 1)) if levels > 1 else taking(STRING)
+    return make_parameters(nested(levels - 1)) if levels > 1 else make_parameters(STRING)
 
 
 def properties(names):
@@ -342,13 +347,13 @@ def properties(names):
         (nested(10), nested(11), "10 levels of objects, not 11"),
         (properties(map(str, range(5000))), properties(map(str, range(5001))), "5000 properties, not 5001"),
         (
-            taking({"enum": list(range(1000))}),
-            taking({"enum": list(range(1001))}),
+            make_parameters({"enum": list(range(1000))}),
+            make_parameters({"enum": list(range(1001))}),
             "1000 allowed values, not 1001",
         ),
         (
-            taking({"enum": [f"{number:059}" for number in range(251)]}),
-            taking({"enum": [f"{number:060}" for number in range(251)]}),
+            make_parameters({"enum": [f"{number:059}" for number in range(251)]}),
+            make_parameters({"enum": [f"{number:060}" for number in range(251)]}),
             "15000 characters in an enum of more than 250 values, not 15060",
         ),
         (
@@ -390,8 +395,8 @@ def test_openai_strict_refuses_a_schema_over_its_limits(largest, too_large, limi
     ],
 )
 def test_openai_strict_makes_optional_parameters_nullable(part, expected):
-    schema, _ = to_openai.adapt(taking(part), strict=True)
-    assert schema == taking(expected, required=["x"], additionalProperties=False)
+    schema, _ = to_openai.adapt(make_parameters(part), strict=True)
+    assert schema == make_parameters(expected, required=["x"], additionalProperties=False)
 
 
 @pytest.mark.parametrize(
@@ -453,10 +458,10 @@ def test_openai_strict_makes_optional_parameters_nullable(part, expected):
         ({}, {}, []),
     ],
 )
-def test_google_says_in_words_what_its_schema_cannot(part, expected, notes):
-    schema, told = to_google.adapt(taking(part, required=["x"]))
+def test_google_describes_unsupported_keywords(part, expected, notes):
+    schema, changes = to_google.adapt(make_parameters(part, required=["x"]))
     assert schema == {"type": "OBJECT", "properties": {"x": expected}, "required": ["x"]}
-    assert [str(note) for note in told] == [f"$.x: {note}" for note in notes]
+    assert [str(note) for note in changes] == [f"$.x: {note}" for note in notes]
 
 
 @pytest.mark.parametrize(
@@ -493,10 +498,10 @@ def test_google_says_in_words_what_its_schema_cannot(part, expected, notes):
         ({"type": "array", "items": POINT}, {"type": "array", "items": POINT}, []),
     ],
 )
-def test_ollama_says_in_words_what_its_sdk_would_lose(part, expected, notes):
-    schema, told = to_ollama.adapt(taking(part))
-    assert schema == taking(expected)
-    assert [str(note) for note in told] == [f"$.x: {note}" for note in notes]
+def test_ollama_describes_keywords_dropped_by_sdk(part, expected, notes):
+    schema, changes = to_ollama.adapt(make_parameters(part))
+    assert schema == make_parameters(expected)
+    assert [str(note) for note in changes] == [f"$.x: {note}" for note in notes]
 
 
 def test_ollama_notes_the_root_keywords_it_drops():
@@ -505,9 +510,9 @@ def test_ollama_notes_the_root_keywords_it_drops():
     assert notes == [Note("$", "additionalProperties", "dropped")]
 
 
-def test_notes_name_the_place_at_every_depth():
+def test_notes_contain_path_at_every_depth():
     deep = {"type": "array", "items": {"type": "object", "additionalProperties": {"type": "integer", "default": 1}}}
-    _, notes = to_google.adapt(taking({"anyOf": [deep, NULL]}))
+    _, notes = to_google.adapt(make_parameters({"anyOf": [deep, NULL]}))
     assert [(note.path, note.keyword) for note in notes] == [
         ("$.x", "anyOf"),
         ("$.x[]", "additionalProperties"),
@@ -557,7 +562,7 @@ def containers(inner):
         st.builds(lambda items: {"type": "array", "items": items}, inner),
         st.builds(lambda value: {"type": "object", "additionalProperties": value}, inner),
         st.builds(lambda options: {"anyOf": options}, st.lists(inner, min_size=1, max_size=3)),
-        st.builds(lambda schema, said: {**schema, "description": said}, inner, st.text()),
+        st.builds(lambda schema, text: {**schema, "description": text}, inner, st.text()),
         st.builds(lambda schema, value: {**schema, "default": value}, inner, scalars | st.lists(scalars)),
     )
 
@@ -569,7 +574,7 @@ schemas = st.recursive(
 
 @settings(deadline=None)
 @given(parameters=objects(schemas) | schemas)
-def test_every_portable_schema_is_adapted_and_left_as_it_was(parameters):
+def test_every_portable_schema_is_adapted_without_mutation(parameters):
     before = copy.deepcopy(parameters)
     for provider in WIRE_FORMATS:
         adapted, notes = provider.adapt(parameters)
@@ -580,7 +585,7 @@ def test_every_portable_schema_is_adapted_and_left_as_it_was(parameters):
 
 @settings(deadline=None)
 @given(parameters=objects(schemas))
-def test_every_tool_is_taken_by_every_sdk(parameters):
+def test_every_tool_is_accepted_by_every_sdk(parameters):
     for provider, check_tool in CHECK_TOOL.items():
         (tool,) = provider.write_tools([Tool(parameters)])
         check_tool(tool)
@@ -588,7 +593,7 @@ def test_every_tool_is_taken_by_every_sdk(parameters):
 
 @settings(deadline=None)
 @given(parameters=objects(schemas) | schemas)
-def test_openai_strict_gives_a_strict_schema_or_says_why_not(parameters):
+def test_openai_strict_returns_strict_schema_or_reason(parameters):
     before = copy.deepcopy(parameters)
     try:
         adapted, _ = to_openai.adapt(parameters, strict=True)
@@ -601,17 +606,17 @@ def test_openai_strict_gives_a_strict_schema_or_says_why_not(parameters):
 
 @settings(deadline=None)
 @given(parameters=objects(schemas))
-def test_what_is_adapted_shares_nothing_with_what_was_given(parameters):
+def test_adapted_schema_shares_nothing_with_input(parameters):
     before = copy.deepcopy(parameters)
     for provider in WIRE_FORMATS:
-        spoil(provider.adapt(parameters)[0])
+        clear_all(provider.adapt(parameters)[0])
     assert parameters == before
 
 
-def spoil(value):
+def clear_all(value):
     if isinstance(value, list | dict):
         for each in list(value.values() if isinstance(value, dict) else value):
-            spoil(each)
+            clear_all(each)
         value.clear()
 
 
@@ -667,19 +672,19 @@ CALL_IDS = [f"{provider_name(provider)} {type(call).__name__}" for provider, cal
 
 
 @pytest.mark.parametrize(("provider", "call", "expected"), CALLS, ids=CALL_IDS)
-def test_a_call_of_the_sdk_and_its_dict_are_read_alike(provider, call, expected):
+def test_sdk_call_and_dict_are_read_alike(provider, call, expected):
     assert provider.read_call(call) == expected
     assert provider.read_call(call.model_dump()) == expected
     assert provider.read_call(call.model_dump(by_alias=True, exclude_none=True)) == expected
 
 
-def test_bedrock_calls_are_read_with_and_without_the_block_around_them():
+def test_bedrock_calls_are_read_with_and_without_block():
     use = {"toolUseId": "c1", "name": "weather", "input": ARGUMENTS}
     check_converse(messages=[{"role": "assistant", "content": [{"toolUse": use}]}])
     assert to_bedrock.read_call(use) == to_bedrock.read_call({"toolUse": use}) == ("weather", ARGUMENTS, "c1")
 
 
-def call_with(provider, **arguments):
+def make_call(provider, **arguments):
     """Return a call in a provider's shape, with a field for the arguments or none."""
     if provider in {to_openai, to_mistral, to_ollama}:
         return {"id": "c1", "function": {"name": "weather", **arguments}}
@@ -704,8 +709,8 @@ def call_with(provider, **arguments):
         ({"arguments": {1}}, '"{1}"'),
     ],
 )
-def test_whatever_the_arguments_are_the_call_is_read(provider, given, read):
-    name, arguments, call_id = provider.read_call(call_with(provider, **given))
+def test_call_is_read_with_any_arguments(provider, given, read):
+    name, arguments, call_id = provider.read_call(make_call(provider, **given))
     assert (name, arguments, call_id) == ("weather", read, "c1")
 
 
@@ -721,7 +726,7 @@ def test_whatever_the_arguments_are_the_call_is_read(provider, given, read):
         (to_ollama, {"function": {}, "id": 1}),
     ],
 )
-def test_a_call_without_a_name_has_an_empty_name(provider, call):
+def test_call_without_a_name_has_an_empty_name(provider, call):
     assert provider.read_call(call) == ("", None, "1")
 
 
@@ -737,7 +742,7 @@ def test_a_call_without_a_name_has_an_empty_name(provider, call):
         (TextContent("weather"), "TextContent"),
     ],
 )
-def test_an_object_that_is_not_a_call_is_rejected_with_the_expected_type(provider, source, came):
+def test_non_call_object_is_rejected_with_expected_type(provider, source, came):
     with pytest.raises(TypeError, match=rf"^Expected an? \w+ .*, got {came}$"):
         provider.read_call(source)
 
@@ -778,16 +783,16 @@ each_reply = pytest.mark.parametrize("reply", list(REPLIES.values()), ids=list(R
 
 @each_provider
 @each_reply
-def test_the_sdk_takes_the_reply_and_loses_nothing_of_it(provider, reply):
+def test_sdk_accepts_reply_unchanged(provider, reply):
     CHECK_REPLY[provider](provider.write_reply(reply))
 
 
 @each_reply
-def test_the_sdk_takes_a_reply_for_openai_responses(reply):
+def test_sdk_accepts_reply_for_openai_responses(reply):
     check(FunctionCallOutput, to_openai.write_reply(reply, "responses"))
 
 
-def test_openai_chat_gets_lines_in_place_of_media():
+def test_openai_chat_describes_media_as_text():
     assert to_openai.write_reply(Reply(contents=MANY)) == {
         "role": "tool",
         "tool_call_id": "call_1",
@@ -860,7 +865,7 @@ def test_anthropic_gets_images_and_documents():
     }
 
 
-def test_an_error_for_anthropic_holds_text_only():
+def test_anthropic_error_contains_text_only():
     assert to_anthropic.write_reply(Reply("Error: no", (PNG,), is_error=True)) == {
         "type": "tool_result",
         "tool_use_id": "call_1",
@@ -898,7 +903,7 @@ def test_bedrock_gets_images_documents_and_videos():
 
 
 @pytest.mark.parametrize(("name", "kept"), [("", "application"), ("東京.pdf", "document"), ("x" * 300, "x" * 200)])
-def test_bedrock_gets_document_names_that_it_takes(name, kept):
+def test_bedrock_document_names_are_sanitized(name, kept):
     (_, block) = to_bedrock.write_reply(Reply(contents=(FileContent(b"1", "application/pdf", name),)))["toolResult"][
         "content"
     ]
@@ -906,11 +911,11 @@ def test_bedrock_gets_document_names_that_it_takes(name, kept):
 
 
 @pytest.mark.parametrize(("text", "sent"), [("", "(no output)"), (" \n", "(no output)"), ("x", "x")])
-def test_bedrock_gets_no_blank_text(text, sent):
+def test_bedrock_blank_text_is_replaced(text, sent):
     assert to_bedrock.write_reply(Reply(text))["toolResult"]["content"] == [{"text": sent}]
 
 
-def test_an_empty_file_is_mentioned():
+def test_empty_file_is_described():
     empty = (ImageContent(b"", "image/png"),)
     content = to_bedrock.write_reply(Reply(contents=empty))["toolResult"]["content"]
     assert content == [{"text": "21 °C"}, {"text": "[image/png, 0 bytes, not shown]"}]
@@ -938,7 +943,7 @@ def test_ollama_gets_images_beside_the_text():
     }
 
 
-def test_mcp_gets_everything():
+def test_mcp_gets_all_content_types():
     assert to_mcp.write_reply(Reply(contents=MANY)) == {
         "content": [
             text_block("21 °C"),
@@ -974,18 +979,18 @@ def test_text_that_is_not_utf8_is_sent_as_bytes():
     ],
     ids=["anthropic", "google", "bedrock", "mcp"],
 )
-def test_an_error_is_marked_where_there_is_a_mark(provider, flag):
+def test_error_flag_is_set_where_supported(provider, flag):
     assert flag(provider.write_reply(REPLIES["error"])) is True
     assert flag(provider.write_reply(REPLIES["text"])) is False
 
 
 @each_provider
-def test_an_error_is_told_in_words(provider):
+def test_error_message_is_in_reply(provider):
     assert "Error: no such city" in str(provider.write_reply(REPLIES["error"]))
 
 
 @pytest.mark.parametrize("spelling", ["image/jpg", "IMAGE/JPEG", "image/jpeg; q=1"])
-def test_media_types_are_sent_in_their_usual_spelling(spelling):
+def test_media_types_are_normalized(spelling):
     (_, block) = to_anthropic.write_reply(Reply(contents=(ImageContent(b"1", spelling),)))["content"]
     assert block["source"]["media_type"] == "image/jpeg"
 
@@ -1001,6 +1006,6 @@ def test_media_types_are_sent_in_their_usual_spelling(spelling):
     ],
     ids=["openai", "anthropic", "google", "bedrock", "mistral"],
 )
-def test_a_reply_finds_its_call_by_the_id_if_there_is_one(provider, place):
+def test_reply_has_call_id(provider, place):
     assert place(provider.write_reply(Reply())) == "call_1"
     assert place(provider.write_reply(Reply(call_id=None))) == ""

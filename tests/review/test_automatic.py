@@ -26,7 +26,7 @@ def refuse(request):
     return ExitEarly(f"not {request.arguments}")
 
 
-async def arefuse(request):
+async def refuse_async(request):
     return refuse(request)
 
 
@@ -46,14 +46,14 @@ def fail(request):
         (CallbackReview(lambda _: Continue()), "rm old"),
         (CallbackReview(lambda _: Edit("rm older")), "rm older"),
         (CallbackReview(refuse), "Error: Rejected by reviewer: not rm old"),
-        (CallbackReview(arefuse), "Error: Rejected by reviewer: not rm old"),
+        (CallbackReview(refuse_async), "Error: Rejected by reviewer: not rm old"),
         (CallbackReview(lambda _: None), "Error: Rejected by reviewer: the answer was not a decision"),
         (CallbackReview(lambda _: True), "Error: Rejected by reviewer: the answer was not a decision"),
         (CallbackReview(fail), "Error: Rejected by reviewer: the reviewer failed to answer"),
     ],
     ids=lambda value: type(value).__name__,
 )
-async def test_every_program_decides_for_sync_and_async_boxes_alone_and_in_a_turn(tool, handler, text):
+async def test_automatic_reviewers_answer_sync_and_async_calls(tool, handler, text):
     box = Toolbox([tool], review=handler)
     asked = call("function", "rm old")
     alone = [box.execute(asked).text, (await box.aexecute(asked)).text]
@@ -61,7 +61,7 @@ async def test_every_program_decides_for_sync_and_async_boxes_alone_and_in_a_tur
     assert alone + turn == [text] * 4
 
 
-def test_a_function_that_blocks_is_asked_in_a_thread_of_its_own():
+def test_blocking_callback_runs_in_a_thread():
     threads = []
 
     def decide(_):
@@ -75,7 +75,7 @@ def test_a_function_that_blocks_is_asked_in_a_thread_of_its_own():
     assert threads[0] not in {threading.current_thread(), threading.main_thread()}
 
 
-async def test_an_approval_that_waits_lets_the_loop_run():
+async def test_delayed_approval_does_not_block_the_event_loop():
     waiting = asyncio.ensure_future(AutoApprove(60).review(REQUEST))
     await asyncio.sleep(0)
     assert not waiting.done()
@@ -85,13 +85,13 @@ async def test_an_approval_that_waits_lets_the_loop_run():
 
 
 @pytest.mark.parametrize("delay", [-1, -0.5, float("nan"), float("inf")])
-def test_a_delay_that_is_no_time_is_refused(delay):
+def test_rejects_invalid_delay(delay):
     with pytest.raises(ToolDefinitionError, match=r"^AutoApprove: delay must be a number of seconds >= 0, not "):
         AutoApprove(delay)
 
 
 @pytest.mark.parametrize("given", [None, "yes", Continue()])
-def test_what_cannot_be_called_is_no_callback(given):
+def test_rejects_uncallable_callback(given):
     with pytest.raises(TypeError, match=r"^CallbackReview needs a function, not (NoneType|str|Continue)$"):
         CallbackReview(given)
 
@@ -99,9 +99,9 @@ def test_what_cannot_be_called_is_no_callback(given):
 @pytest.mark.parametrize(
     "handler", [AutoApprove(1.5), AutoReject("no"), CallbackReview(refuse)], ids=lambda handler: type(handler).__name__
 )
-def test_programs_travel_to_other_processes(handler):
+def test_automatic_reviewers_can_be_pickled(handler):
     assert pickle.loads(pickle.dumps(handler)) == handler
 
 
-def test_a_rejection_is_given_directly_too():
+def test_auto_reject_can_be_used_without_a_toolbox():
     assert finish(AutoReject("no").review(REQUEST)) == ExitEarly("no")

@@ -45,7 +45,7 @@ def plain_environment(monkeypatch):
 def person():
     someone = Person()
     yield someone
-    someone.leaves()
+    someone.leave()
 
 
 def request(arguments="old.log", **settings):
@@ -64,11 +64,11 @@ def editor(tmp_path, monkeypatch):
     return chosen
 
 
-def appended(text):
+def append_code(text):
     return f"path.write_bytes(path.read_bytes() + {text!r}.encode())"
 
 
-def queued(count):
+def wait_for_queue(count):
     """Wait until a number of prompts are on the terminal or wait for it."""
     ends = time.monotonic() + WAIT
     while len(TERMINAL_LOCK) < count:
@@ -104,74 +104,74 @@ def queued(count):
         ("é\n", ExitEarly("the answer 'é' was not understood")),
     ],
 )
-def test_what_is_typed_is_the_decision(person, typed, decision):
-    answer = person.asked(request(scopes=("tool",)))
+def test_typed_line_is_the_decision(person, typed, decision):
+    answer = person.ask(request(scopes=("tool",)))
     person.prompt()
-    person.types(typed)
+    person.type(typed)
     assert answer.result(WAIT) == decision
 
 
-def test_always_is_offered_and_taken_only_where_it_can_be_remembered(person):
-    answer = person.asked(request(scopes=("arguments",)))
+def test_always_is_accepted_only_if_it_can_be_remembered(person):
+    answer = person.ask(request(scopes=("arguments",)))
     assert "lways" not in person.prompt()
-    person.types("a\n")
+    person.type("a\n")
     assert answer.result(WAIT) == ExitEarly("the answer 'a' was not understood")
 
 
-def test_the_choices_are_shown_again_after_an_empty_line(person):
-    answer = person.asked(request())
+def test_empty_line_shows_the_choices_again(person):
+    answer = person.ask(request())
     for _ in range(2):
         assert "[c]ontinue  [e]dit  [x] exit early" in person.prompt()
-        person.types("\n")
+        person.type("\n")
     person.prompt()
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
-def test_a_line_may_come_in_pieces(person):
-    answer = person.asked(request())
+def test_reads_a_line_in_pieces(person):
+    answer = person.ask(request())
     person.prompt()
-    person.types("con\x04")  # hands on what has been typed, without an end of line
+    person.type("con\x04")  # hands on what has been typed, without an end of line
     person.until("con")
-    person.types("tinue\n")
+    person.type("tinue\n")
     assert answer.result(WAIT) == Continue()
 
 
-def test_a_terminal_that_hangs_up_refuses(person):
-    answer = person.asked(request())
+def test_hangup_during_the_prompt_rejects_the_call(person):
+    answer = person.ask(request())
     person.prompt()
-    person.hangs_up()
+    person.hang_up()
     assert answer.result(WAIT) == ENDED
 
 
-def test_a_terminal_that_has_hung_up_before_refuses(person):
-    person.hangs_up()
+def test_hangup_before_the_prompt_rejects_the_call(person):
+    person.hang_up()
     assert person.console.review(request()) == ExitEarly(NOT_A_TERMINAL)
 
 
-def test_a_terminal_that_is_closed_under_the_prompt_refuses(person):
+def test_closing_the_input_during_the_prompt_rejects_the_call(person):
     with os.fdopen(os.dup(person.slave), encoding="utf-8") as stream:
-        answer = person.asked(request(), ConsoleReview(stream, person.output))
+        answer = person.ask(request(), ConsoleReview(stream, person.output))
         person.prompt()
     assert answer.result(WAIT) == ENDED
 
 
-def test_a_terminal_that_is_closed_before_its_turn_refuses(person):
-    first = person.asked(request())
+def test_closing_the_input_while_queued_rejects_the_call(person):
+    first = person.ask(request())
     person.prompt()
     with os.fdopen(os.dup(person.slave), encoding="utf-8") as stream:
-        second = person.asked(request(), ConsoleReview(stream, person.output))
-        queued(2)
-    person.types("c\n")
+        second = person.ask(request(), ConsoleReview(stream, person.output))
+        wait_for_queue(2)
+    person.type("c\n")
     assert (first.result(WAIT), second.result(WAIT)) == (Continue(), ENDED)
 
 
-def test_an_output_that_is_closed_refuses(person):
+def test_closed_output_rejects_the_call(person):
     person.output.close()
     assert person.console.review(request()) == ENDED
 
 
-def test_an_interrupt_refuses(person):
+def test_ctrl_c_rejects_the_call(person):
     main = threading.main_thread().ident
 
     def interrupt():
@@ -186,16 +186,18 @@ def test_an_interrupt_refuses(person):
 # Who is asked
 
 
-def closed():
+def closed_stream():
     stream = io.StringIO()
     stream.close()
     return stream
 
 
 @pytest.mark.parametrize(
-    "stream", [io.StringIO("c\n"), closed(), object(), io.BytesIO(b"c\n")], ids=["text", "closed", "strange", "bytes"]
+    "stream",
+    [io.StringIO("c\n"), closed_stream(), object(), io.BytesIO(b"c\n")],
+    ids=["text", "closed", "strange", "bytes"],
 )
-def test_an_input_that_is_no_terminal_refuses_at_once(stream, caplog):
+def test_input_without_a_terminal_rejects_at_once(stream, caplog):
     output = io.StringIO()
     with caplog.at_level(logging.WARNING, "toolsemble.review"):
         assert ConsoleReview(stream, output).review(request()) == ExitEarly(NOT_A_TERMINAL)
@@ -203,28 +205,28 @@ def test_an_input_that_is_no_terminal_refuses_at_once(stream, caplog):
     assert caplog.messages == [TOLD]
 
 
-@pytest.mark.parametrize("stdin", [None, io.StringIO("c\n"), closed()], ids=["none", "text", "closed"])
-def test_a_standard_input_that_is_no_terminal_refuses_with_a_message(stdin, monkeypatch, capsys):
+@pytest.mark.parametrize("stdin", [None, io.StringIO("c\n"), closed_stream()], ids=["none", "text", "closed"])
+def test_stdin_without_a_terminal_rejects_with_a_message(stdin, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", stdin)
     assert ConsoleReview().review(request()) == ExitEarly(NOT_A_TERMINAL)
     assert capsys.readouterr() == ("", f"toolsemble: {TOLD}\n")
 
 
-def test_a_pipe_is_no_terminal(monkeypatch):
+def test_pipe_is_not_a_terminal(monkeypatch):
     source, target = os.pipe()
     os.write(target, b"c\n")
     with os.fdopen(source) as stream, os.fdopen(target, "w"):
         assert ConsoleReview(stream, io.StringIO()).review(request()) == ExitEarly(NOT_A_TERMINAL)
 
 
-@pytest.mark.parametrize("stderr", [None, closed()], ids=["none", "closed"])
-def test_a_refusal_needs_no_place_to_be_shown(monkeypatch, stderr):
+@pytest.mark.parametrize("stderr", [None, closed_stream()], ids=["none", "closed"])
+def test_rejects_without_stderr(monkeypatch, stderr):
     monkeypatch.setattr(sys, "stdin", None)
     monkeypatch.setattr(sys, "stderr", stderr)
     assert ConsoleReview().review(request()) == ExitEarly(NOT_A_TERMINAL)
 
 
-def test_a_question_that_cannot_be_shown_is_refused(person, monkeypatch):
+def test_prompt_that_cannot_be_written_is_rejected(person, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
     reason = "there is no output to show the question on, so nobody can be asked"
@@ -232,29 +234,29 @@ def test_a_question_that_cannot_be_shown_is_refused(person, monkeypatch):
 
 
 @pytest.mark.parametrize("stdout", ["terminal", "file"])
-def test_the_question_goes_to_the_output_that_is_a_terminal(person, monkeypatch, stdout):
+def test_prompt_is_written_to_stdout_or_stderr_if_it_is_a_terminal(person, monkeypatch, stdout):
     monkeypatch.setattr(sys, "stdin", person.stream)
     monkeypatch.setattr(sys, "stdout", person.output if stdout == "terminal" else io.StringIO())
     monkeypatch.setattr(sys, "stderr", io.StringIO() if stdout == "terminal" else person.output)
-    answer = person.asked(request(), ConsoleReview())
+    answer = person.ask(request(), ConsoleReview())
     person.prompt()
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
 # What is shown
 
 
-def shown(person, asked, typed="c\n"):
+def show_prompt(person, asked, typed="c\n"):
     """Return what the person sees before they answer, without colors."""
-    answer = person.asked(asked)
+    answer = person.ask(asked)
     text = person.prompt()
-    person.types(typed)
+    person.type(typed)
     answer.result(WAIT)
     return ANSI.sub("", text).replace("\r", "")
 
 
-def test_a_question_tells_everything_there_is_to_know(person):
+def test_prompt_shows_all_details_of_the_request(person):
     asked = ReviewRequest(
         "Deletes files.\n\n    For ever.",
         "delete",
@@ -268,7 +270,7 @@ def test_a_question_tells_everything_there_is_to_know(person):
         repairs=({"step": "coerce", "path": "$.limit", "from": "2", "to": 2},),
         scopes=("tool", "arguments"),
     )
-    assert shown(person, asked) == (
+    assert show_prompt(person, asked) == (
         "\n"
         "| May this call run?\n"
         "| Tool             delete\n"
@@ -301,8 +303,8 @@ def test_a_question_tells_everything_there_is_to_know(person):
         ("a\nb", '| Input  "a\\nb"\n'),
     ],
 )
-def test_arguments_of_every_kind_are_shown(person, arguments, line):
-    assert line in shown(person, request(arguments))
+def test_prompt_shows_arguments_of_every_type(person, arguments, line):
+    assert line in show_prompt(person, request(arguments))
 
 
 @pytest.mark.parametrize(
@@ -312,16 +314,16 @@ def test_arguments_of_every_kind_are_shown(person, arguments, line):
         (ReviewTiming.AFTER_EXECUTION, "Is what came of this call all right?"),
     ],
 )
-def test_a_question_says_when_it_is_asked(person, timing, title):
-    assert title in shown(person, request(timing=timing))
+def test_prompt_title_names_the_timing(person, timing, title):
+    assert title in show_prompt(person, request(timing=timing))
 
 
-def test_an_answer_in_the_middle_of_the_work_is_written_from_nothing(person):
-    asked = person.asked(request("Which one?", timing=ReviewTiming.DURING_EXECUTION))
+def test_edit_during_execution_starts_empty(person):
+    asked = person.ask(request("Which one?", timing=ReviewTiming.DURING_EXECUTION))
     person.prompt()
-    person.types("e\n")
+    person.type("e\n")
     assert "Which one?" not in person.until("change): ")
-    person.types("the blue one\n")
+    person.type("the blue one\n")
     assert asked.result(WAIT) == Edit("the blue one")
 
 
@@ -341,21 +343,21 @@ HOSTILE = "\x1b[2J\x1b]0;title\x07\r\n[c]ontinue\n> \u202eevil\u2066\u061c\u200b
     ids=["text", "names", "deep", "facts", "repairs", "tool"],
 )
 @pytest.mark.parametrize("columns", [100, 37])
-def test_nothing_a_model_writes_can_leave_its_place(person, asked, columns):
+def test_escapes_control_characters_of_the_model(person, asked, columns):
     person.size(columns)
-    answer = person.asked(asked)
+    answer = person.ask(asked)
     seen = [person.until("[c]ontinue  [e]dit")]
     person.until("> ")
-    person.types("v\n")
+    person.type("v\n")
     person.until("v\r\n")
     seen.append(person.until("[c]ontinue  [e]dit"))
     person.until("> ")
-    person.types("e\n")
+    person.type("e\n")
     person.until("e\r\n")
     seen.append(person.until("Instead, in"))
-    person.types("\n")
+    person.type("\n")
     person.prompt()
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
     for text in seen:
         *lines, last = ANSI.sub("", text).replace("\r\n", "\n").split("\n")
@@ -363,67 +365,67 @@ def test_nothing_a_model_writes_can_leave_its_place(person, asked, columns):
         assert all(line.startswith("|") and line.isprintable() and len(line) <= columns for line in lines if line)
 
 
-def test_a_text_that_a_terminal_would_wrap_keeps_to_its_margin(person):
+def test_wrapped_text_is_indented(person):
     person.size(40)
     padded = "x" + " " * 70 + "Tool  read_file " + "漢字" * 20
-    lines = shown(person, request({"path": padded, "n" * 30: 1})).split("\n")[1:-2]
+    lines = show_prompt(person, request({"path": padded, "n" * 30: 1})).split("\n")[1:-2]
     assert all(line.startswith("| ") for line in lines)
     assert all(len(line) + len(re.findall("[漢字]", line)) <= 40 for line in lines)
     assert lines[-2:] == ["|   " + "n" * 30, "|" + " " * 23 + "1"]
 
 
-def test_a_terminal_that_does_not_know_its_width_gets_the_usual_one(person):
+def test_unknown_terminal_width_is_80_columns(person):
     person.size(0)
-    assert max(map(len, shown(person, request("x" * 200)).split("\n"))) == 80
+    assert max(map(len, show_prompt(person, request("x" * 200)).split("\n"))) == 80
 
 
-def test_what_is_long_is_cut_and_can_be_viewed(person):
+def test_long_values_are_truncated_and_can_be_viewed(person):
     person.size(500)
     text = "first line\n" + "a" * 5000 + "\x1b[2J"
-    answer = person.asked(request({"path": "short", "text": text, "n" * 41: ["b"] * 100}))
+    answer = person.ask(request({"path": "short", "text": text, "n" * 41: ["b"] * 100}))
     question = person.prompt().replace("\r\n", "\n")
     assert "... (200 of 5,015 characters)" in question
     assert "... (200 of 500 characters)" in question
     assert "... (40 of 41 characters)" in question
     assert question.count("a" * 50) < 10
     assert "[c]ontinue  [e]dit  [x] exit early  [v]iew all" in question
-    person.types("view\n")
+    person.type("view\n")
     everything = person.prompt()
     plain = re.sub(r"\s*\| *", "", ANSI.sub("", everything).replace("\r\n", "\n"))
     assert "first line" + "a" * 5000 + "\\x1b[2J" in plain
     assert plain.count('"b"') == 100
     assert "[v]iew all" in everything
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
 @pytest.mark.parametrize(
     ("count", "cut"), [(200, False), (201, True)], ids=["two hundred characters", "one character more"]
 )
-def test_only_what_was_cut_is_offered_for_viewing(person, count, cut):
-    question = shown(person, request("a" * count))
+def test_view_is_offered_only_for_truncated_values(person, count, cut):
+    question = show_prompt(person, request("a" * count))
     assert ("[v]iew all" in question, "(200 of 201 characters)" in question) == (cut, cut)
 
 
-def test_a_great_many_arguments_and_repairs_are_counted(person):
+def test_extra_arguments_and_repairs_are_counted(person):
     repairs = tuple({"step": "extra", "path": f"$.r{number}", "from": number, "to": None} for number in range(25))
-    answer = person.asked(request({f"a{number}": number for number in range(1021)}, repairs=repairs))
+    answer = person.ask(request({f"a{number}": number for number in range(1021)}, repairs=repairs))
     question = person.prompt()
     assert "... and 1,001 more" in question
     assert "... and 5 more repairs" in question
-    person.types("v\n")
+    person.type("v\n")
     everything = person.prompt()
     assert "a1020" in everything
     assert "$.r24" in everything
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
-def test_an_output_without_the_characters_shows_their_codes(person):
+def test_unencodable_characters_are_escaped(person):
     with open(person.slave, "w", encoding="ascii", closefd=False) as output:
-        answer = person.asked(request("naïve"), ConsoleReview(person.stream, output))
+        answer = person.ask(request("naïve"), ConsoleReview(person.stream, output))
         assert '"na\\xefve"' in person.prompt()
-        person.types("c\n")
+        person.type("c\n")
         assert answer.result(WAIT) == Continue()
 
 
@@ -431,21 +433,21 @@ def test_an_output_without_the_characters_shows_their_codes(person):
     ("settings", "colored"),
     [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"NO_COLOR": ""}, True)],
 )
-def test_colors_are_used_where_they_are_wanted(person, monkeypatch, settings, colored):
+def test_colors_depend_on_the_environment(person, monkeypatch, settings, colored):
     for name, value in settings.items():
         monkeypatch.setenv(name, value)
-    answer = person.asked(request())
+    answer = person.ask(request())
     assert ("\x1b[" in person.prompt()) is colored
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
 @pytest.mark.parametrize("colors", [True, False])
-def test_who_asks_can_decide_about_colors(person, monkeypatch, colors):
+def test_colors_argument_overrides_the_environment(person, monkeypatch, colors):
     monkeypatch.setenv("NO_COLOR", "1" if colors else "")
-    answer = person.asked(request(), ConsoleReview(person.stream, person.output, colors=colors))
+    answer = person.ask(request(), ConsoleReview(person.stream, person.output, colors=colors))
     assert ("\x1b[" in person.prompt()) is colors
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
@@ -454,19 +456,19 @@ class File(io.StringIO):
 
     def __init__(self):
         super().__init__()
-        self.asked = threading.Event()
+        self.ask = threading.Event()
 
     def write(self, text):
         super().write(text)
         if text.endswith("> "):
-            self.asked.set()
+            self.ask.set()
 
 
-def test_a_file_gets_no_colors(person):
+def test_file_output_has_no_colors(person):
     output = File()
-    answer = person.asked(request("x" * 200), ConsoleReview(person.stream, output))
-    assert output.asked.wait(WAIT)
-    person.types("c\n")
+    answer = person.ask(request("x" * 200), ConsoleReview(person.stream, output))
+    assert output.ask.wait(WAIT)
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
     assert "\x1b" not in output.getvalue()
     assert max(map(len, output.getvalue().split("\n"))) == 80
@@ -475,16 +477,16 @@ def test_a_file_gets_no_colors(person):
 # The time that is left
 
 
-def test_the_countdown_goes_on_beside_what_is_typed(person):
-    answer = person.asked(request(timeout=600, asked_at=time.time() - 10))
+def test_countdown_is_updated_while_typing(person):
+    answer = person.ask(request(timeout=600, asked_at=time.time() - 10))
     assert re.search(r"\n\( 9:\d\d\) > $", person.prompt())
-    person.types("con")
+    person.type("con")
     person.until("con")
     first, second = person.until("\x1b8"), person.until("\x1b8")
     assert re.fullmatch(r"\x1b7\r\( 9:\d\d\) > \x1b8", first)
     assert re.fullmatch(r"\x1b7\r\( 9:\d\d\) > \x1b8", second)
     assert first != second
-    person.types("tinue\n")
+    person.type("tinue\n")
     assert answer.result(WAIT) == Continue()
 
 
@@ -499,14 +501,14 @@ def test_the_countdown_goes_on_beside_what_is_typed(person):
         (float("inf"), r"\n> $"),
     ],
 )
-def test_the_time_left_is_shown_where_there_is_an_end(person, timeout, clock):
-    answer = person.asked(request(timeout=timeout))
+def test_remaining_time_is_shown_if_there_is_a_deadline(person, timeout, clock):
+    answer = person.ask(request(timeout=timeout))
     assert re.search(clock, person.prompt())
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
-def test_a_simple_terminal_shows_the_time_once(person, monkeypatch, clock):
+def test_dumb_terminal_shows_the_time_once(person, monkeypatch, clock):
     monkeypatch.setenv("TERM", "dumb")
     answer = person.pool.submit(Question(person.console, request(timeout=2)).do)
     shown = person.prompt()
@@ -518,38 +520,38 @@ def test_a_simple_terminal_shows_the_time_once(person, monkeypatch, clock):
 # Answers that nobody waits for
 
 
-def test_a_prompt_that_was_abandoned_frees_the_terminal_for_the_next(person, clock):
+def test_abandoned_prompt_releases_the_terminal(person, clock):
     late = person.pool.submit(Question(person.console, request("first", timeout=2)).do)
     person.prompt()
     clock.advance(2)
     assert late.result(WAIT) == ExitEarly("no answer within 2 s", timed_out=True)
     person.until("Nobody waits for this answer any more.")
-    answer = person.asked(request("second"))
+    answer = person.ask(request("second"))
     person.until('"second"')
     person.prompt()
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
 @pytest.mark.parametrize("typed", ["", "e\n"], ids=["choosing", "editing"])
-def test_a_prompt_used_by_hand_ends_soon_after_its_deadline(person, typed, clock):
-    answer = person.asked(request(timeout=60, asked_at=time.time() - 58))
+def test_prompt_without_a_toolbox_ends_after_its_deadline(person, typed, clock):
+    answer = person.ask(request(timeout=60, asked_at=time.time() - 58))
     person.prompt()
-    person.types(typed)
+    person.type(typed)
     clock.advance(4)
     assert answer.result(WAIT) == LATE
     person.until("Nobody waits for this answer any more.")
 
 
-def test_a_question_that_is_late_already_is_not_shown(person):
+def test_expired_request_is_not_shown(person):
     assert person.console.review(request(timeout=60, asked_at=time.time() - 90)) == LATE
-    answer = person.asked(request())
+    answer = person.ask(request())
     assert person.prompt().count("May this call run?") == 1
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
-async def test_a_prompt_whose_call_is_cancelled_is_withdrawn(person):
+async def test_cancelled_call_ends_its_prompt(person):
     asking = asyncio.create_task(Question(person.console, request()).ado())
     await asyncio.to_thread(person.until, "> ")
     asking.cancel()
@@ -558,21 +560,21 @@ async def test_a_prompt_whose_call_is_cancelled_is_withdrawn(person):
     await asyncio.to_thread(person.until, "Nobody waits for this answer any more.")
 
 
-def test_running_out_of_time_over_the_reason_is_still_a_no(person, clock):
+def test_timeout_while_typing_the_reason_is_a_rejection(person, clock):
     asked = request(timeout=5, on_timeout=OnTimeout.CONTINUE, asked_at=time.time())
     answer = person.pool.submit(Question(person.console, asked).do)
     person.prompt()
-    person.types("x\nbecause it")
+    person.type("x\nbecause it")
     person.until("because it")
     clock.advance(4.5)
     assert answer.result(WAIT) == ExitEarly()
 
 
-def test_whoever_waits_for_a_turn_gives_up_in_time(person):
-    first = person.asked(request("first"))
+def test_queued_request_ends_at_its_deadline(person):
+    first = person.ask(request("first"))
     person.prompt()
     assert person.console.review(request("second", timeout=60, asked_at=time.time() - 60)) == LATE
-    person.types("c\n")
+    person.type("c\n")
     assert first.result(WAIT) == Continue()
     assert "second" not in person.seen
 
@@ -593,23 +595,23 @@ def test_whoever_waits_for_a_turn_gives_up_in_time(person):
         (request({"path": "a", "body": "text"}, editable="body"), ".txt", "s", "texts"),
     ],
 )
-def test_an_editor_edits_the_arguments(person, editor, variable, asked, suffix, added, revised):
-    editor(f"assert path.suffix == {suffix!r}\n{appended(added)}", variable)
-    answer = person.asked(asked)
+def test_editor_edits_the_arguments(person, editor, variable, asked, suffix, added, revised):
+    editor(f"assert path.suffix == {suffix!r}\n{append_code(added)}", variable)
+    answer = person.ask(asked)
     person.prompt()
-    person.types("e\n")
+    person.type("e\n")
     assert answer.result(WAIT) == Edit(revised)
 
 
-def test_the_file_that_is_edited_is_private_and_removed(person, editor, tmp_path):
+def test_edited_file_is_private_and_deleted(person, editor, tmp_path):
     note = tmp_path / "note"
     editor(
         f"pathlib.Path({str(note)!r}).write_text(f'{{path.parent}} {{path.parent.stat().st_mode & 0o777:o}}')\n"
-        "path.with_suffix('.swp').write_text('left behind')\n" + appended("!")
+        "path.with_suffix('.swp').write_text('left behind')\n" + append_code("!")
     )
-    answer = person.asked(request())
+    answer = person.ask(request())
     person.prompt()
-    person.types("edit\n")
+    person.type("edit\n")
     assert answer.result(WAIT) == Edit("old.log!")
     folder, mode = note.read_text().split()
     assert mode == "700"
@@ -620,41 +622,41 @@ def test_the_file_that_is_edited_is_private_and_removed(person, editor, tmp_path
     ("code", "message"),
     [
         ("pass", "Nothing was changed."),
-        (appended("\n"), "Nothing was changed."),
-        (appended("!") + "\nsys.exit(3)", "gave no text: it ended with status 3. Check VISUAL and EDITOR."),
+        (append_code("\n"), "Nothing was changed."),
+        (append_code("!") + "\nsys.exit(3)", "gave no text: it ended with status 3. Check VISUAL and EDITOR."),
         ("path.unlink()", "gave no text: [Errno 2]"),
         (r"path.write_bytes(b'\xff')", "gave no text: 'utf-8' codec can't decode"),
     ],
 )
-def test_an_editor_that_gives_no_new_text_leads_back_to_the_choices(person, editor, code, message):
+def test_unchanged_edit_returns_to_the_choices(person, editor, code, message):
     editor(code)
-    answer = person.asked(request())
+    answer = person.ask(request())
     person.prompt()
-    person.types("e\n")
+    person.type("e\n")
     assert message in person.prompt()
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
 @pytest.mark.parametrize("command", ["/no/such/editor", "'unbalanced"])
-def test_an_editor_that_cannot_be_started_leads_back_to_the_choices(person, monkeypatch, command):
+def test_editor_start_failure_returns_to_the_choices(person, monkeypatch, command):
     monkeypatch.setenv("EDITOR", command)
-    answer = person.asked(request())
+    answer = person.ask(request())
     person.prompt()
-    person.types("e\n")
+    person.type("e\n")
     assert f"The editor '{command}' gave no text" in person.prompt()
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
-@pytest.mark.parametrize("deaf", [False, True], ids=["ends when told", "has to be killed"])
-def test_an_editor_is_ended_when_nobody_waits_any_more(person, editor, deaf):
+@pytest.mark.parametrize("deaf", [False, True], ids=["ends on SIGTERM", "must be killed"])
+def test_editor_is_killed_when_the_request_ends(person, editor, deaf):
     ignore = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if deaf else ""
     editor(f"{ignore}print('editing', flush=True)\ntime.sleep({LONG})")
     gone = threading.Event()
     answer = person.pool.submit(lambda: ConsoleInTime(person.console, gone).review(request()))
     person.prompt()
-    person.types("e\n")
+    person.type("e\n")
     person.until("editing")
     gone.set()
     assert answer.result(WAIT) == LATE
@@ -662,7 +664,7 @@ def test_an_editor_is_ended_when_nobody_waits_any_more(person, editor, deaf):
 
 
 class ConsoleInTime:
-    """Asks with a deadline that comes when it is told."""
+    """Asks with a deadline that the test sets."""
 
     def __init__(self, handler, gone):
         self.handler = handler
@@ -677,64 +679,64 @@ class ConsoleInTime:
         return self.handler.review(Late(asked.description, asked.tool_name, asked.arguments))
 
 
-def test_a_terminal_comes_back_from_an_editor_as_it_was_lent(person, editor):
-    editor("import tty\ntty.setraw(0)\nprint('raw', flush=True)\nos.read(0, 1)\n" + appended("!") + "\nsys.exit(1)")
-    answer = person.asked(request())
+def test_terminal_settings_are_restored_after_the_editor(person, editor):
+    editor("import tty\ntty.setraw(0)\nprint('raw', flush=True)\nos.read(0, 1)\n" + append_code("!") + "\nsys.exit(1)")
+    answer = person.ask(request())
     before = termios.tcgetattr(person.slave)
     person.prompt()
-    person.types("e\n")
+    person.type("e\n")
     person.until("raw")
-    person.types("q")
+    person.type("q")
     person.prompt()
     assert termios.tcgetattr(person.slave) == before
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
-def test_without_an_editor_one_line_replaces_the_text(person, monkeypatch):
+def test_edits_one_line_without_an_editor(person, monkeypatch):
     monkeypatch.setenv("EDITOR", " ")
-    answer = person.asked(request({"path": "a"}))
+    answer = person.ask(request({"path": "a"}))
     person.prompt()
-    person.types("e\n")
+    person.type("e\n")
     assert "| {\r\n| " in ANSI.sub("", person.until("in one line (empty for no change): "))
-    person.types('{"path": "b"}\n')
+    person.type('{"path": "b"}\n')
     assert answer.result(WAIT) == Edit('{"path": "b"}')
 
 
 @pytest.mark.parametrize(
     "typed", ["a" * 4095 + "\n", "first\nsecond\n", "first\nsecond"], ids=["cut by the terminal", "lines", "more"]
 )
-def test_more_than_one_line_is_not_taken_for_an_edit(person, typed):
-    answer = person.asked(request())
+def test_several_lines_are_not_an_edit(person, typed):
+    answer = person.ask(request())
     person.prompt()
-    person.types("e\n")
+    person.type("e\n")
     person.until("no change): ")
-    person.types(typed)
+    person.type(typed)
     person.until("Set EDITOR to edit longer texts.")
     person.prompt()
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
 # Several at once
 
 
-def test_what_was_typed_before_the_question_answers_nothing(person):
-    person.types("c\nc\nc")
+def test_input_typed_before_the_prompt_is_discarded(person):
+    person.type("c\nc\nc")
     person.until("c\r\nc\r\nc")
-    answer = person.asked(request())
+    answer = person.ask(request())
     person.prompt()
-    person.types("x\nno\n")
+    person.type("x\nno\n")
     assert answer.result(WAIT) == ExitEarly("no")
 
 
-def test_a_hasty_second_answer_does_not_approve_the_next_call(person):
-    first, second = person.asked(request()), person.asked(request())
-    queued(2)
+def test_extra_input_does_not_approve_the_next_call(person):
+    first, second = person.ask(request()), person.ask(request())
+    wait_for_queue(2)
     person.prompt()
-    person.types("c\nc\n")
+    person.type("c\nc\n")
     person.prompt()
-    person.types("x\nno\n")
+    person.type("x\nno\n")
     assert {first.result(WAIT), second.result(WAIT)} == {Continue(), ExitEarly("no")}
 
 
@@ -762,7 +764,7 @@ class AsyncWrapped(Wrapped):
         return await Question(self.handler, asked).ado()
 
 
-def test_prompts_of_many_toolboxes_never_interleave_and_each_gets_its_answer(person):
+def test_prompts_of_many_toolboxes_do_not_interleave(person):
     wrappers = [lambda handler: handler, Wrapped, AsyncWrapped, lambda handler: Wrapped(AsyncWrapped(handler))]
     boxes = [
         Toolbox([Wipe(f"t{n}")], review=wrappers[n % 4](ConsoleReview(person.stream, person.output))) for n in range(10)
@@ -771,14 +773,14 @@ def test_prompts_of_many_toolboxes_never_interleave_and_each_gets_its_answer(per
         person.pool.submit(box.execute, ToolCall(f"t{n}", json.dumps({"input": f"disk{n}"})))
         for n, box in enumerate(boxes)
     ]
-    queued(10)
+    wait_for_queue(10)
     expected = {}
     for _ in calls:
         question = person.prompt()
         (number,) = re.findall(r"t(\d)\x1b", question)
         assert question.count("May this call run?") == question.count("[c]ontinue") == 1
         assert f'"disk{number}"' in question
-        person.types(f"x\nnot {number}\n" if int(number) % 2 else "c\n")
+        person.type(f"x\nnot {number}\n" if int(number) % 2 else "c\n")
         expected[int(number)] = (
             f"Error: Rejected by reviewer: not {number}" if int(number) % 2 else f"t{number} wiped disk{number}"
         )
@@ -786,8 +788,8 @@ def test_prompts_of_many_toolboxes_never_interleave_and_each_gets_its_answer(per
     assert "(8 more waiting)" in person.seen
 
 
-def test_a_forked_process_has_a_terminal_of_its_own(person):
-    answer = person.asked(request())
+def test_forked_process_can_prompt(person):
+    answer = person.ask(request())
     person.prompt()
     ends = time.monotonic() + WAIT
     with warnings.catch_warnings():
@@ -801,7 +803,7 @@ def test_a_forked_process_has_a_terminal_of_its_own(person):
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    person.types("c\n")
+    person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
 
@@ -809,7 +811,7 @@ def test_a_forked_process_has_a_terminal_of_its_own(person):
 
 
 @pytest.fixture
-def windows(monkeypatch):
+def without_termios(monkeypatch):
     monkeypatch.setitem(sys.modules, "termios", None)
 
 
@@ -822,18 +824,18 @@ def windows(monkeypatch):
         ("e\nnew.log\n", Edit("new.log")),
     ],
 )
-def test_without_control_of_the_terminal_lines_are_read_plainly(person, windows, typed, decision):
-    answer = person.asked(request())
+def test_reads_lines_without_termios(person, without_termios, typed, decision):
+    answer = person.ask(request())
     person.prompt()
-    person.types(typed)
+    person.type(typed)
     assert answer.result(WAIT) == decision
 
 
-def test_without_control_of_the_terminal_an_editor_still_edits(person, windows, editor):
-    editor(appended("!"))
-    answer = person.asked(request())
+def test_runs_the_editor_without_termios(person, without_termios, editor):
+    editor(append_code("!"))
+    answer = person.ask(request())
     person.prompt()
-    person.types("e\n")
+    person.type("e\n")
     assert answer.result(WAIT) == Edit("old.log!")
 
 
@@ -872,7 +874,7 @@ print(Question(ConsoleReview(), asked).do().reason, flush=True)
 
 
 @contextmanager
-def running(program, person):
+def run_program(program, person):
     command = [sys.executable, "-c", program]
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), person.slave)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
@@ -894,33 +896,33 @@ def running(program, person):
     ],
     ids=["continue", "exit", "edit", "interrupt", "end"],
 )
-def test_a_program_in_a_terminal_asks_and_goes_on(person, typed, text):
-    with running(PROGRAM, person) as program:
+def test_program_in_a_terminal_prompts_and_continues(person, typed, text):
+    with run_program(PROGRAM, person) as program:
         person.prompt()
-        person.types(typed)
+        person.type(typed)
         person.until(f"{text}\r\n")
         person.prompt()
-        person.types("c\n")
+        person.type("c\n")
         person.until("wiped b\r\n")
         assert program.wait(WAIT) == 0
 
 
-def test_a_program_that_ends_leaves_no_editor_behind(person, editor, tmp_path):
-    told = tmp_path / "told"
+def test_editor_is_killed_when_the_program_ends(person, editor, tmp_path):
+    terminated = tmp_path / "terminated"
     editor(
         f"""
 signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which the terminal sends when the program has ended
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(pathlib.Path({str(told)!r}).touch()))
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(pathlib.Path({str(terminated)!r}).touch()))
 print('editing', flush=True)
 while True:
     time.sleep(0.01)
 """
     )
-    with running(LATE_PROGRAM, person) as program:
+    with run_program(LATE_PROGRAM, person) as program:
         person.prompt()
-        person.types("e\n")
+        person.type("e\n")
         person.until("editing")
         os.kill(program.pid, signal.SIGUSR1)
         person.until("no answer within 3 s")
         assert program.wait(WAIT) == 0
-        until(told.exists)
+        until(terminated.exists)

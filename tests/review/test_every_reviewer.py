@@ -35,7 +35,7 @@ DECISIONS = {
 }
 
 
-def decided(function):
+def reviewer_factory(function):
     @contextmanager
     def made(decision, _):
         yield function(decision)
@@ -43,12 +43,12 @@ def decided(function):
     return made
 
 
-async def later(decision):
+async def decide_async(decision):
     return decision
 
 
 @contextmanager
-def answered(store, decision):
+def answer_in_thread(store, decision):
     """Answer whatever comes into a store, in another thread."""
     done = threading.Event()
 
@@ -69,21 +69,21 @@ def answered(store, decision):
 
 @contextmanager
 def memory(decision, _):
-    with MemoryStore() as store, answered(store, decision):
+    with MemoryStore() as store, answer_in_thread(store, decision):
         yield QueueReview(store, poll=0.005)
 
 
 @contextmanager
 def file(decision, folder):
     path = folder / "reviews.db"
-    with SQLiteStore(path) as store, SQLiteStore(path) as other, answered(other, decision):
+    with SQLiteStore(path) as store, SQLiteStore(path) as other, answer_in_thread(other, decision):
         yield QueueReview(store, poll=0.005)
 
 
 @contextmanager
 def webhook(decision, _):
     inbox = listen(lambda body, headers: (200, "taken"), "127.0.0.1", 0)
-    with MemoryStore() as store, answered(store, decision), inbox as url:
+    with MemoryStore() as store, answer_in_thread(store, decision), inbox as url:
         yield WebhookReview(url, SECRET, store=store, poll=0.005)
 
 
@@ -98,10 +98,10 @@ def console(decision, _):
         while not done.is_set():
             with suppress(AssertionError, OSError):
                 person.prompt(done.is_set)
-                person.types(f"{key}\n")
+                person.type(f"{key}\n")
                 if key in more:
                     person.until(more[key][0], done.is_set)
-                    person.types(more[key][1])
+                    person.type(more[key][1])
 
     thread = threading.Thread(target=sit)
     thread.start()
@@ -110,26 +110,26 @@ def console(decision, _):
     finally:
         done.set()
         thread.join()
-        person.leaves()
+        person.leave()
 
 
 REVIEWERS = {
-    "sync callback": decided(lambda decision: CallbackReview(lambda _: decision)),
-    "async callback": decided(lambda decision: CallbackReview(lambda _: later(decision))),
-    "remember": decided(lambda decision: RememberReview(CallbackReview(lambda _: decision))),
-    "rules": decided(lambda decision: RulesReview([Rule("deny", "open")], CallbackReview(lambda _: decision))),
-    "one in another": decided(
+    "sync callback": reviewer_factory(lambda decision: CallbackReview(lambda _: decision)),
+    "async callback": reviewer_factory(lambda decision: CallbackReview(lambda _: decide_async(decision))),
+    "remember": reviewer_factory(lambda decision: RememberReview(CallbackReview(lambda _: decision))),
+    "rules": reviewer_factory(lambda decision: RulesReview([Rule("deny", "open")], CallbackReview(lambda _: decision))),
+    "one in another": reviewer_factory(
         lambda decision: RulesReview([], RememberReview(RulesReview([], CallbackReview(lambda _: decision))))
     ),
     "queue in memory": memory,
     "queue in a file": file,
     "webhook": webhook,
     "console": console,
-    "approve": decided(lambda _: AutoApprove()),
-    "approve later": decided(lambda _: AutoApprove(0.001)),
-    "reject": decided(lambda decision: AutoReject(decision.reason)),
-    "allow": decided(lambda _: RulesReview([Rule("allow")])),
-    "deny": decided(lambda decision: RulesReview([Rule("deny", reason=decision.reason)])),
+    "approve": reviewer_factory(lambda _: AutoApprove()),
+    "approve later": reviewer_factory(lambda _: AutoApprove(0.001)),
+    "reject": reviewer_factory(lambda decision: AutoReject(decision.reason)),
+    "allow": reviewer_factory(lambda _: RulesReview([Rule("allow")])),
+    "deny": reviewer_factory(lambda decision: RulesReview([Rule("deny", reason=decision.reason)])),
 }
 ONLY = {"approve": "continue", "approve later": "continue", "allow": "continue", "reject": "exit", "deny": "exit"}
 PEOPLE = {"queue in memory", "queue in a file", "webhook", "console"}
@@ -156,7 +156,7 @@ def case(request, tmp_path):
         yield stack.enter_context(REVIEWERS[reviewer](answer, tmp_path)), text
 
 
-async def test_alone(case):
+async def test_reviews_a_single_call(case):
     reviewer, text = case
     box = Toolbox([GATED], review=reviewer)
     replies = [box.execute(call("function", "a")), await box.aexecute(call("function", "b"))]
@@ -164,7 +164,7 @@ async def test_alone(case):
     assert [reply.text for reply in replies] == [text.format(*each) for each in ("a", "b", "c", "d")]
 
 
-async def test_in_a_parallel_turn(case):
+async def test_reviews_parallel_calls_of_a_turn(case):
     reviewer, text = case
     box = Toolbox([GATED, OPEN], review=reviewer)
     turn = [call("function", "a"), call("open", "x"), call("function", "b"), call("function", "c")]
@@ -173,7 +173,7 @@ async def test_in_a_parallel_turn(case):
     assert [reply.text for reply in await box.aexecute_all(turn)] == expected
 
 
-async def test_inside_another_tool(case):
+async def test_reviews_calls_inside_another_tool(case):
     reviewer, text = case
     inner = Toolbox([GATED])
     through = Function(lambda input: inner.execute(call("function", input)).result, name="through")

@@ -38,7 +38,7 @@ RAN = []
 
 
 @pytest.fixture(autouse=True)
-def _nothing_ran():
+def _clear_ran():
     RAN.clear()
 
 
@@ -67,7 +67,7 @@ LOOK = ToolCall("look", {"path": "a"})
 DROP = ToolCall("drop", {"table": "t"})
 
 
-def inner(*calls, tools=(delete, look, drop), name="helper", **settings):
+def make_agent_tool(*calls, tools=(delete, look, drop), name="helper", **settings):
     """Return an agent as a tool that makes calls, and answers with what came of them."""
 
     def say(request):
@@ -78,11 +78,11 @@ def inner(*calls, tools=(delete, look, drop), name="helper", **settings):
     return Agent(FunctionModel(say), given, **settings).as_tool(name, "Helps")
 
 
-def helped(box, name="helper"):
+def run_helper(box, name="helper"):
     return box.execute(ToolCall(name, {"input": "go"})).text
 
 
-async def ahelped(box):
+async def run_helper_async(box):
     (reply,) = await box.aexecute_all([ToolCall("helper", {"input": "go"})])
     return reply.text
 
@@ -95,36 +95,39 @@ GATES = {
 
 
 @pytest.mark.parametrize("gate", GATES.values(), ids=GATES)
-def test_a_gate_of_a_toolbox_stands_before_the_tools_of_an_agent_inside_it(gate):
+def test_toolbox_gate_applies_to_the_tools_of_a_nested_agent(gate):
     no, yes = Reviewer(ExitEarly("not that one")), Reviewer()
-    refused = helped(Toolbox([inner(DELETE, LOOK)], review=no, approve=gate))
+    refused = run_helper(Toolbox([make_agent_tool(DELETE, LOOK)], review=no, approve=gate))
     assert (refused, RAN) == ("Error: Rejected by reviewer: not that one; looked at a", [])
     assert no.seen == [("delete", {"path": "a"})]
-    assert helped(Toolbox([inner(DELETE, LOOK)], review=yes, approve=gate)) == "deleted a; looked at a"
+    assert run_helper(Toolbox([make_agent_tool(DELETE, LOOK)], review=yes, approve=gate)) == "deleted a; looked at a"
     assert (yes.seen, RAN) == ([("delete", {"path": "a"})], ["a"])
 
 
-async def test_a_gate_of_a_toolbox_holds_in_async_code_too():
+async def test_toolbox_gate_applies_to_async_calls():
     no = Reviewer(ExitEarly("no"))
-    assert await ahelped(Toolbox([inner(DELETE)], review=no, approve=["del*"])) == "Error: Rejected by reviewer: no"
+    assert (
+        await run_helper_async(Toolbox([make_agent_tool(DELETE)], review=no, approve=["del*"]))
+        == "Error: Rejected by reviewer: no"
+    )
     assert RAN == []
 
 
-def nested_twice(**settings):
-    worker = inner(DELETE, name="worker")
-    return inner(ToolCall("worker", {"input": "go"}), tools=[worker], **settings)
+def make_nested_agent(**settings):
+    worker = make_agent_tool(DELETE, name="worker")
+    return make_agent_tool(ToolCall("worker", {"input": "go"}), tools=[worker], **settings)
 
 
-def test_a_gate_reaches_agents_inside_of_agents():
+def test_toolbox_gate_applies_to_agents_inside_agents():
     no = Reviewer(ExitEarly("no"))
-    assert helped(Toolbox([nested_twice()], review=no, approve=["del*"])) == "Error: Rejected by reviewer: no"
+    assert run_helper(Toolbox([make_nested_agent()], review=no, approve=["del*"])) == "Error: Rejected by reviewer: no"
     assert (no.names, RAN) == (["delete"], [])
 
 
 @pytest.mark.parametrize("way", ["run", "stream"])
-async def test_a_gate_of_an_agents_toolbox_reaches_agents_inside_it(way):
+async def test_gate_of_an_agents_toolbox_applies_to_nested_agents(way):
     no = Reviewer(ExitEarly("no"))
-    box = Toolbox([nested_twice()], approve=["del*"])
+    box = Toolbox([make_nested_agent()], approve=["del*"])
     boss = Agent(ScriptedModel([ToolCall("helper", {"input": "go"}), "done"]), box, review=no)
     if way == "run":
         result = await boss.run("go")
@@ -134,21 +137,21 @@ async def test_a_gate_of_an_agents_toolbox_reaches_agents_inside_it(way):
     assert (no.names, RAN) == (["delete"], [])
 
 
-def test_a_gate_reaches_pipelines_inside_of_agents():
+def test_gate_applies_to_pipelines_inside_agents():
     no, both = Reviewer(ExitEarly("no")), look | delete
-    box = Toolbox([inner(ToolCall(both.name, {"path": "a"}), tools=[both])], review=no, approve=["delete"])
-    assert helped(box).endswith("Rejected by reviewer: no")
+    box = Toolbox([make_agent_tool(ToolCall(both.name, {"path": "a"}), tools=[both])], review=no, approve=["delete"])
+    assert run_helper(box).endswith("Rejected by reviewer: no")
     assert (no.names, RAN) == (["delete"], [])
 
 
-def test_a_gate_reaches_agents_in_pipelines():
-    no, both = Reviewer(ExitEarly("no")), inner(DELETE) | inner(LOOK, name="other")
+def test_gate_applies_to_agents_inside_pipelines():
+    no, both = Reviewer(ExitEarly("no")), make_agent_tool(DELETE) | make_agent_tool(LOOK, name="other")
     box = Toolbox([both], review=no, approve=["delete"])
     assert box.execute(ToolCall(both.name, {"input": "go"})).text == "looked at a"
     assert (no.names, RAN) == (["delete"], [])
 
 
-def test_a_gate_of_a_toolbox_reaches_a_toolbox_that_a_tool_uses():
+def test_gate_applies_to_a_toolbox_used_by_a_tool():
     no = Reviewer(ExitEarly("no"))
 
     @tool
@@ -161,8 +164,8 @@ def test_a_gate_of_a_toolbox_reaches_a_toolbox_that_a_tool_uses():
     assert RAN == []
 
 
-def test_a_gate_is_not_shaken_off_by_a_context_that_a_program_makes_inside():
-    no, worker = Reviewer(ExitEarly("no")), inner(DELETE)
+def test_new_context_inside_a_tool_does_not_bypass_the_gate():
+    no, worker = Reviewer(ExitEarly("no")), make_agent_tool(DELETE)
 
     @tool
     def hand_on() -> str:
@@ -174,62 +177,65 @@ def test_a_gate_is_not_shaken_off_by_a_context_that_a_program_makes_inside():
     assert (no.names, RAN) == (["delete"], [])
 
 
-def test_the_own_gate_of_a_tool_and_one_around_it_are_one_question():
+def test_gates_of_tool_and_toolbox_ask_once():
     yes = Reviewer()
-    assert helped(Toolbox([inner(DROP)], review=yes, approve=["drop"])) == "dropped t"
+    assert run_helper(Toolbox([make_agent_tool(DROP)], review=yes, approve=["drop"])) == "dropped t"
     assert yes.names == ["drop"]
     within = Toolbox([delete], approve=["delete"])
-    assert helped(Toolbox([inner(DELETE, tools=within)], review=yes, approve=["del*"])) == "deleted a"
+    assert run_helper(Toolbox([make_agent_tool(DELETE, tools=within)], review=yes, approve=["del*"])) == "deleted a"
     assert yes.names == ["drop", "delete"]
 
 
-def test_a_gate_asks_the_reviewer_of_its_own_toolbox():
+def test_gate_asks_the_reviewer_of_its_toolbox():
     outer, within = Reviewer(), Reviewer()
-    assert helped(Toolbox([inner(DELETE, review=within)], review=outer, approve=["del*"])) == "deleted a"
+    assert run_helper(Toolbox([make_agent_tool(DELETE, review=within)], review=outer, approve=["del*"])) == "deleted a"
     assert (outer.names, within.names) == (["delete"], [])
-    assert helped(Toolbox([inner(DROP, review=within)], review=outer)) == "dropped t"
+    assert run_helper(Toolbox([make_agent_tool(DROP, review=within)], review=outer)) == "dropped t"
     assert (outer.names, within.names) == (["delete"], ["drop"])
 
 
-def test_where_two_gates_ask_different_reviewers_both_have_to_agree():
+def test_two_gates_with_different_reviewers_need_both_approvals():
     outer, within = Reviewer(), Reviewer()
-    assert helped(Toolbox([inner(DROP, review=within)], review=outer, approve=["drop"])) == "dropped t"
+    assert run_helper(Toolbox([make_agent_tool(DROP, review=within)], review=outer, approve=["drop"])) == "dropped t"
     assert (outer.names, within.names) == (["drop"], ["drop"])
     for no, yes in ((outer, within), (within, outer)):
         no._answers, yes._answers = [ExitEarly("no")], [Continue()]
-        refused = helped(Toolbox([inner(DROP, review=within)], review=outer, approve=["drop"]))
+        refused = run_helper(Toolbox([make_agent_tool(DROP, review=within)], review=outer, approve=["drop"]))
         assert refused == "Error: Rejected by reviewer: no"
     assert RAN == ["t"]
 
 
-def test_what_one_reviewer_has_edited_is_put_to_the_other():
+def test_edit_of_one_reviewer_is_reviewed_by_the_other():
     outer, within = Reviewer(Edit('{"table": "other"}'), Continue()), Reviewer()
-    assert helped(Toolbox([inner(DROP, review=within)], review=outer, approve=["drop"])) == (
+    assert run_helper(Toolbox([make_agent_tool(DROP, review=within)], review=outer, approve=["drop"])) == (
         'dropped other\n\nNote: a reviewer changed the arguments of \'drop\' to {"table":"other"}'
     )
     assert within.seen == [("drop", {"table": "t"}), ("drop", {"table": "other"})]
     assert outer.seen == [("drop", {"table": "t"})]
 
 
-def test_reviewers_who_edit_what_the_other_has_agreed_to_do_not_go_on_for_ever():
+def test_reviewers_editing_in_turn_are_stopped():
     outer, within = Reviewer(Edit('{"table": "a"}')), Reviewer(Edit('{"table": "b"}'))
-    said = helped(Toolbox([inner(DROP, review=within)], review=outer, approve=["drop"]))
+    said = run_helper(Toolbox([make_agent_tool(DROP, review=within)], review=outer, approve=["drop"]))
     assert said == "Error: Rejected by reviewer: the reviewers do not agree on the arguments"
     assert (len(outer.seen), len(within.seen), RAN) == (3, 3, [])
 
 
-def test_a_gate_around_an_agent_without_a_reviewer_is_a_mistake_of_the_programs():
+def test_gate_without_any_reviewer_is_a_configuration_error():
     with pytest.raises(ToolConfigurationError, match="Tool 'delete' requires approval but no ReviewHandler"):
-        helped(Toolbox([inner(DELETE)], approve=["del*"]))
+        run_helper(Toolbox([make_agent_tool(DELETE)], approve=["del*"]))
     assert RAN == []
 
 
-def test_a_gate_without_a_reviewer_of_its_own_asks_the_one_of_the_agent_inside():
+def test_gate_without_a_reviewer_uses_that_of_the_nested_agent():
     within = Reviewer(ExitEarly("no"))
-    assert helped(Toolbox([inner(DELETE, review=within)], approve=["del*"])) == "Error: Rejected by reviewer: no"
+    assert (
+        run_helper(Toolbox([make_agent_tool(DELETE, review=within)], approve=["del*"]))
+        == "Error: Rejected by reviewer: no"
+    )
 
 
-def test_an_agent_that_uses_itself_asks_once_for_each_call():
+def test_recursive_agent_asks_once_per_call():
     yes = Reviewer()
     depth = iter([[ToolCall("helper", {"input": "deeper"})], [DELETE]])
 
@@ -239,25 +245,25 @@ def test_an_agent_that_uses_itself_asks_once_for_each_call():
 
     agent = Agent(FunctionModel(say), lambda view: box)
     box = Toolbox([agent.as_tool("helper", "Helps"), delete], review=yes, approve=lambda arguments, context: True)
-    assert helped(box) == "deleted a"
+    assert run_helper(box) == "deleted a"
     assert yes.names == ["helper", "helper", "delete"]
 
 
-def test_names_inside_of_agents_are_names_of_tools():
-    within = nested_twice()
+def test_approve_accepts_names_of_nested_tools():
+    within = make_nested_agent()
     Toolbox([within], approve=["delete", "worker", "helper"])
     with pytest.raises(ToolDefinitionError, match="approve names 'delet', but the tools are helper, worker, delete"):
         Toolbox([within], approve=["delet"])
 
 
-def test_a_name_that_may_come_later_is_not_refused(caplog):
-    dynamic = inner(DELETE, tools=lambda view: [delete])
+def test_approve_accepts_unknown_names_with_dynamic_tools(caplog):
+    dynamic = make_agent_tool(DELETE, tools=lambda view: [delete])
     no = Reviewer(ExitEarly("no"))
-    assert helped(Toolbox([dynamic], review=no, approve=["delete"])) == "Error: Rejected by reviewer: no"
+    assert run_helper(Toolbox([dynamic], review=no, approve=["delete"])) == "Error: Rejected by reviewer: no"
     assert "approve: the pattern 'delete' matches none of the tools helper" in caplog.text
 
 
-def test_reading_on_in_a_result_that_was_agreed_to_needs_no_approval():
+def test_read_more_needs_no_approval():
     yes = Reviewer()
 
     @tool
@@ -273,24 +279,24 @@ def test_reading_on_in_a_result_that_was_agreed_to_needs_no_approval():
 
     box = Toolbox([read], max_output=100, pages=True)
     worker = Agent(FunctionModel(say), box).as_tool("helper", "Helps")
-    said = helped(Toolbox([worker], review=yes, approve=lambda arguments, context: True))
+    said = run_helper(Toolbox([worker], review=yes, approve=lambda arguments, context: True))
     assert said.endswith("59\n[page 2 of 2, the last one]")
     assert yes.names == ["helper", "read"]
 
 
 @tool(isolation="process")
-def apart() -> str:
+def delete_in_process() -> str:
     """Use a toolbox in another process."""
     return Toolbox([delete]).execute(DELETE).text
 
 
-def test_a_gate_holds_in_a_worker_process_where_nobody_can_be_asked():
+def test_gate_rejects_calls_in_a_worker_process():
     yes = Reviewer()
-    said = Toolbox([apart, look], review=yes, approve=["del*"]).execute(ToolCall("apart")).text
+    said = Toolbox([delete_in_process, look], review=yes, approve=["del*"]).execute(ToolCall("delete_in_process")).text
     assert said == "Error: Rejected by reviewer: the reviewer cannot be asked from a worker process"
 
 
-def test_a_predicate_around_is_asked_about_calls_side_by_side_too():
+def test_outer_predicate_checks_parallel_calls():
     asked = []
 
     @tool

@@ -48,13 +48,13 @@ class Answerer(threading.Thread):
                 self.count -= 1
 
 
-def answering(store, decide, count=1):
+def start_answerer(store, decide, count=1):
     thread = Answerer(store, decide, count)
     thread.start()
     return thread
 
 
-def asking(**given):
+def make_request(**given):
     return ReviewRequest("Deletes a file", "delete", given.pop("arguments", "old.log"), **given)
 
 
@@ -62,7 +62,7 @@ def worker_threads():
     return [thread for thread in threading.enumerate() if thread.name == "toolsemble-review-store"]
 
 
-def kinds(store):
+def audit_kinds(store):
     return [event.kind for event in store.audit()]
 
 
@@ -74,23 +74,23 @@ def kinds(store):
         (ExitEarly("no"), "Error: Rejected by reviewer: no"),
     ],
 )
-async def test_a_call_waits_for_the_answer_in_the_store(store, decision, text):
+async def test_call_waits_for_the_answer_in_the_store(store, decision, text):
     box = Toolbox([delete], review=QueueReview(store, poll=FAST))
-    answering(store, lambda _: decision, 2)
+    start_answerer(store, lambda _: decision, 2)
     reply = await box.aexecute(ToolCall("delete", {"path": "old.log"}, id="c1"))
     again = await asyncio.to_thread(box.execute, ToolCall("delete", {"path": "old.log"}, id="c2"))
     assert (reply.text, again.text) == (text, text)
-    assert kinds(store) == ["asked", "answered", "used"] * 2
+    assert audit_kinds(store) == ["asked", "answered", "used"] * 2
 
 
-async def test_each_call_of_a_turn_goes_on_with_its_own_answer_at_once(store):
+async def test_each_call_of_a_turn_continues_at_its_own_answer(store):
     box = Toolbox([delete], review=QueueReview(store, poll=FAST))
     calls = [ToolCall("delete", {"path": f"{number}"}, id=f"c{number}") for number in range(2)]
     turn = asyncio.create_task(box.aexecute_all(calls))
     await auntil(lambda: len(store.pending()) == 2)
     first, second = store.pending()
     store.answer(second, Continue())
-    await auntil(lambda: "used" in kinds(store))  # although nobody has answered the first
+    await auntil(lambda: "used" in audit_kinds(store))  # although nobody has answered the first
     store.answer(first, ExitEarly(first.arguments["path"]))
     replies = await turn
     by_path = {reply.call.arguments["path"]: reply.text for reply in replies}
@@ -105,8 +105,8 @@ async def test_concurrent_calls_share_transactions_and_the_thread_ends(number):
         ask = store.ask
         store.ask = lambda requests, **given: transactions.append(len(requests)) or ask(requests, **given)
         queue = QueueReview(store, poll=FAST)
-        answering(store, lambda request: Edit(request.arguments), number)
-        requests = [asking(arguments=f"{n}") for n in range(number)]
+        start_answerer(store, lambda request: Edit(request.arguments), number)
+        requests = [make_request(arguments=f"{n}") for n in range(number)]
         decisions = await asyncio.gather(*(queue.review(request) for request in requests))
         assert decisions == [Edit(f"{n}") for n in range(number)]
         assert sum(transactions) == number
@@ -123,43 +123,43 @@ async def test_concurrent_calls_share_transactions_and_the_thread_ends(number):
         (OnTimeout.FAIL, None),
     ],
 )
-async def test_a_request_that_nobody_answers_in_time_has_expired(store, on_timeout, decision, sync, clock):
-    question = Question(QueueReview(store, poll=FAST), asking(timeout=0.1, on_timeout=on_timeout))
+async def test_unanswered_request_expires(store, on_timeout, decision, sync, clock):
+    question = Question(QueueReview(store, poll=FAST), make_request(timeout=0.1, on_timeout=on_timeout))
     asked = asyncio.create_task(asyncio.to_thread(question.do) if sync else question.ado())
-    await auntil(lambda: "expired" in kinds(store))
+    await auntil(lambda: "expired" in audit_kinds(store))
     clock.advance(0.1)  # for whoever waits; the store has a clock of its own
     try:
         answer = await asked
     except ReviewTimeoutError:
         answer = None
     assert answer == decision
-    assert (kinds(store), store.pending()) == (["asked", "expired"], [])
+    assert (audit_kinds(store), store.pending()) == (["asked", "expired"], [])
 
 
-async def test_without_a_call_path_a_timeout_is_a_refusal(store):
-    decision = await QueueReview(store, poll=FAST).review(asking(timeout=0.01))
+async def test_timeout_without_a_toolbox_is_a_rejection(store):
+    decision = await QueueReview(store, poll=FAST).review(make_request(timeout=0.01))
     assert decision == ExitEarly("nobody answered in time", timed_out=True)
 
 
-async def test_who_is_cancelled_withdraws_the_request(store):
+async def test_cancellation_withdraws_the_request(store):
     queue = QueueReview(store, poll=FAST)
-    asked = asyncio.create_task(Question(queue, asking()).ado())
+    asked = asyncio.create_task(Question(queue, make_request()).ado())
     await auntil(store.pending)
     asked.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asked
-    assert kinds(store) == ["asked", "withdrawn"]
+    assert audit_kinds(store) == ["asked", "withdrawn"]
     await auntil(lambda: not worker_threads())
 
 
-async def test_who_is_cancelled_before_anything_is_stored_leaves_nothing(store):
+async def test_cancellation_before_the_request_is_stored_leaves_none(store):
     with store._database.lock:  # the store is busy
-        others = asyncio.create_task(QueueReview(store, poll=FAST).review(asking()))
+        others = asyncio.create_task(QueueReview(store, poll=FAST).review(make_request()))
         queue = QueueReview(store, poll=60)
-        first = asyncio.create_task(queue.review(asking(arguments="first")))
+        first = asyncio.create_task(queue.review(make_request(arguments="first")))
         await auntil(lambda: len(worker_threads()) == 2)
         await auntil(lambda: not queue._worker._new)
-        second = asyncio.create_task(queue.review(asking(arguments="second")))
+        second = asyncio.create_task(queue.review(make_request(arguments="second")))
         await auntil(lambda: queue._worker._new)
         for task in (first, second, others):
             task.cancel()
@@ -170,20 +170,20 @@ async def test_who_is_cancelled_before_anything_is_stored_leaves_nothing(store):
     await auntil(lambda: not worker_threads())
 
 
-async def test_a_coroutine_that_is_thrown_away_withdraws_the_request(store):
-    coroutine = QueueReview(store, poll=FAST).review(asking())
+async def test_dropped_coroutine_withdraws_the_request(store):
+    coroutine = QueueReview(store, poll=FAST).review(make_request())
     future = coroutine.send(None)
     await auntil(store.pending)
     coroutine.close()
     assert not future.done() or not future.cancelled()
-    await auntil(lambda: kinds(store) == ["asked", "withdrawn"])
+    await auntil(lambda: audit_kinds(store) == ["asked", "withdrawn"])
 
 
-async def test_a_request_that_cannot_be_stored_fails_alone(store):
+async def test_failed_store_of_one_request_leaves_the_others(store):
     queue = QueueReview(store, poll=FAST)
-    answering(store, lambda _: Continue())
+    start_answerer(store, lambda _: Continue())
     bad, good = await asyncio.gather(
-        Question(queue, asking(arguments="half \ud800")).ado(), Question(queue, asking()).ado()
+        Question(queue, make_request(arguments="half \ud800")).ado(), Question(queue, make_request()).ado()
     )
     assert (bad, good) == (ExitEarly("the reviewer failed to answer"), Continue())
 
@@ -206,18 +206,18 @@ class Failing(MemoryStore):
 
 
 @pytest.mark.parametrize("method", ["ask", "take"])
-async def test_a_store_that_fails_refuses_and_the_queue_goes_on(method):
+async def test_store_failure_rejects_and_the_queue_continues(method):
     with Failing(method) as store:
         queue = QueueReview(store, poll=FAST)
-        assert await Question(queue, asking()).ado() == ExitEarly("the reviewer failed to answer")
+        assert await Question(queue, make_request()).ado() == ExitEarly("the reviewer failed to answer")
         await auntil(lambda: store.pending() == [])
-        answering(store, lambda _: Continue())
-        assert await Question(queue, asking()).ado() == Continue()
+        start_answerer(store, lambda _: Continue())
+        assert await Question(queue, make_request()).ado() == Continue()
 
 
-async def test_a_request_that_cannot_be_withdrawn_is_logged_and_nobody_waits(caplog):
+async def test_failed_withdrawal_is_logged(caplog):
     with Failing("withdraw") as store, caplog.at_level(logging.WARNING, "toolsemble.review"):
-        asked = asyncio.create_task(QueueReview(store, poll=FAST).review(asking()))
+        asked = asyncio.create_task(QueueReview(store, poll=FAST).review(make_request()))
         await auntil(store.pending)
         asked.cancel()
         await asyncio.wait([asked], timeout=60)
@@ -225,17 +225,17 @@ async def test_a_request_that_cannot_be_withdrawn_is_logged_and_nobody_waits(cap
         await auntil(lambda: not worker_threads())
 
 
-async def test_a_store_that_is_closed_refuses(store):
+async def test_closed_store_rejects(store):
     queue = QueueReview(store, poll=FAST)
-    asked = asyncio.create_task(Question(queue, asking()).ado())
+    asked = asyncio.create_task(Question(queue, make_request()).ado())
     await auntil(store.pending)
     store.close()
     assert await asked == ExitEarly("the reviewer failed to answer")
     with pytest.raises(ToolConfigurationError, match=r"^The review store is closed"):
-        await queue.review(asking())
+        await queue.review(make_request())
 
 
-async def test_who_leaves_in_the_moment_of_the_answer_gets_none():
+async def test_cancellation_at_the_answer_stays_cancelled():
     with MemoryStore() as store:
         queue = QueueReview(store, poll=FAST)
         taken, go_on, take = threading.Event(), threading.Event(), store.take
@@ -248,7 +248,7 @@ async def test_who_leaves_in_the_moment_of_the_answer_gets_none():
             return decisions
 
         store.take = slow
-        asked = asyncio.create_task(queue.review(asking()))
+        asked = asyncio.create_task(queue.review(make_request()))
         await auntil(store.pending)
         store.answer(store.pending()[0], Continue())
         await auntil(taken.is_set)
@@ -257,10 +257,10 @@ async def test_who_leaves_in_the_moment_of_the_answer_gets_none():
         go_on.set()
         await asyncio.wait([asked], timeout=60)
         assert asked.cancelled()
-        assert kinds(store) == ["asked", "answered", "used"]
+        assert audit_kinds(store) == ["asked", "answered", "used"]
 
 
-async def test_who_leaves_in_the_moment_of_a_failure_gets_none():
+async def test_cancellation_at_a_failure_stays_cancelled():
     with MemoryStore() as store:
         queue = QueueReview(store, poll=FAST)
         inside, go_on = threading.Event(), threading.Event()
@@ -271,18 +271,18 @@ async def test_who_leaves_in_the_moment_of_a_failure_gets_none():
             raise sqlite3.OperationalError("database or disk is full")
 
         store.take = failing
-        asked = asyncio.create_task(queue.review(asking()))
+        asked = asyncio.create_task(queue.review(make_request()))
         await auntil(inside.is_set)
         asked.cancel()
         await auntil(lambda: queue._worker._left)
         go_on.set()
         await asyncio.wait([asked], timeout=60)
         assert asked.cancelled()
-        assert kinds(store) == ["asked", "withdrawn"]
+        assert audit_kinds(store) == ["asked", "withdrawn"]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the process has threads of earlier tests
-async def test_a_process_that_died_is_continued_by_another(tmp_path):
+async def test_new_process_continues_requests_of_a_dead_one(tmp_path):
     path = tmp_path / "reviews.db"
     call = ToolCall("delete", {"path": "old.log"}, id="c1")
     with SQLiteStore(path) as store:
@@ -297,19 +297,19 @@ async def test_a_process_that_died_is_continued_by_another(tmp_path):
         reply = await Toolbox([delete], review=QueueReview(store, poll=FAST)).aexecute(call, run_id="r1")
     assert reply.text == "deleted old.log"
     with SQLiteStore(path) as store:
-        assert kinds(store) == ["asked", "answered", "asked", "used"]
+        assert audit_kinds(store) == ["asked", "answered", "asked", "used"]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # forking with threads is what is tested
-async def test_a_fork_has_a_mailbox_of_its_own(tmp_path):
+async def test_fork_starts_its_own_store_worker(tmp_path):
     with SQLiteStore(tmp_path / "reviews.db") as store:
         queue = QueueReview(store, poll=FAST)
-        asked = asyncio.create_task(queue.review(asking(arguments="parent")))
+        asked = asyncio.create_task(queue.review(make_request(arguments="parent")))
         await auntil(store.pending)
         child = os.fork()
         if child == 0:
             threading.Thread(
-                target=lambda: os._exit(Question(queue, asking(arguments="child")).do() != Edit("child"))
+                target=lambda: os._exit(Question(queue, make_request(arguments="child")).do() != Edit("child"))
             ).start()
             threading.Event().wait(60)
             os._exit(1)
@@ -321,12 +321,12 @@ async def test_a_fork_has_a_mailbox_of_its_own(tmp_path):
 
 
 @pytest.mark.parametrize("store", [None, "reviews.db", object()])
-def test_what_is_no_store_is_refused(store):
+def test_rejects_invalid_store(store):
     with pytest.raises(ToolDefinitionError, match=r"^QueueReview needs a store, such as SQLiteStore\(path\), not "):
         QueueReview(store)
 
 
 @pytest.mark.parametrize("poll", [0, -1, float("nan")])
-def test_a_queue_that_never_rests_is_refused(poll):
+def test_rejects_invalid_poll_interval(poll):
     with MemoryStore() as store, pytest.raises(ToolDefinitionError, match=r"^poll must be a number of seconds > 0"):
         QueueReview(store, poll=poll)

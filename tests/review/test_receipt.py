@@ -25,7 +25,7 @@ REQUEST = ReviewRequest(
 )
 
 
-def issued(decision=Continue(), request=REQUEST, secret=SECRET):  # noqa: B008 - a frozen value
+def issue(decision=Continue(), request=REQUEST, secret=SECRET):  # noqa: B008 - a frozen value
     return Receipt.issue(
         request, decision, person="zoë", role="admin", expires_at=NOW + 60, secret=secret, issued_at=NOW
     )
@@ -43,17 +43,17 @@ def issued(decision=Continue(), request=REQUEST, secret=SECRET):  # noqa: B008 -
         ExitEarly("no"),
     ],
 )
-def test_a_decision_survives_its_way_through_text(decision):
-    receipt = Receipt.from_json(issued(decision).to_json())
+def test_receipt_json_round_trip(decision):
+    receipt = Receipt.from_json(issue(decision).to_json())
     receipt.check(REQUEST, SECRET, NOW + 1)
-    assert (receipt, receipt.decision) == (issued(decision), decision)
+    assert (receipt, receipt.decision) == (issue(decision), decision)
 
 
-def test_whoever_answers_was_in_time():
-    assert issued(ExitEarly("no", timed_out=True)).decision == ExitEarly("no")
+def test_receipt_drops_timed_out():
+    assert issue(ExitEarly("no", timed_out=True)).decision == ExitEarly("no")
 
 
-def test_a_receipt_is_dated_by_the_clock():
+def test_receipt_uses_the_current_time():
     receipt = Receipt.issue(REQUEST, Continue(), person="", role="", expires_at=0.0, secret=SECRET)
     assert receipt.issued_at > NOW
 
@@ -75,9 +75,9 @@ def test_a_receipt_is_dated_by_the_clock():
         Mock(spec=ExitEarly, reason="x"),
     ],
 )
-def test_what_is_no_decision_is_refused(answer):
+def test_rejects_invalid_decision(answer):
     with pytest.raises(ReviewRefusedError, match=r"^the answer is not a decision; pass Continue, Edit or ExitEarly$"):
-        issued(answer)
+        issue(answer)
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ def test_what_is_no_decision_is_refused(answer):
         ({"id": "q2"}, "it is for another request"),
     ],
 )
-def test_a_receipt_counts_for_its_own_request_only(changed, reason):
+def test_receipt_is_valid_only_for_its_request(changed, reason):
     with pytest.raises(ReviewRefusedError, match=f"^{reason}$"):
-        issued().check(replace(REQUEST, **changed), SECRET, NOW)
+        issue().check(replace(REQUEST, **changed), SECRET, NOW)
 
 
 @pytest.mark.parametrize(
@@ -104,29 +104,29 @@ def test_a_receipt_counts_for_its_own_request_only(changed, reason):
         (NOW - 301, "it was given in the future; check the clock"),
     ],
 )
-def test_a_receipt_counts_in_its_own_time_only(now, reason):
-    issued().check(REQUEST, SECRET, NOW + 59.9)
-    issued().check(REQUEST, SECRET, NOW - 299)
+def test_receipt_is_valid_only_in_its_time_window(now, reason):
+    issue().check(REQUEST, SECRET, NOW + 59.9)
+    issue().check(REQUEST, SECRET, NOW - 299)
     with pytest.raises(ReviewRefusedError, match=f"^{reason}$"):
-        issued().check(REQUEST, SECRET, now)
+        issue().check(REQUEST, SECRET, now)
 
 
-@pytest.mark.parametrize("name", asdict(issued()))
-def test_a_change_of_any_field_breaks_the_signature(name):
-    value = getattr(issued(), name)
+@pytest.mark.parametrize("name", asdict(issue()))
+def test_changing_any_field_breaks_the_signature(name):
+    value = getattr(issue(), name)
     other = {"kind": "edit", "always": "tool"}.get(name, value + 1 if isinstance(value, float) else f"{value}x")
     with pytest.raises(ReviewRefusedError, match=r"^the signature does not fit$"):
-        replace(issued(), **{name: other}).check(REQUEST, SECRET, NOW)
+        replace(issue(), **{name: other}).check(REQUEST, SECRET, NOW)
 
 
-def test_another_secret_breaks_the_signature():
+def test_other_secret_breaks_the_signature():
     with pytest.raises(ReviewRefusedError, match=r"^the signature does not fit$"):
-        issued(secret=b"another").check(REQUEST, SECRET, NOW)
+        issue(secret=b"another").check(REQUEST, SECRET, NOW)
 
 
 @pytest.mark.parametrize("mask", [1, 32, 128])
-def test_a_change_of_any_byte_is_refused(mask):
-    text = issued(Edit("é")).to_json().encode()
+def test_rejects_any_changed_byte(mask):
+    text = issue(Edit("é")).to_json().encode()
     accepted = []
     for place in range(len(text)):
         changed = bytearray(text)
@@ -148,19 +148,19 @@ def test_a_change_of_any_byte_is_refused(mask):
         "null",
         "[" * 100_000,
         "\ud800",
-        issued().to_json() + " ",
-        issued().to_json().replace("{", '{"always":null,'),
-        json.dumps({**asdict(issued()), "signature": 5}, sort_keys=True, separators=(",", ":")),
-        json.dumps({**asdict(issued()), "more": 5}, sort_keys=True, separators=(",", ":")),
+        issue().to_json() + " ",
+        issue().to_json().replace("{", '{"always":null,'),
+        json.dumps({**asdict(issue()), "signature": 5}, sort_keys=True, separators=(",", ":")),
+        json.dumps({**asdict(issue()), "more": 5}, sort_keys=True, separators=(",", ":")),
     ],
     ids=range(10),
 )
-def test_a_text_that_is_no_receipt_is_refused(text):
+def test_rejects_invalid_receipt_text(text):
     with pytest.raises(ReviewRefusedError, match=r"^the receipt cannot be read$"):
         Receipt.from_json(text)
 
 
 @pytest.mark.parametrize("secret", ["", b"", None, 5])
-def test_a_secret_that_is_none_is_refused(secret):
+def test_rejects_invalid_secret(secret):
     with pytest.raises(ToolDefinitionError, match=r"^A review secret must be a non-empty str or bytes"):
         secret_bytes(secret)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from helpers.sample_tools import Function, answers_of_one_turn, call
+from helpers.sample_tools import Function, call, review_turn
 from toolsemble import Continue, Edit, ExitEarly, ReviewRequest, ReviewTiming, Toolbox, ToolDefinitionError
 from toolsemble.review import CallbackReview, RememberReview
 from toolsemble.runtime.concurrency import finish
@@ -20,27 +20,27 @@ class Person:
 
     def __init__(self, answer=lambda _: Continue()):
         self.answer = answer
-        self.asked = []
+        self.requests = []
 
     async def review(self, request):
-        self.asked.append(request)
+        self.requests.append(request)
         return self.answer(request)
 
     async def review_all(self, requests):
-        self.asked.append(list(requests))
+        self.requests.append(list(requests))
         return {request.id: self.answer(request) for request in requests}
 
 
-def asked_again(first, second, scope="arguments", answer=None):
+def is_asked_again(first, second, scope="arguments", answer=None):
     person = Person(lambda _: Continue() if answer is None else answer)
     review = RememberReview(person, scope)
     finish(review.review(first))
     given = finish(review.review(second))
-    assert given == (person.answer(second) if len(person.asked) == 2 else Continue())
-    return len(person.asked) == 2
+    assert given == (person.answer(second) if len(person.requests) == 2 else Continue())
+    return len(person.requests) == 2
 
 
-def another(**fields):
+def other_request(**fields):
     return replace(REQUEST, **{"id": "another", **fields})
 
 
@@ -65,8 +65,8 @@ def another(**fields):
         ({"prompt": "The edit did not fit"}, True),
     ],
 )
-def test_an_approval_is_for_what_was_shown(scope, fields, again):
-    assert asked_again(REQUEST, another(**fields), scope) is again
+def test_approval_applies_only_to_the_same_request(scope, fields, again):
+    assert is_asked_again(REQUEST, other_request(**fields), scope) is again
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_an_approval_is_for_what_was_shown(scope, fields, again):
         ("tool", Continue(always="forever"), True),
     ],
 )
-def test_the_scope_says_whether_other_arguments_are_asked_again(scope, answer, again):
-    assert asked_again(REQUEST, another(arguments={"path": "b"}), scope, answer) is again
+def test_scope_decides_if_other_arguments_are_asked(scope, answer, again):
+    assert is_asked_again(REQUEST, other_request(arguments={"path": "b"}), scope, answer) is again
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_the_scope_says_whether_other_arguments_are_asked_again(scope, answer, a
         ("tool", ExitEarly("no"), True),
     ],
 )
-def test_only_an_approval_is_remembered(scope, answer, again):
-    assert asked_again(REQUEST, another(), scope, answer) is again
+def test_only_approvals_are_remembered(scope, answer, again):
+    assert is_asked_again(REQUEST, other_request(), scope, answer) is again
 
 
 @pytest.mark.parametrize(
@@ -115,26 +115,26 @@ def test_only_an_approval_is_remembered(scope, answer, again):
         ({}, {}, False),
     ],
 )
-def test_the_same_arguments_are_the_same_values(first, second, again):
-    assert asked_again(replace(REQUEST, arguments=first), another(arguments=second)) is again
+def test_arguments_are_compared_by_value(first, second, again):
+    assert is_asked_again(replace(REQUEST, arguments=first), other_request(arguments=second)) is again
 
 
-def test_a_request_without_a_run_is_never_remembered():
+def test_request_without_a_run_is_not_remembered():
     person = Person(lambda _: Continue(always="tool"))
     review = RememberReview(person)
-    for request in (replace(REQUEST, run_id=""), another(run_id="")):
+    for request in (replace(REQUEST, run_id=""), other_request(run_id="")):
         assert finish(review.review(request)) == Continue(always="tool")
-    assert [request.scopes for request in person.asked] == [(), ()]
+    assert [request.scopes for request in person.requests] == [(), ()]
 
 
-def test_the_handler_is_told_what_can_be_remembered_and_by_which_id():
+def test_request_lists_the_scopes_and_keeps_its_id():
     person = Person()
     finish(RememberReview(person).review(REQUEST))
-    assert person.asked == [replace(REQUEST, scopes=("tool", "arguments"))]
-    assert person.asked[0].id == REQUEST.id
+    assert person.requests == [replace(REQUEST, scopes=("tool", "arguments"))]
+    assert person.requests[0].id == REQUEST.id
 
 
-def test_an_approval_of_what_was_changed_on_the_way_is_not_remembered():
+def test_approval_of_changed_arguments_is_not_remembered():
     arguments = {"path": "a"}
 
     def change(request):
@@ -143,37 +143,37 @@ def test_an_approval_of_what_was_changed_on_the_way_is_not_remembered():
 
     review = RememberReview(person := Person(change))
     finish(review.review(replace(REQUEST, arguments=arguments)))
-    finish(review.review(another(arguments={"path": "b"})))
-    assert len(person.asked) == 2
-    finish(review.review(another(arguments={"path": "a"})))
-    assert len(person.asked) == 3
+    finish(review.review(other_request(arguments={"path": "b"})))
+    assert len(person.requests) == 2
+    finish(review.review(other_request(arguments={"path": "a"})))
+    assert len(person.requests) == 3
 
 
-def test_a_question_in_the_middle_of_the_work_is_remembered_only_by_an_explicit_word():
-    asked = another(timing=ReviewTiming.DURING_EXECUTION, arguments={})
+def test_question_during_execution_is_remembered_only_with_always():
+    asked = other_request(timing=ReviewTiming.DURING_EXECUTION, arguments={})
     for answer, times in ((Continue(), 2), (Continue(always="arguments"), 1)):
         review = RememberReview(person := Person(lambda _, answer=answer: answer))
         finish(review.review(asked))
         finish(review.review(replace(asked, id="other")))
-        assert len(person.asked) == times
+        assert len(person.requests) == times
 
 
-def test_a_secret_that_nobody_is_shown_tells_two_calls_apart():
+def test_different_secrets_are_different_requests():
     review = RememberReview(person := Person())
     for secret in ("one", "two", "one"):
-        finish(review.review(another(hidden_digest=secret)))
-    assert len(person.asked) == 2
+        finish(review.review(other_request(hidden_digest=secret)))
+    assert len(person.requests) == 2
 
 
-def test_an_approval_after_an_edit_that_did_not_fit_is_remembered():
+def test_approval_after_an_invalid_edit_is_remembered():
     person = Person()
     review = RememberReview(person)
-    for request in (another(prompt="It did not fit"), REQUEST, another(prompt="It did not fit")):
+    for request in (other_request(prompt="It did not fit"), REQUEST, other_request(prompt="It did not fit")):
         finish(review.review(request))
-    assert [request.prompt for request in person.asked] == ["It did not fit", "It did not fit"]
+    assert [request.prompt for request in person.requests] == ["It did not fit", "It did not fit"]
 
 
-def test_a_run_can_be_forgotten():
+def test_forget_removes_a_run():
     person = Person()
     review = RememberReview(person)
     for request in (REQUEST, replace(REQUEST, run_id="r2")):
@@ -181,68 +181,68 @@ def test_a_run_can_be_forgotten():
     review.forget("r1")
     review.forget("never seen")
     finish(review.review(replace(REQUEST, run_id="r2")))
-    assert len(person.asked) == 2
+    assert len(person.requests) == 2
     finish(review.review(REQUEST))
-    assert len(person.asked) == 3
+    assert len(person.requests) == 3
 
 
-async def test_the_runs_that_were_not_used_for_longest_are_forgotten():
+async def test_least_recently_used_runs_are_evicted():
     person = Person()
     review = RememberReview(person)
     for number in range(1024):
         await review.review(replace(REQUEST, run_id=f"r{number}"))
     await review.review(replace(REQUEST, run_id="r0"))
     await review.review(replace(REQUEST, run_id="one more"))
-    person.asked.clear()
+    person.requests.clear()
     for run_id in ("r0", "r2", "one more", "r1"):
         await review.review(replace(REQUEST, run_id=run_id))
-    assert [request.run_id for request in person.asked] == ["r1"]
+    assert [request.run_id for request in person.requests] == ["r1"]
 
 
-async def test_the_approvals_of_a_run_that_were_not_used_for_longest_are_forgotten():
+async def test_least_recently_used_approvals_of_a_run_are_evicted():
     person = Person()
     review = RememberReview(person)
     for number in (*range(1024), 0, 1024):
         await review.review(replace(REQUEST, arguments={"n": number}))
-    person.asked.clear()
+    person.requests.clear()
     for number in (0, 2, 1024, 1):
         await review.review(replace(REQUEST, arguments={"n": number}))
-    assert [request.arguments for request in person.asked] == [{"n": 1}]
+    assert [request.arguments for request in person.requests] == [{"n": 1}]
 
 
-async def test_those_that_are_not_known_are_asked_together():
+async def test_unknown_requests_are_asked_together():
     person = Person(lambda request: ExitEarly("no") if request.arguments == "c" else Continue())
     review = RememberReview(person)
     await review.review(replace(REQUEST, arguments="a"))
-    person.asked.clear()
-    requests = [another(arguments=each, id=each) for each in "abcd"]
+    person.requests.clear()
+    requests = [other_request(arguments=each, id=each) for each in "abcd"]
     answers = {"a": Continue(), "b": Continue(), "c": ExitEarly("no"), "d": Continue()}
-    assert await answers_of_one_turn(review, requests) == answers
-    assert await answers_of_one_turn(review, requests) == answers
+    assert await review_turn(review, requests) == answers
+    assert await review_turn(review, requests) == answers
     offered = [replace(request, scopes=("tool", "arguments")) for request in requests]
-    assert person.asked == [offered[1:], [offered[2]]]
+    assert person.requests == [offered[1:], [offered[2]]]
 
 
-async def test_equal_requests_of_one_turn_are_each_asked():
+async def test_equal_requests_of_one_turn_are_asked_separately():
     person = Person()
     requests = [replace(REQUEST, id=each) for each in ("x", "y")]
-    assert await answers_of_one_turn(RememberReview(person), requests) == {"x": Continue(), "y": Continue()}
-    assert [[request.id for request in asked] for asked in person.asked] == [["x", "y"]]
+    assert await review_turn(RememberReview(person), requests) == {"x": Continue(), "y": Continue()}
+    assert [[request.id for request in asked] for asked in person.requests] == [["x", "y"]]
 
 
 @pytest.mark.parametrize("given", [None, "ada", object()])
-def test_what_cannot_review_is_no_handler(given):
+def test_rejects_invalid_handler(given):
     with pytest.raises(TypeError, match=r"^RememberReview needs an object with a method 'review'; \w+ has none$"):
         RememberReview(given)
 
 
-def test_an_unknown_scope_is_refused():
+def test_rejects_unknown_scope():
     with pytest.raises(ToolDefinitionError, match=r"^RememberReview: unknown scope 'run'; known are tool, arguments$"):
         RememberReview(Person(), "run")
 
 
 @pytest.mark.parametrize("handler", [Person, CallbackReview], ids=["async", "sync"])
-async def test_a_box_asks_once_in_a_run(handler):
+async def test_toolbox_asks_once_per_run(handler):
     asked = []
 
     def answer(request):
@@ -257,14 +257,14 @@ async def test_a_box_asks_once_in_a_run(handler):
     assert asked == [("r1", "a"), ("r1", "b"), ("r1", "c"), ("r2", "a")]
 
 
-def test_an_edit_runs_and_is_asked_again():
+def test_edit_is_asked_again():
     person = Person(lambda _: Edit("edited"))
     box = Toolbox([Function(str.upper, requires_approval=True)], review=RememberReview(person))
     assert [box.execute(call("function", "a"), run_id="r1").text for _ in range(2)] == ["EDITED", "EDITED"]
-    assert len(person.asked) == 2
+    assert len(person.requests) == 2
 
 
-def test_event_loops_of_several_threads_share_a_memory():
+def test_event_loops_in_threads_share_approvals():
     start = threading.Barrier(8, timeout=30)
     person = Person()
     review = RememberReview(person, "tool")
@@ -278,6 +278,6 @@ def test_event_loops_of_several_threads_share_a_memory():
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(loop, range(8))) == [[Continue()] * 500] * 8
-    person.asked.clear()
+    person.requests.clear()
     assert asyncio.run(rounds(8)) == [Continue()] * 500
-    assert person.asked == []
+    assert person.requests == []

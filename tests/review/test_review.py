@@ -45,7 +45,7 @@ class AsyncReviewer(Reviewer):
         return super().review(request)
 
 
-class Together(Reviewer):
+class BatchReviewer(Reviewer):
     """Takes several requests at once, and answers by their arguments."""
 
     def __init__(self, decide):
@@ -61,7 +61,7 @@ class Together(Reviewer):
         return {request.id: self.decide(request) for request in reversed(requests)}
 
 
-class Unusual(BaseException):
+class OtherBaseException(BaseException):
     """Neither an error nor a signal to end."""
 
 
@@ -75,22 +75,22 @@ both_reviewers = pytest.mark.parametrize("reviewer", [Reviewer, AsyncReviewer])
 both_tools = pytest.mark.parametrize("tool", KINDS, ids=["sync", "async"])
 
 
-async def told(tool, reviewer, asked):
+async def reply_text(tool, reviewer, asked):
     box = Toolbox([tool], review=reviewer)
     first, second = box.execute(asked).text, (await box.aexecute(asked)).text
     assert first == second
     return first
 
 
-class Nod(Continue):
+class ContinueSubclass(Continue):
     """A subclass of an answer, which may mean anything."""
 
 
-class Rewrite(Edit):
+class EditSubclass(Edit):
     """As above."""
 
 
-class Agreeable(str):
+class EqualsAnything(str):
     """A text that says that it is equal to any other."""
 
     __slots__ = ()
@@ -100,7 +100,7 @@ class Agreeable(str):
         return True
 
 
-class TestAnswersThatPretend:
+class TestFakeDecisions:
     """A decision is one by its type, whatever an object says of itself."""
 
     @both_tools
@@ -111,20 +111,20 @@ class TestAnswersThatPretend:
             Mock(spec=Continue()),
             Mock(spec=Edit, revised="rm -rf /"),
             Edit(Mock(spec=str)),
-            Nod(),
-            Rewrite("rm -rf /"),
+            ContinueSubclass(),
+            EditSubclass("rm -rf /"),
         ],
         ids=["mock", "mock of one", "mock of an edit", "mock of a text", "subclass", "subclass of an edit"],
     )
-    async def test_they_refuse_the_call(self, tool, answer):
+    async def test_mocks_and_subclasses_of_decisions_reject_the_call(self, tool, answer):
         class Reviewer:
             def review(self, request):
                 return answer
 
-        text = await told(tool, Reviewer(), call("function", "rm old"))
+        text = await reply_text(tool, Reviewer(), call("function", "rm old"))
         assert text == "Error: Rejected by reviewer: the answer was not a decision"
 
-    def test_they_are_not_remembered(self):
+    def test_mock_decision_is_not_remembered(self):
         class Once(Reviewer):
             def review(self, request):
                 super().review(request)
@@ -136,12 +136,12 @@ class TestAnswersThatPretend:
         assert texts == ["Error: Rejected by reviewer: the answer was not a decision", "rm old"]
         assert len(reviewer.requests) == 2
 
-    def test_a_text_of_another_class_is_a_text_like_any_other(self):
+    def test_str_subclass_is_valid_in_a_decision(self):
         @tool(requires_approval=True)
         def remove(path: Annotated[str, AfterValidator(str.upper)]) -> str:
             return path
 
-        reviewer = Reviewer(Edit(Agreeable('{"path": "b"}')), Continue())
+        reviewer = Reviewer(Edit(EqualsAnything('{"path": "b"}')), Continue())
         assert remove.execute({"path": "a"}, ToolContext(review=reviewer)).output == "B"
         assert [request.arguments for request in reviewer.requests] == [{"path": "A"}, {"path": "B"}]
 
@@ -169,16 +169,16 @@ class TestAnswersThatPretend:
         (KeyboardInterrupt(), "Error: Rejected by reviewer: the prompt was interrupted"),
         (StopIteration(), "Error: Rejected by reviewer: the reviewer failed to answer"),
         (GeneratorExit(), "Error: Rejected by reviewer: the reviewer failed to answer"),
-        (Unusual(), "Error: Rejected by reviewer: the reviewer failed to answer"),
+        (OtherBaseException(), "Error: Rejected by reviewer: the reviewer failed to answer"),
         (Edit("half \ud800"), f"Error: Rejected by reviewer: the edit does not fit: {HALF}"),
     ],
 )
-async def test_only_a_clear_yes_lets_a_call_run(reviewer, tool, answer, text):
-    assert await told(tool, reviewer(answer), call("function", "rm old")) == text
+async def test_call_runs_only_after_a_valid_approval(reviewer, tool, answer, text):
+    assert await reply_text(tool, reviewer(answer), call("function", "rm old")) == text
 
 
 @both_reviewers
-async def test_a_reviewer_that_ends_the_program_ends_it_and_the_call_does_not_run(reviewer):
+async def test_system_exit_in_the_reviewer_is_raised(reviewer):
     ran = []
     box = Toolbox([Function(ran.append, requires_approval=True)], review=reviewer(SystemExit(3)))
     with pytest.raises(SystemExit):
@@ -226,29 +226,29 @@ class AsyncInterrupted:
 
 
 @pytest.mark.parametrize("handler", [Interrupted(), Wrapped(Interrupted())])
-def test_a_key_that_interrupts_a_prompt_refuses_the_call(handler):
+def test_ctrl_c_in_a_prompt_rejects_the_call(handler):
     Interrupted.let_go.clear()
     reply = Toolbox([KINDS[0]], review=handler).execute(call("function"))
     Interrupted.let_go.set()
     assert reply.text == "Error: Rejected by reviewer: the prompt was interrupted"
 
 
-def test_a_key_that_interrupts_a_program_without_a_prompt_ends_it():
+def test_ctrl_c_without_a_prompt_is_raised():
     with pytest.raises(KeyboardInterrupt):
         Toolbox([KINDS[0]], review=AsyncInterrupted()).execute(call("function"))
 
 
-class TestNobodyToAsk:
+class TestMissingHandler:
     message = r"^Tool 'function' requires approval but no ReviewHandler is configured"
 
     @both_tools
-    def test_it_is_a_configuration_error(self, tool):
+    def test_missing_handler_is_a_configuration_error(self, tool):
         metrics = InMemoryMetrics()
         with pytest.raises(ToolConfigurationError, match=self.message):
             Toolbox([tool], metrics=metrics).execute(call("function"))
         assert metrics.count("function", "error") == 1
 
-    async def test_it_reaches_the_caller_through_every_layer(self):
+    async def test_missing_handler_error_passes_through_nested_calls(self):
         inner = Toolbox([KINDS[0]])
         boxes = [
             Toolbox([Function(lambda text: inner.execute(call("function", text)).text, name="outer")]),
@@ -267,13 +267,13 @@ class TestNobodyToAsk:
             await KINDS[1].aexecute("text")
 
     @pytest.mark.parametrize("handler", [object(), Reviewer])
-    def test_so_is_something_that_is_no_handler(self, handler):
+    def test_invalid_handler_is_a_configuration_error(self, handler):
         with pytest.raises(ToolConfigurationError, match="is not a ReviewHandler: pass an object with a method review"):
             KINDS[0].execute("text", ToolContext(review=handler))
 
 
-class TestTheRequest:
-    def test_it_shows_the_call_as_it_will_run(self):
+class TestRequest:
+    def test_request_shows_the_call_as_it_will_run(self):
         reviewer = Reviewer(Continue())
         box = Toolbox([KINDS[0]], review=reviewer, agent_role="cleaner")
         box.execute(call("function", "rm old", id="c1"), run_id="r1")
@@ -312,7 +312,7 @@ class TestTheRequest:
         Toolbox([search], review=reviewer).execute(ToolCall("search", {"q": "b"}))
         assert reviewer.requests[1].arguments == {"q": "b", "limit": 3}
 
-    def test_it_shows_what_the_tool_gets_not_what_a_type_would_write_of_itself(self):
+    def test_request_shows_excluded_fields_by_their_alias(self):
         class Payment(BaseModel):
             account: str = Field(alias="to", exclude=True)
             amount: int
@@ -332,13 +332,13 @@ class TestTheRequest:
         reply = Toolbox([Pay()], review=reviewer).execute(ToolCall("pay", {"to": " eve ", "amount": 5}))
         assert (reply.text, reviewer.requests[0].arguments) == ("5 to eve", {"to": "eve", "amount": 5})
 
-    def test_nobody_is_asked_about_a_call_that_could_not_run(self):
+    def test_invalid_call_is_not_reviewed(self):
         reviewer = Reviewer(Continue())
         reply = Toolbox([KINDS[0]], review=reviewer).execute(ToolCall("function", "{}"))
         assert reply.text == "Error: Missing required parameter(s) for 'function': input"
         assert reviewer.requests == []
 
-    def test_a_handler_that_changes_it_has_the_call_refused(self):
+    def test_handler_that_changes_the_request_rejects_the_call(self):
         @tool(requires_approval=True)
         def delete(paths: list[str]) -> str:
             return f"deleted {paths}"
@@ -351,7 +351,7 @@ class TestTheRequest:
         reply = Toolbox([delete], review=Meddler()).execute(ToolCall("delete", {"paths": ["/"]}))
         assert reply.text == "Error: Rejected by reviewer: the arguments were changed on their way to the reviewer"
 
-    def test_a_change_of_the_schema_changes_its_digest(self):
+    def test_schema_change_changes_the_digest(self):
         def digests(**defaults):
             reviewer = Reviewer(Continue())
             schema = {"type": "object", "properties": {"a": {"type": "integer", **defaults}}}
@@ -380,7 +380,7 @@ class TestTheRequest:
         assert len({request.arguments_digest for request in reviewer.requests}) == 3
 
 
-def doubled(value: int) -> int:
+def double(value: int) -> int:
     return value * 2
 
 
@@ -394,11 +394,11 @@ class TestEdits:
 
         return Toolbox([write], review=self.reviewer)
 
-    def told(self, *answers, arguments=None, **settings):
+    def run(self, *answers, arguments=None, **settings):
         box = self.box(*answers, **settings)
         return box.execute(ToolCall("write", arguments or {"path": "a", "mode": "6"})).text
 
-    def test_an_edit_is_the_json_of_all_arguments(self):
+    def test_edit_is_json_of_all_arguments(self):
         box = self.box(Edit('{"path": "b", "content": "x"}'))
         reply = box.execute(ToolCall("write", {"path": "a", "mode": "7"}))
         ran = {"path": "b", "content": "x", "mode": 6}
@@ -417,47 +417,47 @@ class TestEdits:
             (" \n", "it is empty; write all arguments as a JSON object"),
         ],
     )
-    def test_one_that_does_not_fit_goes_back_to_the_reviewer_and_never_runs(self, revised, problem):
-        assert self.told(Edit(revised), Edit('{"path": "c"}')) == "c::6"
+    def test_invalid_edit_returns_to_the_reviewer(self, revised, problem):
+        assert self.run(Edit(revised), Edit('{"path": "c"}')) == "c::6"
         first, second = self.reviewer.requests
         assert second.prompt.startswith(f"The edit does not fit: {problem}")
         assert (first.prompt, first.arguments, first.call_id) == ("", second.arguments, second.call_id)
         assert first.id != second.id
 
-    def test_a_reviewer_may_give_in_after_a_bad_edit(self):
-        assert self.told(Edit("{}"), Continue()) == "a::6"
-        assert self.told(Edit("{}"), ExitEarly("never mind")) == "Error: Rejected by reviewer: never mind"
+    def test_reviewer_can_approve_or_reject_after_an_invalid_edit(self):
+        assert self.run(Edit("{}"), Continue()) == "a::6"
+        assert self.run(Edit("{}"), ExitEarly("never mind")) == "Error: Rejected by reviewer: never mind"
 
-    def test_the_third_bad_edit_is_a_rejection(self):
+    def test_third_invalid_edit_is_a_rejection(self):
         said = "Error: Rejected by reviewer: the edit does not fit: Missing required parameter(s) for 'write': path"
-        assert self.told(Edit("{}")) == said
+        assert self.run(Edit("{}")) == said
         assert len(self.reviewer.requests) == 3
 
-    def test_a_key_that_is_there_twice_can_be_read_two_ways(self):
-        assert self.told(Edit('{"path": "a", "path": "b"}'), Edit('{"path": "c"}')) == "c::6"
+    def test_edit_with_a_duplicate_key_is_invalid(self):
+        assert self.run(Edit('{"path": "a", "path": "b"}'), Edit('{"path": "c"}')) == "c::6"
         assert self.reviewer.requests[1].prompt == "The edit does not fit: the key 'path' is there twice"
 
-    def test_what_a_validator_makes_of_an_edit_is_shown_before_it_runs(self):
+    def test_edit_changed_by_a_validator_is_reviewed_again(self):
         @tool(requires_approval=True)
-        def pay(amount: Annotated[int, AfterValidator(doubled)]) -> str:
+        def pay(amount: Annotated[int, AfterValidator(double)]) -> str:
             return f"paid {amount}"
 
-        def told(*answers):
+        def pay_five(*answers):
             self.reviewer = Reviewer(*answers)
             return Toolbox([pay], review=self.reviewer).execute(ToolCall("pay", {"amount": 5})).text
 
-        assert told(Edit('{"amount": 10}'), Continue()) == "paid 20"
+        assert pay_five(Edit('{"amount": 10}'), Continue()) == "paid 20"
         assert [request.arguments for request in self.reviewer.requests] == [{"amount": 10}, {"amount": 20}]
         assert self.reviewer.requests[1].prompt.startswith("The edit was read as what is shown here")
-        assert told(Edit('{"amount": 10}'), ExitEarly("no")) == "Error: Rejected by reviewer: no"
+        assert pay_five(Edit('{"amount": 10}'), ExitEarly("no")) == "Error: Rejected by reviewer: no"
         read = "Error: Rejected by reviewer: the edit was read as what is shown here; continue if that is what you mean"
-        assert told(Edit('{"amount": 10}')) == read
+        assert pay_five(Edit('{"amount": 10}')) == read
 
-    def test_an_edit_of_one_field_leaves_the_others_as_they_were(self):
+    def test_editing_one_field_keeps_the_others(self):
         @tool(requires_approval=True, editable="text")
         def send(
             text: str,
-            copies: Annotated[int, AfterValidator(doubled)] = 1,
+            copies: Annotated[int, AfterValidator(double)] = 1,
             password: SecretStr = SecretStr("none"),  # noqa: B008 - a default that does not change
         ) -> str:
             return f"{text} {copies} {password.get_secret_value()}"
@@ -470,11 +470,11 @@ class TestEdits:
         refused = "the edit does not fit: with it, other arguments would change, too; refuse the call instead"
         assert box.execute(ToolCall("send", broken)).text == f"Error: Rejected by reviewer: {refused}"
 
-    def test_a_tool_may_name_one_field_whose_plain_text_is_edited(self):
-        assert self.told(Edit('new "text"'), editable="content", arguments={"path": "a", "mode": 7}) == 'a:new "text":7'
+    def test_editable_field_is_edited_as_plain_text(self):
+        assert self.run(Edit('new "text"'), editable="content", arguments={"path": "a", "mode": 7}) == 'a:new "text":7'
         assert (self.reviewer.requests[0].editable, self.reviewer.requests[0].editable_text) == ("content", "")
 
-    def test_the_text_of_the_one_field_is_checked_too(self):
+    def test_editable_field_is_validated(self):
         @tool(requires_approval=True, editable="to")
         def send(to: Annotated[str, Field(pattern="^.+@here$")]) -> str:
             return to
@@ -484,7 +484,7 @@ class TestEdits:
         assert "to: expected" in reviewer.requests[1].prompt
 
     @pytest.mark.parametrize("editable", ["mode", "owner"])
-    def test_a_field_that_is_none_or_no_text_cannot_be_the_editable_one(self, editable):
+    def test_rejects_invalid_editable_field(self, editable):
         with pytest.raises(ToolDefinitionError, match=f"editable must name a str parameter, not '{editable}'"):
             self.box(Continue(), editable=editable)
 
@@ -502,7 +502,7 @@ class TestGates:
         return arguments["amount"] > 100
 
     @pytest.mark.parametrize("predicate", [large, later], ids=["sync", "async"])
-    async def test_a_predicate_decides_for_a_function(self, predicate):
+    async def test_function_predicate_decides(self, predicate):
         reviewer = Reviewer(ExitEarly("too much"))
 
         @tool(requires_approval=predicate)
@@ -517,7 +517,7 @@ class TestGates:
             assert [reply.text for reply in replies] == ["paid 100", "Error: Rejected by reviewer: too much"]
         assert [request.arguments for request in reviewer.requests] == [{"amount": 101}] * 2
 
-    def test_a_predicate_of_a_class_is_a_method_or_a_static_method(self):
+    def test_class_predicate_is_a_method_or_a_static_method(self):
         class Method(Tool):
             name, description, word = "method", "", "rm"
 
@@ -540,13 +540,13 @@ class TestGates:
         refused = "Error: Rejected by reviewer: no"
         assert [reply.text for reply in replies] == ["ls", refused, "ls", refused]
 
-    def test_a_call_that_needs_no_approval_needs_no_handler(self):
+    def test_call_without_approval_needs_no_handler(self):
         gated = Function(str.upper, requires_approval=lambda arguments, context: arguments == "rm")
         assert Toolbox([gated]).execute(call("function", "ls")).text == "LS"
         with pytest.raises(ToolConfigurationError):
             Toolbox([gated]).execute(call("function", "rm"))
 
-    def test_a_predicate_that_fails_leaves_the_decision_to_the_reviewer(self, caplog):
+    def test_failing_predicate_asks_the_reviewer(self, caplog):
         reviewer = Reviewer(ExitEarly("better not"))
         gated = Function(str.upper, requires_approval=lambda arguments, context: arguments["amount"] > 1)
         reply = Toolbox([gated], review=reviewer).execute(call("function", "ls"))
@@ -554,7 +554,7 @@ class TestGates:
         assert reviewer.requests[0].prompt.startswith("The approval predicate failed: TypeError: string indices")
 
     @pytest.mark.parametrize("waits", [False, True])
-    async def test_what_it_raises_is_told_in_the_same_words_everywhere(self, waits):
+    async def test_predicate_errors_have_the_same_message_in_sync_and_async_code(self, waits):
         def fail(arguments, context):
             return next(iter(()))
 
@@ -565,16 +565,16 @@ class TestGates:
         box = Toolbox([Function(str.upper, requires_approval=afail if waits else fail)], review=reviewer)
         box.execute(call("function", "ls"))
         await box.aexecute(call("function", "ls"))
-        told = {request.prompt for request in reviewer.requests}
-        assert told == {"The approval predicate failed: StopIteration: StopIteration"}
+        prompts = {request.prompt for request in reviewer.requests}
+        assert prompts == {"The approval predicate failed: StopIteration: StopIteration"}
 
-    def test_a_predicate_that_forgets_to_answer_leaves_the_decision_to_the_reviewer(self):
+    def test_predicate_returning_none_asks_the_reviewer(self):
         reviewer = Reviewer(ExitEarly("better not"))
         gated = Function(str.upper, requires_approval=lambda arguments, context: None)
         assert Toolbox([gated], review=reviewer).execute(call("function")).is_error
         assert reviewer.requests[0].prompt == "The approval predicate returned None instead of True or False"
 
-    def test_a_predicate_cannot_change_what_is_reviewed_or_run(self):
+    def test_predicate_cannot_change_the_arguments(self):
         @tool(requires_approval=lambda arguments, context: arguments.update(path="/nowhere") or True)
         def delete(path: str) -> str:
             return path
@@ -584,7 +584,7 @@ class TestGates:
         assert reviewer.requests[0].arguments == {"path": "/"}
 
     @pytest.mark.parametrize("value", ["yes", 1, None, [], lambda arguments: True, lambda a, b, c: True])
-    def test_what_is_no_clear_gate_is_refused(self, value):
+    def test_rejects_invalid_requires_approval(self, value):
         with pytest.raises(ToolDefinitionError, match=r"requires_approval must be True|takes \(arguments, context\)"):
             Toolbox([Function(str.upper, requires_approval=value)])
 
@@ -599,18 +599,18 @@ class TestGates:
             ("approval_role", 5),
         ],
     )
-    def test_so_are_unclear_settings_of_a_gate(self, setting, value):
+    def test_rejects_invalid_approval_settings(self, setting, value):
         with pytest.raises(ToolDefinitionError, match=f"'function': {setting} must be"):
             Toolbox([Function(str.upper, requires_approval=True, **{setting: value})])
         with pytest.raises(ToolDefinitionError, match=f"Toolbox: {setting} must be"):
             Toolbox([Echo()], approve=["echo"], **{setting: value})
 
-    def test_a_builtin_can_be_a_predicate(self):
+    def test_builtin_function_can_be_a_predicate(self):
         reviewer = Reviewer(Continue())
         Toolbox([Function(str.upper, requires_approval=max)], review=reviewer).execute(call("function"))
         assert reviewer.requests[0].prompt.startswith("The approval predicate failed")
 
-    def test_plain_objects_and_specs_can_have_a_gate(self):
+    def test_plain_objects_and_specs_can_require_approval(self):
         plain = type(
             "Plain", (), {"name": "plain", "description": "", "requires_approval": True, "approval_role": "boss"}
         )()
@@ -625,19 +625,19 @@ class TestGates:
         ] * 2
         assert [(request.required_role, request.timeout) for request in reviewer.requests] == [("boss", 300), (None, 7)]
 
-    def test_tools_without_a_gate_ask_nobody(self):
+    def test_tools_without_a_gate_are_not_reviewed(self):
         reviewer = Reviewer(ExitEarly())
         assert not Toolbox([Function(str.upper)], review=reviewer).execute(call("function")).is_error
         assert reviewer.requests == []
 
-    def test_a_keyword_that_is_no_setting_is_refused(self):
+    def test_rejects_unknown_keyword(self):
         with pytest.raises(
             TypeError, match=r"A tool has no setting 'requires_aproval'; known are .*\brequires_approval\b"
         ):
             tool(requires_aproval=True)(lambda: None)
 
 
-class TestGatesFromOutside:
+class TestToolboxGates:
     tools = (
         Function(str.upper, name="read"),
         Function(str.upper, name="delete_file"),
@@ -665,30 +665,30 @@ class TestGatesFromOutside:
             (lambda arguments, context: context.tool_name.endswith("dir") and arguments == "hi", ["delete_dir"]),
         ],
     )
-    def test_names_patterns_or_a_predicate_say_which_tools_need_approval(self, approve, refused):
+    def test_approve_accepts_names_patterns_and_a_predicate(self, approve, refused):
         assert self.refused(approve) == refused
 
-    def test_a_name_that_no_tool_has_is_refused_because_its_tool_would_stay_open(self):
+    def test_rejects_unknown_tool_name_in_approve(self):
         with pytest.raises(
             ToolDefinitionError, match="approve names 'Delete_file', but the tools are read, delete_file"
         ):
             self.refused(["Delete_file"])
 
     @pytest.mark.parametrize("approve", [5, [5], [None], True, lambda arguments: True])
-    def test_what_is_neither_is_refused(self, approve):
+    def test_rejects_invalid_approve(self, approve):
         with pytest.raises(ToolDefinitionError, match=r"approve must be|takes \(arguments, context\)"):
             self.refused(approve)
 
-    def test_it_brings_its_own_terms(self):
+    def test_toolbox_gate_has_its_own_approval_settings(self):
         self.refused(["read"], approval_timeout=9, approval_on_timeout=OnTimeout.FAIL, approval_role="boss")
         (request,) = self.reviewer.requests
         assert (request.timeout, request.on_timeout, request.required_role) == (9, OnTimeout.FAIL, "boss")
 
-    def test_a_pattern_that_names_no_tool_is_told_to_the_log(self, caplog):
+    def test_unmatched_approve_pattern_is_logged(self, caplog):
         self.refused(["delet_*"])
         assert "the pattern 'delet_*' matches none of the tools read, delete_file, delete_dir" in caplog.text
 
-    def test_of_two_gates_the_stricter_terms_hold(self):
+    def test_stricter_settings_of_two_gates_apply(self):
         weak = Function(
             str.upper,
             name="weak",
@@ -700,7 +700,7 @@ class TestGatesFromOutside:
         Toolbox([weak], approve=["*"], approval_role="admin", review=reviewer).execute(call("weak"))
         assert (reviewer.requests[0].on_timeout, reviewer.requests[0].required_role) == (OnTimeout.EXIT_EARLY, "admin")
 
-    def test_a_tool_keeps_its_time_and_either_gate_asks(self):
+    def test_tool_keeps_its_timeout_and_either_gate_asks(self):
         own = Function(
             str.upper, requires_approval=lambda arguments, context: arguments == "a", approval_timeout=5, name="own"
         )
@@ -719,7 +719,7 @@ class TestGatesFromOutside:
         box = Toolbox([always], approve=lambda arguments, context: False, review=Reviewer(ExitEarly("no")))
         assert box.execute(call("always")).is_error
 
-    def test_the_same_tool_stays_open_in_another_box(self):
+    def test_toolbox_gate_does_not_change_the_tool(self):
         self.refused(["read"])
         assert not Toolbox(self.tools).execute(call("read")).is_error
 
@@ -769,13 +769,13 @@ class TestTimeouts:
             (OnTimeout.FAIL, "Error: Nobody answered the review of 'function' within 0.05 s"),
         ],
     )
-    async def test_silence_means_what_the_gate_says(self, handler, on_timeout, text):
+    async def test_timeout_follows_on_timeout(self, handler, on_timeout, text):
         asked = handler()
         gated = Function(str.upper, requires_approval=True, approval_timeout=0.05, approval_on_timeout=on_timeout)
-        assert await told(gated, asked, call("function")) == text
+        assert await reply_text(gated, asked, call("function")) == text
         asked.let_go.set()
 
-    async def test_a_handler_in_a_thread_of_its_own_choosing_holds_nobody_up(self):
+    async def test_timeout_does_not_wait_for_the_handlers_thread(self):
         let_go = threading.Event()
 
         class Threaded:
@@ -785,13 +785,13 @@ class TestTimeouts:
 
         gated = Function(str.upper, requires_approval=True, approval_timeout=0.05)
         started = asyncio.get_running_loop().time()
-        await told(gated, Threaded(), call("function"))
+        await reply_text(gated, Threaded(), call("function"))
         assert not let_go.is_set()
         assert asyncio.get_running_loop().time() - started < 25  # far from the 30 of the handler's own
         let_go.set()
 
     @pytest.mark.parametrize("timeout", [0, None, 0.0])
-    async def test_nought_waits_as_long_as_it_takes(self, timeout):  # noqa: ASYNC109 - the setting under test
+    async def test_zero_timeout_waits_forever(self, timeout):  # noqa: ASYNC109 - the setting under test
         handler = self.Never()
         gated = Function(str.upper, requires_approval=True, approval_timeout=timeout)
         waiting = asyncio.create_task(Toolbox([gated], review=handler).aexecute(call("function")))
@@ -799,7 +799,7 @@ class TestTimeouts:
         handler.let_go.set()
         assert (done, (await waiting).text) == (set(), "HI")
 
-    async def test_the_deadline_of_the_call_stands_above_what_the_gate_says_of_silence(self):
+    async def test_call_deadline_overrides_on_timeout(self):
         gated = Function(str.upper, requires_approval=True, approval_timeout=0, approval_on_timeout=OnTimeout.CONTINUE)
         for left, said in ((0.05, "no answer within 0.0"), (-5, "no answer within 0.001 s")):
             handler = self.Never()
@@ -807,19 +807,19 @@ class TestTimeouts:
             assert gated.execute("hi", context).text.startswith(f"Error: Rejected by reviewer: {said}")
             handler.let_go.set()
 
-    async def test_a_deadline_that_is_far_away_changes_nothing(self):
+    async def test_later_deadline_changes_nothing(self):
         reviewer = Reviewer(Continue())
         KINDS[0].execute("hi", ToolContext(review=reviewer, deadline=time.monotonic() + 1000))
         assert (reviewer.requests[0].timeout, reviewer.requests[0].on_timeout) == (300, OnTimeout.EXIT_EARLY)
 
-    async def test_an_approval_that_comes_late_does_not_run_the_call(self):
+    async def test_late_approval_does_not_run_the_call(self):
         ran, handler = [], self.Never()
         gated = Function(ran.append, requires_approval=True, approval_timeout=0.02)
         reply = await Toolbox([gated], review=handler).aexecute(call("function"))
         handler.let_go.set()
         assert (reply.is_error, ran) == (True, [])
 
-    async def test_a_cancelled_call_asks_no_further_and_does_not_run(self):
+    async def test_cancelled_call_does_not_run(self):
         ran, asked, gone = [], asyncio.Event(), asyncio.Event()
 
         class Asked:
@@ -844,7 +844,7 @@ class Broken(dict):
         raise RuntimeError("broken")
 
 
-class TestTogether:
+class TestReviewAll:
     """The calls of one turn that need approval, put to a handler that can take several."""
 
     calls = (call("function", "a"), call("open", "b"), call("function", "c"), call("function", "d"))
@@ -858,15 +858,15 @@ class TestTogether:
     def box(self, handler, **settings):
         return Toolbox([KINDS[0], Function(lambda text: text, name="open")], review=handler, **settings)
 
-    async def test_they_are_asked_at_once_and_each_answer_reaches_its_own_call(self):
-        handler = Together(self.decide)
+    async def test_review_all_answers_each_call(self):
+        handler = BatchReviewer(self.decide)
         box = self.box(handler)
         for replies in (box.execute_all(self.calls), await box.aexecute_all(self.calls)):
             assert tuple(reply.text for reply in replies) == self.texts
         assert handler.rounds == [["a", "c", "d"]] * 2
 
-    async def test_a_sync_handler_can_take_several_too(self):
-        class Sync(Together):
+    async def test_review_all_can_be_sync(self):
+        class Sync(BatchReviewer):
             def review_all(self, requests):
                 return {request.id: self.decide(request) for request in requests}
 
@@ -886,8 +886,8 @@ class TestTogether:
         ],
         ids=repr,
     )
-    async def test_answers_that_are_not_by_the_requests_ids_are_refusals(self, answers):
-        class Wrong(Together):
+    async def test_invalid_answers_of_review_all_are_rejections(self, answers):
+        class Wrong(BatchReviewer):
             async def review_all(self, requests):
                 if isinstance(answers, BaseException):
                     raise answers
@@ -897,10 +897,10 @@ class TestTogether:
         assert [reply.is_error for reply in replies] == [True, False, True, True]
         assert all(reply.text.startswith("Error: Rejected by reviewer: the ") for reply in replies if reply.is_error)
 
-    async def test_calls_without_a_gate_do_not_wait_for_those_with_one(self):
+    async def test_ungated_calls_do_not_wait_for_gated_ones(self):
         ran = threading.Event()
 
-        class Patient(Together):
+        class Patient(BatchReviewer):
             def review(self, request):
                 assert ran.wait(30)
                 return Continue()
@@ -912,8 +912,8 @@ class TestTogether:
         replies = await box.aexecute_all(self.calls)
         assert [reply.is_error for reply in replies] == [False] * 4
 
-    async def test_each_keeps_its_own_time(self):
-        class Slow(Together):
+    async def test_each_request_keeps_its_own_timeout(self):
+        class Slow(BatchReviewer):
             async def review_all(self, requests):
                 self.requests = requests
                 await asyncio.Event().wait()
@@ -927,10 +927,10 @@ class TestTogether:
         assert [reply.text for reply in replies] == ["HI", "Error: Rejected by reviewer: no answer within 0.2 s"]
         assert len(handler.requests) == 2
 
-    async def test_one_call_need_not_wait_for_the_answer_to_another(self):
+    async def test_calls_continue_before_all_answers_arrive(self):
         first = asyncio.Event()
 
-        class OneByOne(Together):
+        class OneByOne(BatchReviewer):
             async def review_all(self, requests):
                 return {request.id: self.one(request) for request in requests}
 
@@ -952,10 +952,10 @@ class TestTogether:
         replies = await box.aexecute_all([call("function", "a"), call("function", "b")])
         assert [reply.text for reply in replies] == ["a", "b"]
 
-    async def test_an_answer_to_a_call_that_has_gone_is_dropped(self):
+    async def test_answer_to_a_cancelled_call_is_dropped(self):
         metrics = InMemoryMetrics()
 
-        class Late(Together):
+        class Late(BatchReviewer):
             async def review_all(self, requests):
                 await auntil(lambda: metrics.count("one", "failure"))
                 return {request.id: self.one() for request in requests}
@@ -971,18 +971,18 @@ class TestTogether:
         replies = await box.aexecute_all([call("one"), call("two")])
         assert [reply.is_error for reply in replies] == [True, False]
 
-    async def test_tools_in_threads_of_one_turn_each_get_their_own_answer(self):
-        asked = Together(lambda request: ExitEarly("no"))
+    async def test_threads_of_one_turn_get_their_own_answers(self):
+        asked = BatchReviewer(lambda request: ExitEarly("no"))
         ran = []
         inner = Function(ran.append, requires_approval=True, approval_on_timeout=OnTimeout.CONTINUE, approval_timeout=9)
         outer = Function(lambda text: inner.execute(text).text, name="outer")
         replies = await Toolbox([outer], review=asked).aexecute_all([call("outer", str(n)) for n in range(30)])
         assert ({reply.text for reply in replies}, ran) == ({"Error: Rejected by reviewer: no"}, [])
 
-    async def test_cancelling_the_turn_cancels_the_question(self):
+    async def test_cancelling_the_turn_cancels_the_review(self):
         asked, gone = asyncio.Event(), asyncio.Event()
 
-        class Slow(Together):
+        class Slow(BatchReviewer):
             async def review_all(self, requests):
                 asked.set()
                 try:
@@ -997,8 +997,8 @@ class TestTogether:
             await waiting
         await asyncio.wait_for(gone.wait(), 30)
 
-    async def test_a_thousand_answers_find_their_calls(self):
-        handler = Together(lambda request: Edit(request.arguments * 2))
+    async def test_thousand_answers_reach_their_calls(self):
+        handler = BatchReviewer(lambda request: Edit(request.arguments * 2))
         replies = await self.box(handler).aexecute_all([call("function", f"{number},") for number in range(1000)])
         assert [reply.text for reply in replies] == [f"{number},{number}," for number in range(1000)]
         assert len(handler.rounds) == 1
@@ -1022,7 +1022,7 @@ class AsyncAsking(Asking):
         return repr(await self.arequest_approval(f"May I {input}?", **self.terms))
 
 
-class TestAskingInTheMiddle:
+class TestReviewDuringExecution:
     kinds = pytest.mark.parametrize("kind", [Asking, AsyncAsking])
 
     @kinds
@@ -1037,15 +1037,15 @@ class TestAskingInTheMiddle:
             (RuntimeError("broken"), ExitEarly("the reviewer failed to answer")),
         ],
     )
-    async def test_it_gets_a_decision_whatever_the_handler_does(self, kind, reviewer, answer, decision):
-        assert await told(kind(), reviewer(answer), call("asking", "go")) == repr(decision)
+    async def test_request_review_always_returns_a_decision(self, kind, reviewer, answer, decision):
+        assert await reply_text(kind(), reviewer(answer), call("asking", "go")) == repr(decision)
 
     @kinds
-    async def test_without_a_handler_it_goes_on(self, kind):
-        assert await told(kind(), None, call("asking", "go")) == repr(Continue())
+    async def test_request_review_without_a_handler_continues(self, kind):
+        assert await reply_text(kind(), None, call("asking", "go")) == repr(Continue())
 
     @kinds
-    def test_the_reviewer_sees_what_is_asked_and_in_which_call(self, kind):
+    def test_request_shows_the_prompt_and_the_call(self, kind):
         reviewer = Reviewer(Continue())
         terms = {"timeout": 9, "on_timeout": OnTimeout.CONTINUE, "required_role": "boss", "arguments": {"a": 1}}
         Toolbox([kind(**terms)], review=reviewer).execute(call("asking", "go", id="c1"), run_id="r1")
@@ -1073,21 +1073,21 @@ class TestAskingInTheMiddle:
             (OnTimeout.FAIL, "Error: Nobody answered the review of 'asking' within 0.05 s"),
         ],
     )
-    async def test_silence_means_what_the_question_says(self, kind, on_timeout, text):
+    async def test_request_review_timeout_follows_on_timeout(self, kind, on_timeout, text):
         handler = TestTimeouts.Never()
-        assert await told(kind(timeout=0.05, on_timeout=on_timeout), handler, call("asking", "go")) == text
+        assert await reply_text(kind(timeout=0.05, on_timeout=on_timeout), handler, call("asking", "go")) == text
         handler.let_go.set()
 
     @pytest.mark.parametrize(
         "terms", [{"timeout": -1}, {"timeout": "5"}, {"on_timeout": "continue"}, {"required_role": 5}]
     )
-    def test_unclear_terms_fail_the_call_and_ask_nobody(self, terms):
+    def test_invalid_review_settings_fail_the_call(self, terms):
         reviewer = Reviewer(Continue())
         reply = Toolbox([Asking(**terms)], review=reviewer).execute(call("asking"))
         assert reply.text.startswith("Error: Tool 'asking': the ")
         assert reviewer.requests == []
 
-    def test_a_function_asks_through_its_context(self):
+    def test_function_requests_review_through_its_context(self):
         @tool
         def deploy(service: str, context: ToolContext) -> str:
             return repr(context.request_approval(f"Replace {service}?"))
@@ -1095,7 +1095,7 @@ class TestAskingInTheMiddle:
         box = Toolbox([deploy], review=Reviewer(ExitEarly("no")))
         assert box.execute(ToolCall("deploy", {"service": "shop"})).text == repr(ExitEarly("no"))
 
-    async def test_in_a_worker_process_nobody_agrees(self):
+    async def test_request_review_in_a_worker_process_is_rejected(self):
         with ProcessPoolExecutor(1) as executor:
             box = Toolbox([Asking()], review=Reviewer(Continue()), executor=executor)
             reply = await box.aexecute(call("asking", "go"))
@@ -1106,7 +1106,7 @@ class TestAskingInTheMiddle:
 
 class TestNested:
     @both_reviewers
-    async def test_a_tool_inside_a_tool_asks_the_same_reviewer(self, reviewer):
+    async def test_nested_tool_asks_the_same_reviewer(self, reviewer):
         asked = reviewer(Edit("edited"))
         inner = Toolbox([KINDS[0]])
         through_box = Function(lambda text: inner.execute(call("function", text)).text, name="box")
@@ -1119,7 +1119,7 @@ class TestNested:
         assert [reply.text for reply in replies] == ["edited"] * 4
         assert len(asked.requests) == 4
 
-    def test_a_box_with_its_own_reviewer_keeps_it(self):
+    def test_nested_toolbox_keeps_its_own_reviewer(self):
         own, outer = Reviewer(Continue()), Reviewer(ExitEarly())
         inner = Toolbox([KINDS[0]], review=own)
         box = Toolbox([Function(lambda text: inner.execute(call("function", text)).text, name="outer")], review=outer)
@@ -1127,13 +1127,13 @@ class TestNested:
         assert (len(own.requests), len(outer.requests)) == (1, 0)
 
 
-def test_a_rejection_is_a_failure_not_an_error():
+def test_rejection_counts_as_failure():
     metrics = InMemoryMetrics()
     Toolbox([KINDS[0]], review=Reviewer(ExitEarly()), metrics=metrics).execute(call("function"))
     assert (metrics.count("function", "failure"), metrics.count("function", "error")) == (1, 0)
 
 
-def test_a_model_that_was_talked_into_writing_writes_nothing():
+def test_prompt_injection_writes_nothing():
     written = []
 
     @dataclass

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.answer_process import decided
+from helpers.answer_process import decide
 from helpers.ask_process import ASKED
 from toolsemble import Toolbox, ToolCall, tool
 from toolsemble.review import QueueReview, SQLiteStore
@@ -44,7 +44,7 @@ class Answerer:
 
 
 @contextmanager
-def answering(path, stop, *, killed):
+def run_answerers(path, stop, *, killed):
     """Keep two processes answering while the block runs."""
     with ExitStack() as stack:
         answerers = [Answerer(path, stop, person) for person in ("ada", "eve")]
@@ -68,7 +68,7 @@ def kill_and_restart(answerers, done, kills):
         answerer.start()
 
 
-def gated(ran):
+def make_gated_tool(ran):
     @tool(requires_approval=True)
     async def act(number: int) -> str:
         ran[number] += 1
@@ -77,39 +77,39 @@ def gated(ran):
     return act
 
 
-async def all_at_once(box, calls):
+async def run_turn(box, calls):
     return await box.aexecute_all(calls)
 
 
-async def side_by_side(box, calls):
+async def run_separately(box, calls):
     return await asyncio.gather(*(box.aexecute(call) for call in calls))
 
 
 @pytest.mark.parametrize(
     ("execute", "killed", "count"),
-    [(all_at_once, False, FEW), (side_by_side, False, FEW), (all_at_once, True, COUNT), (side_by_side, True, FEW)],
+    [(run_turn, False, FEW), (run_separately, False, FEW), (run_turn, True, COUNT), (run_separately, True, FEW)],
     ids=["all_at_once", "side_by_side", "all_at_once-killed", "side_by_side-killed"],
 )
-async def test_each_of_many_calls_gets_its_own_answer_exactly_once(tmp_path, execute, killed, count):
+async def test_each_call_gets_its_answer_exactly_once(tmp_path, execute, killed, count):
     path, ran = tmp_path / "reviews.db", Counter()
     calls = [ToolCall("act", {"number": number}, id=f"c{number}") for number in range(1, count + 1)]
-    with SQLiteStore(path) as store, answering(path, tmp_path / "stop", killed=killed) as kills:
-        replies = await execute(Toolbox([gated(ran)], review=QueueReview(store)), calls)
+    with SQLiteStore(path) as store, run_answerers(path, tmp_path / "stop", killed=killed) as kills:
+        replies = await execute(Toolbox([make_gated_tool(ran)], review=QueueReview(store)), calls)
         events = store.audit()
         assert bool(kills) == killed
-    assert [reply.text for reply in replies] == [decided(number)[1] for number in range(1, count + 1)]
-    approved = [text for _, text in map(decided, range(1, count + 1)) if text.startswith("ran")]
+    assert [reply.text for reply in replies] == [decide(number)[1] for number in range(1, count + 1)]
+    approved = [text for _, text in map(decide, range(1, count + 1)) if text.startswith("ran")]
     assert ran == Counter(int(text.removeprefix("ran ")) for text in approved)
     counts = Counter((event.kind, event.request_id) for event in events if event.kind != "refused")
     assert set(counts.values()) == {1}
     assert Counter(kind for kind, _ in counts) == {"asked": count, "answered": count, "used": count}
 
 
-def test_a_killed_asker_is_continued_and_runs_nothing_that_was_not_approved_for_it(tmp_path):
+def test_killed_process_is_restarted_and_runs_only_approved_calls(tmp_path):
     path, log = tmp_path / "reviews.db", tmp_path / "log"
     log.touch()
     command = [sys.executable, Path(__file__).parents[1] / "helpers/ask_process.py", path, log]
-    with SQLiteStore(path) as store, answering(path, tmp_path / "stop", killed=False):
+    with SQLiteStore(path) as store, run_answerers(path, tmp_path / "stop", killed=False):
         for patience in (0.05, 0.1, 0.2):  # from when it begins to ask, so that each gets a little further
             with subprocess.Popen(command, stdout=subprocess.PIPE) as asker:
                 assert asker.stdout.readline() == b"ready\n"
@@ -119,7 +119,7 @@ def test_a_killed_asker_is_continued_and_runs_nothing_that_was_not_approved_for_
         used = Counter(
             store.find(event.request_id).arguments["number"] for event in store.audit() if event.kind == "used"
         )
-    assert json.loads(last.stdout.splitlines()[1]) == [decided(number)[1] for number in range(1, ASKED + 1)]
+    assert json.loads(last.stdout.splitlines()[1]) == [decide(number)[1] for number in range(1, ASKED + 1)]
     assert set(used) == set(range(1, ASKED + 1))
     ran = Counter(abs(int(line)) for line in log.read_text().split())
     assert {number for number in ran if ran[number] > used[number]} == set()

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from helpers.sample_tools import Function, answers_of_one_turn, call
+from helpers.sample_tools import Function, call, review_turn
 from toolsemble import (
     Continue,
     Edit,
@@ -29,7 +29,7 @@ def request(arguments, name="read_file", **fields):
     return ReviewRequest("Does what the test says", name, arguments, **fields)
 
 
-def decided(rules, arguments, name="read_file", ask=None, **fields):
+def decide(rules, arguments, name="read_file", ask=None, **fields):
     return finish(RulesReview(rules, ask).review(request(arguments, name, **fields)))
 
 
@@ -38,14 +38,14 @@ class Person:
 
     def __init__(self, answer=None):
         self.answer = Continue() if answer is None else answer
-        self.asked = []
+        self.arguments = []
 
     async def review(self, request):
-        self.asked.append(request.arguments)
+        self.arguments.append(request.arguments)
         return self.answer
 
     async def review_all(self, requests):
-        self.asked.append([request.arguments for request in requests])
+        self.arguments.append([request.arguments for request in requests])
         return {request.id: self.answer for request in requests}
 
 
@@ -82,7 +82,7 @@ def matches(action, condition, value):
         ("send_mail", ExitEarly("nobody can be asked")),
     ],
 )
-def test_the_first_rule_that_matches_decides(name, decision):
+def test_first_matching_rule_decides(name, decision):
     rules = [
         Rule("deny", "read_secret", reason="secrets stay"),
         Rule("allow", "read_*"),
@@ -90,14 +90,14 @@ def test_the_first_rule_that_matches_decides(name, decision):
         Rule("ask", "write_*"),
         Rule("allow", "write_file"),
     ]
-    assert decided(rules, {}, name) == decision
+    assert decide(rules, {}, name) == decision
 
 
 @pytest.mark.parametrize(
     ("default", "decision"),
     [("allow", Continue()), ("deny", ExitEarly("no rule allows 'read_file'")), ("ask", Edit("{}"))],
 )
-def test_what_no_rule_matches_gets_the_default(default, decision):
+def test_unmatched_request_gets_the_default(default, decision):
     review = RulesReview([Rule("deny", "delete_*")], Person(Edit("{}")), default=default)
     assert finish(review.review(request({}))) == decision
 
@@ -139,7 +139,7 @@ def test_what_no_rule_matches_gets_the_default(default, decision):
     ],
 )
 @pytest.mark.parametrize("action", ["allow", "ask", "deny"])
-def test_a_condition_holds_or_does_not(action, condition, value, held):
+def test_condition_matches(action, condition, value, held):
     assert matches(action, condition, value) is held
 
 
@@ -162,7 +162,7 @@ def test_a_condition_holds_or_does_not(action, condition, value, held):
         ("/srv/*", ["/etc/a"], False, False),
     ],
 )
-def test_allow_needs_certainty_where_deny_and_ask_need_a_possibility(condition, value, sure, possible):
+def test_allow_needs_a_sure_match_and_deny_a_possible_one(condition, value, sure, possible):
     assert [matches(action, condition, value) for action in ("allow", "ask", "deny")] == [sure, possible, possible]
 
 
@@ -328,7 +328,7 @@ UNSEEN = (
 
 
 @pytest.mark.parametrize("character", UNSEEN, ids=ascii)
-def test_what_cannot_be_seen_is_never_allowed_gets_around_no_deny_and_is_shown_as_an_escape(character):
+def test_invisible_characters_are_not_allowed_and_are_escaped(character):
     assert not matches("allow", "/srv/*", f"/srv/a{character}b")
     assert not matches("allow", "git *", f"git{character} log")
     assert not matches("allow", "git *", f"git log{character}")
@@ -342,7 +342,7 @@ def test_what_cannot_be_seen_is_never_allowed_gets_around_no_deny_and_is_shown_a
 
 
 @pytest.mark.parametrize(("pattern", "value"), HOSTILE, ids=ascii)
-def test_a_hostile_value_does_not_get_through_an_allow_rule(pattern, value):
+def test_hostile_value_does_not_match_an_allow_rule(pattern, value):
     assert not matches("allow", pattern, value)
     assert not Rule("allow", arguments=pattern).matches(request(value))
 
@@ -406,7 +406,7 @@ def test_a_hostile_value_does_not_get_through_an_allow_rule(pattern, value):
     ],
     ids=ascii,
 )
-def test_a_plain_value_is_allowed(pattern, value):
+def test_plain_value_matches_an_allow_rule(pattern, value):
     assert matches("allow", pattern, value)
     assert Rule("allow", arguments=pattern).matches(request(value))
 
@@ -490,7 +490,7 @@ def test_a_plain_value_is_allowed(pattern, value):
     ids=ascii,
 )
 @pytest.mark.parametrize("action", ["ask", "deny"])
-def test_a_hostile_value_does_not_get_around_a_deny_or_ask_rule(action, pattern, value):
+def test_hostile_value_matches_deny_and_ask_rules(action, pattern, value):
     assert matches(action, pattern, value)
 
 
@@ -512,7 +512,7 @@ def test_a_hostile_value_does_not_get_around_a_deny_or_ask_rule(action, pattern,
         ("\u2764*", "a \u2764\ufe0f"),
     ],
 )
-def test_a_deny_rule_leaves_other_values_alone(pattern, value):
+def test_deny_rule_does_not_match_other_values(pattern, value):
     assert not matches("deny", pattern, value)
 
 
@@ -527,7 +527,7 @@ PIECES = st.sampled_from(
     pieces=st.lists(PIECES, max_size=8),
     joint=st.sampled_from(["/", "\\", "//", "%2f", "%5C"]),
 )
-def test_no_way_up_leads_out_of_a_folder_that_is_allowed(folder, pieces, joint):
+def test_dot_dot_does_not_leave_an_allowed_folder(folder, pieces, joint):
     value = f"{folder}/{joint.join(pieces)}"
     if matches("allow", f"{folder}/*", value):
         for text in (value, unquote(value), unquote(unquote(value))):
@@ -537,14 +537,14 @@ def test_no_way_up_leads_out_of_a_folder_that_is_allowed(folder, pieces, joint):
 
 @settings(deadline=None, max_examples=500)
 @given(pieces=st.lists(PIECES, max_size=8), joint=st.sampled_from(["/", "\\", "//"]))
-def test_what_an_allow_rule_matches_a_deny_rule_matches_too(pieces, joint):
+def test_deny_matches_whatever_allow_matches(pieces, joint):
     value = f"/srv/{joint.join(pieces)}"
     assert matches("deny", "/srv/*", value) >= matches("allow", "/srv/*", value)
 
 
 @settings(deadline=None, max_examples=300)
 @given(pattern=st.text(alphabet="ab*?[]!-z/.\\%2eZ \u2025", max_size=12), value=st.text(max_size=12))
-def test_any_pattern_can_be_matched_with_any_value(pattern, value):
+def test_any_pattern_can_be_matched_against_any_value(pattern, value):
     assert matches("allow", pattern, value) in {True, False}
     assert matches("deny", pattern, value) in {True, False}
 
@@ -582,14 +582,14 @@ def test_conditions_find_their_arguments(conditions, arguments, sure, possible):
     assert found == [sure, possible, possible]
 
 
-def test_what_a_tool_asks_in_the_middle_of_its_work_is_decided_by_its_name():
+def test_request_during_execution_matches_by_tool_name():
     during = {"timing": ReviewTiming.DURING_EXECUTION}
     rules = [Rule("allow", arguments={"path": "*"}), Rule("deny", "delete_*", reason="no"), Rule("allow")]
-    assert decided(rules, {}, "delete_file", **during) == ExitEarly("no")
-    assert decided(rules, {}, "read_file", **during) == Continue()
+    assert decide(rules, {}, "delete_file", **during) == ExitEarly("no")
+    assert decide(rules, {}, "read_file", **during) == Continue()
 
 
-def test_a_rule_does_not_change_with_what_it_was_made_from():
+def test_rule_copies_its_conditions():
     conditions = {"path": ["/srv/*"]}
     rule = Rule("allow", arguments=conditions)
     conditions["path"].append("*")
@@ -627,13 +627,13 @@ NO_CONDITION = "expected a pattern, a number, true, false, a range with min and 
         ),
     ],
 )
-def test_a_bad_rule_is_refused_when_it_is_made(fields, problem):
+def test_rejects_invalid_rule(fields, problem):
     with pytest.raises(ToolDefinitionError) as refusal:
         Rule(**{"action": "allow"} | fields)
     assert str(refusal.value) == f"Rule: {problem}"
 
 
-def test_what_is_no_rule_no_action_and_no_handler_is_refused():
+def test_rejects_invalid_rules_default_and_handler():
     with pytest.raises(ToolDefinitionError, match=r"^Rule 2: expected a Rule, not dict$"):
         RulesReview([Rule("allow"), {"action": "allow"}])
     with pytest.raises(ToolDefinitionError, match=r"^RulesReview: default: unknown action 'no'; known are allow, ask"):
@@ -693,19 +693,19 @@ def rules_file(tmp_path):
         (call("function", "ls"), "LS", ["ls"]),
     ],
 )
-async def test_rules_of_a_file_decide_about_calls(rules_file, asked, text, questions):
+async def test_rules_are_read_from_toml(rules_file, asked, text, questions):
     tools = [read_file, delete_file, pay, Function(str.upper, requires_approval=True)]
     for path in (rules_file(RULES), str(rules_file(RULES))):
         person = Person()
         box = Toolbox(tools, review=RulesReview.from_toml(path, person))
         assert [box.execute(asked).text, (await box.aexecute(asked)).text] == [text, text]
-        assert person.asked == questions * 2
+        assert person.arguments == questions * 2
 
 
 @pytest.mark.parametrize(
     ("text", "decision"), [("", ExitEarly("nobody can be asked")), ('default = "allow"', Continue())]
 )
-def test_a_file_without_rules_has_its_default(rules_file, text, decision):
+def test_file_without_rules_uses_the_default(rules_file, text, decision):
     assert finish(RulesReview.from_toml(rules_file(text)).review(request({}))) == decision
 
 
@@ -727,26 +727,26 @@ def test_a_file_without_rules_has_its_default(rules_file, text, decision):
         (b"\xff", "the rules are not valid TOML: "),
     ],
 )
-def test_a_bad_file_is_refused_by_its_name_and_place(rules_file, text, problem):
+def test_invalid_file_error_names_file_and_place(rules_file, text, problem):
     file = rules_file(text)
     with pytest.raises(ToolDefinitionError) as refusal:
         RulesReview.from_toml(file)
     assert str(refusal.value).startswith(f"{file}: {problem}")
 
 
-def test_a_file_that_is_not_there_is_refused_by_its_name(tmp_path):
+def test_missing_file_error_names_the_file(tmp_path):
     with pytest.raises(ToolDefinitionError, match=r"none\.toml: the rules cannot be read: No such file or directory$"):
         RulesReview.from_toml(tmp_path / "none.toml")
 
 
-async def test_those_that_must_be_asked_are_asked_together():
+async def test_undecided_requests_are_asked_together():
     person = Person(ExitEarly("no"))
     review = RulesReview([Rule("allow", "read_*"), Rule("deny", "delete_*", reason="never")], person)
     requests = [request({"n": n}, name) for n, name in enumerate(["a", "read_x", "b", "delete_x"])]
     no, yes, never = ExitEarly("no"), Continue(), ExitEarly("never")
     decisions = dict(zip((each.id for each in requests), (no, yes, no, never), strict=True))
-    assert await answers_of_one_turn(review, requests) == decisions
-    assert person.asked == [[{"n": 0}, {"n": 2}]]
+    assert await review_turn(review, requests) == decisions
+    assert person.arguments == [[{"n": 0}, {"n": 2}]]
 
 
 async def test_calls_of_one_turn_get_their_own_answers():
@@ -757,11 +757,11 @@ async def test_calls_of_one_turn_get_their_own_answers():
     replies = await box.aexecute_all(calls)
     refused = "Error: Rejected by reviewer: denied by rule 1 for '*'"
     assert [reply.text for reply in replies] == ["read /a", refused, "deleted /c"]
-    assert person.asked == [[{"path": "/a"}, {"path": "/c"}]]
+    assert person.arguments == [[{"path": "/a"}, {"path": "/c"}]]
 
 
 @pytest.mark.parametrize("answer", [None, True, "yes"])
-def test_an_answer_that_is_none_refuses(answer):
+def test_invalid_answer_rejects(answer):
     review = RulesReview([], CallbackReview(lambda _: answer))
     assert finish(review.review(request({}))) is answer
     reply = Toolbox([read_file], review=review).execute(ToolCall("read_file", {"path": "/a"}))
@@ -779,14 +779,14 @@ class Forgetful:
 
 
 @pytest.mark.parametrize("wrapped", [lambda inner: RulesReview([], inner), RememberReview], ids=["rules", "remember"])
-async def test_an_answer_that_is_missing_is_no_decision(wrapped):
+async def test_missing_answer_is_none(wrapped):
     requests = [request({"n": n}, run_id="r1") for n in range(2)]
-    answers = await answers_of_one_turn(wrapped(Forgetful()), requests)
+    answers = await review_turn(wrapped(Forgetful()), requests)
     assert answers == {requests[0].id: Continue(), requests[1].id: None}
 
 
 @pytest.mark.parametrize("wrapped", [lambda inner: RulesReview([], inner), RememberReview], ids=["rules", "remember"])
-def test_what_the_handler_raises_passes_and_refuses(wrapped):
+def test_handler_error_is_raised_and_rejects_the_call(wrapped):
     def fail(_):
         raise OSError("gone")
 
@@ -797,7 +797,7 @@ def test_what_the_handler_raises_passes_and_refuses(wrapped):
     assert reply.text == "Error: Rejected by reviewer: the reviewer failed to answer"
 
 
-async def test_rules_around_a_memory_around_a_function():
+async def test_rules_remember_and_callback_combine():
     asked = []
 
     def decide(request):
@@ -814,7 +814,7 @@ async def test_rules_around_a_memory_around_a_function():
     assert asked == [{"path": "/b"}]
 
 
-def test_a_model_that_was_talked_into_writing_writes_nothing():
+def test_prompt_injection_writes_nothing():
     written = []
     tool = Function(written.append, name="write", requires_approval=True)
     box = Toolbox([tool], review=RulesReview([Rule("deny", "write*")], AutoApprove(), default="allow"))

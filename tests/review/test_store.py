@@ -59,7 +59,7 @@ def file(tmp_path, clock):
         yield made
 
 
-def asking(arguments="old.log", **given):
+def make_request(arguments="old.log", **given):
     values = {"call_id": "c1", "run_id": "r1", "asked_at": NOW, "timeout": 60, "schema_digest": "abc", **given}
     return ReviewRequest("Deletes a file", "delete", arguments, **values)
 
@@ -69,13 +69,13 @@ def tamper(path, statement, *values):
         connection.execute(statement, values)
 
 
-def kinds(store, request_id=None):
+def audit_kinds(store, request_id=None):
     return [event.kind for event in store.audit(request_id)]
 
 
 @pytest.mark.parametrize("decision", [Continue(), Continue("tool"), Edit("older.log"), ExitEarly("no")])
-def test_an_answer_reaches_whoever_asked_once(store, decision):
-    request = asking()
+def test_answer_can_be_taken_once(store, decision):
+    request = make_request()
     (stored,) = store.ask([request])
     assert store.take({stored: request}) == {}
     (seen,) = store.pending()
@@ -87,33 +87,33 @@ def test_an_answer_reaches_whoever_asked_once(store, decision):
     assert store.take({stored: request}) == {stored: ExitEarly("the approval was used already")}
 
 
-def test_everything_is_on_record(store, clock):
-    request = asking({"path": "old\nlog"})
+def test_audit_log_records_everything(store, clock):
+    request = make_request({"path": "old\nlog"})
     (stored,) = store.ask([request])
     clock.now += 1
     store.answer(store.find(stored), Edit("x"), person="ada", role="admin")
     clock.now += 1
     store.take({stored: request})
-    (other,) = store.ask([asking("other")])
+    (other,) = store.ask([make_request("other")])
     assert store.audit(stored) == [
         ReviewEvent("asked", stored, "delete", NOW, detail='{\\n  "path": "old\\nlog"\\n}'),
         ReviewEvent("answered", stored, "delete", NOW + 1, "ada", "admin", "edit x"),
         ReviewEvent("used", stored, "delete", NOW + 2, "ada", "admin", "edit"),
     ]
-    assert kinds(store) == ["asked", "answered", "used", "asked"]
-    assert kinds(store, other) == ["asked"]
+    assert audit_kinds(store) == ["asked", "answered", "used", "asked"]
+    assert audit_kinds(store, other) == ["asked"]
     assert store.audit("unknown \ud800") == []
 
 
-def test_the_record_cannot_be_changed(file, tmp_path):
-    file.ask([asking()])
+def test_audit_log_cannot_be_changed(file, tmp_path):
+    file.ask([make_request()])
     for statement in ("DELETE FROM events", "UPDATE events SET person = 'eve'"):
         with pytest.raises(sqlite3.IntegrityError, match="events are never"):
             tamper(tmp_path, statement)
 
 
-def test_requests_wait_in_the_order_in_which_they_were_asked(store):
-    requests = [asking(f"{number}", call_id=f"c{number}") for number in range(20)]
+def test_pending_requests_are_in_order(store):
+    requests = [make_request(f"{number}", call_id=f"c{number}") for number in range(20)]
     assert store.ask(requests) == [request.id for request in requests]
     assert store.pending() == requests
     assert store.find(requests[3].id) == requests[3]
@@ -137,8 +137,8 @@ def test_requests_wait_in_the_order_in_which_they_were_asked(store):
         ({}, {"role": 5}, "the person and the role must be strings"),
     ],
 )
-def test_an_answer_that_does_not_fit_is_refused(store, caplog, changed, given, reason):
-    request = asking(required_role="admin")
+def test_rejects_mismatched_answer(store, caplog, changed, given, reason):
+    request = make_request(required_role="admin")
     store.ask([request])
     with caplog.at_level(logging.INFO, "toolsemble.review"), pytest.raises(ReviewRefusedError) as refusal:
         store.answer(replace(request, **changed), Continue(), **given)
@@ -151,18 +151,18 @@ def test_an_answer_that_does_not_fit_is_refused(store, caplog, changed, given, r
 
 
 @pytest.mark.parametrize("answer", [None, True, "continue", Continue, Edit(5), ExitEarly(5), Continue("for ever")])
-def test_what_is_no_decision_is_refused(store, answer):
-    store.ask([request := asking()])
+def test_rejects_invalid_decision(store, answer):
+    store.ask([request := make_request()])
     with pytest.raises(ReviewRefusedError, match=r"^the answer is not a decision"):
         store.answer(request, answer)
-    assert kinds(store) == ["asked", "refused"]
+    assert audit_kinds(store) == ["asked", "refused"]
 
 
 @pytest.mark.parametrize(
     ("person", "reason"), [("ada", "it was answered already by 'ada'"), ("", "it was answered already")]
 )
-def test_the_second_answer_is_refused(store, person, reason):
-    store.ask([request := asking()])
+def test_rejects_second_answer(store, person, reason):
+    store.ask([request := make_request()])
     store.answer(request, ExitEarly("no"), person=person)
     with pytest.raises(ReviewRefusedError, match=f"^{reason}$"):
         store.answer(request, Continue(), person="eve")
@@ -171,8 +171,8 @@ def test_the_second_answer_is_refused(store, person, reason):
         store.answer(request, Continue())
 
 
-def test_of_many_who_answer_at_once_one_does(store):
-    store.ask([request := asking()])
+def test_one_of_many_concurrent_answers_is_accepted(store):
+    store.ask([request := make_request()])
 
     def answer(number):
         try:
@@ -182,23 +182,23 @@ def test_of_many_who_answer_at_once_one_does(store):
 
     with ThreadPoolExecutor(8) as threads:
         answered = [person for person in threads.map(answer, range(40)) if person]
-    assert (len(answered), kinds(store).count("answered"), kinds(store).count("refused")) == (1, 1, 39)
+    assert (len(answered), audit_kinds(store).count("answered"), audit_kinds(store).count("refused")) == (1, 1, 39)
 
 
-def test_an_answer_after_the_deadline_is_refused(store, clock):
-    store.ask([request := asking()])
+def test_rejects_answer_after_the_deadline(store, clock):
+    store.ask([request := make_request()])
     clock.now += 59.9
     assert store.pending() == [request]
     clock.now += 0.1
     with pytest.raises(ReviewRefusedError, match=r"^its deadline has passed$"):
         store.answer(request, Continue())
-    assert kinds(store) == ["asked", "expired", "refused"]
+    assert audit_kinds(store) == ["asked", "expired", "refused"]
     assert store.take({request.id: request}) == {request.id: ExitEarly("nobody answered in time", timed_out=True)}
 
 
 @pytest.mark.parametrize("timeout", [None, 0])
-def test_a_request_without_a_deadline_waits_for_ever(store, clock, timeout):
-    store.ask([request := asking(timeout=timeout)])
+def test_request_without_a_deadline_never_expires(store, clock, timeout):
+    store.ask([request := make_request(timeout=timeout)])
     clock.now += 1e9
     assert store.take({request.id: request}) == {}
     store.answer(request, Continue())
@@ -206,8 +206,8 @@ def test_a_request_without_a_deadline_waits_for_ever(store, clock, timeout):
 
 
 @pytest.mark.parametrize("notice", ["take", "pending", "withdraw"])
-def test_whoever_comes_by_notices_what_has_expired_and_a_clock_that_goes_back_changes_nothing(store, clock, notice):
-    store.ask([request := asking()])
+def test_expiry_is_recorded_and_survives_a_clock_going_back(store, clock, notice):
+    store.ask([request := make_request()])
     clock.now += 61
     if notice == "pending":
         assert store.pending() == []
@@ -215,7 +215,7 @@ def test_whoever_comes_by_notices_what_has_expired_and_a_clock_that_goes_back_ch
         assert store.take({request.id: request})[request.id].timed_out
     else:
         store.withdraw([request.id])
-    assert kinds(store) == ["asked", "expired"]
+    assert audit_kinds(store) == ["asked", "expired"]
     clock.now = NOW
     assert store.pending() == []
     with pytest.raises(ReviewRefusedError, match=r"^its deadline has passed$"):
@@ -223,37 +223,37 @@ def test_whoever_comes_by_notices_what_has_expired_and_a_clock_that_goes_back_ch
 
 
 @pytest.mark.parametrize(("later", "reason"), [(3600, "it has expired"), (-301, "it was given in the future")])
-def test_an_approval_counts_for_its_time(store, clock, later, reason):
-    store.ask([request := asking()])
+def test_approval_expires(store, clock, later, reason):
+    store.ask([request := make_request()])
     store.answer(request, Continue())
     clock.now += later
     (decision,) = store.take({request.id: request}).values()
     assert decision.reason.startswith(f"the approval is not valid: {reason}")
-    assert kinds(store) == ["asked", "answered", "refused"]
+    assert audit_kinds(store) == ["asked", "answered", "refused"]
     clock.now = NOW
     assert store.take({request.id: request}) == {request.id: ExitEarly("the approval was used already")}
 
 
-def test_an_approval_that_was_given_in_time_counts_after_the_deadline(store, clock):
-    store.ask([request := asking()])
+def test_approval_before_the_deadline_is_valid_after_it(store, clock):
+    store.ask([request := make_request()])
     store.answer(request, Continue())
     clock.now += 100
     assert store.take({request.id: request}) == {request.id: Continue()}
 
 
-def test_a_row_that_is_set_back_does_not_bring_a_used_answer_to_life(file, tmp_path):
-    request = asking()
+def test_resetting_a_row_does_not_reuse_an_answer(file, tmp_path):
+    request = make_request()
     (stored,) = file.ask([request])
     file.answer(file.pending()[0], Continue(), person="ada")
     assert file.take({stored: request}) == {stored: Continue()}
     tamper(tmp_path, "UPDATE requests SET state = 'answered'")
     refused = ExitEarly("the approval is not valid: it was used already")
     assert file.take({stored: request}) == {stored: refused}
-    assert kinds(file, stored) == ["asked", "answered", "used", "refused"]
+    assert audit_kinds(file, stored) == ["asked", "answered", "used", "refused"]
 
 
-def test_nor_does_it_for_another_process_while_its_receipt_is_there(file, tmp_path, clock):
-    (stored,) = file.ask([request := asking()])
+def test_resetting_a_row_does_not_reuse_an_answer_in_another_process(file, tmp_path, clock):
+    (stored,) = file.ask([request := make_request()])
     receipt = file.answer(file.pending()[0], Continue(), person="ada").to_json()
     assert file.take({stored: request}) == {stored: Continue()}
     tamper(tmp_path, "UPDATE requests SET state = 'answered', receipt = ?", receipt)
@@ -261,20 +261,20 @@ def test_nor_does_it_for_another_process_while_its_receipt_is_there(file, tmp_pa
         assert other.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it was used already")}
 
 
-def test_an_answer_is_for_the_form_of_edit_that_was_offered(store):
-    (first,) = store.ask([asking()])
-    (second,) = store.ask([asking(editable="content")])
+def test_different_editable_fields_are_different_requests(store):
+    (first,) = store.ask([make_request()])
+    (second,) = store.ask([make_request(editable="content")])
     assert first != second
 
 
 @pytest.mark.parametrize("path", [":memory:", ""])
-def test_a_file_is_a_file(path):
+def test_rejects_memory_path(path):
     with pytest.raises(ToolDefinitionError, match="needs a file path; for a store in memory use MemoryStore"):
         SQLiteStore(path)
 
 
-def test_an_answer_counts_for_the_request_of_whoever_takes_it(store):
-    store.ask([request := asking()])
+def test_answer_is_not_valid_for_other_arguments(store):
+    store.ask([request := make_request()])
     store.answer(request, Continue())
     assert store.take({request.id: replace(request, arguments="everything")}) == {
         request.id: ExitEarly("the approval is not valid: it is for other arguments")
@@ -283,8 +283,8 @@ def test_an_answer_counts_for_the_request_of_whoever_takes_it(store):
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_nobody_can_answer_or_use_what_was_withdrawn(store, answered):
-    store.ask([request := asking()])
+def test_withdrawn_request_cannot_be_answered_or_taken(store, answered):
+    store.ask([request := make_request()])
     if answered:
         store.answer(request, Continue())
     store.withdraw([request.id, "unknown"])
@@ -292,19 +292,19 @@ def test_nobody_can_answer_or_use_what_was_withdrawn(store, answered):
     with pytest.raises(ReviewRefusedError, match=r"^it was withdrawn: nobody waits for the answer$"):
         store.answer(request, Continue())
     assert store.take({request.id: request}) == {request.id: ExitEarly("the request was withdrawn")}
-    assert kinds(store).count("withdrawn") == 1
+    assert audit_kinds(store).count("withdrawn") == 1
 
 
 # A process dies, and another one executes the same call again.
 
 
 @pytest.mark.parametrize("answered", [True, False])
-def test_the_same_call_takes_up_what_was_asked_before(store, clock, answered):
-    store.ask([first := asking()])
+def test_repeated_call_reuses_the_stored_request(store, clock, answered):
+    store.ask([first := make_request()])
     if answered:
         store.answer(first, Continue())
     clock.now += 30
-    again = asking(asked_at=NOW + 30)
+    again = make_request(asked_at=NOW + 30)
     assert store.ask([again]) == [first.id]
     assert store.audit()[-1].detail == "again: old.log"
     if not answered:
@@ -315,13 +315,13 @@ def test_the_same_call_takes_up_what_was_asked_before(store, clock, answered):
     assert store.take({first.id: again}) == {first.id: Continue()}
 
 
-def test_an_answer_that_was_given_in_time_is_taken_up_until_it_expires(store, clock):
-    store.ask([first := asking()])
+def test_answer_is_reused_until_it_expires(store, clock):
+    store.ask([first := make_request()])
     store.answer(first, Continue())
     clock.now += 3599
-    assert store.ask([asking(asked_at=clock.now)]) == [first.id]
+    assert store.ask([make_request(asked_at=clock.now)]) == [first.id]
     clock.now += 1
-    assert store.ask([last := asking(asked_at=clock.now)]) == [last.id]
+    assert store.ask([last := make_request(asked_at=clock.now)]) == [last.id]
 
 
 @pytest.mark.parametrize(
@@ -335,27 +335,27 @@ def test_an_answer_that_was_given_in_time_is_taken_up_until_it_expires(store, cl
         {"required_role": "admin"},
     ],
 )
-def test_another_call_takes_up_nothing(store, changed):
-    store.ask([asking()])
-    assert store.ask([other := asking(**changed)]) == [other.id]
+def test_other_call_does_not_reuse_a_request(store, changed):
+    store.ask([make_request()])
+    assert store.ask([other := make_request(**changed)]) == [other.id]
 
 
 @pytest.mark.parametrize("unknown", ["call_id", "run_id"])
-def test_a_call_that_cannot_be_told_from_its_like_takes_up_nothing(store, unknown):
-    store.ask([asking(**{unknown: ""})])
-    assert store.ask([other := asking(**{unknown: ""})]) == [other.id]
+def test_call_without_an_id_does_not_reuse_a_request(store, unknown):
+    store.ask([make_request(**{unknown: ""})])
+    assert store.ask([other := make_request(**{unknown: ""})]) == [other.id]
 
 
-def test_twins_of_one_turn_are_asked_each(store):
-    twins = [asking(), asking()]
+def test_equal_calls_of_one_turn_are_asked_separately(store):
+    twins = [make_request(), make_request()]
     stored = store.ask(twins)
     assert stored == [twin.id for twin in twins]
-    assert store.ask([third := asking()], held=stored) == [third.id]
+    assert store.ask([third := make_request()], held=stored) == [third.id]
 
 
 @pytest.mark.parametrize("end", ["used", "withdrawn", "expired"])
-def test_what_is_at_its_end_is_not_taken_up(store, clock, end):
-    store.ask([request := asking()])
+def test_finished_request_is_not_reused(store, clock, end):
+    store.ask([request := make_request()])
     if end == "used":
         store.answer(request, Continue())
         store.take({request.id: request})
@@ -363,76 +363,76 @@ def test_what_is_at_its_end_is_not_taken_up(store, clock, end):
         store.withdraw([request.id])
     else:
         clock.now += 60
-    assert store.ask([other := asking(asked_at=clock.now)]) == [other.id]
+    assert store.ask([other := make_request(asked_at=clock.now)]) == [other.id]
 
 
-def test_a_request_that_is_asked_twice_is_stored_twice(store):
-    request = asking(call_id="")
+def test_request_asked_twice_is_stored_twice(store):
+    request = make_request(call_id="")
     first, second = store.ask([request, request])
     assert first == request.id != second
     assert [seen.id for seen in store.pending()] == [first, second]
 
 
-def test_a_request_that_cannot_be_stored_leaves_nothing_behind(store):
+def test_failed_store_leaves_no_request(store):
     with pytest.raises(UnicodeEncodeError):
-        store.ask([asking(), asking("half \ud800")])
+        store.ask([make_request(), make_request("half \ud800")])
     assert (store.pending(), store.audit()) == ([], [])
 
 
 # Somebody writes to the file who does not have the secret.
 
 
-def test_a_changed_request_is_neither_shown_nor_answered(file, tmp_path):
-    file.ask([request := asking("old.log"), other := asking("other")])
+def test_changed_request_is_not_pending_and_cannot_be_answered(file, tmp_path):
+    file.ask([request := make_request("old.log"), other := make_request("other")])
     tamper(tmp_path, "UPDATE requests SET request = replace(request, 'old.log', 'all.log') WHERE id = ?", request.id)
     with pytest.raises(ReviewRefusedError, match=r"^the request was changed in the store$"):
         file.answer(request, Continue())
     assert (file.pending(), file.pending(), file.find(request.id)) == ([other], [other], None)
-    assert kinds(file, request.id) == ["asked", "refused", "refused"]
+    assert audit_kinds(file, request.id) == ["asked", "refused", "refused"]
     assert file.take({request.id: request}) == {request.id: ExitEarly("the request was changed in the store")}
     file.withdraw([request.id])
-    assert kinds(file, request.id) == ["asked", "refused", "refused"]
+    assert audit_kinds(file, request.id) == ["asked", "refused", "refused"]
 
 
 @pytest.mark.parametrize("column", ["request", "seal"])
 @pytest.mark.parametrize("value", [b"blob", 5, "", "\x00"])
-def test_rows_of_garbage_are_left_out(file, tmp_path, column, value):
-    file.ask([asking()])
+def test_garbage_rows_are_skipped(file, tmp_path, column, value):
+    file.ask([make_request()])
     tamper(tmp_path, f"UPDATE requests SET {column} = ?", value)  # noqa: S608 - one of two columns
     assert file.pending() == []
 
 
-def test_a_request_cannot_be_put_in_the_place_of_another(file, tmp_path):
-    file.ask([asking("harmless", id="a"), asking("harmful", id="b")])
+def test_swapped_request_is_rejected(file, tmp_path):
+    file.ask([make_request("harmless", id="a"), make_request("harmful", id="b")])
     tamper(tmp_path, "UPDATE requests SET (request, seal) = (SELECT request, seal FROM requests WHERE id = 'a')")
     assert [seen.id for seen in file.pending()] == ["a"]
 
 
-def test_a_changed_request_that_expires_is_on_record(file, tmp_path, clock):
-    file.ask([request := asking()])
+def test_expiry_of_a_changed_request_is_recorded(file, tmp_path, clock):
+    file.ask([request := make_request()])
     tamper(tmp_path, "UPDATE requests SET request = '{}'")
     clock.now += 60
-    assert (file.pending(), kinds(file, request.id)) == ([], ["asked", "expired"])
+    assert (file.pending(), audit_kinds(file, request.id)) == ([], ["asked", "expired"])
 
 
-def test_the_deadline_that_counts_is_the_sealed_one(file, tmp_path, clock):
-    file.ask([request := asking()])
+def test_signed_deadline_is_used(file, tmp_path, clock):
+    file.ask([request := make_request()])
     tamper(tmp_path, "UPDATE requests SET deadline = NULL")
     clock.now += 60
     with pytest.raises(ReviewRefusedError, match=r"^its deadline has passed$"):
         file.answer(request, Continue())
 
 
-def test_the_role_that_counts_is_the_sealed_one(file, tmp_path):
-    file.ask([request := asking(required_role="admin")])
+def test_signed_role_is_used(file, tmp_path):
+    file.ask([request := make_request(required_role="admin")])
     tamper(tmp_path, """UPDATE requests SET request = replace(request, '"admin"', 'null')""")
     with pytest.raises(ReviewRefusedError, match=r"^the request was changed in the store$"):
         file.answer(request, Continue())
 
 
 @pytest.mark.parametrize("forged", ["other", None, b"x", "{}", "secret"])
-def test_a_forged_approval_is_worth_nothing(file, tmp_path, forged):
-    file.ask([request := asking(id="a"), other := asking("harmless", id="b")])
+def test_forged_approval_is_rejected(file, tmp_path, forged):
+    file.ask([request := make_request(id="a"), other := make_request("harmless", id="b")])
     receipt = file.answer(other, Continue()).to_json() if forged == "other" else forged
     if forged == "secret":
         mine = {"person": "", "role": "", "expires_at": NOW + 60, "issued_at": NOW, "secret": b"mine"}
@@ -442,26 +442,26 @@ def test_a_forged_approval_is_worth_nothing(file, tmp_path, forged):
     assert file.take({"a": request}) == {
         "a": ExitEarly(f"the approval is not valid: {reason.get(forged, 'the receipt cannot be read')}")
     }
-    assert kinds(file, "a") == ["asked", "refused"]
+    assert audit_kinds(file, "a") == ["asked", "refused"]
 
 
-def test_states_that_do_not_exist_approve_nothing(file, tmp_path):
-    file.ask([request := asking()])
+def test_unknown_state_approves_nothing(file, tmp_path):
+    file.ask([request := make_request()])
     tamper(tmp_path, "UPDATE requests SET state = 'approved'")
     with pytest.raises(ReviewRefusedError, match=r"^the request was changed in the store$"):
         file.answer(request, Continue())
     assert file.take({request.id: request}) == {request.id: ExitEarly("the request was changed in the store")}
 
 
-def test_an_answer_by_nobody_is_no_reason_to_trust_the_row(file, tmp_path):
-    file.ask([request := asking()])
+def test_answered_state_without_a_receipt_is_rejected(file, tmp_path):
+    file.ask([request := make_request()])
     tamper(tmp_path, "UPDATE requests SET state = 'answered'")
     with pytest.raises(ReviewRefusedError, match=r"^the request was changed in the store$"):
         file.answer(request, Continue())
 
 
-def test_a_deleted_request_is_refused(file, tmp_path):
-    file.ask([request := asking(), other := asking("other")])
+def test_deleted_request_is_rejected(file, tmp_path):
+    file.ask([request := make_request(), other := make_request("other")])
     tamper(tmp_path, "DELETE FROM requests WHERE id = ?", request.id)
     assert file.take({request.id: request, other.id: other}) == {
         request.id: ExitEarly("the request is no longer in the store")
@@ -469,37 +469,37 @@ def test_a_deleted_request_is_refused(file, tmp_path):
 
 
 @pytest.mark.parametrize("column", ["request", "bound", "expires"])
-def test_what_was_changed_is_not_taken_up(file, tmp_path, column):
-    file.ask([request := asking("harmless")])
+def test_changed_request_is_not_reused(file, tmp_path, column):
+    file.ask([request := make_request("harmless")])
     file.answer(request, Continue())
-    harmful = asking("harmful")
+    harmful = make_request("harmful")
     file.ask([harmful])
     if column == "bound":
         tamper(tmp_path, "UPDATE requests SET bound = (SELECT bound FROM requests WHERE id = ?)", harmful.id)
-        assert file.ask([twin := asking("harmful")], held=[harmful.id]) == [twin.id]
+        assert file.ask([twin := make_request("harmful")], held=[harmful.id]) == [twin.id]
     elif column == "expires":
         tamper(tmp_path, "UPDATE requests SET expires = NULL")
-        assert file.ask([twin := asking("harmless")]) == [twin.id]
+        assert file.ask([twin := make_request("harmless")]) == [twin.id]
     else:
         tamper(tmp_path, "UPDATE requests SET request = '{}' WHERE id = ?", request.id)
-        assert file.ask([twin := asking("harmless")]) == [twin.id]
+        assert file.ask([twin := make_request("harmless")]) == [twin.id]
 
 
 # Files, processes and threads.
 
 
-def test_two_stores_of_one_file_are_one_store(file, tmp_path, clock):
-    file.ask([request := asking()])
+def test_two_stores_share_one_file(file, tmp_path, clock):
+    file.ask([request := make_request()])
     with SQLiteStore(str(tmp_path / "reviews.db"), clock=clock) as other:
         other.answer(other.pending()[0], Edit("x"))
     assert file.take({request.id: request}) == {request.id: Edit("x")}
 
 
-def test_files_are_for_their_owner_only(tmp_path):
+def test_files_are_readable_only_by_their_owner(tmp_path):
     before = os.umask(0)
     try:
         with SQLiteStore(tmp_path / "reviews.db") as store:
-            store.ask([asking()])
+            store.ask([make_request()])
             modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
     finally:
         os.umask(before)
@@ -509,14 +509,14 @@ def test_files_are_for_their_owner_only(tmp_path):
     )
 
 
-def test_a_secret_that_is_given_is_kept_nowhere(tmp_path):
+def test_passed_secret_is_not_stored(tmp_path):
     with SQLiteStore(tmp_path / "reviews.db", "a long secret") as store:
-        store.ask([asking()])
+        store.ask([make_request()])
     assert [path.name for path in tmp_path.iterdir()] == ["reviews.db"]
     assert b"a long secret" not in (tmp_path / "reviews.db").read_bytes()
 
 
-def test_a_store_is_opened_with_its_own_secret_only(tmp_path):
+def test_store_opens_only_with_its_secret(tmp_path):
     SQLiteStore(tmp_path / "reviews.db", "mine").close()
     with pytest.raises(
         ToolConfigurationError, match=r"^The review store was created with another secret; pass the same"
@@ -525,7 +525,7 @@ def test_a_store_is_opened_with_its_own_secret_only(tmp_path):
     SQLiteStore(tmp_path / "reviews.db", b"mine").close()
 
 
-def test_processes_that_start_at_once_agree_on_file_and_key(tmp_path):
+def test_processes_starting_at_once_share_file_and_key(tmp_path):
     script = (
         "import sys; from toolsemble.review import SQLiteStore, ReviewRequest\n"
         "sys.stdin.read()\n"
@@ -543,24 +543,24 @@ def test_processes_that_start_at_once_agree_on_file_and_key(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["reviews.db", "reviews.db.key"]
 
 
-def test_a_store_goes_to_other_processes_by_its_path(tmp_path, monkeypatch):
+def test_store_is_pickled_by_its_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with SQLiteStore("reviews.db", valid_for=5) as store:
         pickled = pickle.dumps(store)
         monkeypatch.chdir("/")
-        store.ask([asking(timeout=None)])
+        store.ask([make_request(timeout=None)])
         with pickle.loads(pickled) as other:
             (request,) = other.pending()
             receipt = other.answer(request, Continue())
     assert receipt.expires_at - receipt.issued_at == 5
 
 
-def test_a_store_in_memory_stays_where_it_is():
+def test_memory_store_cannot_be_pickled():
     with MemoryStore() as store, pytest.raises(TypeError, match=r"^A MemoryStore cannot be pickled"):
         pickle.dumps(store)
 
 
-def fork_and(function):
+def run_in_fork(function):
     child = os.fork()
     if child == 0:
         try:
@@ -576,22 +576,22 @@ forking = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # fo
 
 
 @forking
-def test_a_fork_works_with_the_file_and_so_does_its_parent(file):
-    file.ask([first := asking("first", timeout=None)])
+def test_fork_and_parent_use_the_file(file):
+    file.ask([first := make_request("first", timeout=None)])
 
     def in_child():
         file.answer(first, Edit("by the child"))
-        file.ask([asking("second", timeout=None)])
+        file.ask([make_request("second", timeout=None)])
 
-    assert fork_and(in_child) == 0
+    assert run_in_fork(in_child) == 0
     assert file.take({first.id: first}) == {first.id: Edit("by the child")}
     assert [request.arguments for request in file.pending()] == ["second"]
 
 
 @forking
-def test_a_fork_uses_no_approval_of_its_parents_memory():
+def test_fork_does_not_use_approvals_in_memory():
     with MemoryStore() as store:
-        store.ask([request := asking(timeout=None)])
+        store.ask([request := make_request(timeout=None)])
         store.answer(request, Continue())
 
         def in_child():
@@ -600,12 +600,12 @@ def test_a_fork_uses_no_approval_of_its_parents_memory():
             store.ask([request])
             assert store.pending() == [request]
 
-        assert fork_and(in_child) == 0
+        assert run_in_fork(in_child) == 0
         assert store.take({request.id: request}) == {request.id: Continue()}
 
 
 @forking
-def test_a_fork_waits_for_a_transaction_of_another_thread(file, clock):
+def test_fork_waits_for_a_transaction_of_another_thread(file, clock):
     inside, go_on = threading.Event(), threading.Event()
 
     def slow():
@@ -615,9 +615,9 @@ def test_a_fork_waits_for_a_transaction_of_another_thread(file, clock):
 
     file._clock = slow
     with ThreadPoolExecutor(2) as threads:
-        asked = threads.submit(file.ask, [asking()])
+        asked = threads.submit(file.ask, [make_request()])
         assert inside.wait(60)
-        forked = threads.submit(fork_and, lambda: None)
+        forked = threads.submit(run_in_fork, lambda: None)
         go_on.set()
         asked.result(60)
         assert forked.result(60) == 0
@@ -625,7 +625,7 @@ def test_a_fork_waits_for_a_transaction_of_another_thread(file, clock):
 
 
 def test_threads_share_a_store(store):
-    requests = [asking(f"{number}", call_id=f"c{number}") for number in range(50)]
+    requests = [make_request(f"{number}", call_id=f"c{number}") for number in range(50)]
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda request: store.ask([request]), requests))
         list(threads.map(lambda request: store.answer(request, Edit(request.arguments)), requests))
@@ -633,7 +633,7 @@ def test_threads_share_a_store(store):
     assert taken == {request.id: Edit(request.arguments) for request in requests}
 
 
-def test_a_closed_store_says_so(store):
+def test_closed_store_raises(store):
     store.close()
     store.close()
     with pytest.raises(ToolConfigurationError, match=r"^The review store is closed; make a new one$"):
@@ -641,37 +641,37 @@ def test_a_closed_store_says_so(store):
 
 
 @pytest.mark.parametrize("statement", ["BEGIN IMMEDIATE", "BEGIN EXCLUSIVE"])
-def test_a_file_that_somebody_holds_for_too_long_is_an_error(file, tmp_path, monkeypatch, statement):
+def test_locked_file_raises(file, tmp_path, monkeypatch, statement):
     monkeypatch.setattr(file._database, "busy", 0.05)
     with closing(sqlite3.connect(tmp_path / "reviews.db", isolation_level=None)) as other:
         other.execute(statement)
         with pytest.raises(sqlite3.OperationalError, match=r"^database is locked$"):
-            file.ask([asking()])
+            file.ask([make_request()])
         assert file.pending() == []
-    assert len(file.ask([asking()])) == 1
+    assert len(file.ask([make_request()])) == 1
 
 
-def test_a_file_that_cannot_be_written_is_an_error(file, tmp_path):
+def test_unwritable_file_raises(file, tmp_path):
     with file._database.reading() as connection:
         connection.execute("PRAGMA query_only = 1")
     with pytest.raises(sqlite3.OperationalError, match=r"^attempt to write a readonly database$"):
-        file.ask([asking()])
+        file.ask([make_request()])
 
 
-def test_a_full_disk_loses_nothing_and_leaves_no_half_of_anything(file):
-    file.ask([first := asking("first")])
+def test_full_disk_leaves_no_partial_writes(file):
+    file.ask([first := make_request("first")])
     with file._database.reading() as connection:
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         connection.execute(f"PRAGMA max_page_count = {pages + 2}")
     with pytest.raises(sqlite3.OperationalError, match=r"^database or disk is full$"):
-        file.ask([asking("x" * 1000) for _ in range(100)])
-    assert (file.pending(), kinds(file)) == ([first], ["asked"])
+        file.ask([make_request("x" * 1000) for _ in range(100)])
+    assert (file.pending(), audit_kinds(file)) == ([first], ["asked"])
     file.answer(first, Continue())
     assert file.take({first.id: first}) == {first.id: Continue()}
 
 
 @pytest.mark.parametrize("valid_for", [0, -1, float("nan")])
-def test_approvals_that_never_count_are_refused(valid_for):
+def test_rejects_invalid_valid_for(valid_for):
     with pytest.raises(ToolDefinitionError, match=r"^valid_for must be a number of seconds > 0, not "):
         MemoryStore(valid_for=valid_for)
 
@@ -703,7 +703,7 @@ def make_foreign(path):
         (make_foreign, "it is not a review store of this version; name a file that does not exist yet"),
     ],
 )
-def test_a_path_of_something_else_is_refused(tmp_path, make, reason):
+def test_rejects_path_that_is_not_a_store(tmp_path, make, reason):
     path = tmp_path / "reviews.db"
     make(path)
     with pytest.raises(ToolConfigurationError) as refusal:
@@ -713,7 +713,7 @@ def test_a_path_of_something_else_is_refused(tmp_path, make, reason):
 
 
 @pytest.mark.parametrize("secret", [None, "secret"])
-def test_a_folder_that_is_missing_is_told(tmp_path, secret):
+def test_missing_folder_error_names_it(tmp_path, secret):
     with pytest.raises(
         ToolConfigurationError, match=r"missing/reviews.db.*cannot be used: .*No such file or directory"
     ):
@@ -729,7 +729,7 @@ def test_a_folder_that_is_missing_is_told(tmp_path, secret):
         ("00" * 32, 0o640, "others can read it; chmod it to 600, or pass a secret"),
     ],
 )
-def test_a_key_that_is_none_is_refused(tmp_path, text, mode, reason):
+def test_rejects_invalid_key_file(tmp_path, text, mode, reason):
     key = tmp_path / "reviews.db.key"
     key.write_text(text)
     key.chmod(mode)
@@ -738,7 +738,7 @@ def test_a_key_that_is_none_is_refused(tmp_path, text, mode, reason):
 
 
 @pytest.mark.parametrize("secret", ["", b"", 5])
-def test_a_secret_that_is_none_is_refused(tmp_path, secret):
+def test_rejects_invalid_secret(tmp_path, secret):
     for make in (lambda: MemoryStore(secret=secret), lambda: SQLiteStore(tmp_path / "reviews.db", secret)):
         with pytest.raises(ToolDefinitionError, match=r"^A review secret must be"):
             make()
@@ -748,45 +748,45 @@ def test_a_secret_that_is_none_is_refused(tmp_path, secret):
 FORGET = "DROP TRIGGER IF EXISTS events_last; DELETE FROM events WHERE kind IN ('used', 'withdrawn')"
 
 
-def forget(path, statement=""):
+def delete_audit_log(path, statement=""):
     for each in (*FORGET.split(";"), statement):
         tamper(path, each)
 
 
 @pytest.mark.parametrize("end", ["used", "withdrawn"])
-def test_an_answer_at_its_end_does_not_count_again_when_the_record_of_it_is_deleted(file, tmp_path, clock, end):
-    (stored,) = file.ask([request := asking()])
+def test_deleting_the_audit_log_does_not_reuse_an_answer(file, tmp_path, clock, end):
+    (stored,) = file.ask([request := make_request()])
     file.answer(file.pending()[0], Continue(), person="ada")
     if end == "used":
         assert file.take({stored: request}) == {stored: Continue()}
     else:
         file.withdraw([stored])
-    forget(tmp_path, "UPDATE requests SET state = 'answered'")
+    delete_audit_log(tmp_path, "UPDATE requests SET state = 'answered'")
     with SQLiteStore(tmp_path / "reviews.db", clock=clock) as other:  # a process that knows nothing of it
         assert other.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it counts no more")}
 
 
-def test_a_process_does_not_use_an_answer_twice_although_an_older_copy_of_the_file_is_put_back(file, tmp_path, clock):
-    (stored,) = file.ask([request := asking()])
+def test_restoring_an_old_file_does_not_reuse_an_answer(file, tmp_path, clock):
+    (stored,) = file.ask([request := make_request()])
     receipt = file.answer(file.pending()[0], Continue(), person="ada").to_json()
     assert file.take({stored: request}) == {stored: Continue()}
-    forget(tmp_path)
+    delete_audit_log(tmp_path)
     tamper(tmp_path, "UPDATE requests SET state = 'answered', receipt = ?", receipt)
     assert file.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it was used already")}
 
 
-def test_of_what_was_used_only_that_is_kept_in_mind_which_would_still_count(clock):
+def test_expired_used_answers_are_forgotten(clock):
     with MemoryStore(clock=clock, valid_for=60) as store:
         for _ in range(3):
-            (stored,) = store.ask([request := asking(timeout=None)])
+            (stored,) = store.ask([request := make_request(timeout=None)])
             store.answer(store.pending()[0], Continue())
             store.take({stored: request})
             clock.now += 50
         assert len(store._spent) == 2
 
 
-def test_a_receipt_that_was_used_is_kept_as_one_that_counts_no_more(file, tmp_path):
-    (stored,) = file.ask([request := asking()])
+def test_used_receipt_is_stored_with_another_signature(file, tmp_path):
+    (stored,) = file.ask([request := make_request()])
     given = file.answer(file.pending()[0], Continue(), person="ada")
     file.take({stored: request})
     with closing(sqlite3.connect(tmp_path / "reviews.db")) as connection:
@@ -797,8 +797,8 @@ def test_a_receipt_that_was_used_is_kept_as_one_that_counts_no_more(file, tmp_pa
 
 
 @pytest.mark.parametrize("end", ["used", "withdrawn"])
-def test_what_a_reviewer_wrote_in_place_of_a_secret_is_not_kept(store, end):
-    (stored,) = store.ask([request := asking({"pw": "**********"}, hidden_digest="1f")])
+def test_edited_secret_is_not_stored(store, end):
+    (stored,) = store.ask([request := make_request({"pw": "**********"}, hidden_digest="1f")])
     store.answer(store.pending()[0], Edit('{"pw": "hunter2"}'), person="ada")
     if end == "used":
         assert store.take({stored: request}) == {stored: Edit('{"pw": "hunter2"}')}
@@ -809,7 +809,7 @@ def test_what_a_reviewer_wrote_in_place_of_a_secret_is_not_kept(store, end):
         assert "hunter2" not in "\n".join(connection.iterdump())
 
 
-def test_an_edit_of_what_is_no_secret_is_on_record(store):
-    store.ask([asking({"path": "a"})])
+def test_edit_without_secrets_is_recorded(store):
+    store.ask([make_request({"path": "a"})])
     store.answer(store.pending()[0], Edit('{"path": "b"}'), person="ada")
     assert store.audit()[-1].detail == 'edit {"path": "b"}'

@@ -38,12 +38,12 @@ def delete(path: str) -> str:
     return f"deleted {path}"
 
 
-def asking(arguments="old.log", **given):
+def make_request(arguments="old.log", **given):
     return ReviewRequest("Deletes a file", "delete", arguments, **given)
 
 
 @contextmanager
-def opened(url=NOWHERE, **given):
+def open_webhook(url=NOWHERE, **given):
     given = {"poll": 0.005, "timeout": 5, **given}
     with MemoryStore() as store:
         yield WebhookReview(url, SECRET, **{"store": store, **given})
@@ -68,18 +68,18 @@ class Inbox:
         return [request for message in self.messages for request in message["requests"]]
 
 
-def answer_to(request, decision="continue", **more):
+def make_answer(request, decision="continue", **more):
     digest = request["arguments_digest"] if isinstance(request, dict) else request.arguments_digest
     request_id = request["id"] if isinstance(request, dict) else request.id
     return {"request_id": request_id, "arguments_digest": digest, "decision": decision, **more}
 
 
-def signed(answer, key=KEY, now=None):
+def sign(answer, key=KEY, now=None):
     body = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
     return body, sign_headers(key, "msg_1", body, time.time() if now is None else now)
 
 
-def posted(url, body, headers, method="POST"):
+def post(url, body, headers, method="POST"):
     parts = urlsplit(url)
     with closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)) as connection:
         connection.request(method, "/", body, headers)
@@ -87,17 +87,17 @@ def posted(url, body, headers, method="POST"):
         return response.status, response.read().decode()
 
 
-def answered(webhook, request=None, **more):
-    """Store a request, and give what the answer to it is told."""
-    request = request or asking()
+def send_answer(webhook, request=None, **more):
+    """Store a request, and return the response to its answer."""
+    request = request or make_request()
     webhook.store.ask([request])
-    return webhook.receive(*signed(answer_to(request, **more)))
+    return webhook.receive(*sign(make_answer(request, **more)))
 
 
 # Signatures.
 
 
-def test_messages_are_signed_as_the_specification_says():
+def test_messages_are_signed_per_specification():
     assert sign_headers(KEY, "msg_p5jXN8AQM9LWM0D4loKWxJek", b'{"test": 2432232314}', 1614265330.0) == {
         "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
         "webhook-timestamp": "1614265330",
@@ -105,8 +105,8 @@ def test_messages_are_signed_as_the_specification_says():
     }
 
 
-def test_one_of_several_signatures_is_enough_and_names_of_headers_have_no_case():
-    body, headers = signed({})
+def test_one_of_several_signatures_is_enough():
+    body, headers = sign({})
     headers["webhook-signature"] = f"v1,old v2,other {headers['webhook-signature']}"
     check_signature(KEY, body, {name.title(): value for name, value in headers.items()}, time.time())
 
@@ -137,10 +137,10 @@ OUT_OF_TIME = "the message is too old, or from the future; check the clock"
         ({"webhook-signature": None}, NO_FIT),
     ],
 )
-def test_a_message_without_the_right_headers_is_refused(changed, reason, caplog):
-    with opened() as webhook, caplog.at_level(logging.WARNING, "toolsemble.review"):
-        webhook.store.ask([request := asking()])
-        body, headers = signed(answer_to(request))
+def test_rejects_missing_or_invalid_headers(changed, reason, caplog):
+    with open_webhook() as webhook, caplog.at_level(logging.WARNING, "toolsemble.review"):
+        webhook.store.ask([request := make_request()])
+        body, headers = sign(make_answer(request))
         assert webhook.receive(body, {**headers, **changed}) == (401, reason)
         assert webhook.receive(body, {}) == (401, NO_HEADERS)
         assert webhook.store.pending() == [request]
@@ -150,27 +150,27 @@ def test_a_message_without_the_right_headers_is_refused(changed, reason, caplog)
 @pytest.mark.parametrize(
     ("key", "shift", "reason"), [(b"x", 0, NO_FIT), (KEY, -301, OUT_OF_TIME), (KEY, 302, OUT_OF_TIME)]
 )
-def test_a_message_of_another_key_or_time_is_refused(key, shift, reason):
-    with opened() as webhook:
-        webhook.store.ask([request := asking()])
-        assert webhook.receive(*signed(answer_to(request), key, time.time() + shift)) == (401, reason)
+def test_rejects_other_key_or_time(key, shift, reason):
+    with open_webhook() as webhook:
+        webhook.store.ask([request := make_request()])
+        assert webhook.receive(*sign(make_answer(request), key, time.time() + shift)) == (401, reason)
 
 
-def test_a_body_that_was_changed_on_its_way_is_refused():
-    with opened() as webhook:
-        webhook.store.ask([request := asking()])
-        body, headers = signed(answer_to(request, "exit_early"))
+def test_rejects_changed_body():
+    with open_webhook() as webhook:
+        webhook.store.ask([request := make_request()])
+        body, headers = sign(make_answer(request, "exit_early"))
         assert webhook.receive(body.replace(b"exit_early", b"continue"), headers) == (401, NO_FIT)
 
 
-def test_our_own_message_is_no_answer():
-    with opened() as webhook:
+def test_rejects_its_own_request_as_an_answer():
+    with open_webhook() as webhook:
         body = webhook._message([json.dumps({"request_id": "x"})])
-        assert webhook.receive(*signed(body)) == (400, "unknown key: 'callback_url'")
+        assert webhook.receive(*sign(body)) == (400, "unknown key: 'callback_url'")
 
 
 @pytest.mark.parametrize("secret", ["whsec_", "whsec_no base64", "", b"", None])
-def test_a_secret_that_is_none_is_refused(secret):
+def test_rejects_invalid_secret(secret):
     with pytest.raises(ToolDefinitionError, match=r"^A (review|webhook) secret must be"):
         WebhookReview(NOWHERE, secret)
 
@@ -189,9 +189,10 @@ def test_a_secret_that_is_none_is_refused(secret):
         ({"decision": "exit_early", "reason": "nö"}, ExitEarly("nö")),
     ],
 )
-def test_a_signed_answer_is_stored(answer, decision):
-    with opened() as webhook:
-        assert answered(webhook, request := asking(), **answer, person="ada", role="admin") == (200, "answered")
+def test_signed_answer_is_stored(answer, decision):
+    with open_webhook() as webhook:
+        response = send_answer(webhook, request := make_request(), **answer, person="ada", role="admin")
+        assert response == (200, "answered")
         assert webhook.store.take({request.id: request}) == {request.id: decision}
         event = webhook.store.audit()[1]
         assert (event.kind, event.person, event.role) == ("answered", "ada", "admin")
@@ -217,10 +218,10 @@ def test_a_signed_answer_is_stored(answer, decision):
         ({"\ud800": True}, "unknown key: '\\ud800'"),
     ],
 )
-def test_an_answer_that_is_not_well_formed_is_refused(answer, reason):
-    with opened() as webhook:
-        webhook.store.ask([request := asking()])
-        assert webhook.receive(*signed({**answer_to(request), **answer})) == (400, reason)
+def test_rejects_malformed_answer(answer, reason):
+    with open_webhook() as webhook:
+        webhook.store.ask([request := make_request()])
+        assert webhook.receive(*sign({**make_answer(request), **answer})) == (400, reason)
         assert webhook.store.pending() == [request]
 
 
@@ -240,32 +241,32 @@ def test_an_answer_that_is_not_well_formed_is_refused(answer, reason):
     ],
     ids=range(10),
 )
-def test_a_body_that_is_no_answer_is_refused(body, reason):
-    with opened() as webhook:
-        status, text = webhook.receive(*signed(body))
+def test_rejects_body_that_is_not_an_answer(body, reason):
+    with open_webhook() as webhook:
+        status, text = webhook.receive(*sign(body))
         assert (status, text[: len(reason)]) == (400, reason)
 
 
 @pytest.mark.parametrize("missing", ["request_id", "decision", "arguments_digest"])
-def test_an_answer_needs_all_its_parts(missing):
-    with opened() as webhook:
-        webhook.store.ask([request := asking()])
-        answer = answer_to(request)
+def test_rejects_answer_with_missing_keys(missing):
+    with open_webhook() as webhook:
+        webhook.store.ask([request := make_request()])
+        answer = make_answer(request)
         del answer[missing]
-        assert webhook.receive(*signed(answer)) == (400, f"{missing} must be a string")
+        assert webhook.receive(*sign(answer)) == (400, f"{missing} must be a string")
 
 
-def test_an_answer_counts_for_what_was_seen_once():
-    with opened() as webhook:
-        webhook.store.ask([request := asking(required_role="admin"), other := asking("other")])
+def test_answer_is_accepted_once_and_only_for_its_request():
+    with open_webhook() as webhook:
+        webhook.store.ask([request := make_request(required_role="admin"), other := make_request("other")])
         differ = "the person saw other arguments than what is asked about"
-        wrong = {**answer_to(request, role="admin"), "arguments_digest": other.arguments_digest}
-        right = signed(answer_to(request, role="admin", person="ada"))
+        wrong = {**make_answer(request, role="admin"), "arguments_digest": other.arguments_digest}
+        right = sign(make_answer(request, role="admin", person="ada"))
         assert [
-            webhook.receive(*signed(answer_to(asking()))),
-            webhook.receive(*signed({**answer_to(request), "request_id": "\ud800"})),
-            webhook.receive(*signed(wrong)),
-            webhook.receive(*signed(answer_to(request, role="guest\ud800"))),
+            webhook.receive(*sign(make_answer(make_request()))),
+            webhook.receive(*sign({**make_answer(request), "request_id": "\ud800"})),
+            webhook.receive(*sign(wrong)),
+            webhook.receive(*sign(make_answer(request, role="guest\ud800"))),
             webhook.receive(*right),
             webhook.receive(*right),
         ] == [
@@ -279,18 +280,18 @@ def test_an_answer_counts_for_what_was_seen_once():
         assert webhook.store.pending() == [other]
 
 
-def test_an_answer_in_another_process_reaches_the_store(tmp_path):
+def test_answer_received_in_another_process_is_stored(tmp_path):
     with SQLiteStore(tmp_path / "reviews.db") as mine, SQLiteStore(tmp_path / "reviews.db") as theirs:
-        request = asking()
+        request = make_request()
         mine.ask([request])
         web = WebhookReview(NOWHERE, SECRET, store=theirs)
-        assert web.receive(*signed(answer_to(request))) == (200, "answered")
+        assert web.receive(*sign(make_answer(request))) == (200, "answered")
         assert mine.take({request.id: request}) == {request.id: Continue()}
 
 
-def test_without_a_store_requests_wait_in_memory():
+def test_uses_a_memory_store_by_default():
     webhook = WebhookReview(NOWHERE, SECRET)
-    assert answered(webhook) == (200, "answered")
+    assert send_answer(webhook) == (200, "answered")
     webhook.store.close()
 
 
@@ -305,9 +306,9 @@ def test_without_a_store_requests_wait_in_memory():
         ("exit_early", {"reason": "no"}, "Error: Rejected by reviewer: no"),
     ],
 )
-async def test_a_call_is_posted_and_answered_by_callback(decision, more, text):
+async def test_call_is_posted_and_answered_by_callback(decision, more, text):
     inbox = Inbox()
-    with listen(inbox, "127.0.0.1", 0) as url, opened(url) as webhook, webhook.listen() as callback:
+    with listen(inbox, "127.0.0.1", 0) as url, open_webhook(url) as webhook, webhook.listen() as callback:
         box = Toolbox([delete], review=webhook)
         reply = asyncio.create_task(box.aexecute(ToolCall("delete", {"path": "old.log"}, id="c1")))
         await auntil(lambda: inbox.requests)
@@ -319,7 +320,7 @@ async def test_a_call_is_posted_and_answered_by_callback(decision, more, text):
         assert extra == (stored.deadline, stored.arguments_digest)
         shown = {name: value for name, value in request.items() if name != "arguments_digest"}
         assert ReviewRequest.from_json(json.dumps(shown)) == stored
-        assert await asyncio.to_thread(posted, callback, *signed(answer_to(request, decision, **more))) == (
+        assert await asyncio.to_thread(post, callback, *sign(make_answer(request, decision, **more))) == (
             200,
             "answered",
         )
@@ -327,33 +328,33 @@ async def test_a_call_is_posted_and_answered_by_callback(decision, more, text):
     assert webhook.callback_url == ""
 
 
-async def test_requests_of_one_moment_go_into_one_message_and_each_gets_its_answer():
+async def test_concurrent_requests_share_one_message():
     inbox = Inbox()
-    with listen(inbox, "127.0.0.1", 0) as url, opened(url) as webhook:
-        asked = [asyncio.create_task(webhook.review(asking(f"{number}"))) for number in range(250)]
+    with listen(inbox, "127.0.0.1", 0) as url, open_webhook(url) as webhook:
+        asked = [asyncio.create_task(webhook.review(make_request(f"{number}"))) for number in range(250)]
         await auntil(lambda: len(inbox.requests) == 250)
         for request in inbox.requests:
-            assert webhook.receive(*signed(answer_to(request, "edit", revised=request["arguments"])))[0] == 200
+            assert webhook.receive(*sign(make_answer(request, "edit", revised=request["arguments"])))[0] == 200
         assert await asyncio.gather(*asked) == [Edit(f"{number}") for number in range(250)]
     assert len(inbox.messages) < 30
     assert max(len(message["requests"]) for message in inbox.messages) <= 100
 
 
-async def test_a_request_that_json_cannot_hold_fails_alone():
-    with listen(inbox := Inbox(), "127.0.0.1", 0) as url, opened(url) as webhook:
-        bad = asyncio.create_task(Question(webhook, asking({"x": float("nan")})).ado())
-        good = asyncio.create_task(Question(webhook, asking()).ado())
+async def test_unserializable_request_fails_alone():
+    with listen(inbox := Inbox(), "127.0.0.1", 0) as url, open_webhook(url) as webhook:
+        bad = asyncio.create_task(Question(webhook, make_request({"x": float("nan")})).ado())
+        good = asyncio.create_task(Question(webhook, make_request()).ado())
         await auntil(lambda: inbox.requests)
-        webhook.receive(*signed(answer_to(inbox.requests[0])))
+        webhook.receive(*sign(make_answer(inbox.requests[0])))
         assert (await bad, await good) == (ExitEarly("the reviewer failed to answer"), Continue())
 
 
 @pytest.mark.parametrize("statuses", [[503, 429], [500, 599]])
-async def test_a_reviewer_who_is_busy_is_asked_again_under_the_same_id(statuses):
-    with listen(inbox := Inbox(*statuses), "127.0.0.1", 0) as url, opened(url) as webhook:
-        asked = asyncio.create_task(webhook.review(asking()))
+async def test_busy_reviewer_is_retried_with_the_same_id(statuses):
+    with listen(inbox := Inbox(*statuses), "127.0.0.1", 0) as url, open_webhook(url) as webhook:
+        asked = asyncio.create_task(webhook.review(make_request()))
         await auntil(lambda: len(inbox.messages) == 3)
-        webhook.receive(*signed(answer_to(inbox.requests[0])))
+        webhook.receive(*sign(make_answer(inbox.requests[0])))
         assert await asked == Continue()
     assert len({headers["webhook-id"] for headers in inbox.headers}) == 1
 
@@ -362,9 +363,9 @@ async def test_a_reviewer_who_is_busy_is_asked_again_under_the_same_id(statuses)
     ("statuses", "tried"),
     [([400], 1), ([401], 1), ([302], 1), ([304], 1), ([404], 1), ([500, 502, 503], 3), ([503, 410], 2)],
 )
-async def test_a_reviewer_who_cannot_be_reached_approves_nothing(statuses, tried):
-    with listen(inbox := Inbox(*statuses), "127.0.0.1", 0) as url, opened(url) as webhook:
-        decision = await Question(webhook, asking()).ado()
+async def test_unreachable_reviewer_approves_nothing(statuses, tried):
+    with listen(inbox := Inbox(*statuses), "127.0.0.1", 0) as url, open_webhook(url) as webhook:
+        decision = await Question(webhook, make_request()).ado()
         assert decision == ExitEarly(f"the reviewer cannot be reached: it answered {statuses[-1]}")
         assert [event.kind for event in webhook.store.audit()] == ["asked", "withdrawn"]
     assert len(inbox.messages) == tried
@@ -385,13 +386,13 @@ class Redirecting(BaseHTTPRequestHandler):
         pass
 
 
-async def test_a_redirect_is_not_followed():
+async def test_redirect_is_not_followed():
     with ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            with opened(f"http://127.0.0.1:{server.server_port}/ask") as webhook:
-                decision = await webhook.review(asking())
+            with open_webhook(f"http://127.0.0.1:{server.server_port}/ask") as webhook:
+                decision = await webhook.review(make_request())
         finally:
             server.shutdown()
             thread.join(60)
@@ -404,7 +405,7 @@ def url_of(server):
 
 
 @contextmanager
-def speaking(reply):
+def serve_bytes(reply):
     """Return the URL of a server that accepts one connection after another and sends the same bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -426,37 +427,40 @@ def speaking(reply):
 
 
 @pytest.mark.parametrize("reply", [b"", b"approved\r\n\r\n", b"HTTP/1.1 abc\r\n\r\n", b"HTTP/1.1 2"])
-async def test_an_answer_that_is_no_http_is_no_delivery(reply):
-    with speaking(reply) as url, opened(url, attempts=2) as webhook:
-        decision = await webhook.review(asking())
+async def test_invalid_http_response_is_not_a_delivery(reply):
+    with serve_bytes(reply) as url, open_webhook(url, attempts=2) as webhook:
+        decision = await webhook.review(make_request())
     assert decision.reason.startswith("the reviewer cannot be reached: ")
 
 
 async def test_proxies_of_the_environment_are_not_used(monkeypatch):
     monkeypatch.setenv("http_proxy", NOWHERE)
     monkeypatch.setenv("no_proxy", "")
-    with listen(inbox := Inbox(), "127.0.0.1", 0) as url, opened(url) as webhook:
-        asked = asyncio.create_task(webhook.review(asking()))
+    with listen(inbox := Inbox(), "127.0.0.1", 0) as url, open_webhook(url) as webhook:
+        asked = asyncio.create_task(webhook.review(make_request()))
         await auntil(lambda: inbox.requests)
-        webhook.receive(*signed(answer_to(inbox.requests[0])))
+        webhook.receive(*sign(make_answer(inbox.requests[0])))
         assert await asked == Continue()
 
 
-async def test_a_port_where_nobody_listens_is_a_refusal():
+async def test_closed_port_is_a_rejection():
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = url_of(server)
-    with opened(url, attempts=1) as webhook:
-        decision = await webhook.review(asking())
+    with open_webhook(url, attempts=1) as webhook:
+        decision = await webhook.review(make_request())
     assert decision == ExitEarly("the reviewer cannot be reached: [Errno 111] Connection refused")
 
 
-async def test_a_reviewer_who_says_nothing_is_not_waited_for():
-    with socket.create_server(("127.0.0.1", 0)) as server, opened(url_of(server), attempts=1, timeout=0.05) as webhook:
-        decision = await webhook.review(asking())
+async def test_delivery_times_out():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        open_webhook(url_of(server), attempts=1, timeout=0.05) as webhook,
+    ):
+        decision = await webhook.review(make_request())
     assert decision == ExitEarly("the reviewer cannot be reached: timed out")
 
 
-async def test_a_delivered_message_that_nobody_answers_approves_nothing(stopped_clock, monkeypatch):
+async def test_unanswered_message_approves_nothing(stopped_clock, monkeypatch):
     delivered = asyncio.Event()
 
     async def announce(request):
@@ -464,9 +468,9 @@ async def test_a_delivered_message_that_nobody_answers_approves_nothing(stopped_
         delivered.set()
 
     store = MemoryStore(clock=stopped_clock.time)
-    with listen(Inbox(), "127.0.0.1", 0) as url, store, opened(url, store=store) as webhook:
+    with listen(Inbox(), "127.0.0.1", 0) as url, store, open_webhook(url, store=store) as webhook:
         monkeypatch.setattr(webhook, "announce", announce)
-        question = asyncio.create_task(Question(webhook, asking(timeout=36_000)).ado())
+        question = asyncio.create_task(Question(webhook, make_request(timeout=36_000)).ado())
         with stopped_clock.running():
             await auntil(delivered.is_set)
         stopped_clock.advance(36_001)
@@ -474,24 +478,24 @@ async def test_a_delivered_message_that_nobody_answers_approves_nothing(stopped_
         assert [event.kind for event in webhook.store.audit()] == ["asked", "expired"]
 
 
-async def test_who_is_cancelled_leaves_the_message_to_the_others():
-    with listen(inbox := Inbox(), "127.0.0.1", 0) as url, opened(url) as webhook:
-        first, second = (asyncio.create_task(webhook.review(asking(name))) for name in ("first", "second"))
+async def test_cancelled_request_does_not_stop_the_others():
+    with listen(inbox := Inbox(), "127.0.0.1", 0) as url, open_webhook(url) as webhook:
+        first, second = (asyncio.create_task(webhook.review(make_request(name))) for name in ("first", "second"))
         await auntil(lambda: len(webhook.store.pending()) == 2)
         first.cancel()
         await auntil(lambda: "second" in [request["arguments"] for request in inbox.requests])
         (request,) = (request for request in inbox.requests if request["arguments"] == "second")
-        webhook.receive(*signed(answer_to(request)))
+        webhook.receive(*sign(make_answer(request)))
         assert await second == Continue()
         await asyncio.wait([first], timeout=60)
         assert first.cancelled()
 
 
-def test_a_loop_that_ends_takes_its_message_along():
-    with opened() as webhook:
+def test_ended_event_loop_drops_its_message():
+    with open_webhook() as webhook:
 
         async def ends_too_soon():
-            task = asyncio.create_task(webhook.review(asking()))
+            task = asyncio.create_task(webhook.review(make_request()))
             await auntil(lambda: webhook._bundles)
             return task
 
@@ -499,14 +503,14 @@ def test_a_loop_that_ends_takes_its_message_along():
         assert webhook._bundles == {}
 
 
-def test_a_call_can_be_posted_from_sync_code():
-    with listen(inbox := Inbox(), "127.0.0.1", 0) as url, opened(url) as webhook:
+def test_sync_call_is_posted():
+    with listen(inbox := Inbox(), "127.0.0.1", 0) as url, open_webhook(url) as webhook:
 
         def reviewer():
             ends = time.monotonic() + 60
             while not inbox.requests and time.monotonic() < ends:
                 pass
-            webhook.receive(*signed(answer_to(inbox.requests[0])))
+            webhook.receive(*sign(make_answer(inbox.requests[0])))
 
         thread = threading.Thread(target=reviewer)
         thread.start()
@@ -535,13 +539,13 @@ def test_a_call_can_be_posted_from_sync_code():
         "http://[x/",
     ],
 )
-def test_what_is_no_web_address_is_refused(url):
+def test_rejects_invalid_url(url):
     with pytest.raises(ToolDefinitionError, match=r"^A webhook needs an http or https URL"):
         WebhookReview(url, SECRET)
 
 
 @pytest.mark.parametrize("given", [{"timeout": 0}, {"timeout": float("nan")}, {"attempts": 0}])
-def test_settings_that_deliver_nothing_are_refused(given):
+def test_rejects_invalid_settings(given):
     with pytest.raises(
         ToolDefinitionError,
         match=r"^(timeout must be a number of seconds > 0|attempts must be an int >= 1), not (0|nan)$",
@@ -553,8 +557,8 @@ def test_settings_that_deliver_nothing_are_refused(given):
 
 
 @pytest.mark.parametrize("length", [None, "-1", "x", "1000001", "9" * 100, "٣".encode().decode("latin-1")])
-def test_a_body_of_unknown_or_great_length_is_not_read(length):
-    with opened() as webhook, webhook.listen() as url:
+def test_rejects_missing_or_too_large_content_length(length):
+    with open_webhook() as webhook, webhook.listen() as url:
         parts = urlsplit(url)
         with closing(http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)) as connection:
             connection.putrequest("POST", "/")
@@ -562,24 +566,24 @@ def test_a_body_of_unknown_or_great_length_is_not_read(length):
                 connection.putheader("Content-Length", length)
             connection.endheaders()
             response = connection.getresponse()
-            told = response.status, response.read()
-    assert told == (400, b"the body needs a Content-Length of at most 1000000")
+            response_parts = response.status, response.read()
+    assert response_parts == (400, b"the body needs a Content-Length of at most 1000000")
 
 
-def test_only_posts_are_taken():
-    with opened() as webhook, webhook.listen() as url:
-        assert posted(url, None, {}, "GET")[0] == 501
-        assert posted(url, b"{}", {}) == (401, NO_HEADERS)
+def test_only_post_is_accepted():
+    with open_webhook() as webhook, webhook.listen() as url:
+        assert post(url, None, {}, "GET")[0] == 501
+        assert post(url, b"{}", {}) == (401, NO_HEADERS)
 
 
-def test_a_store_that_fails_is_told_as_such(caplog):
-    with opened() as webhook, webhook.listen() as url:
+def test_store_failure_is_a_server_error(caplog):
+    with open_webhook() as webhook, webhook.listen() as url:
         webhook.store.close()
-        assert posted(url, *signed(answer_to(asking()))) == (500, "the answer could not be stored")
+        assert post(url, *sign(make_answer(make_request()))) == (500, "the answer could not be stored")
     assert "A callback could not be processed" in caplog.messages
 
 
-async def test_a_client_that_breaks_off_harms_nobody(caplog):
+async def test_aborted_connection_is_ignored(caplog):
     taken, go_on = threading.Event(), threading.Event()
 
     def slow(body, headers):
@@ -597,69 +601,69 @@ async def test_a_client_that_breaks_off_harms_nobody(caplog):
         await auntil(lambda: any(message.endswith("was interrupted") for message in caplog.messages))
 
 
-def test_it_listens_on_the_newer_internet_too():
+def test_listens_on_ipv6():
     with listen(lambda *_: (200, "taken"), "::1", 0) as url:
         assert url.startswith("http://[::1]:")
-        assert posted(url, b"", {"Content-Length": "0"}) == (200, "taken")
+        assert post(url, b"", {"Content-Length": "0"}) == (200, "taken")
 
 
-def test_a_reviewer_without_the_secret_learns_nothing_of_it():
-    with opened() as webhook, pytest.raises(ReviewRefusedError):
+def test_wrong_secret_fails_the_signature_check():
+    with open_webhook() as webhook, pytest.raises(ReviewRefusedError):
         check_signature(b"guess", b"{}", sign_headers(webhook._key, "msg_1", b"{}", 0), 0)
 
 
 # Clients that take their time.
 
 
-def dripping(url):
+def open_slow_client(url):
     """Open a connection whose message never ends."""
     client = socket.create_connection(("127.0.0.1", urlsplit(url).port), timeout=60)
     client.sendall(b"POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\nab")
     return client
 
 
-def closed(client):
+def is_closed(client):
     try:
         return client.recv(1) == b""
     except ConnectionResetError:  # before all was read that it had sent
         return True
 
 
-def threads(before=frozenset()):
+def request_threads(before=frozenset()):
     """Return the threads in which requests are answered, but for those that were there before."""
     return {each for each in threading.enumerate() if each.name.endswith("(process_request_thread)")} - before
 
 
-async def test_however_many_clients_drip_there_are_few_threads_and_a_callback_is_answered():
+async def test_slow_clients_do_not_exhaust_threads():
     with ExitStack() as clients:
-        before = threads()
+        before = request_threads()
         with listen(lambda body, headers: (200, "taken"), "127.0.0.1", 0, most=4) as url:
-            dripped = [clients.enter_context(dripping(url)) for _ in range(50)]
-            assert posted(url, b"", {"Content-Length": "0"}) == (200, "taken")
-            assert all(map(closed, dripped[:46]))  # those that had taken longest
-            await auntil(lambda: len(threads(before)) <= 4)
-            assert posted(url, b"", {"Content-Length": "0"}) == (200, "taken")
-        assert all(map(closed, dripped[46:]))
-        await auntil(lambda: not threads(before))
+            dripped = [clients.enter_context(open_slow_client(url)) for _ in range(50)]
+            assert post(url, b"", {"Content-Length": "0"}) == (200, "taken")
+            assert all(map(is_closed, dripped[:46]))  # those that had taken longest
+            await auntil(lambda: len(request_threads(before)) <= 4)
+            assert post(url, b"", {"Content-Length": "0"}) == (200, "taken")
+        assert all(map(is_closed, dripped[46:]))
+        await auntil(lambda: not request_threads(before))
 
 
-def test_a_client_has_some_seconds_for_its_whole_message_however_often_it_sends_something():
+def test_slow_client_is_disconnected_at_its_deadline():
     clock, taken = FixedClock(), []
 
     def take(body, headers):
         taken.append(body)
         return 200, ""
 
-    with listen(take, "127.0.0.1", 0, clock=clock.time) as url, dripping(url) as client:
-        assert posted(url, b"", {"Content-Length": "0"}) == (200, "")  # so the one before was admitted, too
+    with listen(take, "127.0.0.1", 0, clock=clock.time) as url, open_slow_client(url) as client:
+        assert post(url, b"", {"Content-Length": "0"}) == (200, "")  # so the one before was admitted, too
         clock.advance(9)
         client.sendall(b"c")
         clock.advance(1)
-        assert closed(client)
+        assert is_closed(client)
     assert taken == [b""]
 
 
-async def test_a_callback_that_is_being_taken_is_answered_although_time_is_up_and_all_room_is_taken():
+async def test_running_callback_is_answered_after_its_deadline():
     clock, inside, go_on = FixedClock(), threading.Event(), threading.Event()
 
     def slow(body, headers):
@@ -667,35 +671,35 @@ async def test_a_callback_that_is_being_taken_is_answered_although_time_is_up_an
         assert go_on.wait(60)
         return 200, "taken"
 
-    before = threads()
+    before = request_threads()
     with listen(slow, "127.0.0.1", 0, most=2, clock=clock.time) as url, ThreadPoolExecutor() as workers:
-        first = workers.submit(posted, url, b"", {"Content-Length": "0"})
+        first = workers.submit(post, url, b"", {"Content-Length": "0"})
         assert inside.wait(60)
         inside.clear()
-        with dripping(url) as client:
-            await auntil(lambda: len(threads(before)) == 2)
+        with open_slow_client(url) as client:
+            await auntil(lambda: len(request_threads(before)) == 2)
             clock.advance(60)
-            assert closed(client)  # the server has looked whose time is up
-        second = workers.submit(posted, url, b"", {"Content-Length": "0"})
+            assert is_closed(client)  # the server has looked whose time is up
+        second = workers.submit(post, url, b"", {"Content-Length": "0"})
         assert inside.wait(60)
-        with dripping(url) as client:
-            assert closed(client)  # there is no room, and nobody to be sent away
+        with open_slow_client(url) as client:
+            assert is_closed(client)  # there is no room, and nobody to be sent away
         go_on.set()
         assert (first.result(60), second.result(60)) == ((200, "taken"), (200, "taken"))
 
 
-def test_a_message_that_ends_too_early_is_not_taken():
+def test_truncated_message_is_rejected():
     taken = []
     with (
         listen(lambda body, headers: (taken.append(body) or 200, ""), "127.0.0.1", 0) as url,
-        dripping(url) as client,
+        open_slow_client(url) as client,
     ):
         client.shutdown(socket.SHUT_WR)
         assert client.recv(1) == b""
     assert taken == []
 
 
-def test_a_message_that_is_whole_too_late_is_not_taken():
+def test_late_message_is_rejected():
     clock = FixedClock()
     connections = Connections(4, clock.time)
     ours, theirs = socket.socketpair()
@@ -711,13 +715,13 @@ def test_a_message_that_is_whole_too_late_is_not_taken():
         connections.close_all()  # what is closed already is no reason to fail
 
 
-def test_a_connection_that_no_thread_can_be_had_for_makes_room_again(monkeypatch):
+def test_connection_without_a_thread_frees_its_slot(monkeypatch):
     def none(*_):
         raise RuntimeError("can't start new thread")
 
     with listen(lambda body, headers: (200, "taken"), "127.0.0.1", 0, most=1) as url:
         with monkeypatch.context() as patched:
             patched.setattr(ThreadingMixIn, "process_request", none)
-            with dripping(url) as client:
-                assert closed(client)
-        assert posted(url, b"", {"Content-Length": "0"}) == (200, "taken")
+            with open_slow_client(url) as client:
+                assert is_closed(client)
+        assert post(url, b"", {"Content-Length": "0"}) == (200, "taken")

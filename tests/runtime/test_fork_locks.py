@@ -5,7 +5,7 @@ import os
 import pytest
 from prometheus_client import CollectorRegistry
 
-from helpers.full_disk import in_a_process
+from helpers.full_disk import run_in_process
 from toolsemble import InMemoryMetrics
 from toolsemble.review import AutoApprove, RememberReview
 from toolsemble.runtime.fork_locks import renew_locks
@@ -49,7 +49,7 @@ HELD = """
 """
 
 
-def test_an_object_has_another_lock_in_a_fork():
+def test_fork_gets_a_new_lock():
     metrics = InMemoryMetrics()
     lock = metrics._lock
     renew_locks()
@@ -59,8 +59,8 @@ def test_an_object_has_another_lock_in_a_fork():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX systems fork")
-def test_a_fork_does_not_wait_for_locks_of_threads_that_it_does_not_have():
-    assert in_a_process(HELD, "hello") == ["HELLO 1", "0"]
+def test_fork_does_not_wait_for_locks_of_other_threads():
+    assert run_in_process(HELD, "hello") == ["HELLO 1", "0"]
 
 
 TRACED = """
@@ -98,9 +98,9 @@ TRACED = """
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX systems fork")
-def test_a_fork_traces_its_calls_while_another_thread_writes(tmp_path):
-    told = in_a_process(TRACED, tmp_path / "trace.jsonl")
-    assert told == ["True 0", "True 0 ['FORK', 'PARENT']"]
+def test_fork_writes_traces_while_another_thread_writes(tmp_path):
+    lines = run_in_process(TRACED, tmp_path / "trace.jsonl")
+    assert lines == ["True 0", "True 0 ['FORK', 'PARENT']"]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_fork_traces_its_calls_while_another_thread_writes(tmp_path):
         _REGISTRIES,
     ],
 )
-def test_so_has_everything_that_is_shared_by_threads(owner):
+def test_all_shared_objects_get_new_locks_in_a_fork(owner):
     lock = owner._lock
     renew_locks()
     assert owner._lock is not lock

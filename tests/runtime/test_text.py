@@ -44,7 +44,7 @@ def check_shown(text, new_lines=0):
 
 
 @pytest.mark.parametrize("called", [echo, fail])
-def test_log_lines(caplog, called):
+def test_log_lines_are_escaped(caplog, called):
     caplog.set_level(logging.DEBUG)
     Toolbox([called]).execute(ToolCall(called.name, {"text": SENT}))
     assert caplog.messages
@@ -63,20 +63,20 @@ def test_log_lines(caplog, called):
     ],
     ids=["tool", "key", "value", "json", "text"],
 )
-def test_messages_about_a_call(call):
+def test_messages_about_a_call_are_escaped(call):
     reply = Toolbox([echo]).execute(call)
     assert reply.is_error
     message = reply.result.error_message
     assert set(message).isdisjoint(INVISIBLE), ascii(message)
 
 
-def test_messages_about_a_path(tmp_path):
+def test_messages_about_a_path_are_escaped(tmp_path):
     path = SENT.replace("\x00", "")[:60]
     reply = Toolbox([FileReadTool(tmp_path)]).execute(ToolCall("file_read", {"path": path}))
     check_shown(reply.result.error_message)
 
 
-def test_lines_of_a_sink():
+def test_lines_of_a_sink_are_escaped():
     stream = io.StringIO()
     box = Toolbox([echo], sinks=[ConsoleSink(stream, limit=1000, times=False)])
     box.execute(ToolCall("echo", {"text": SENT}, SENT))
@@ -85,20 +85,20 @@ def test_lines_of_a_sink():
 
 
 @pytest.mark.slow
-def test_the_prompt_of_a_reviewer():
+def test_review_prompts_are_escaped():
     person = Person()
     try:
         fields = dict.fromkeys(("call_id", "run_id", "agent_role", "required_role", "prompt"), HOSTILE)
         repairs = ({"step": HOSTILE, "path": HOSTILE, "from": HOSTILE, "to": HOSTILE},)
         asked = ReviewRequest(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, repairs=repairs, timeout=None, **fields)
-        answer = person.asked(asked)
+        answer = person.ask(asked)
         seen = person.prompt()
-        person.types("v\n")
+        person.type("v\n")
         seen += person.prompt()
-        person.types("c\n")
+        person.type("c\n")
         assert answer.result(WAIT) == Continue()
     finally:
-        person.leaves()
+        person.leave()
     check_shown(ANSI.sub("", seen).replace("\r\n", "\n"), new_lines=1000)
 
 
@@ -140,7 +140,7 @@ talker = ScriptedModel([TEXT])
     ],
     ids=["result", "name", "answer", "run", "json", "description"],
 )
-def test_the_command_line(bot, capsys, words):
+def test_command_line_output_is_escaped(bot, capsys, words):
     main([word.format(bot) if "{}" in word else word for word in words])
     out, err = capsys.readouterr()
     check_shown(out + err, new_lines=1000)

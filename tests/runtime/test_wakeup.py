@@ -7,7 +7,7 @@ from helpers.wait import LONG
 from toolsemble.runtime.wakeup import Wakeup, running_loop
 
 
-def test_a_thread_that_waits_is_woken():
+def test_waiting_thread_is_woken():
     wakeup, woken = Wakeup(), []
     thread = threading.Thread(target=lambda: woken.append(wakeup.wait(LONG)))
     thread.start()
@@ -17,12 +17,12 @@ def test_a_thread_that_waits_is_woken():
     assert (woken, wakeup.wait(None), wakeup.woken) == ([True], True, True)
 
 
-def test_the_main_thread_looks_for_signals_while_it_waits(monkeypatch):
+def test_main_thread_handles_signals_while_waiting(monkeypatch):
     monkeypatch.setattr("toolsemble.runtime.wakeup._ROUND", 0.001)
     assert not Wakeup().wait(0.003)
 
 
-async def test_a_task_that_waits_is_woken_also_twice_and_from_another_thread():
+async def test_waiting_task_is_woken_from_another_thread():
     wakeup = Wakeup()
     waiting = asyncio.create_task(wakeup.wait_async(LONG))
     await asyncio.sleep(0)
@@ -33,11 +33,11 @@ async def test_a_task_that_waits_is_woken_also_twice_and_from_another_thread():
     assert running_loop() is asyncio.get_running_loop()
 
 
-async def test_a_task_waits_no_longer_than_it_may():
+async def test_waiting_task_times_out():
     assert not await Wakeup().wait_async(0)
 
 
-def test_a_waiter_in_a_closed_loop_is_not_woken():
+def test_waiter_in_a_closed_loop_is_not_woken():
     loop, wakeup = asyncio.new_event_loop(), Wakeup()
     assert not loop.run_until_complete(wakeup.wait_async(0))
     loop.close()

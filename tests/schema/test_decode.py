@@ -36,12 +36,12 @@ def reply_text(arguments, name="echo"):
         ({"input": "from a dict"}, "from a dict"),
     ],
 )
-def test_the_input_reaches_the_tool_as_text(name, arguments, text):
+def test_input_reaches_tool_as_text(name, arguments, text):
     assert reply_text(arguments, name) == text
 
 
 @pytest.mark.parametrize("arguments", ["", "  \n", "{}", '{"input": null}', '{"input": null, "x": 1}', None])
-def test_a_missing_input_is_named(arguments):
+def test_missing_input_is_reported(arguments):
     assert reply_text(arguments) == "Error: Missing required parameter(s) for 'echo': input"
 
 
@@ -49,7 +49,7 @@ def test_a_missing_input_is_named(arguments):
     ("arguments", "kind"),
     [("[1]", "ARRAY"), ('"x"', "STRING"), ("5", "NUMBER"), ("1.5", "NUMBER"), ("true", "BOOLEAN"), ("null", "NULL")],
 )
-def test_json_that_is_not_an_object_is_named_by_its_type(arguments, kind):
+def test_non_object_json_is_reported_by_type(arguments, kind):
     assert reply_text(arguments) == f"Error: Expected a JSON object for 'echo' but received: {kind}"
 
 
@@ -80,17 +80,17 @@ def test_text_that_is_not_json_is_rejected_with_the_reason(arguments):
     assert text.encode()
 
 
-def test_ten_megabytes_of_input_reach_the_tool():
+def test_ten_megabytes_of_input_are_accepted():
     text = "ä" * 10_000_000
     assert reply_text({"input": text}) == text
 
 
-def test_a_tool_executed_directly_takes_the_plain_text():
+def test_direct_execute_takes_plain_text():
     assert Echo().execute('{"input": "x"}').output == '{"input": "x"}'
     assert Echo().execute("").output == ""
 
 
-def test_a_tool_executed_directly_takes_other_json_values_as_their_text():
+def test_direct_execute_serializes_other_values():
     assert Echo().execute({"a": [1]}).output == '{"a":[1]}'
     assert Echo().execute(None).output == ""
     assert Echo().execute({1, 2}).error_message.startswith("Invalid JSON input for 'echo': ")
@@ -100,7 +100,7 @@ def test_a_tool_executed_directly_takes_other_json_values_as_their_text():
 
 @settings(max_examples=100, deadline=None)
 @given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
-def test_any_text_is_answered(text):
+def test_any_text_gets_a_reply(text):
     reply = BOX.execute(ToolCall("echo", text))
     assert reply.text.encode()
 

@@ -59,7 +59,7 @@ class Names(pydantic.RootModel[list[str]]):
     pass
 
 
-def shown(kind, arguments):
+def show_to_reviewer(kind, arguments):
     requests: list[ReviewRequest] = []
 
     @tool(requires_approval=True)
@@ -99,11 +99,11 @@ def shown(kind, arguments):
         (int | None, None, None),
     ],
 )
-def test_it_is_json_and_can_be_sent_back(kind, sent, seen):
-    assert shown(kind, sent) == seen
+def test_displayed_arguments_are_json(kind, sent, seen):
+    assert show_to_reviewer(kind, sent) == seen
 
 
-def test_the_fields_of_a_typed_dict_have_the_models_names():
+def test_typed_dict_fields_are_shown_by_alias():
     class Take(TypedTool[Row]):
         name, description, requires_approval = "take", "", True
 
@@ -116,7 +116,7 @@ def test_the_fields_of_a_typed_dict_have_the_models_names():
     assert requests[0].arguments == {"Name": "x"}
 
 
-def test_a_type_with_unresolvable_annotations_is_shown_with_its_own_names():
+def test_type_with_unresolvable_annotations_is_shown_with_its_own_names():
     class Inner:
         pass
 
@@ -130,6 +130,6 @@ def test_a_type_with_unresolvable_annotations_is_shown_with_its_own_names():
     assert to_display([point(1, 2)]) == [{"x": 1, "y": 2}]
 
 
-def test_the_names_of_a_type_are_read_once():
+def test_field_names_are_read_once_per_type():
     assert names_of(Plain) == {"name": "Name", "size": "size"}
     assert names_of(Plain) is names_of(Plain)

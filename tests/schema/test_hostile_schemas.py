@@ -18,7 +18,7 @@ def make_tool(schema):
     return SchemaTool("probe", "Probes", lambda _: "ran", schema)
 
 
-def of(value, **others):
+def with_property(value, **others):
     return {"type": "object", "properties": {"v": value}, **others}
 
 
@@ -26,21 +26,21 @@ def reply_text(schema, arguments):
     return Toolbox([make_tool(schema)]).execute(ToolCall("probe", arguments)).text
 
 
-def rejection(schema):
+def definition_error(schema):
     with pytest.raises(ToolDefinitionError) as caught:
         make_tool(schema)
     return str(caught.value)
 
 
-def choices(keyword, levels, leaf):
+def make_choices(keyword, levels, leaf):
     definitions = {f"d{level}": {keyword: [{"$ref": f"#/$defs/d{level + 1}"}] * 2} for level in range(levels)}
-    return of({"$ref": "#/$defs/d0"}, **{"$defs": {**definitions, f"d{levels}": leaf}})
+    return with_property({"$ref": "#/$defs/d0"}, **{"$defs": {**definitions, f"d{levels}": leaf}})
 
 
 @pytest.mark.parametrize("keyword", ["anyOf", "oneOf", "allOf"])
 @pytest.mark.parametrize("levels", [12, 22, 200])
 def test_nested_choices_are_rejected_with_the_path(keyword, levels):
-    problem = rejection(choices(keyword, levels, {"type": "integer"}))
+    problem = definition_error(make_choices(keyword, levels, {"type": "integer"}))
     assert problem.startswith("Tool 'probe': the schema is too large: $.$defs.d")
     assert "its choices multiply to more than 5000 ways to check a value" in problem
 
@@ -55,7 +55,7 @@ def test_nested_choices_are_rejected_with_the_path(keyword, levels):
     ],
 )
 def test_schemas_below_the_limit_are_checked_quickly(keyword, count, problem):
-    schema = choices(keyword, 10, {"type": "array", "items": {"type": "integer"}})
+    schema = make_choices(keyword, 10, {"type": "array", "items": {"type": "integer"}})
     assert reply_text(schema, {"v": ["x"] * count}) == f"Error: Invalid arguments for 'probe': {problem}"
 
 
@@ -64,7 +64,7 @@ def test_choices_that_multiply_through_properties_are_rejected():
     for _ in range(20):
         part = {"type": "object", "properties": {"a": schema}}
         schema = {"anyOf": [part, part]}
-    assert "too large" in rejection(of(schema))
+    assert "too large" in definition_error(with_property(schema))
 
 
 TREE = {
@@ -82,17 +82,19 @@ def nested(depth, inner):
     return functools.reduce(lambda value, _: {"n": value}, range(depth), inner)
 
 
-def test_if_every_level_multiplies_the_paths_the_depth_of_values_is_limited():
-    schema = of({"$ref": "#/$defs/t"}, **{"$defs": TREE})
+def test_depth_is_limited_if_every_level_multiplies_choices():
+    schema = with_property({"$ref": "#/$defs/t"}, **{"$defs": TREE})
     assert reply_text(schema, {"v": nested(5, 1)}) == "ran"
     assert reply_text(schema, {"v": nested(5, "x")}).endswith("v.n.n.n.n.n: expected an object or an integer")
     for value in (nested(60, 1), nested(60, "x")):
         assert reply_text(schema, {"v": value}).endswith("$: nested too deeply or too long to be checked; send less")
 
 
-def test_a_choice_that_multiplies_too_soon_is_refused():
+def test_recursive_choice_with_too_many_options_is_rejected():
     option = {"type": "object", "properties": {"n": {"$ref": "#/$defs/t"}}}
-    assert "too large: $" in rejection(of({"$ref": "#/$defs/t"}, **{"$defs": {"t": {"anyOf": [option] * 50}}}))
+    assert "too large: $" in definition_error(
+        with_property({"$ref": "#/$defs/t"}, **{"$defs": {"t": {"anyOf": [option] * 50}}})
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,8 +126,8 @@ def test_a_choice_that_multiplies_too_soon_is_refused():
         {"dependentSchemas": {"a": {"properties": {"b": {"$ref": "#/$defs/t"}}}}, "not": {"type": "string"}},
     ],
 )
-def test_recursive_schemas_that_do_not_multiply_have_no_limit_of_depth(tree):
-    schema = of({"$ref": "#/$defs/t"}, **{"$defs": {"t": tree}})
+def test_plain_recursive_schemas_have_no_depth_limit(tree):
+    schema = with_property({"$ref": "#/$defs/t"}, **{"$defs": {"t": tree}})
     deep = functools.reduce(lambda value, _: [value], range(100), 1)
     assert "nested too deeply or too long to be checked" not in reply_text(schema, {"v": deep})
 
@@ -142,29 +144,31 @@ def test_recursive_schemas_that_do_not_multiply_have_no_limit_of_depth(tree):
         [True, {"type": "object"}],
     ],
 )
-def test_conditions_that_may_all_hold_are_all_counted(options):
+def test_conditions_that_may_all_apply_are_counted(options):
     assert reply_text({"allOf": options}, {}) == "ran"
 
 
-def test_a_schema_that_applies_itself_to_the_same_value_is_refused():
+def test_self_applying_schema_is_rejected():
     words = {f"n{one}": {"anyOf": [{"$ref": f"#/$defs/n{two}"} for two in range(9)]} for one in range(9)}
-    assert "refers to itself for the same value" in rejection(of({"$ref": "#/$defs/n0"}, **{"$defs": words}))
-    assert "refers to itself for the same value" in rejection({"anyOf": [{"$ref": "#"}, {}]})
+    assert "refers to itself for the same value" in definition_error(
+        with_property({"$ref": "#/$defs/n0"}, **{"$defs": words})
+    )
+    assert "refers to itself for the same value" in definition_error({"anyOf": [{"$ref": "#"}, {}]})
     assert reply_text({"anyOf": [{"$ref": "#"}]}, {}) == "ran"
 
 
-def test_too_many_patterns_beside_too_many_properties_are_refused():
+def test_too_many_patterns_and_properties_are_rejected():
     schema = {
         "type": "object",
         "properties": {f"p{number}": {} for number in range(4000)},
         "patternProperties": {f"^{number}": {} for number in range(4000)},
     }
-    assert "too many nested schemas" in rejection(schema)
+    assert "too many nested schemas" in definition_error(schema)
 
 
-def test_a_hundred_thousand_allowed_values_are_accepted():
+def test_large_enum_is_accepted():
     values = [f"value{number}" for number in range(100_000)]
-    box = Toolbox([make_tool(of({"type": "string", "enum": values}))])
+    box = Toolbox([make_tool(with_property({"type": "string", "enum": values}))])
     assert box.specifications[0].parameters["properties"]["v"] == {"type": "string", "enum": values}
     assert box.execute(ToolCall("probe", {"v": values[-1]})).text == "ran"
     answer = box.execute(ToolCall("probe", {"v": "other"})).text
@@ -172,7 +176,7 @@ def test_a_hundred_thousand_allowed_values_are_accepted():
 
 
 def test_many_wrong_items_of_a_long_enum_are_reported_quickly():
-    schema = of({"type": "array", "items": {"enum": [f"value{number}" for number in range(1000)]}})
+    schema = with_property({"type": "array", "items": {"enum": [f"value{number}" for number in range(1000)]}})
     assert reply_text(schema, {"v": [1] * 5000}).startswith(
         "Error: Invalid arguments for 'probe': v[0]: expected one of "
     )
@@ -184,20 +188,20 @@ def test_many_key_patterns_are_matched_within_the_budget():
     assert "not a parameter of this tool" in answer
 
 
-def shared(levels, leaf=None):
+def make_shared_schema(levels, leaf=None):
     schema = leaf or {"type": "string"}
     for _ in range(levels):
         schema = {"type": "object", "properties": {"a": schema, "b": schema}}
     return schema
 
 
-def cyclic():
-    schema = of({"type": "array"})
+def make_cyclic_schema():
+    schema = with_property({"type": "array"})
     schema["properties"]["v"]["items"] = schema
     return schema
 
 
-def deep(levels):
+def make_deep_schema(levels):
     schema = {"type": "string"}
     for _ in range(levels):
         schema = {"properties": {"a": schema}}
@@ -207,34 +211,49 @@ def deep(levels):
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        (lambda: shared(40), "the schema is too large: more than 150000 values when it is written out"),
-        (lambda: of({"const": "x" * 40_000_000}), "the schema is too large: more than 150000 values"),
-        (cyclic, "the schema contains itself; use $ref for recursion"),
-        (lambda: deep(10_000), "the schema is too deep: more than 250 levels"),
+        (lambda: make_shared_schema(40), "the schema is too large: more than 150000 values when it is written out"),
+        (lambda: with_property({"const": "x" * 40_000_000}), "the schema is too large: more than 150000 values"),
+        (make_cyclic_schema, "the schema contains itself; use $ref for recursion"),
+        (lambda: make_deep_schema(10_000), "the schema is too deep: more than 250 levels"),
         (lambda: {"properties": {f"p{number}": {} for number in range(100_000)}}, "the schema is too large"),
         (lambda: {"required": [f"p{number}" for number in range(100_000)]}, "the schema is too large"),
-        (lambda: of({"minimum": 10**5000}), "the schema is not JSON"),
-        (lambda: of({"enum": []}), "$.v: enum is empty, so nothing would fit; list the allowed values, or leave it"),
-        (lambda: of({"type": "dict"}), "not valid: $.properties.v.type: "),
-        (lambda: of({"type": "dict"}), "; use 'object'"),
-        (lambda: of({"type": "float"}), "; use 'number'"),
-        (lambda: of({"items": [{}, 5]}), "not valid: $.properties.v.items: "),
-        (lambda: of({"const": "\ud800"}), "the schema is not JSON"),
-        (lambda: of({"$id": "https://example.com/a", "properties": {}}), "$.v: $id inside a schema changes what"),
-        (lambda: of({"$ref": "#here"}, **{"$defs": {"a": {"$anchor": "here"}}}), "$.v: $ref '#here' does not point to"),
-        (lambda: of({"$ref": "#/x-own/a"}, **{"x-own": {"a": {"properties": []}}}), "'#/x-own/a' does not point to"),
-        (lambda: of({"$ref": "#/$defs/a/enum/0"}, **{"$defs": {"a": {"enum": [{}]}}}), "does not point to a schema"),
+        (lambda: with_property({"minimum": 10**5000}), "the schema is not JSON"),
+        (
+            lambda: with_property({"enum": []}),
+            "$.v: enum is empty, so nothing would fit; list the allowed values, or leave it",
+        ),
+        (lambda: with_property({"type": "dict"}), "not valid: $.properties.v.type: "),
+        (lambda: with_property({"type": "dict"}), "; use 'object'"),
+        (lambda: with_property({"type": "float"}), "; use 'number'"),
+        (lambda: with_property({"items": [{}, 5]}), "not valid: $.properties.v.items: "),
+        (lambda: with_property({"const": "\ud800"}), "the schema is not JSON"),
+        (
+            lambda: with_property({"$id": "https://example.com/a", "properties": {}}),
+            "$.v: $id inside a schema changes what",
+        ),
+        (
+            lambda: with_property({"$ref": "#here"}, **{"$defs": {"a": {"$anchor": "here"}}}),
+            "$.v: $ref '#here' does not point to",
+        ),
+        (
+            lambda: with_property({"$ref": "#/x-own/a"}, **{"x-own": {"a": {"properties": []}}}),
+            "'#/x-own/a' does not point to",
+        ),
+        (
+            lambda: with_property({"$ref": "#/$defs/a/enum/0"}, **{"$defs": {"a": {"enum": [{}]}}}),
+            "does not point to a schema",
+        ),
         (lambda: {"$schema": "urn:x\ny"}, "unknown $schema 'urn:x\\ny'"),
-        (lambda: of({"bad\x1b[2J": 1}), "keyword 'bad\\\\x1b[2J' cannot be enforced"),
+        (lambda: with_property({"bad\x1b[2J": 1}), "keyword 'bad\\\\x1b[2J' cannot be enforced"),
     ],
 )
-def test_a_schema_that_would_do_harm_is_refused(schema, problem):
-    assert problem in rejection(schema())
+def test_harmful_schemas_are_rejected(schema, problem):
+    assert problem in definition_error(schema())
 
 
 @pytest.mark.parametrize("reference", ["#/$defs/a%20b", "#/$defs/a~1b", "#/properties/w"])
-def test_references_may_be_escaped_and_lead_to_any_schema(reference):
-    schema = of({"$ref": reference}, **{"$defs": {"a b": {"type": "integer"}, "a/b": {"type": "integer"}}})
+def test_references_may_be_escaped(reference):
+    schema = with_property({"$ref": reference}, **{"$defs": {"a b": {"type": "integer"}, "a/b": {"type": "integer"}}})
     schema["properties"]["w"] = {"type": "integer"}
     assert reply_text(schema, {"v": 1}) == "ran"
     assert reply_text(schema, {"v": "x"}).endswith("v: expected an integer")
@@ -250,7 +269,7 @@ KEYWORDS = [
 ]  # fmt: skip
 
 
-def everything(tool):
+def use_every_view(tool):
     """Look at a tool in every way that a program can."""
     box = Toolbox([tool])
     for each in box.specifications:
@@ -265,21 +284,21 @@ def everything(tool):
 
 @pytest.mark.parametrize("keyword", KEYWORDS)
 @pytest.mark.parametrize("wrong", WRONG, ids=repr)
-def test_a_keyword_of_the_wrong_form_is_a_definition_error_at_every_place(keyword, wrong):
+def test_malformed_keyword_is_a_definition_error(keyword, wrong):
     node = {keyword: wrong}
     for schema in (
         node,
-        of(node),
-        of({"type": "array", "items": node}),
-        of({"$ref": "#/$defs/a"}, **{"$defs": {"a": node}}),
-        of({"anyOf": [node, {"type": "null"}]}),
-        of({"$ref": "#/x-a"}, **{"x-a": node}),
+        with_property(node),
+        with_property({"type": "array", "items": node}),
+        with_property({"$ref": "#/$defs/a"}, **{"$defs": {"a": node}}),
+        with_property({"anyOf": [node, {"type": "null"}]}),
+        with_property({"$ref": "#/x-a"}, **{"x-a": node}),
     ):
         try:
             tool = make_tool(schema)
         except ToolDefinitionError:
             continue
-        everything(tool)
+        use_every_view(tool)
 
 
 def values():
@@ -292,7 +311,7 @@ def values():
     )
 
 
-GOOD = of(
+GOOD = with_property(
     {"anyOf": [{"type": "string", "enum": ["a", "b"]}, {"$ref": "#/$defs/a"}], "default": "a"},
     required=["v", "w"],
     **{"$defs": {"a": {"type": "array", "items": {"allOf": [{"type": "integer", "minimum": 1}, {"const": 2}]}}}},
@@ -325,12 +344,12 @@ FUZZ = settings(
 
 @FUZZ
 @given(values() | mutate(GOOD))
-def test_nothing_but_definition_errors_escapes_a_schema(schema):
+def test_schemas_raise_only_definition_errors(schema):
     try:
         tool = make_tool(schema)
     except ToolDefinitionError:
         return
-    everything(tool)
+    use_every_view(tool)
 
 
 DOCUMENT = {
@@ -353,7 +372,7 @@ DOCUMENT = {
 
 @FUZZ
 @given(mutate(DOCUMENT))
-def test_nothing_but_definition_errors_escapes_a_document(document):
+def test_documents_raise_only_definition_errors(document):
     try:
         tools = HttpTool.from_openapi(document, auth="TOKEN")
         box = Toolbox(tools)
@@ -365,7 +384,7 @@ def test_nothing_but_definition_errors_escapes_a_document(document):
 
 @FUZZ
 @given(values() | mutate(GOOD))
-def test_nothing_but_definition_errors_escapes_a_specification(parameters):
+def test_specifications_raise_only_definition_errors(parameters):
     try:
         specification = ToolSpecification.from_json(
             json.dumps({"name": "probe", "description": "", "parameters": parameters})
@@ -387,7 +406,7 @@ def test_nothing_but_definition_errors_escapes_a_specification(parameters):
     ],
 )
 @pytest.mark.parametrize("closed", [False, None])
-def test_keys_from_a_model_are_shown_with_invisible_characters_escaped(key, shown, closed):
+def test_invisible_characters_in_keys_are_escaped(key, shown, closed):
     schema = {
         "properties": {
             "v": {"type": "object", "properties": {}, "additionalProperties": closed is None and {"not": {}}}

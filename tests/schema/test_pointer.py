@@ -36,12 +36,12 @@ DOCUMENT = {
         ("#/m~0n", 8),
     ],
 )
-def test_a_reference_is_followed_as_the_standard_says(ref, value):
+def test_reference_follows_rfc_6901(ref, value):
     assert follow_ref(DOCUMENT, ref) == value
 
 
 @pytest.mark.parametrize("key", DOCUMENT)
-def test_an_escaped_key_is_found_again(key):
+def test_escaped_key_is_found(key):
     assert follow_ref(DOCUMENT, f"#/{escape_token(key).replace('%', '%25')}") == DOCUMENT[key]
 
 
@@ -59,12 +59,12 @@ def test_an_escaped_key_is_found_again(key):
         ("#/foo/0/x", "'#/foo/0/x': there is no 'x'"),
     ],
 )
-def test_a_reference_that_leads_nowhere_says_so(ref, problem):
+def test_dangling_reference_is_reported(ref, problem):
     with pytest.raises(LookupError) as caught:
         follow_ref(DOCUMENT, ref)
     assert str(caught.value).startswith(problem)
     assert find_ref_target(DOCUMENT, ref) == {}
 
 
-def test_a_target_that_is_not_a_schema_counts_as_none():
+def test_non_schema_target_is_an_empty_schema():
     assert find_ref_target(DOCUMENT, "#/foo") == {}

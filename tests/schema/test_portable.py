@@ -88,7 +88,7 @@ def keywords(schema):
         ({"$ref": "#/$defs/none"}, {}),
     ],
 )
-def test_only_the_portable_keywords_are_left(schema, written):
+def test_only_portable_keywords_are_kept(schema, written):
     got, _ = (
         make_portable(schema if isinstance(schema, dict) else {"anyOf": [schema]}) if schema is not True else ({}, [])
     )
@@ -96,7 +96,7 @@ def test_only_the_portable_keywords_are_left(schema, written):
     assert keywords(got) <= ALLOWED
 
 
-def test_properties_keep_their_order_and_text_is_the_same_every_time():
+def test_property_order_and_text_are_deterministic():
     @tool
     def function(zebra: int, apple: str = "x", *, mango: float = 1.0) -> str:
         return ""
@@ -134,12 +134,12 @@ def test_every_change_is_explained_once():
     ]
 
 
-def test_an_unknown_provider_is_refused_with_those_that_are_known():
+def test_unknown_provider_error_lists_known_providers():
     with pytest.raises(ValueError, match="Unknown provider 'nobody'; known are openai, anthropic, google"):
         tool("f")(lambda: None).explain("nobody")
 
 
-def test_a_tool_of_a_box_explains_itself_for_every_provider():
+def test_explain_supports_every_provider():
     @tool
     def function(level: int = 3) -> str:
         return ""
@@ -206,7 +206,7 @@ CONTRADICTIONS = [
 
 
 @pytest.mark.parametrize(("schema", "written", "note"), CONTRADICTIONS)
-def test_allowed_values_are_shown_as_validation_enforces_them(schema, written, note):
+def test_shown_enum_matches_validation(schema, written, note):
     made = SchemaTool("t", "", lambda _: "ran", {"properties": {"v": schema}, "required": ["v"]})
     assert Toolbox([made]).specifications[0].parameters["properties"]["v"] == written
     assert note is None or note in map(str, made.explain("anthropic"))
@@ -218,15 +218,17 @@ def shown_schemas(box):
     yield from (chat, responses, box.to_anthropic()[0]["input_schema"], box.to_mcp()[0]["inputSchema"])
     yield box.to_bedrock()[0]["toolSpec"]["inputSchema"]["json"]
     yield from (each[0]["function"]["parameters"] for each in (box.to_mistral(), box.to_ollama()))
-    yield plain(box.to_google()[0]["function_declarations"][0]["parameters"])
+    yield to_json_schema(box.to_google()[0]["function_declarations"][0]["parameters"])
 
 
-def plain(schema):
+def to_json_schema(schema):
     if isinstance(schema, list):
-        return [plain(each) for each in schema]
+        return [to_json_schema(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {{"any_of": "anyOf"}.get(key, key): plain(value) for key, value in schema.items() if key != "nullable"}
+    made = {
+        {"any_of": "anyOf"}.get(key, key): to_json_schema(value) for key, value in schema.items() if key != "nullable"
+    }
     made |= {"type": made["type"].lower()} if isinstance(made.get("type"), str) else {}
     return {"anyOf": [made, {"type": "null"}]} if schema.get("nullable") is True else made
 
@@ -235,7 +237,7 @@ PROBES = ["a", "b", "c", "asc", "desc", "1", 1, 2, 1.5, 2.5, 5, True, None, ["a"
 
 
 @pytest.mark.parametrize("schema", [each for each, _, _ in CONTRADICTIONS])
-def test_enforced_values_fit_the_schema_of_every_provider(schema):
+def test_valid_values_match_schema_of_every_provider(schema):
     made = SchemaTool("t", "", lambda _: "ran", {"properties": {"v": schema}, "required": ["v"]})
     box = Toolbox([made], repair=False)
     accepted = [each for each in PROBES if box.execute(ToolCall("t", {"v": each})).text == "ran"]
@@ -265,13 +267,13 @@ def test_enforced_values_fit_the_schema_of_every_provider(schema):
         ),
     ],
 )
-def test_a_required_key_without_a_property_is_shown(schema, written):
+def test_required_key_without_property_becomes_property(schema, written):
     made = SchemaTool("t", "", lambda _: "ran", schema)
     assert Toolbox([made]).specifications[0].parameters == written
     assert "$: required rewritten: b is a property" in map(str, made.explain("openai"))
 
 
-def test_a_specification_by_hand_may_have_parts_that_admit_anything_and_several_types():
+def test_specification_may_use_true_schemas_and_type_lists():
     schema = {"type": "object", "properties": {"a": True, "b": {"type": ["string", "null"]}}}
     specification = ToolSpecification("t", "", schema)
     written = google.write_tools([specification])[0]["function_declarations"][0]["parameters"]
@@ -282,7 +284,7 @@ def test_a_specification_by_hand_may_have_parts_that_admit_anything_and_several_
     ]
 
 
-def test_a_schema_is_written_out_to_a_bounded_depth():
+def test_expanded_schema_depth_is_limited():
     chain = {f"d{level}": {"properties": {"n": {"$ref": f"#/$defs/d{level + 1}"}}} for level in range(500)}
     schema = {"properties": {"v": {"$ref": "#/$defs/d0"}}, "$defs": {**chain, "d500": {"type": "string"}}}
     made = SchemaTool("t", "", lambda _: "ran", schema)

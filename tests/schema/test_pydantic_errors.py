@@ -20,27 +20,27 @@ class Small(BaseModel):
     size: int
 
 
-def taken(name: str) -> str:
+def reject_name(name: str) -> str:
     raise PydanticCustomError("name_taken", "the name {name} is taken; choose another", {"name": name})
 
 
-def by_size(value: Any) -> Any:
+def size_tag(value: Any) -> Any:
     return value.get("size") if isinstance(value, dict) else None
 
 
-Sized = Annotated[Union[Annotated[Big, Tag("big")], Annotated[Small, Tag("small")]], Discriminator(by_size)]
+Sized = Annotated[Union[Annotated[Big, Tag("big")], Annotated[Small, Tag("small")]], Discriminator(size_tag)]
 
 
 @pytest.mark.parametrize(
     ("annotation", "sent", "problem"),
     [
-        (Annotated[str, AfterValidator(taken)], "ada", "the name ada is taken; choose another"),
+        (Annotated[str, AfterValidator(reject_name)], "ada", "the name ada is taken; choose another"),
         (re.Pattern[str], "(", "expected a valid regular expression"),
         (Sized, {"size": "huge"}, "expected one of 'big', 'small' as its kind"),
         (Sized, {}, "expected another value"),
     ],
 )
-def test_an_error_of_pydantic_becomes_a_phrase(annotation, sent, problem):
+def test_pydantic_errors_become_phrases(annotation, sent, problem):
     def take(value):
         raise AssertionError
 

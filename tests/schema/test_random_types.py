@@ -57,7 +57,7 @@ JSON = st.recursive(
 )
 
 
-def box_of(kind, **options):
+def make_box(kind, **options):
     def function(value):
         return "ran"
 
@@ -67,8 +67,8 @@ def box_of(kind, **options):
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TYPES, JSON)
-def test_the_full_schema_admits_exactly_the_accepted_values(kind, value):
-    box = box_of(kind, repair=False)
+def test_full_schema_matches_accepted_values(kind, value):
+    box = make_box(kind, repair=False)
     arguments = {"value": value}
     schema = box._entries["function"].definition.schema()
     admitted = jsonschema_rs.validator_for(schema, offline=True).is_valid(arguments)
@@ -78,8 +78,8 @@ def test_the_full_schema_admits_exactly_the_accepted_values(kind, value):
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TYPES, JSON)
-def test_what_is_accepted_fits_the_portable_schema_too(kind, value):
-    box = box_of(kind, repair=False)
+def test_accepted_values_match_portable_schema(kind, value):
+    box = make_box(kind, repair=False)
     arguments = {"value": value}
     if not box.execute(ToolCall("function", json.dumps(arguments))).is_error:
         assert jsonschema_rs.is_valid(box.specifications[0].parameters, arguments)
@@ -87,10 +87,10 @@ def test_what_is_accepted_fits_the_portable_schema_too(kind, value):
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TYPES, JSON)
-def test_repairs_never_crash_and_only_ever_make_more_calls_fit(kind, value):
+def test_repairs_never_crash_or_reject_valid_calls(kind, value):
     text = json.dumps({"value": value})
-    plain = box_of(kind, repair=False).execute(ToolCall("function", text))
-    helped = box_of(kind).execute(ToolCall("function", text))
+    plain = make_box(kind, repair=False).execute(ToolCall("function", text))
+    helped = make_box(kind).execute(ToolCall("function", text))
     if not plain.is_error:
         assert not helped.is_error
     assert len(helped.text) <= 1100
@@ -130,7 +130,7 @@ def check_answer(text):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_mutated_texts_are_all_answered(seed):
+def test_mutated_texts_get_a_reply(seed):
     chance = random.Random(seed)  # noqa: S311 - the same texts each time
     for _ in range(300):
         check_answer(mutate(chance, GOOD))
@@ -138,7 +138,7 @@ def test_mutated_texts_are_all_answered(seed):
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=60))
-def test_any_text_is_answered(text):
+def test_any_text_gets_a_reply(text):
     check_answer(text)
 
 
@@ -165,6 +165,6 @@ MEGABYTE = 1_000_000
     ids=range(13),
 )
 @pytest.mark.timeout(20)  # what is quadratic would take minutes
-def test_a_megabyte_of_anything_is_answered(text):
+def test_megabyte_of_anything_gets_a_reply(text):
     reply = WIDE.execute(ToolCall("wide", text))
     assert reply.text == "ran" or reply.text.startswith("Error: ")

@@ -183,7 +183,7 @@ def run(annotation, value, **settings):
     ],
     ids=lambda each: str(each)[:50],
 )
-def test_what_arrives_is_of_the_declared_type_or_nothing_runs(annotation, value, outcome):
+def test_body_gets_declared_type_or_does_not_run(annotation, value, outcome):
     if isinstance(value, str) and not value.startswith(('{"value"', '["')):
         value = {"value": value}
         value = json.dumps(value)
@@ -210,7 +210,7 @@ def test_text_that_is_not_json_is_reported_as_such(annotation, text, repair):
     assert "cut off" not in answer
 
 
-def test_the_words_nan_and_infinity_are_words_in_a_string():
+def test_nan_and_infinity_are_allowed_in_strings():
     assert run(str, {"value": "NaN and Infinity"}["value"] and '{"value": "NaN and Infinity"}') == (
         "NaN and Infinity",
         [],
@@ -224,13 +224,13 @@ def test_the_words_nan_and_infinity_are_words_in_a_string():
         '{"value": "```json {\\"value\\": \\"other\\"}```",}',
     ],
 )
-def test_a_fence_inside_a_string_belongs_to_the_string(text):
+def test_code_fence_inside_string_is_kept(text):
     value, steps = run(str, text)
     assert value == '```json {"value": "other"}```'
     assert steps == ["text"]
 
 
-def test_extra_keys_are_dropped_where_nothing_is_declared():
+def test_undeclared_extra_keys_are_dropped():
     @tool
     def now() -> str:
         return "noon"
@@ -238,7 +238,7 @@ def test_extra_keys_are_dropped_where_nothing_is_declared():
     assert now.execute('{"zone": "UTC"}').attributes["repairs"][0]["step"] == "extra"
 
 
-def test_repairs_are_on_record_also_when_the_body_fails():
+def test_repairs_are_recorded_when_body_fails():
     @tool
     def boom(number: int) -> str:
         raise ValueError("boom")
@@ -247,7 +247,7 @@ def test_repairs_are_on_record_also_when_the_body_fails():
     assert (result.error_message, result.attributes["repairs"][0]["to"]) == ("boom", 3)
 
 
-def test_near_names_that_could_mean_two_parameters_mean_none():
+def test_ambiguous_parameter_names_are_not_matched():
     @tool
     def function(min_score: int = 0, minScore: int = 0) -> str:  # noqa: N803 - the clash is the test
         return f"{min_score} {minScore}"
@@ -256,7 +256,7 @@ def test_near_names_that_could_mean_two_parameters_mean_none():
 
 
 @pytest.mark.parametrize("field", [Right, Annotated[str, MemoryId]])
-def test_types_that_only_look_like_parameters_are_refused(field):
+def test_injected_types_in_fields_are_rejected(field):
     @dataclasses.dataclass
     class Bad:
         value: Any
@@ -279,7 +279,7 @@ def test_types_that_only_look_like_parameters_are_refused(field):
         (lambda a, u: None, "parameter 'u' has the name of an injected parameter"),
     ],
 )
-def test_names_that_collide_are_refused(make, problem):
+def test_colliding_names_are_rejected(make, problem):
     taken = "b" if "two" in problem else "u"
     make.__annotations__ = {"a": Annotated[str, Param(name=taken)], "b": str, "u": Annotated[str, MemoryId]}
     with pytest.raises(ToolDefinitionError, match=problem):
@@ -291,7 +291,7 @@ class Unreadable(BaseModel):
     callback: typing.Callable
 
 
-def test_types_that_only_pydantic_can_judge_are_judged_at_definition():
+def test_pydantic_only_types_are_checked_at_definition():
     def function(value: Unreadable) -> str:
         return ""
 
@@ -313,7 +313,7 @@ def test_self_means_the_class_of_the_method():
     assert Toolbox([Fruit(1)]).execute(ToolCall("eat", {"other": {"size": 2}})).text == "3"
 
 
-def test_a_context_inside_another_type_is_not_injected():
+def test_context_inside_another_type_is_not_injected():
     def function(contexts: list[ToolContext]) -> str:
         return ""
 
@@ -321,7 +321,7 @@ def test_a_context_inside_another_type_is_not_injected():
         Toolbox([tool(function)])
 
 
-def test_members_that_are_read_by_name_are_offered_by_name():
+def test_enum_members_are_offered_by_name():
     def function(shape: Shape = Shape.FLAT) -> str:
         return shape.name
 
@@ -334,7 +334,7 @@ def test_members_that_are_read_by_name_are_offered_by_name():
     assert [box.execute(ToolCall("function", each)).text for each in ({}, {"shape": "round"})] == ["FLAT", "ROUND"]
 
 
-def test_an_object_that_is_a_tool_and_has_tools_is_all_of_them():
+def test_tool_with_tool_methods_provides_all_tools():
     class Both(Tool):
         name = "both"
         description = ""
@@ -373,12 +373,12 @@ class Leaf(Mid[int]):
         return repr(input)
 
 
-def test_a_generic_input_type_keeps_its_argument_through_classes_between():
+def test_generic_input_type_is_inherited():
     assert Leaf().execute('{"value": 1}').output == "Base(value=1)"
     assert Leaf().execute('{"value": "x"}').error_message == "Invalid arguments for 'Base': value: expected an integer"
 
 
-def test_parameters_can_be_written_step_by_step():
+def test_tool_parameters_builder():
     parameters = (
         ToolParameters().add("b", "integer", "A number").add("a", {"type": "string", "minLength": 1}).require("a", "a")
     )
@@ -462,14 +462,14 @@ SCHEMAS = [
 
 
 @pytest.mark.parametrize(("schema", "sent", "text", "offered"), SCHEMAS)
-def test_schemas_of_every_style_are_offered_and_repaired(schema, sent, text, offered):
+def test_schema_styles_are_offered_and_repaired(schema, sent, text, offered):
     box = Toolbox([SchemaTool("f", "", lambda arguments: arguments, schema)])
     assert box.execute(ToolCall("f", sent)).text == text
     if offered is not None:
         assert box.specifications[0].parameters == offered
 
 
-def test_a_list_of_lists_is_not_wrapped_forever():
+def test_recursive_list_is_not_wrapped_endlessly():
     schema = {
         "properties": {"x": {"$ref": "#/$defs/L"}},
         "$defs": {"L": {"type": "array", "items": {"$ref": "#/$defs/L"}}},
@@ -478,7 +478,7 @@ def test_a_list_of_lists_is_not_wrapped_forever():
     assert result.error_message == "Invalid arguments for 'f': x: expected an array"
 
 
-def test_a_long_list_of_wrong_values_is_answered_with_its_first_problem():
+def test_long_invalid_list_reports_first_problem():
     schema = {"properties": {"v": {"type": "array", "items": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}}}
     box = Toolbox([SchemaTool("f", "", lambda arguments: arguments, schema)])
     reply = box.execute(ToolCall("f", {"v": ["x"] * 10_000}))
@@ -496,7 +496,7 @@ class Beta(BaseModel):
     c: Optional[Alpha] = None
 
 
-def test_types_that_contain_each_other_stay_small():
+def test_mutually_recursive_types_have_small_schema():
     def function(value: Alpha) -> str:
         return ""
 
@@ -508,7 +508,7 @@ class Text(enum.StrEnum):
     B = "b"
 
 
-def test_enumerations_that_are_text_arrive_as_members():
+def test_string_enums_become_members():
     value, _ = run(Text, "b" and json.dumps({"value": "b"}))
     assert value is Text.B
 
@@ -528,18 +528,18 @@ def test_enumerations_that_are_text_arrive_as_members():
         (list[Annotated[int, Field(json_schema_extra={"deprecated": True})]], [1], [1]),
     ],
 )
-def test_unusual_annotations_work_too(annotation, sent, arrived):
+def test_unusual_annotations_are_supported(annotation, sent, arrived):
     assert run(annotation, {"value": sent}["value"] if False else json.dumps({"value": sent})) == (arrived, [])
 
 
-def test_a_generic_pydantic_model_keeps_its_argument():
+def test_generic_pydantic_model_keeps_its_argument():
     class Box(BaseModel, Generic[T]):
         item: T
 
     assert run(Box[int], json.dumps({"value": {"item": "x"}})) == "value.item: expected an integer"
 
 
-def test_a_factory_of_pydantics_field_fills_in():
+def test_pydantic_default_factory_is_used():
     def function(value: Annotated[int, Field(default_factory=lambda: 7)]) -> int:
         return value
 
@@ -551,7 +551,7 @@ class Mutable:
     items: list = dataclasses.field(default_factory=list)
 
 
-def test_defaults_that_can_be_hashed_and_changed_are_copied_too():
+def test_hashable_mutable_defaults_are_copied():
     @tool
     def function(value: Mutable = Mutable()) -> int:  # noqa: B008 - the hazard is the test
         value.items.append(1)
@@ -560,12 +560,12 @@ def test_defaults_that_can_be_hashed_and_changed_are_copied_too():
     assert [function.execute("{}").output for _ in range(3)] == ["1"] * 3
 
 
-def test_a_name_that_an_alias_mentions_must_exist():
+def test_unknown_name_in_alias_is_rejected():
     with pytest.raises(ToolDefinitionError, match="'Nowhere' cannot be sent by a model; define or import it"):
         run(TypeAliasType("Bad", list["Nowhere"]), "{}")
 
 
-def test_a_name_in_the_closure_may_have_no_value_yet():
+def test_unassigned_closure_variable_is_allowed():
     def make():
         def function(value: int) -> str:
             return str(later) if False else "ran"
@@ -608,12 +608,12 @@ class Computed:
         self.double = 2 * self.size
 
 
-def test_computed_fields_of_attrs_classes_are_not_asked_for():
+def test_computed_attrs_fields_are_not_parameters():
     value, _ = run(Computed, json.dumps({"value": {"size": 2}}))
     assert value.double == 4
 
 
-def test_cyclic_and_dangling_references_end_the_repair():
+def test_repair_stops_at_cyclic_and_dangling_references():
     schema = {"properties": {"a": {"type": "object"}}, "allOf": [True, {"$ref": "#/properties/a/type/x"}]}
     mended = Repairs(schema, frozenset(["coerce"]))
     assert mended.repair({"a": 1}, {"$ref": "#/loop"} | schema) == {"a": 1}
@@ -623,13 +623,13 @@ def test_cyclic_and_dangling_references_end_the_repair():
     assert find_ref_target({"a": "x"}, "#/a/b/c") == {}
 
 
-def test_a_value_too_large_to_look_through_is_left_to_the_validator():
+def test_too_large_value_is_not_repaired():
     value = [[{"x": str(n)} for n in range(3000)]]
     answer = run(list[list[dict[str, int] | int]], json.dumps({"value": value}))
     assert "expected an integer" in answer
 
 
-def test_docstrings_that_cannot_be_parsed_are_taken_whole(monkeypatch):
+def test_unparsable_docstring_is_used_whole(monkeypatch):
     def explode(_):
         raise docstring_parser.ParseError("odd")
 
@@ -649,7 +649,7 @@ class Reviewer:
         return Edit('{"value": {"kind": "circle", "radius": 3}}')
 
 
-def test_a_reviewer_sees_typed_arguments_as_data_and_may_edit_them():
+def test_reviewer_can_edit_typed_arguments():
     @tool(requires_approval=True)
     def function(value: Circle) -> str:
         return repr(value)
@@ -663,7 +663,7 @@ def test_a_reviewer_sees_typed_arguments_as_data_and_may_edit_them():
     assert reviewer.request.arguments == {"value": {"kind": "circle", "radius": 2}}
 
 
-def test_a_method_bound_by_hand_is_the_tool_of_its_object():
+def test_manually_bound_method_is_a_tool():
     class Greeter:
         name = "ada"
 
@@ -680,20 +680,20 @@ def call(function, arguments, **settings):
     return reply.text
 
 
-class TestWhatFitsIsLeftAlone:
-    def test_in_a_union_of_lists(self):
+class TestValidValuesAreNotRepaired:
+    def test_in_union_of_lists(self):
         def function(x: list[int] | list[str], n: int = 0) -> str:
             return repr(x)
 
         assert call(function, {"x": ["1"]}) == call(function, {"x": ["1"], "n": "3"}) == "['1']"
 
-    def test_where_the_author_reads_it(self):
-        def function(x: Annotated[list[str], pydantic.BeforeValidator(split)], n: int = 0) -> str:
+    def test_with_before_validator(self):
+        def function(x: Annotated[list[str], pydantic.BeforeValidator(split_commas)], n: int = 0) -> str:
             return repr(x)
 
         assert call(function, {"x": "a,b", "n": "3"}) == "['a', 'b']"
 
-    def test_under_another_alias(self):
+    def test_with_alias_choices(self):
         class Place(BaseModel):
             city: str = Field(validation_alias=pydantic.AliasChoices("city", "town"))
             n: int = 0
@@ -703,19 +703,19 @@ class TestWhatFitsIsLeftAlone:
         )
         assert kind().execute({"town": "Rome", "n": "3"}).output == "Rome"
 
-    def test_beside_a_long_list(self):
+    def test_beside_long_list(self):
         def function(x: list[int], n: int) -> int:
             return n
 
         assert call(function, {"x": [1] * 6000, "n": "3"}) == "3"
 
-    def test_under_a_key_that_the_schema_admits(self):
+    def test_under_additional_key(self):
         schema = {"properties": {"user_id": {"type": "string"}, "n": {"type": "integer"}}}
         result = SchemaTool("f", "", lambda arguments: arguments, schema).execute({"userId": "5", "n": "1"})
         assert result.output == '{"userId":"5","n":1}'
 
 
-def split(value):
+def split_commas(value):
     return value.split(",") if isinstance(value, str) else value
 
 
@@ -735,7 +735,7 @@ class Strictly(BaseModel):
         ({"number": 2.0}, (Strictly(number=Number.TWO), ["coerce"])),
     ],
 )
-def test_models_are_read_as_exactly_as_parameters(sent, outcome):
+def test_model_fields_are_validated_like_parameters(sent, outcome):
     assert run(Strictly, json.dumps({"value": sent})) == outcome
 
 
@@ -767,7 +767,7 @@ def test_self_means_the_class_of_each_object():
         (Circle | Square, {"kind": "oval"}, "value.kind: expected one of 'circle', 'square'"),
     ],
 )
-def test_near_values_mean_one_thing_or_nothing(annotation, sent, outcome):
+def test_near_values_are_matched_only_if_unambiguous(annotation, sent, outcome):
     assert run(annotation, json.dumps({"value": sent})) == outcome
 
 
@@ -779,12 +779,12 @@ def test_near_values_mean_one_thing_or_nothing(annotation, sent, outcome):
         Annotated[int, Field(default_factory=lambda data: data)],
     ],
 )
-def test_constraints_that_make_no_sense_are_refused_at_definition(annotation):
+def test_invalid_constraints_are_rejected_at_definition(annotation):
     with pytest.raises(ToolDefinitionError):
         run(annotation, "{}")
 
 
-def test_defaults_that_json_cannot_hold_are_not_shown():
+def test_non_json_defaults_are_not_shown():
     def function(a: float = float("inf"), b: str = "\ud800") -> str:
         return f"{a}"
 
@@ -793,7 +793,7 @@ def test_defaults_that_json_cannot_hold_are_not_shown():
     assert box.execute(ToolCall("function")).text == "inf"
 
 
-def test_an_input_type_that_is_not_an_object_is_rejected():
+def test_input_type_that_is_not_an_object_is_rejected():
     kind = type("T", (TypedTool,), {"input_type": pydantic.RootModel[list[int]], "name": "t", "description": ""})
     kind.run = lambda self, input: ""
     kind.__abstractmethods__ = frozenset()
@@ -801,7 +801,7 @@ def test_an_input_type_that_is_not_an_object_is_rejected():
         Toolbox([kind()])
 
 
-def test_a_tool_that_a_class_refers_to_stays_a_tool_of_its_own():
+def test_tool_as_class_attribute_is_not_a_method():
     @tool
     def search(query: str) -> str:
         return query
@@ -833,11 +833,11 @@ class Converted:
 
 
 @pytest.mark.parametrize(("kind", "made"), [(Second, Second()), (Converted, Converted())])
-def test_constructors_fill_in_what_only_they_know(kind, made):
+def test_constructors_set_computed_defaults(kind, made):
     assert run(kind, json.dumps({"value": {}})) == (made, [])
 
 
-def test_schemas_that_refer_to_themselves_through_all_of_are_written_out_too():
+def test_recursive_all_of_schemas_are_expanded():
     node = {
         "type": "object",
         "properties": {"child": {"description": "c", "allOf": [{"$ref": "#/definitions/N"}, True]}},
@@ -847,7 +847,7 @@ def test_schemas_that_refer_to_themselves_through_all_of_are_written_out_too():
     assert "child" in specification.to_json()
 
 
-def test_patterns_of_keys_take_linear_time_and_have_schemas_of_their_own():
+def test_key_patterns_take_linear_time():
     schema = {
         "patternProperties": {"^(a+)+$": {}, "^s_": {"type": "string"}},
         "additionalProperties": {"type": "integer"},
@@ -856,14 +856,14 @@ def test_patterns_of_keys_take_linear_time_and_have_schemas_of_their_own():
     assert result.output == '{"' + "a" * 40 + '!":1,"s_a":"5"}'
 
 
-def test_shapes_that_would_grow_without_bounds_are_written_with_references():
+def test_large_expansions_keep_references():
     kind = int
     for level in range(12):
         kind = dataclasses.make_dataclass(f"L{level}", [("a", kind), ("b", kind)])
-    assert len(Toolbox([tool_of_kind(kind)]).specifications[0].to_json()) < 2_000_000
+    assert len(Toolbox([make_tool(kind)]).specifications[0].to_json()) < 2_000_000
 
 
-def tool_of_kind(kind):
+def make_tool(kind):
     def function(value):
         return ""
 
@@ -871,7 +871,7 @@ def tool_of_kind(kind):
     return tool(function)
 
 
-def test_text_in_braces_that_is_not_json_is_a_string():
+def test_non_json_text_in_braces_is_a_string():
     assert run(int, '"hello {name}"') == "Error: Expected a JSON object for 'function' but received: STRING"
     assert "cut off" in run(int, json.dumps('{"value": '))
 
@@ -882,14 +882,14 @@ class Twice(enum.Enum):
     C = "c"
 
 
-def test_values_that_two_names_share_are_offered_once():
+def test_enum_aliases_are_offered_once():
     def function(value: Twice) -> str:
         return ""
 
     assert Toolbox([tool(function)]).specifications[0].parameters["properties"]["value"]["enum"] == ["a", "c"]
 
 
-def test_a_call_remembers_where_it_came_from():
+def test_copied_call_keeps_its_provider_format():
     asked = ToolCall.from_openai({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"})
     for clone in (copy.copy(asked), pickle.loads(pickle.dumps(asked))):
         assert ToolReply(clone, ToolResult.success("x")).to_openai()["type"] == "function_call_output"

@@ -113,7 +113,7 @@ CASES = [
 
 @pytest.mark.parametrize(("step", "sent", "changed", "path"), CASES)
 class TestEachStep:
-    def test_it_mends_at_every_depth_and_is_recorded(self, step, sent, changed, path):
+    def test_step_repairs_at_every_depth_and_is_recorded(self, step, sent, changed, path):
         reply = run(sent)
         assert not reply.is_error
         (repair,) = reply.result.attributes["repairs"]
@@ -123,14 +123,14 @@ class TestEachStep:
         for key, value in changed.items():
             assert json.dumps(value) in json.dumps(got[key]) or got[key] == value or contains(got[key], value)
 
-    def test_it_works_alone(self, step, sent, changed, path):
+    def test_step_works_alone(self, step, sent, changed, path):
         assert not run(sent, repair={step}).is_error
 
-    def test_it_does_nothing_when_it_is_off(self, step, sent, changed, path):
+    def test_disabled_step_does_nothing(self, step, sent, changed, path):
         repairs = run(sent, repair=set(STEPS) - {step}).result.attributes.get("repairs", ())
         assert step not in {repair["step"] for repair in repairs}
 
-    def test_with_repair_off_it_is_an_error(self, step, sent, changed, path):
+    def test_repair_off_is_an_error(self, step, sent, changed, path):
         assert run(sent, repair=False).is_error == (sent != {"customer": "a", "count": 3.0})
 
 
@@ -143,13 +143,13 @@ def contains(got, value):
 
 
 @pytest.mark.parametrize("text", ["none", "true", "5", "null", "[1]", '{"a": 1}', "", " x "])
-def test_text_for_a_string_is_never_rewritten(text):
+def test_string_values_are_never_rewritten(text):
     reply = run({"customer": text})
     assert json.loads(reply.text)["customer"] == text
     assert "repairs" not in reply.result.attributes
 
 
-def test_what_fits_is_not_touched():
+def test_valid_arguments_are_not_repaired():
     assert "repairs" not in run({"customer": "a", "count": 3, "items": [], "unit": "kelvin"}).result.attributes
 
 
@@ -166,7 +166,7 @@ def test_what_fits_is_not_touched():
         ({"count": "x", "gift": []}, "customer: missing; count: expected an integer; gift: expected true or false"),
     ],
 )
-def test_what_is_not_clear_is_an_error_with_the_path(sent, message):
+def test_ambiguous_values_are_errors_with_path(sent, message):
     assert run(sent).text == f"Error: Invalid arguments for 'order': {message}"
 
 
@@ -181,12 +181,12 @@ def test_what_is_not_clear_is_an_error_with_the_path(sent, message):
     ],
 )
 @pytest.mark.parametrize("repair", [True, False])
-def test_arguments_that_were_cut_off_are_never_completed(text, repair):
+def test_truncated_arguments_are_never_completed(text, repair):
     reply = run(text, repair=repair)
     assert reply.text == "Error: Invalid JSON input for 'order': the text is cut off; send all of it again"
 
 
-def test_no_prefix_of_good_arguments_becomes_a_call():
+def test_no_prefix_of_valid_arguments_becomes_a_call():
     whole = json.dumps({"customer": "a b", "items": [{"item_name": "x'y", "tags": ["t"]}], "count": 10})
     for end in range(1, len(whole)):
         assert run(whole[:end]).is_error, whole[:end]
@@ -214,17 +214,17 @@ class DownMetrics(InMemoryMetrics):
         raise ConnectionError("no way to count")
 
 
-def test_metrics_that_are_down_do_not_disturb_a_repaired_call():
+def test_failing_metrics_do_not_fail_repaired_call():
     box = Toolbox([order], metrics=DownMetrics())
     assert not box.execute(ToolCall("order", {"customer": "a", "count": "3"})).is_error
 
 
-def test_an_unknown_step_is_refused():
+def test_unknown_step_is_rejected():
     with pytest.raises(ToolDefinitionError, match="unknown step 'guess'; known are coerce, extra, keys"):
         Toolbox([order], repair={"guess"})
 
 
-def test_errors_are_bounded_however_much_is_wrong():
+def test_error_length_is_limited():
     @tool
     def total(numbers: list[int], names: dict[str, int]) -> int:
         return 0
@@ -255,7 +255,7 @@ def choose(value: int | list[str] | Item | dict[str, int] | None) -> str:
         (5.0, "5"),
     ],
 )
-def test_of_several_types_the_one_that_needs_least_is_taken(sent, got):
+def test_union_member_with_fewest_repairs_is_used(sent, got):
     assert Toolbox([choose]).execute(ToolCall("choose", {"value": sent})).text == got
 
 
@@ -266,7 +266,7 @@ def test_of_several_types_the_one_that_needs_least_is_taken(sent, got):
         ({"item_name": "x", "price": "q"}, "value.price: expected a number"),
     ],
 )
-def test_of_several_types_the_nearest_one_is_explained(sent, message):
+def test_error_explains_nearest_union_member(sent, message):
     reply = Toolbox([choose], repair=set(STEPS) - {"coerce"}).execute(ToolCall("choose", {"value": sent}))
     assert reply.text.endswith(message)
 
@@ -277,7 +277,7 @@ def pay(cents: int, note: str = "", dry_run: bool = True, exclude: list[str] | N
     return f"{cents} {note} {dry_run}".replace("  ", " ")
 
 
-def pay_with(arguments, repair=True, of=pay):
+def call_tool(arguments, repair=True, of=pay):
     return Toolbox([of], repair=repair).execute(ToolCall(of.name, arguments)).text
 
 
@@ -294,16 +294,16 @@ def pay_with(arguments, repair=True, of=pay):
         ("1e400", None),
     ],
 )
-def test_a_whole_number_keeps_all_its_digits_or_is_refused(written, number, repair):
+def test_integer_keeps_all_digits_or_is_rejected(written, number, repair):
     schema = {"type": "object", "properties": {"cents": {"type": "integer"}}, "required": ["cents"]}
     given = SchemaTool("pay", "Pays", lambda arguments: str(int(arguments["cents"])), schema)
     for text in (f'{{"cents": {written}}}', f'{{"cents": {written}, "note": "x"}}'):
         if number is None:
-            assert pay_with(text, repair).startswith("Error: Invalid ")
-            assert pay_with(text, repair, given).startswith("Error: Invalid ")
+            assert call_tool(text, repair).startswith("Error: Invalid ")
+            assert call_tool(text, repair, given).startswith("Error: Invalid ")
         else:
-            assert pay_with(text, repair).split()[0] == str(number)
-            assert pay_with(text, repair, given) == str(number)
+            assert call_tool(text, repair).split()[0] == str(number)
+            assert call_tool(text, repair, given) == str(number)
 
 
 @pytest.mark.parametrize(
@@ -315,20 +315,20 @@ def test_a_whole_number_keeps_all_its_digits_or_is_refused(written, number, repa
         '"{\\"cents\\": 12345678901234567891.0}"',
     ],
 )
-def test_whole_numbers_are_exact_wherever_they_are_written(text):
-    assert pay_with(text) == "12345678901234567891 True"
+def test_integers_are_exact_in_every_position(text):
+    assert call_tool(text) == "12345678901234567891 True"
 
 
-def test_a_number_of_which_digits_are_not_known_is_refused():
+def test_imprecise_float_is_not_an_integer():
     assert (
-        pay_with("{'cents': 12345678901234567891.0}")
+        call_tool("{'cents': 12345678901234567891.0}")
         == "Error: Invalid arguments for 'pay': cents: expected an integer"
     )
-    assert pay_with("{'cents': 5, 'note': 12345678901234567891.0}").endswith("note: expected a string")
-    assert pay_with("{'cents': 5.0, 'note': 1.5}") == "5 1.5 True"
-    assert pay_with('{"cents": 5, "note": 12345678901234567891.0}') == "5 12345678901234567891.0 True"
+    assert call_tool("{'cents': 5, 'note': 12345678901234567891.0}").endswith("note: expected a string")
+    assert call_tool("{'cents': 5.0, 'note': 1.5}") == "5 1.5 True"
+    assert call_tool('{"cents": 5, "note": 12345678901234567891.0}') == "5 12345678901234567891.0 True"
     long = json.dumps({"note": "x" * 60_000})[:-1] + ', "cents": 12345678901234567891.0}'
-    assert pay_with(long).endswith("cents: expected an integer")
+    assert call_tool(long).endswith("cents: expected an integer")
     inner = json.dumps({"values": "[12345678901234567891.0]"})
 
     @tool
@@ -336,7 +336,7 @@ def test_a_number_of_which_digits_are_not_known_is_refused():
         """Counts."""
         return str(values)
 
-    assert pay_with(inner, of=count) == "[12345678901234567891]"
+    assert call_tool(inner, of=count) == "[12345678901234567891]"
 
 
 @pytest.mark.parametrize(
@@ -350,13 +350,13 @@ def test_a_number_of_which_digits_are_not_known_is_refused():
     ],
 )
 @pytest.mark.parametrize("steps", [True, {"extra"}, {"keys", "extra"}])
-def test_two_spellings_of_a_key_that_say_different_things_are_refused(sent, steps):
-    assert "not a parameter of this tool" in pay_with(sent, steps)
+def test_conflicting_key_spellings_are_rejected(sent, steps):
+    assert "not a parameter of this tool" in call_tool(sent, steps)
 
 
-def test_two_spellings_of_a_key_that_say_the_same_are_one():
-    assert pay_with({"cents": 5, "dryrun": False, "Dry_Run": False}) == "5 False"
-    assert pay_with({"cents": 5, "dry_run": False, "Dry_Run": False}) == "5 False"
+def test_equal_key_spellings_are_merged():
+    assert call_tool({"cents": 5, "dryrun": False, "Dry_Run": False}) == "5 False"
+    assert call_tool({"cents": 5, "dry_run": False, "Dry_Run": False}) == "5 False"
     result = Toolbox([pay]).execute(ToolCall("pay", {"Cents": 5, "CENTS": 5})).result
     assert [(each["step"], each["path"]) for each in result.attributes["repairs"]] == [
         ("keys", "cents"),
@@ -374,8 +374,8 @@ def test_two_spellings_of_a_key_that_say_the_same_are_one():
         ({"cents": 5, "Exclude": '["a"]'}, "5 True"),
     ],
 )
-def test_a_key_is_repaired_and_then_its_value(sent, got):
-    assert pay_with(sent) == got
+def test_key_and_its_value_are_both_repaired(sent, got):
+    assert call_tool(sent) == got
 
 
 @tool(effects="irreversible")
@@ -396,8 +396,8 @@ class TestIrreversible:
             {"Path": "/", "dry-run": "false"},
         ],
     )
-    def test_what_is_clear_is_repaired(self, sent):
-        assert pay_with(sent, of=wipe) == "wiped / False"
+    def test_unambiguous_arguments_are_repaired(self, sent):
+        assert call_tool(sent, of=wipe) == "wiped / False"
 
     @pytest.mark.parametrize(
         "sent",
@@ -410,24 +410,24 @@ class TestIrreversible:
             '"not this: {\\"path\\": \\"/\\"}"',
         ],
     )
-    def test_words_around_the_arguments_are_refused(self, sent):
-        assert pay_with(sent, of=wipe).startswith(
+    def test_text_around_arguments_is_rejected(self, sent):
+        assert call_tool(sent, of=wipe).startswith(
             ("Error: Invalid JSON input for 'wipe'", "Error: Expected a JSON object")
         )
         assert not wipe.execute(sent).is_success
 
     @pytest.mark.parametrize("steps", [True, set(STEPS)])
-    def test_keys_that_it_does_not_have_are_refused(self, steps):
-        told = "Error: Invalid arguments for 'wipe': exclude: not a parameter of this tool"
-        assert pay_with({"path": "/", "exclude": ["important"]}, steps, wipe) == told
-        assert f"Error: {wipe.execute({'path': '/', 'exclude': ['x']}).error_message}" == told
+    def test_unknown_keys_are_rejected(self, steps):
+        message = "Error: Invalid arguments for 'wipe': exclude: not a parameter of this tool"
+        assert call_tool({"path": "/", "exclude": ["important"]}, steps, wipe) == message
+        assert f"Error: {wipe.execute({'path': '/', 'exclude': ['x']}).error_message}" == message
 
     @pytest.mark.parametrize("path", [["x", "y"], {"a": 1}])
-    def test_a_list_or_an_object_is_not_a_string(self, path):
-        assert pay_with({"path": path}, of=wipe) == "Error: Invalid arguments for 'wipe': path: expected a string"
-        assert pay_with({"path": 7}, of=wipe) == "wiped 7 True"
+    def test_list_and_object_are_not_coerced_to_string(self, path):
+        assert call_tool({"path": path}, of=wipe) == "Error: Invalid arguments for 'wipe': path: expected a string"
+        assert call_tool({"path": 7}, of=wipe) == "wiped 7 True"
 
-    def test_a_tool_of_one_string_is_sent_nothing_else(self):
+    def test_string_tool_rejects_additional_keys(self):
         class Shell(Tool):
             name = "shell"
             description = "Runs a command"
@@ -436,13 +436,15 @@ class TestIrreversible:
             def run(self, input):
                 return f"ran {input}"
 
-        told = "Error: Invalid arguments for 'shell': "
-        assert pay_with({"input": "rm"}, of=Shell()) == "ran rm"
-        assert pay_with({"input": "rm", "dry_run": True}, of=Shell()) == f"{told}dry_run: not a parameter of this tool"
-        assert pay_with({"input": ["rm"]}, of=Shell()) == f"{told}input: expected a string"
-        assert pay_with({"command": "rm"}, of=Shell()) == 'ran {"command":"rm"}'
+        message = "Error: Invalid arguments for 'shell': "
+        assert call_tool({"input": "rm"}, of=Shell()) == "ran rm"
+        assert (
+            call_tool({"input": "rm", "dry_run": True}, of=Shell()) == f"{message}dry_run: not a parameter of this tool"
+        )
+        assert call_tool({"input": ["rm"]}, of=Shell()) == f"{message}input: expected a string"
+        assert call_tool({"command": "rm"}, of=Shell()) == 'ran {"command":"rm"}'
 
-    def test_a_step_of_a_pipeline_takes_what_it_needs_of_the_result_before(self):
+    def test_pipeline_step_ignores_other_fields_of_previous_result(self):
         @tool
         def find() -> dict:
             """Finds a path."""
@@ -450,10 +452,10 @@ class TestIrreversible:
 
         assert (find | wipe).execute("{}").text == "wiped x True"
 
-    def test_other_tools_are_as_forgiving_as_ever(self):
-        assert pay_with('Sure! {"cents": 5} is what I send') == "5 True"
-        assert pay_with({"cents": 5, "why": "because"}) == "5 True"
-        assert pay_with({"cents": 5, "note": ["x", "y"]}) == '5 ["x","y"] True'
+    def test_other_tools_still_accept_repairs(self):
+        assert call_tool('Sure! {"cents": 5} is what I send') == "5 True"
+        assert call_tool({"cents": 5, "why": "because"}) == "5 True"
+        assert call_tool({"cents": 5, "note": ["x", "y"]}) == '5 ["x","y"] True'
 
 
 @tool(effects="irreversible")
@@ -477,6 +479,6 @@ def look(path: str) -> str:
         (map_over(erase, name="made"), {"items": [{"path": "/", "exclude": ["x"]}]}),
     ],
 )
-def test_nothing_is_left_out_for_an_irreversible_part_of_a_tool(made, arguments):
+def test_nothing_is_dropped_for_irreversible_part_of_tool(made, arguments):
     reply = Toolbox([made]).execute(ToolCall("made", arguments))
     assert (reply.is_error, "exclude" in reply.text, "erased" in reply.text) == (True, True, False)

@@ -38,9 +38,7 @@ from toolsemble import Param, Toolbox, ToolCall, ToolDefinitionError, tool
 
 
 @pytest.mark.parametrize(("annotation", "schema", "sent", "arrived", "refused"), TABLE, ids=lambda each: str(each)[:40])
-def test_the_model_sees_a_portable_schema_and_the_body_gets_the_declared_type(
-    annotation, schema, sent, arrived, refused
-):
+def test_model_sees_portable_schema_and_body_gets_declared_type(annotation, schema, sent, arrived, refused):
     function, got = tool_of(annotation)
     box = Toolbox([function])
     assert box.specifications[0].parameters == closed({"value": schema}, "value")
@@ -58,7 +56,7 @@ ACCOUNT = closed(
 )
 
 
-def test_attrs_classes_are_made_by_their_own_constructor():
+def test_attrs_classes_use_their_constructor():
     function, got = tool_of(list[Account])
     box = Toolbox([function])
     assert box.specifications[0].parameters["properties"]["value"] == array(ACCOUNT)
@@ -68,7 +66,7 @@ def test_attrs_classes_are_made_by_their_own_constructor():
     assert reply.text == "Error: Invalid arguments for 'function': value[0]: '_balance' must be >= 0: -3"
 
 
-def test_msgspec_structs_keep_their_names_and_bounds():
+def test_msgspec_structs_keep_names_and_constraints():
     function, got = tool_of(Job)
     box = Toolbox([function])
     properties = box.specifications[0].parameters["properties"]["value"]["properties"]
@@ -79,7 +77,7 @@ def test_msgspec_structs_keep_their_names_and_bounds():
     assert reply.text == "Error: Invalid arguments for 'function': value.maxTries: expected at most 3"
 
 
-def test_a_recursive_type_is_written_out_to_a_depth_and_open_below():
+def test_recursive_type_is_expanded_to_limited_depth():
     function, got = tool_of(Node)
     box = Toolbox([function])
     schema = box.specifications[0].parameters["properties"]["value"]
@@ -97,7 +95,7 @@ def test_a_recursive_type_is_written_out_to_a_depth_and_open_below():
 
 
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax is newer than this Python")
-def test_type_aliases_and_generics_of_the_new_syntax():
+def test_type_statement_and_generic_syntax():
     scope = {}
     exec(  # noqa: S102 - older interpreters cannot even read it
         "from dataclasses import dataclass\n"
@@ -144,7 +142,7 @@ class Meta(type):
         (list["Nowhere"], "Nowhere"),
     ],
 )
-def test_what_a_model_cannot_send_is_refused_at_definition_with_the_parameter(annotation, named):
+def test_unsupported_type_is_rejected_at_definition(annotation, named):
     function, _ = tool_of(annotation)
     with pytest.raises(ToolDefinitionError) as refused:
         Toolbox([function])
@@ -156,7 +154,7 @@ def test_what_a_model_cannot_send_is_refused_at_definition_with_the_parameter(an
     ("annotation", "default"),
     [(int, "5"), (int, 1.5), (list[int], ["a"]), (Color, "red"), (pathlib.Path, "a"), (Point, {"x": 1}), (str, 5)],
 )
-def test_a_default_of_another_type_is_refused_at_definition(annotation, default):
+def test_default_of_wrong_type_is_rejected_at_definition(annotation, default):
     function, _ = tool_of(annotation, default)
     with pytest.raises(ToolDefinitionError, match=r"parameter 'value': the default .* is not of the declared type"):
         Toolbox([function])
@@ -174,7 +172,7 @@ def test_a_default_of_another_type_is_refused_at_definition(annotation, default)
         (Point, Point(1), POINT),
     ],
 )
-def test_a_good_default_is_shown_and_given_to_the_body(annotation, default, shown):
+def test_valid_default_is_shown_and_passed_to_body(annotation, default, shown):
     function, got = tool_of(annotation, default)
     box = Toolbox([function])
     schema = box.specifications[0].parameters["properties"]["value"]
@@ -194,7 +192,7 @@ def test_defaults_are_never_shared_between_calls():
     assert [box.execute(ToolCall("grow")).text for _ in range(3)] == ["1 1"] * 3
 
 
-def test_param_renames_describes_and_gives_examples():
+def test_param_sets_name_description_and_examples():
     def function(
         start: Annotated[str, Param("Where from", name="from", examples=["Rome"])],
         until: Annotated[int, Param(required=False)],
@@ -235,7 +233,7 @@ def test_param_renames_describes_and_gives_examples():
         "Do it.\n\n:param value: docstring",
     ],
 )
-def test_descriptions_have_an_order_of_precedence_in_every_docstring_style(annotation, described, docstring):
+def test_description_precedence_in_every_docstring_style(annotation, described, docstring):
     def function(value):
         return value
 
@@ -246,7 +244,7 @@ def test_descriptions_have_an_order_of_precedence_in_every_docstring_style(annot
     assert specification.parameters["properties"]["value"]["description"] == described
 
 
-def test_pydantic_fields_as_defaults_are_understood():
+def test_pydantic_field_as_default_is_supported():
     def function(limit: int = Field(5, ge=1, description="At most", alias="max")) -> int:
         return limit
 
@@ -257,7 +255,7 @@ def test_pydantic_fields_as_defaults_are_understood():
     assert box.execute(ToolCall("function", {"max": 0})).is_error
 
 
-def test_a_validator_may_raise_anything():
+def test_validator_may_raise_anything():
     class Odd(BaseModel):
         number: int
 
@@ -271,7 +269,7 @@ def test_a_validator_may_raise_anything():
     assert reply.text == "Error: Invalid arguments for 'function': 'no such number'"
 
 
-def test_pydantic_models_with_validators_speak_for_themselves():
+def test_pydantic_validator_messages_are_reported():
     class Even(BaseModel):
         number: int
 
@@ -295,7 +293,7 @@ class House(BaseModel):
     street: Street
 
 
-def test_models_inside_models_refuse_unknown_keys_and_stay_complete():
+def test_nested_models_reject_unknown_keys():
     @tool
     def visit(house: House) -> str:
         """Visit."""
@@ -303,14 +301,14 @@ def test_models_inside_models_refuse_unknown_keys_and_stay_complete():
 
     box = Toolbox([visit], repair=False)
     assert box.execute(ToolCall("visit", {"house": {"street": {"name": "Elm"}}})).text == "Elm"
-    told = box.execute(ToolCall("visit", {"house": {"street": {"name": "Elm", "number": 5}}})).text
-    assert told == "Error: Invalid arguments for 'visit': house.street.number: not a parameter of this tool"
+    text = box.execute(ToolCall("visit", {"house": {"street": {"name": "Elm", "number": 5}}})).text
+    assert text == "Error: Invalid arguments for 'visit': house.street.number: not a parameter of this tool"
     assert House.__pydantic_complete__
     assert Street.__pydantic_complete__
     assert Street.model_validate({"name": "Elm", "number": 5}) == Street(name="Elm")
 
 
-def test_validators_are_built_with_public_parameters_of_pydantic_only(monkeypatch):
+def test_validators_use_public_pydantic_parameters_only(monkeypatch):
     real = pydantic_core.SchemaValidator
     monkeypatch.setattr(pydantic_core, "SchemaValidator", lambda schema, config=None: real(schema, config))
 

@@ -25,6 +25,7 @@ from toolsemble import (
     Agent,
     AgentExecutionError,
     ExitEarlyError,
+    ImageContent,
     InMemoryMetrics,
     Retries,
     Tool,
@@ -39,9 +40,9 @@ from toolsemble import (
     fan_out,
     tool,
 )
-from toolsemble.agent import Retry
+from toolsemble.agent import Prices, Retry
 from toolsemble.events import CacheHit, CallAbandoned, CallProgress, CallRetried, CallTimedOut
-from toolsemble.models import OpenAIModel
+from toolsemble.models import ChatReply, OpenAIModel, TokenUsage
 from toolsemble.observers.watchers import ScopedWatcher, tell, unwatch, watch
 from toolsemble.review import AutoApprove, AutoReject
 from toolsemble.telemetry import OpenTelemetry, OpenTelemetryMetrics
@@ -131,9 +132,9 @@ def attributes_of(span):
     return dict(span.attributes)
 
 
-def test_a_call_is_a_span_by_the_conventions(traces):
+def test_call_is_a_span_with_conventional_attributes(traces):
     box = Toolbox([shout], sinks=[OpenTelemetry(traces.provider)])
-    box.execute(ToolCall("shout", {"text": "hello"}, "call_1"))
+    box.execute(ToolCall("shout", {"text": "hello"}, "call_1"), run_id="run_1")
     (span,) = traces.spans()
     assert (span.name, span.kind, span.parent) == ("execute_tool shout", SpanKind.INTERNAL, None)
     assert attributes_of(span) == {
@@ -141,6 +142,7 @@ def test_a_call_is_a_span_by_the_conventions(traces):
         names.GEN_AI_TOOL_NAME: "shout",
         names.GEN_AI_TOOL_TYPE: "function",
         names.GEN_AI_TOOL_CALL_ID: "call_1",
+        "toolsemble.run.id": "run_1",
     }
     assert span.status.status_code is StatusCode.UNSET
     assert span.start_time < span.end_time
@@ -156,7 +158,7 @@ def test_a_call_is_a_span_by_the_conventions(traces):
         (shout, {"text": "x", "gone": {}}, "", None),
     ],
 )
-def test_why_a_call_failed_is_the_error_type(traces, source, arguments, reason, message):
+def test_error_type_is_the_cause_of_the_failure(traces, source, arguments, reason, message):
     box = Toolbox([source], sinks=[OpenTelemetry(traces.provider)])
     box.execute(ToolCall(source.name, arguments))
     (span,) = traces.spans()
@@ -165,7 +167,7 @@ def test_why_a_call_failed_is_the_error_type(traces, source, arguments, reason, 
     assert span.status.description == message
 
 
-def test_an_exception_of_python_itself_goes_by_its_bare_name(traces):
+def test_error_type_of_a_builtin_exception_has_no_module(traces):
     @tool
     def look(key: str) -> str:
         """Looks it up."""
@@ -175,13 +177,13 @@ def test_an_exception_of_python_itself_goes_by_its_bare_name(traces):
     assert traces.spans()[0].attributes["error.type"] == "KeyError"
 
 
-def test_an_unknown_tool_is_a_span_that_a_model_cannot_name(traces):
+def test_span_of_an_unknown_tool_does_not_have_its_name(traces):
     Toolbox([shout], sinks=[OpenTelemetry(traces.provider)]).execute(ToolCall("rm -rf", {}))
     (span,) = traces.spans()
     assert (span.name, span.attributes["error.type"]) == ("execute_tool (unknown)", "invalid_arguments")
 
 
-def test_the_span_of_a_call_is_a_child_of_the_callers_and_parent_of_the_bodys(traces):
+def test_call_span_is_between_the_callers_and_the_bodys(traces):
     @tool
     def work() -> str:
         """Works."""
@@ -195,7 +197,7 @@ def test_the_span_of_a_call_is_a_child_of_the_callers_and_parent_of_the_bodys(tr
     assert trace.get_current_span() is trace.INVALID_SPAN
 
 
-async def test_a_call_in_a_task_and_one_in_a_thread_have_their_own_span_current(traces):
+async def test_tasks_and_threads_have_their_own_current_span(traces):
     meet = threading.Barrier(2, timeout=20)
 
     @tool
@@ -232,7 +234,7 @@ async def test_a_call_in_a_task_and_one_in_a_thread_have_their_own_span_current(
     assert traces.named("a").parent.span_id != traces.named("c").parent.span_id
 
 
-def test_an_executor_of_the_programs_own_carries_the_span(traces):
+def test_custom_executor_propagates_the_span(traces):
     @tool
     def blocking(mark: str) -> str:
         """Blocks."""
@@ -271,13 +273,13 @@ class Outer(Tool):
 @pytest.mark.parametrize(
     "inner", [Echo().execute, lambda text: Toolbox([Echo()]).execute(ToolCall("echo", {"input": text})).result]
 )
-def test_calls_inside_of_calls_stand_under_them(traces, inner):
+def test_nested_calls_are_child_spans(traces, inner):
     box = Toolbox([Outer(inner)], sinks=[OpenTelemetry(traces.provider)])
     assert box.execute(ToolCall("outer", {"input": "x"})).text == "x"
     assert traces.parents() == {"execute_tool echo": "execute_tool outer", "execute_tool outer": None}
 
 
-def test_the_steps_of_a_pipeline_stand_under_it(traces):
+def test_pipeline_steps_are_child_spans(traces):
     class Second(Echo):
         name = "second"
 
@@ -295,7 +297,7 @@ def test_the_steps_of_a_pipeline_stand_under_it(traces):
     }
 
 
-def test_arguments_and_results_are_shown_only_when_asked_for(traces):
+def test_arguments_and_results_are_opt_in(traces):
     box = Toolbox([shout, crash], sinks=[OpenTelemetry(traces.provider, arguments=True, results=True, limit=20)])
     box.execute(ToolCall("shout", {"text": "héllo"}))
     box.execute(ToolCall("shout", '{"text": "\\ud800"}'))
@@ -322,7 +324,7 @@ def test_arguments_and_results_are_shown_only_when_asked_for(traces):
         ({"results": True}, {names.GEN_AI_TOOL_CALL_RESULT: "X"}),
     ],
 )
-def test_one_of_them_is_shown_without_the_other(traces, settings, shown):
+def test_arguments_and_results_are_separate_options(traces, settings, shown):
     box = Toolbox([shout], sinks=[OpenTelemetry(traces.provider, **settings)])
     box.execute(ToolCall("shout", {"text": "x"}))
     found = attributes_of(traces.spans()[0])
@@ -331,7 +333,7 @@ def test_one_of_them_is_shown_without_the_other(traces, settings, shown):
     } == shown
 
 
-def test_secrets_are_in_no_attribute_status_or_event(traces):
+def test_secrets_are_masked_in_spans(traces):
     @tool
     def login(user: str, password: SecretStr, here: ToolContext) -> str:
         """Logs in."""
@@ -348,7 +350,7 @@ def test_secrets_are_in_no_attribute_status_or_event(traces):
     ]
 
 
-def test_a_result_that_never_was_is_not_shown(traces):
+def test_missing_result_has_no_attribute(traces):
     @tool
     def leave() -> str:
         """Leaves."""
@@ -362,7 +364,7 @@ def test_a_result_that_never_was_is_not_shown(traces):
     assert names.GEN_AI_TOOL_CALL_RESULT not in span.attributes
 
 
-def test_what_a_model_writes_into_an_id_cannot_break_the_export(traces):
+def test_hostile_call_id_is_escaped(traces):
     box = Toolbox([shout], sinks=[OpenTelemetry(traces.provider)])
     box.execute(ToolCall("shout", {"text": "x"}, "a\ud800\n" + "b" * 1000))
     shown = traces.spans()[0].attributes[names.GEN_AI_TOOL_CALL_ID]
@@ -378,7 +380,7 @@ def test_what_a_model_writes_into_an_id_cannot_break_the_export(traces):
         (CallTimedOut("x", "1", 5.0), {"seconds": 5.0}),
     ],
 )
-def test_what_happens_in_between_is_an_event_of_the_span(traces, event, shown):
+def test_call_events_are_span_events(traces, event, shown):
     @tool
     def work() -> str:
         """Works."""
@@ -387,11 +389,11 @@ def test_what_happens_in_between_is_an_event_of_the_span(traces, event, shown):
         return "done"
 
     Toolbox([work], sinks=[OpenTelemetry(traces.provider)]).execute(ToolCall("work"))
-    (told,) = traces.spans()[0].events
-    assert (told.name, dict(told.attributes)) == (f"toolsemble.{event.kind}", shown)
+    (recorded,) = traces.spans()[0].events
+    assert (recorded.name, dict(recorded.attributes)) == (f"toolsemble.{event.kind}", shown)
 
 
-def test_a_call_whose_time_is_up_says_so(traces, counts, clock):
+def test_timed_out_call_has_error_type_timeout(traces, counts, clock):
     go = threading.Event()
 
     @tool(timeout=0.05)
@@ -416,7 +418,7 @@ def test_a_call_whose_time_is_up_says_so(traces, counts, clock):
     }
 
 
-def test_a_call_that_is_made_again_is_one_span(traces, counts):
+def test_retried_call_is_one_span(traces, counts):
     tries = iter([ConnectionError("refused"), ConnectionError("reset")])
 
     @tool(effects="read", retries=Retries(3, wait=0, jitter=0))
@@ -437,7 +439,7 @@ def test_a_call_that_is_made_again_is_one_span(traces, counts):
     assert {key[0]: value for key, value in counts.points().items()}["toolsemble.tool.retries"] == 2
 
 
-def test_repairs_and_reviews_are_events_and_a_rejection_is_an_error_type(traces):
+def test_repairs_reviews_and_rejections_are_in_the_span(traces):
     @tool(requires_approval=True)
     def days(number: int) -> str:
         """Counts."""
@@ -457,12 +459,12 @@ def test_repairs_and_reviews_are_events_and_a_rejection_is_an_error_type(traces)
     assert refused.attributes["error.type"] == "rejected"
 
 
-def test_an_event_outside_of_calls_is_ignored(traces):
+def test_event_outside_of_calls_is_ignored(traces):
     OpenTelemetry(traces.provider).emit(CallAbandoned("x", "1"))
     assert traces.spans() == ()
 
 
-async def test_a_cancelled_call_ends_its_span(traces):
+async def test_cancelled_call_ends_its_span(traces):
     begun = asyncio.Event()
 
     @tool
@@ -479,7 +481,7 @@ async def test_a_cancelled_call_ends_its_span(traces):
     assert traces.spans()[0].attributes["error.type"] == "asyncio.exceptions.CancelledError"
 
 
-def test_a_call_that_is_dropped_in_another_context_ends_its_span_there(traces, caplog):
+def test_dropped_call_ends_its_span(traces, caplog):
     @tool
     async def hang() -> str:
         """Hangs."""
@@ -499,11 +501,11 @@ class _Never:
         yield
 
 
-def test_without_providers_nothing_is_recorded_and_calls_go_on():
+def test_calls_work_without_providers():
     assert Toolbox([shout], sinks=[OpenTelemetry()]).execute(ToolCall("shout", {"text": "x"})).text == "X"
 
 
-def test_a_span_that_is_not_sampled_shows_nothing():
+def test_unsampled_span_has_no_attributes():
     exporter, provider = InMemorySpanExporter(), TracerProvider(sampler=ALWAYS_OFF)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     box = Toolbox([shout], sinks=[OpenTelemetry(provider, arguments=True)])
@@ -513,14 +515,14 @@ def test_a_span_that_is_not_sampled_shows_nothing():
 
 
 @pytest.mark.parametrize("make", [OpenTelemetry, OpenTelemetryMetrics])
-def test_without_the_package_its_extra_is_named(monkeypatch, make):
+def test_missing_package_error_names_the_extra(monkeypatch, make):
     for name in ("opentelemetry.trace", "opentelemetry.metrics"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[otel\]'"):
         make()
 
 
-def test_calls_are_counted_and_timed_by_the_sink_alone(counts):
+def test_sink_counts_and_times_calls(counts):
     box = Toolbox([shout, fail, crash], agent_role="writer", sinks=[OpenTelemetry(None, counts.provider)])
     for name in ("shout", "shout", "fail", "crash"):
         box.execute(ToolCall(name, {"text": "x"}))
@@ -571,7 +573,7 @@ def test_counters_values_repairs_and_denials_are_counted(counts):
     }
 
 
-def test_a_call_is_counted_once_by_each_metrics_object(counts):
+def test_each_metrics_object_counts_a_call_once(counts):
     sink, own = OpenTelemetry(meter_provider=counts.provider), InMemoryMetrics()
     inner = Toolbox([Echo()], metrics=sink.metrics)
     outer = Outer(lambda text: inner.execute(ToolCall("echo", {"input": text})).result)
@@ -583,7 +585,7 @@ def test_a_call_is_counted_once_by_each_metrics_object(counts):
     assert [own.count(name, "success") for name in ("outer_then_echo", "outer", "echo")] == [1, 1, 2]
 
 
-def test_more_roles_than_are_remembered_are_counted_as_they_are(monkeypatch, counts):
+def test_roles_beyond_the_attribute_cache_are_counted(monkeypatch, counts):
     monkeypatch.setattr("toolsemble.telemetry.meters._MOST_KNOWN", 2)
     metrics = OpenTelemetryMetrics(counts.provider)
     for role in ("first", "second", "third", "first", "third"):
@@ -592,15 +594,15 @@ def test_more_roles_than_are_remembered_are_counted_as_they_are(monkeypatch, cou
     assert counted == {"first": 2, "second": 1, "third": 2}
 
 
-def test_metrics_can_be_had_without_spans(counts):
+def test_metrics_work_without_spans(counts):
     Toolbox([shout], metrics=OpenTelemetryMetrics(counts.provider)).execute(ToolCall("shout", {"text": "x"}))
     assert set(counts.points().values()) == {1}
 
 
-async def test_a_run_of_an_agent_and_what_it_asks_its_model_are_spans(traces):
+async def test_agent_runs_and_model_requests_are_spans(traces):
     model = ScriptedModel([ToolCall("shout", {"text": "x"}, "call_1"), "Done"])
     agent = Agent(model, [shout], role="crier", sinks=[OpenTelemetry(traces.provider)])
-    await agent.run("Shout!", memory_id="ada")
+    await agent.run("Shout!", memory_id="ada", run_id="run_1")
     run = traces.named("invoke_agent crier")
     first, last = [span for span in traces.spans() if span.name == "chat ScriptedModel"]
     assert (run.kind, run.parent, run.status.status_code) == (SpanKind.INTERNAL, None, StatusCode.UNSET)
@@ -608,6 +610,7 @@ async def test_a_run_of_an_agent_and_what_it_asks_its_model_are_spans(traces):
         names.GEN_AI_OPERATION_NAME: "invoke_agent",
         names.GEN_AI_AGENT_NAME: "crier",
         names.GEN_AI_CONVERSATION_ID: "ada",
+        "toolsemble.run.id": "run_1",
         names.GEN_AI_REQUEST_MODEL: "ScriptedModel",
         names.GEN_AI_USAGE_INPUT_TOKENS: 0,
         names.GEN_AI_USAGE_OUTPUT_TOKENS: 0,
@@ -622,7 +625,90 @@ async def test_a_run_of_an_agent_and_what_it_asks_its_model_are_spans(traces):
     }
 
 
-async def test_the_span_of_a_model_has_its_name_and_its_failure(traces):
+class TestMessages:
+    def content(self, span, name):
+        return json.loads(span.attributes[name])
+
+    async def test_spans_have_messages_on_request(self, traces):
+        model = ScriptedModel([ToolCall("shout", {"text": "x"}, "call_1"), "Done"])
+        agent = Agent(model, [shout], role="crier", sinks=[OpenTelemetry(traces.provider, messages=True)])
+        await agent.run(["Shout!", ImageContent(b"...", "image/png")])
+        first, last = [span for span in traces.spans() if span.name == "chat ScriptedModel"]
+        asked = {
+            "role": "user",
+            "parts": [
+                {"type": "text", "content": "Shout!"},
+                {"type": "blob", "modality": "image", "mime_type": "image/png"},
+            ],
+        }
+        call = {"type": "tool_call", "id": "call_1", "name": "shout", "arguments": {"text": "x"}}
+        replied = {"type": "tool_call_response", "id": "call_1", "response": "X"}
+        answer = {"role": "assistant", "parts": [{"type": "text", "content": "Done"}]}
+        assert self.content(first, "gen_ai.input.messages") == [asked]
+        assert self.content(first, "gen_ai.output.messages") == [{"role": "assistant", "parts": [call]}]
+        assert self.content(last, "gen_ai.input.messages") == [
+            asked,
+            {"role": "assistant", "parts": [call]},
+            {"role": "tool", "parts": [replied]},
+        ]
+        assert self.content(last, "gen_ai.output.messages") == [answer]
+        assert self.content(last, "gen_ai.system_instructions") == [{"type": "text", "content": "You are crier."}]
+        assert [each["name"] for each in self.content(last, "gen_ai.tool.definitions")] == ["shout"]
+        run = traces.named("invoke_agent crier")
+        assert self.content(run, "gen_ai.input.messages") == [asked]
+        assert self.content(run, "gen_ai.output.messages") == [answer]
+
+    async def test_spans_have_no_messages_by_default(self, traces):
+        await Agent(ScriptedModel(["Done"]), [shout], sinks=[OpenTelemetry(traces.provider)]).run("Private")
+        assert not any("Private" in str(dict(span.attributes)) for span in traces.spans())
+
+    async def test_arguments_of_tools_with_secrets_are_left_out(self, traces):
+        @tool
+        def login(password: SecretStr) -> str:
+            """Log in."""
+            return "in"
+
+        events = []
+        model = ScriptedModel([ToolCall("login", {"password": "hunter2"}, "call_1"), "Done"])
+        sinks = [OpenTelemetry(traces.provider, messages=True), events.append]
+        agent = Agent(model, [login], sinks=sinks)
+        await agent.run("Log in")
+        assert "hunter2" not in str([dict(span.attributes) for span in traces.spans()])
+        assert "hunter2" not in str([getattr(event, "message", "") for event in events])
+
+    async def test_arguments_of_unknown_tools_are_left_out(self, traces):
+        model = ScriptedModel([ToolCall("logn", {"password": "hunter2"}, "call_1"), "Done"])
+        await Agent(model, [shout], sinks=[OpenTelemetry(traces.provider, messages=True)]).run("Log in")
+        assert "hunter2" not in str([dict(span.attributes) for span in traces.spans()])
+
+    async def test_long_messages_are_cut(self, traces):
+        sink = OpenTelemetry(traces.provider, messages=True, limit=100)
+        await Agent(ScriptedModel(["y" * 1000]), sinks=[sink]).run("x" * 1000)
+        span = traces.named("chat ScriptedModel")
+        assert len(span.attributes["gen_ai.input.messages"]) < 200
+        assert len(span.attributes["gen_ai.output.messages"]) < 200
+
+
+async def test_tokens_cost_and_time_of_models_are_metrics(traces):
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    model = ScriptedModel([ChatReply("Rome", usage=TokenUsage(1000, 500)), "Oslo"])
+    agent = Agent(model, prices=Prices(1000, 2000), sinks=[OpenTelemetry(traces.provider, provider)])
+    await agent.run("Where?")
+    metrics = {
+        each.name: {str(point.attributes.get("gen_ai.token.type")): point for point in each.data.data_points}
+        for each in reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+    }
+    tokens = metrics["gen_ai.client.token.usage"]
+    assert {kind: point.sum for kind, point in tokens.items()} == {"input": 1000, "output": 500}
+    assert tokens["input"].attributes["gen_ai.request.model"] == "ScriptedModel"
+    assert metrics["gen_ai.client.operation.duration"]["None"].count == 1
+    assert metrics["toolsemble.model.cost"]["None"].value == 2.0
+    await Agent(ScriptedModel(["Oslo"]), sinks=[OpenTelemetry(traces.provider, provider)]).run("Where?")
+    provider.shutdown()
+
+
+async def test_model_span_has_its_name_and_failure(traces):
     class Named(ScriptedModel):
         name = "great-1"
 
@@ -635,7 +721,7 @@ async def test_the_span_of_a_model_has_its_name_and_its_failure(traces):
     }
 
 
-async def test_a_model_of_ours_names_its_provider(traces):
+async def test_model_span_names_its_provider(traces):
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     model = OpenAIModel("great-1", api_key="x", base_url=f"http://127.0.0.1:{port}/v1")
@@ -645,7 +731,7 @@ async def test_a_model_of_ours_names_its_provider(traces):
     assert traces.named("chat great-1").attributes[names.GEN_AI_PROVIDER_NAME] == "openai"
 
 
-def set_up(path):
+def set_up_tracing(path):
     """Set up the providers of a worker process: its spans go to a file."""
     file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115 - open as long as the process
     provider = TracerProvider()
@@ -654,24 +740,24 @@ def set_up(path):
     trace.set_tracer_provider(provider)
 
 
-class Far(Tool):
+class TracedInPool(Tool):
     """A tool whose body makes a span and a call in whatever process it runs."""
 
-    name = "far"
-    description = "Works far away"
+    name = "traced_in_pool"
+    description = "Works in another process"
 
     def run(self, input):
-        with trace.get_tracer("far").start_as_current_span(IN_BODY):
+        with trace.get_tracer("traced_in_pool").start_as_current_span(IN_BODY):
             Echo().execute(input)
         return f"{baggage.get_baggage('user')}"
 
 
-def test_a_worker_process_goes_on_with_the_trace(traces, tmp_path):
+def test_trace_continues_in_a_process_pool(traces, tmp_path):
     path = tmp_path / "spans.jsonl"
-    with ProcessPoolExecutor(1, get_context("spawn"), partial(set_up, str(path))) as pool:
-        box = Toolbox([Far()], executor=pool, sinks=[OpenTelemetry(traces.provider)])
+    with ProcessPoolExecutor(1, get_context("spawn"), partial(set_up_tracing, str(path))) as pool:
+        box = Toolbox([TracedInPool()], executor=pool, sinks=[OpenTelemetry(traces.provider)])
         token = context.attach(baggage.set_baggage("user", "ada"))
-        reply = asyncio.run(box.aexecute(ToolCall("far", {"input": "x"})))
+        reply = asyncio.run(box.aexecute(ToolCall("traced_in_pool", {"input": "x"})))
         context.detach(token)
     assert reply.text == "ada"
     (here,) = traces.spans()
@@ -681,24 +767,24 @@ def test_a_worker_process_goes_on_with_the_trace(traces, tmp_path):
     assert body["context"]["trace_id"] == f"0x{here.context.trace_id:032x}"
 
 
-class Apart(Far):
+class TracedInProcess(TracedInPool):
     """The same in a process that is there for the tool alone."""
 
-    name = "apart"
+    name = "traced_in_process"
     isolation = "process"
 
     def __init__(self, path):
         self._path = path
 
     def run(self, input):
-        set_up(self._path)
+        set_up_tracing(self._path)
         return super().run(input)
 
 
-def test_a_tool_that_runs_apart_goes_on_with_the_trace(traces, tmp_path):
+def test_trace_continues_in_an_isolated_process(traces, tmp_path):
     path = tmp_path / "spans.jsonl"
-    box = Toolbox([Apart(str(path))], sinks=[OpenTelemetry(traces.provider)])
-    box.execute(ToolCall("apart", {"input": "x"}))
+    box = Toolbox([TracedInProcess(str(path))], sinks=[OpenTelemetry(traces.provider)])
+    box.execute(ToolCall("traced_in_process", {"input": "x"}))
     (here,) = traces.spans()
     body = json.loads(path.read_text().splitlines()[-1])
     assert (body["name"], body["parent_id"]) == (IN_BODY, f"0x{here.context.span_id:016x}")
@@ -715,22 +801,22 @@ class Leaky(Tool):
 
 
 @tool
-def far_login(password: SecretStr) -> str:
-    """Logs in, far away."""
+def login_in_pool(password: SecretStr) -> str:
+    """Logs in, in a worker process."""
     return Leaky().execute(password.get_secret_value()).text
 
 
-def test_a_worker_process_knows_what_is_secret(traces, tmp_path):
+def test_secrets_are_masked_in_worker_processes(traces, tmp_path):
     path = tmp_path / "spans.jsonl"
-    with ProcessPoolExecutor(1, get_context("spawn"), partial(set_up, str(path))) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn"), partial(set_up_tracing, str(path))) as pool:
         sink = OpenTelemetry(traces.provider, arguments=True, results=True)
-        box = Toolbox([far_login], executor=pool, sinks=[sink])
-        asyncio.run(box.aexecute(ToolCall("far_login", {"password": "hunter2-and-more"})))
+        box = Toolbox([login_in_pool], executor=pool, sinks=[sink])
+        asyncio.run(box.aexecute(ToolCall("login_in_pool", {"password": "hunter2-and-more"})))
     assert "execute_tool leaky" in path.read_text()
     assert "hunter2" not in path.read_text()
 
 
-class Sent:
+class BadStateSink:
     """A sink that goes along, and sends something that fails on arrival."""
 
     inline = True
@@ -745,21 +831,21 @@ class Sent:
         return partial(int, "no number")
 
 
-class Alone(Tool):
-    name = "alone"
+class EchoInPool(Tool):
+    name = "echo_in_pool"
     description = "Repeats its input"
 
     def run(self, input):
         return input
 
 
-def test_what_does_not_arrive_in_a_worker_process_does_not_fail_the_call():
+def test_undeliverable_state_does_not_fail_a_call_in_a_worker():
     with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        box = Toolbox([Alone()], executor=pool, sinks=[Sent()])
-        assert asyncio.run(box.aexecute(ToolCall("alone", {"input": "x"}))).text == "x"
+        box = Toolbox([EchoInPool()], executor=pool, sinks=[BadStateSink()])
+        assert asyncio.run(box.aexecute(ToolCall("echo_in_pool", {"input": "x"}))).text == "x"
 
 
-class Broken:
+class FailingSink:
     """A sink whose every method raises, from some point on."""
 
     inline = True
@@ -783,8 +869,8 @@ class Broken:
 
 
 @pytest.mark.parametrize(("at", "seen"), [("begin", []), ("end", []), ("", [("success", True, "")])])
-def test_a_sink_that_goes_along_disturbs_nothing(caplog, at, seen):
-    sink = Broken(at)
+def test_failing_scoped_sink_does_not_fail_the_call(caplog, at, seen):
+    sink = FailingSink(at)
     assert Toolbox([shout], sinks=[sink]).execute(ToolCall("shout", {"text": "x"})).text == "X"
     assert sink.seen == seen
     assert [record.name for record in caplog.records if record.name == "toolsemble.sink"] == ["toolsemble.sink"] * bool(
@@ -792,26 +878,26 @@ def test_a_sink_that_goes_along_disturbs_nothing(caplog, at, seen):
     )
 
 
-def test_a_watcher_without_pack_only_receives_events():
-    class Told(ScopedWatcher):
+def test_watcher_without_pack_only_receives_events():
+    class EventWatcher(ScopedWatcher):
         def __init__(self):
             self.seen = []
 
         def __call__(self, event):
             self.seen.append(event)
 
-    told = Told()
-    token = watch(told)
+    watcher = EventWatcher()
+    token = watch(watcher)
     try:
         assert Toolbox([shout]).execute(ToolCall("shout", {"text": "x"})).text == "X"
         tell("between")
     finally:
         unwatch(token)
-    assert told.seen == ["between"]
-    assert (told.enter("chat", {}), told.pack(), ScopedWatcher()("nothing")) == (None, None, None)
+    assert watcher.seen == ["between"]
+    assert (watcher.enter("chat", {}), watcher.pack(), ScopedWatcher()("nothing")) == (None, None, None)
 
 
-def test_a_gate_without_a_reviewer_ends_the_span(traces):
+def test_missing_reviewer_ends_the_span(traces):
     @tool(requires_approval=True)
     def delete() -> str:
         """Deletes."""
@@ -822,7 +908,7 @@ def test_a_gate_without_a_reviewer_ends_the_span(traces):
     assert traces.spans()[0].attributes["error.type"] == "toolsemble.errors.ToolConfigurationError"
 
 
-def test_a_tool_on_its_own_is_not_watched(traces):
+def test_standalone_tool_has_no_span(traces):
     OpenTelemetry(traces.provider)
     assert Echo().execute("x", ToolContext()).text == "x"
     assert traces.spans() == ()

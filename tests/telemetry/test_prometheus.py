@@ -8,9 +8,12 @@ import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, start_http_server
 from prometheus_client.parser import text_string_to_metric_families
 
-from toolsemble import Toolbox, ToolCall, ToolContext, ToolDefinitionError, ToolMetrics, ToolResult, tool
+from toolsemble import Agent, Toolbox, ToolCall, ToolContext, ToolDefinitionError, ToolMetrics, ToolResult, tool
+from toolsemble.agent import Prices
+from toolsemble.models import ChatReply, TokenUsage
 from toolsemble.review import AutoReject
 from toolsemble.telemetry import PrometheusMetrics
+from toolsemble.testing import ScriptedModel
 
 pytestmark = pytest.mark.slow
 
@@ -63,7 +66,7 @@ def labels(tool_name, agent_role="unknown", **more):
     return tuple(sorted({"tool_name": tool_name, "agent_role": agent_role, **more}.items()))
 
 
-def test_a_scrape_shows_how_calls_ended_and_how_long_they_took(registry, scrape):
+def test_scrape_has_outcomes_and_durations(registry, scrape):
     box = Toolbox([shout, fail, crash], metrics=PrometheusMetrics(registry), agent_role="writer")
     for name in ("shout", "shout", "fail", "crash", "nothing"):
         box.execute(ToolCall(name, {"text": "x"}))
@@ -79,7 +82,7 @@ def test_a_scrape_shows_how_calls_ended_and_how_long_they_took(registry, scrape)
     assert 0 < found["toolsemble_tool_duration_seconds_sum", *labels("shout", "writer")] < 300
 
 
-def test_a_scrape_shows_what_tools_count_themselves(registry, scrape):
+def test_scrape_has_custom_counters_and_values(registry, scrape):
     @tool
     def crawl(pages: int, here: ToolContext) -> str:
         """Crawls."""
@@ -120,12 +123,12 @@ def test_a_scrape_shows_what_tools_count_themselves(registry, scrape):
         ("x" * 100, "x" * 64 + "_4ee17817"),
     ],
 )
-def test_names_of_counters_cannot_break_a_scrape(registry, scrape, name, written):
+def test_hostile_counter_names_are_sanitized(registry, scrape, name, written):
     PrometheusMetrics(registry).increment_counter(name, "crawl", "unknown", 3)
     assert scrape() == {(f"toolsemble_tool_{written}_total", *labels("crawl")): 3}
 
 
-def test_labels_cannot_break_a_scrape(registry, scrape):
+def test_hostile_labels_are_escaped(registry, scrape):
     role = 'a"b\\c\nd\ud800' + "e" * 200
     PrometheusMetrics(registry).increment_success("shout", role)
     assert scrape() == {
@@ -133,7 +136,7 @@ def test_labels_cannot_break_a_scrape(registry, scrape):
     }
 
 
-def test_names_of_two_kinds_that_are_one_are_kept_apart(registry, scrape):
+def test_colliding_metric_names_get_a_suffix(registry, scrape):
     metrics = PrometheusMetrics(registry)
     metrics.record_value("size", "crawl", "unknown", 2.0)
     metrics.increment_counter("size_value", "crawl", "unknown", 3)
@@ -145,13 +148,13 @@ def test_names_of_two_kinds_that_are_one_are_kept_apart(registry, scrape):
     }
 
 
-def test_a_counter_cannot_go_down_and_no_tool_fails_for_that(registry, scrape, caplog):
+def test_negative_increment_is_ignored(registry, scrape, caplog):
     PrometheusMetrics(registry).increment_counter("pages", "crawl", "unknown", -1)
     assert scrape() == {}
     assert "ignored -1 for pages" in caplog.text
 
 
-def test_roles_and_names_without_end_become_one(registry, scrape):
+def test_excess_roles_and_names_are_grouped_as_other(registry, scrape):
     metrics = PrometheusMetrics(registry)
     for number in range(2_010):
         metrics.increment_success("shout", f"role {number}")
@@ -163,7 +166,7 @@ def test_roles_and_names_without_end_become_one(registry, scrape):
     assert found["toolsemble_tool_other_total", *labels("shout")] == 10
 
 
-def test_two_on_one_registry_are_one(registry, scrape):
+def test_two_metrics_objects_share_one_registry(registry, scrape):
     first, second = PrometheusMetrics(registry), PrometheusMetrics(registry)
     for metrics in (first, second):
         metrics.increment_success("shout", "unknown")
@@ -174,13 +177,13 @@ def test_two_on_one_registry_are_one(registry, scrape):
     }
 
 
-def test_two_registries_are_two(registry, scrape):
+def test_registries_are_independent(registry, scrape):
     PrometheusMetrics(CollectorRegistry()).increment_success("shout", "unknown")
     PrometheusMetrics(registry)
     assert scrape() == {}
 
 
-def test_many_threads_count_at_once(registry, scrape):
+def test_counting_is_thread_safe(registry, scrape):
     start = threading.Barrier(8, timeout=20)
 
     def count():
@@ -197,19 +200,41 @@ def test_many_threads_count_at_once(registry, scrape):
     assert set(scrape().values()) == {80}
 
 
-def test_a_registry_with_foreign_collectors_of_our_names_is_refused(registry):
+def test_as_a_sink_it_counts_calls_and_model_requests(registry):
+    @tool
+    def shout(text: str) -> str:
+        """Shout."""
+        return text.upper()
+
+    metrics = PrometheusMetrics(registry)
+    replies = [ToolCall("shout", {"text": "hi"}), ChatReply("Done", usage=TokenUsage(1000, 500))]
+    box = Toolbox([shout], metrics=metrics)
+    Agent(ScriptedModel(replies), box, prices=Prices(1000, 2000), sinks=[metrics]).run_sync("go")
+
+    def value(name, **labels):
+        return registry.get_sample_value(name, labels)
+
+    found = dict(labels("shout", outcome="success"))
+    assert registry.get_sample_value("toolsemble_tool_executions_total", found) == 1
+    assert value("toolsemble_model_tokens_total", model="ScriptedModel", type="input") == 1000
+    assert value("toolsemble_model_tokens_total", model="ScriptedModel", type="output") == 500
+    assert value("toolsemble_model_cost_total", model="ScriptedModel") == 2
+    assert value("toolsemble_model_duration_seconds_count", model="ScriptedModel") == 2
+
+
+def test_rejects_registry_with_conflicting_collectors(registry):
     Counter("toolsemble_tool_executions", "Not ours", registry=registry)
     with pytest.raises(ToolDefinitionError, match=r"has a foreign collector: .*toolsemble_tool_executions"):
         PrometheusMetrics(registry)
 
 
-def test_by_default_it_is_the_registry_of_the_process():
+def test_uses_the_default_registry():
     PrometheusMetrics().increment_success("shout", "unknown")
     found = dict(labels("shout", outcome="success"))
     assert REGISTRY.get_sample_value("toolsemble_tool_executions_total", found) == 1
 
 
-def test_an_unreferenced_registry_is_garbage_collected():
+def test_unreferenced_registry_is_garbage_collected():
     registry = CollectorRegistry()
     PrometheusMetrics(registry).increment_success("shout", "unknown")
     gone = weakref.ref(registry)
@@ -218,11 +243,11 @@ def test_an_unreferenced_registry_is_garbage_collected():
     assert gone() is None
 
 
-def test_it_fits_the_protocol(registry):
+def test_implements_the_metrics_protocol(registry):
     assert isinstance(PrometheusMetrics(registry), ToolMetrics)
 
 
-def test_without_the_package_its_extra_is_named(monkeypatch):
+def test_missing_package_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[prometheus\]'"):
         PrometheusMetrics()

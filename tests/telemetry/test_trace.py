@@ -73,7 +73,7 @@ def path(tmp_path):
     return tmp_path / "trace.jsonl"
 
 
-def in_a_child(function, path):
+def run_in_child(function, path):
     """Return what a function in a process of its own sends."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
     child = multiprocessing.get_context("fork").Process(target=function, args=(path, theirs))
@@ -88,7 +88,7 @@ def in_a_child(function, path):
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.kind)
-def test_every_event_is_read_back_as_it_was(event, path):
+def test_every_event_round_trips(event, path):
     TraceFile(path).emit(event)
     (read,) = read_trace(path).events
     assert read == event
@@ -97,7 +97,7 @@ def test_every_event_is_read_back_as_it_was(event, path):
     assert json.loads(path.read_text())["kind"] == event.kind
 
 
-def test_a_run_is_read_back_as_calls(path):
+def test_run_is_read_as_calls(path):
     box = Toolbox([add], sinks=[TraceFile(path)], review=AutoApprove(), approve=["add"])
     box.execute(ToolCall("add", {"a": "2"}, "c1"), run_id="r1")
     trace = read_trace(path)
@@ -117,7 +117,7 @@ def test_a_run_is_read_back_as_calls(path):
     assert trace.unreadable == ()
 
 
-def test_calls_of_several_runs_are_kept_apart(path):
+def test_calls_of_several_runs_are_separate(path):
     line = ToolPipeline("line", "Adds", [add])
     model = ScriptedModel([ToolCall("line", {"a": 1}, "c1"), "done"] * 2)
     agent = Agent(model, [line], sinks=[TraceFile(path)])
@@ -132,14 +132,14 @@ def test_calls_of_several_runs_are_kept_apart(path):
     assert [call.tool_name for call in trace.run(second).calls] == ["line", "add"]
 
 
-def test_a_call_that_has_not_ended_is_known_as_far_as_it_came(path):
+def test_unfinished_call_is_read(path):
     sink = TraceFile(path)
     sink.emit(CallProgress("add", "c1", 0.5, run_id="r1"))
     (call,) = read_trace(path).calls
     assert (call.tool_name, call.outcome, call.started, call.text) == ("add", None, None, None)
 
 
-def test_a_rejected_call_has_its_decision(path):
+def test_rejected_call_has_its_decision(path):
     Toolbox([add], sinks=[TraceFile(path)], review=AutoReject("no"), approve=["add"]).execute(ToolCall("add", {"a": 1}))
     (call,) = read_trace(path).calls
     assert (call.decisions, call.outcome, call.text) == (
@@ -163,7 +163,7 @@ TORN = [
 
 
 @pytest.mark.parametrize(("line", "reason"), TORN, ids=[reason for _, reason in TORN])
-def test_an_invalid_line_is_reported_and_the_others_are_read(line, reason, path):
+def test_invalid_line_is_reported_and_skipped(line, reason, path):
     sink = TraceFile(path)
     sink.emit(EVENTS[0])
     with path.open("ab") as file:
@@ -189,7 +189,7 @@ def test_custom_objects_are_written_as_their_repr(path):
     assert (read.result.structured_output, read.result.attributes["nan"]) == ("<odd>", "nan")
 
 
-def test_threads_that_share_a_file_write_whole_lines(path):
+def test_threads_write_whole_lines(path):
     sinks = [TraceFile(path), TraceFile(path)]
     big = CallStarted("add", "c1", "x" * 20_000)
 
@@ -211,7 +211,7 @@ def _append(path, number):
         TraceFile(path).emit(CallStarted("add", str(number), "x" * 20_000))
 
 
-def test_processes_that_share_a_file_write_whole_lines(path):
+def test_processes_write_whole_lines(path):
     context = multiprocessing.get_context("fork")
     children = [context.Process(target=_append, args=(path, number)) for number in range(4)]
     for child in children:
@@ -223,7 +223,7 @@ def test_processes_that_share_a_file_write_whole_lines(path):
     assert (len(trace.events), trace.unreadable) == (200, ())
 
 
-def test_a_full_disk_disturbs_no_call(caplog):
+def test_full_disk_fails_no_call(caplog):
     box = Toolbox([add], sinks=[TraceFile("/dev/full")])
     for _ in range(3):
         assert box.execute(ToolCall("add", {"a": 1})).text == "2"
@@ -231,7 +231,7 @@ def test_a_full_disk_disturbs_no_call(caplog):
     assert "No space left on device" in caplog.text
 
 
-def test_a_folder_that_is_not_there_disturbs_no_call_and_is_found_when_it_is_mended(tmp_path):
+def test_missing_folder_fails_no_call_and_is_used_once_created(tmp_path):
     box = Toolbox([add], sinks=[TraceFile(tmp_path / "later" / "trace.jsonl")])
     assert box.execute(ToolCall("add", {"a": 1})).text == "2"
     (tmp_path / "later").mkdir()
@@ -253,8 +253,8 @@ def _fill(path, pipe):
     pipe.close()
 
 
-def test_a_line_that_does_not_fit_on_the_disk_is_not_written(path):
-    assert in_a_child(_fill, path) == "No space left on device"
+def test_no_partial_line_on_a_full_disk(path):
+    assert run_in_child(_fill, path) == "No space left on device"
     trace = read_trace(path)
     assert ([event.call_id for event in trace.events], trace.unreadable) == (["c1", "c3"], ())
 
@@ -264,7 +264,7 @@ def test_only_the_owner_can_read_a_trace(path):
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_system_without_file_locks_still_writes(path, monkeypatch):
+def test_writes_without_file_locks(path, monkeypatch):
     monkeypatch.setattr("toolsemble.telemetry.trace.fcntl", None)
     TraceFile(path).emit(EVENTS[0])
     assert read_trace(path).events == (EVENTS[0],)
@@ -276,16 +276,16 @@ def _import_without_locks(_, pipe):
     pipe.close()
 
 
-def test_a_system_without_file_locks_still_imports(path):
-    assert in_a_child(_import_without_locks, path) is None
+def test_imports_without_file_locks(path):
+    assert run_in_child(_import_without_locks, path) is None
 
 
-def test_a_trace_that_is_not_there_says_so(tmp_path):
+def test_missing_trace_raises(tmp_path):
     with pytest.raises(FileNotFoundError):
         read_trace(tmp_path / "nothing")
 
 
-def test_an_empty_trace_is_none(path):
+def test_empty_trace_has_no_events(path):
     path.touch()
     assert read_trace(path) == Trace(())
 
@@ -308,21 +308,21 @@ SAID = [
 
 
 @pytest.mark.parametrize(("event", "said"), list(zip(EVENTS, SAID, strict=True)), ids=[event.kind for event in EVENTS])
-def test_the_console_has_a_line_for_each_event(event, said, capsys):
+def test_console_writes_a_line_per_event(event, said, capsys):
     ConsoleSink(times=False).emit(event)
     assert capsys.readouterr().err == f"{event.tool_name} c1: {said}\n"
 
 
-def test_the_console_shows_the_time_and_what_it_does_not_know_by_its_kind(capsys):
+def test_console_shows_unknown_events_by_kind(capsys):
     ConsoleSink(sys.stdout).emit(type("New", (), {"kind": "new", "tool_name": "add", "call_id": "c1", "at": 0.0}))
     assert capsys.readouterr().out.split(" ", 1)[1] == "add c1: new\n"
 
 
-def test_a_model_cannot_forge_lines_on_the_console(capsys):
+def test_model_cannot_forge_console_lines(capsys):
     ConsoleSink(times=False, limit=20).emit(CallStarted("add", "c\n1", "x\n" * 50))
     assert capsys.readouterr().err == "add c\\n1: called with x\\nx\\nx\\nx\\n...\n"
 
 
-def test_the_console_is_a_sink_that_needs_no_settings(capsys):
+def test_console_sink_needs_no_settings(capsys):
     Toolbox([add], sinks=[ConsoleSink()]).execute(ToolCall("add", {"a": 1}, "c1"))
     assert len(capsys.readouterr().err.splitlines()) == 2

@@ -29,7 +29,7 @@ HIDDEN = "**********"
 
 
 class Counter:
-    """A tool that gives another number each time, so that a replay is told from a call."""
+    """A tool that gives another number each time, so that a replay differs from a call."""
 
     def __init__(self):
         self.numbers = itertools.count(1)
@@ -43,7 +43,7 @@ class Counter:
 ROLL = ToolCall("roll")
 
 
-def rolling(path, mode="once", **settings):
+def make_recorder(path, mode="once", **settings):
     cassette = Cassette(path, mode, **settings)
     return cassette, cassette.around(Toolbox([Counter()]))
 
@@ -53,32 +53,32 @@ def path(tmp_path):
     return tmp_path / "tapes" / "dice.json"
 
 
-def on(path):
+def recorded_calls(path):
     return json.loads(path.read_text(encoding="utf-8"))["calls"]
 
 
-def test_equal_calls_are_played_in_the_order_of_the_recording(path):
-    recorder, box = rolling(path)
+def test_equal_calls_are_replayed_in_order(path):
+    recorder, box = make_recorder(path)
     eight = ToolCall("roll", {"sides": 8})
-    told = [box.execute(made).text for made in (ROLL, eight, ROLL)]
-    assert (told, recorder.is_playing, recorder.unplayed) == (["6: 1", "8: 2", "6: 3"], False, [])
-    player, box = rolling(path)
+    texts = [box.execute(made).text for made in (ROLL, eight, ROLL)]
+    assert (texts, recorder.is_playing, recorder.unplayed) == (["6: 1", "8: 2", "6: 3"], False, [])
+    player, box = make_recorder(path)
     assert player.unplayed == [ROLL, eight, ROLL]
     assert [box.execute(made).text for made in (eight, ROLL, ROLL)] == ["8: 2", "6: 1", "6: 3"]
     assert (player.is_playing, player.unplayed) == (True, [])
 
 
-def test_a_cassette_can_be_read_and_edited_by_people(path):
-    rolling(path)[1].execute(ROLL)
+def test_cassette_is_readable_text(path):
+    make_recorder(path)[1].execute(ROLL)
     assert path.read_text(encoding="utf-8") == (
         '{\n  "cassette": 1,\n  "calls": [\n    {\n      "tool": "roll",\n      "arguments": {},\n'
         '      "output": "6: 1"\n    }\n  ]\n}\n'
     )
     path.write_text(path.read_text(encoding="utf-8").replace("6: 1", "sechs: é"), encoding="utf-8")
-    assert rolling(path)[1].execute(ROLL).text == "sechs: é"
+    assert make_recorder(path)[1].execute(ROLL).text == "sechs: é"
 
 
-def test_the_order_of_keys_and_blanks_make_no_other_call(path):
+def test_key_order_and_whitespace_do_not_matter(path):
     @tool
     def add(a: int, b: int) -> int:
         return a + b
@@ -88,45 +88,45 @@ def test_the_order_of_keys_and_blanks_make_no_other_call(path):
     assert box.execute(ToolCall("add", '{"b": 2,\n "a": 1}')).result == ToolResult.success("3", 3)
 
 
-def test_what_fails_is_played_too(path):
+def test_failures_are_replayed(path):
     texts = ["{", "[1]", '"x"', '{"sides": "many"}', "{}"]
-    recorded = [rolling(path, "record")[1].execute(ToolCall("roll", text)).result for text in texts[:1]]
-    _, box = rolling(path, "record")
+    recorded = [make_recorder(path, "record")[1].execute(ToolCall("roll", text)).result for text in texts[:1]]
+    _, box = make_recorder(path, "record")
     recorded = [box.execute(ToolCall("roll", text)).result for text in texts]
-    _, box = rolling(path, "replay")
+    _, box = make_recorder(path, "replay")
     assert [box.execute(ToolCall("roll", text)).result for text in texts] == recorded
     assert [each.is_success for each in recorded] == [False, False, False, False, True]
 
 
-def test_an_unknown_tool_is_a_call_as_well(path):
+def test_unknown_tool_calls_are_replayed(path):
     made = ToolCall("rolll")
-    first = rolling(path)[1].execute(made)
-    assert rolling(path)[1].execute(made) == first
+    first = make_recorder(path)[1].execute(made)
+    assert make_recorder(path)[1].execute(made) == first
 
 
-def test_recording_begins_anew(path):
-    rolling(path)[1].execute(ROLL)
-    _, box = rolling(path, "record")
+def test_record_mode_starts_a_new_cassette(path):
+    make_recorder(path)[1].execute(ROLL)
+    _, box = make_recorder(path, "record")
     box.execute(ToolCall("roll", {"sides": 20}))
-    assert [each["arguments"] for each in on(path)] == [{"sides": 20}]
+    assert [each["arguments"] for each in recorded_calls(path)] == [{"sides": 20}]
 
 
 @pytest.mark.parametrize("boxed", [Toolbox([Echo()]), Toolbox([AsyncEcho()])], ids=["sync", "async"])
-async def test_async_calls_are_recorded_and_played(path, boxed):
+async def test_async_calls_are_recorded_and_replayed(path, boxed):
     made = [call(boxed.names[0], text) for text in ("a", "b", "a")]
     recorded = await Cassette(path).around(boxed).aexecute_all(made)
     assert await Cassette(path).around(boxed).aexecute_all(made) == recorded
-    assert len(on(path)) == 3
+    assert len(recorded_calls(path)) == 3
 
 
-def test_the_hooks_can_be_handed_to_a_toolbox(path):
+def test_hooks_can_be_passed_to_a_toolbox(path):
     for _ in range(2):
         cassette = Cassette(path)
         box = Toolbox([Counter()], before_call=cassette.before_call, after_call=cassette.after_call)
         assert box.execute(ROLL).text == "6: 1"
 
 
-def test_no_tool_runs_and_no_reviewer_is_asked_during_replay(path):
+def test_replay_runs_no_tool_and_asks_no_reviewer(path):
     @tool(requires_approval=True)
     def delete(file: str) -> str:
         return f"deleted {file}"
@@ -139,7 +139,7 @@ def test_no_tool_runs_and_no_reviewer_is_asked_during_replay(path):
     assert len(reviewer.requests) == 1
 
 
-def test_a_whole_run_of_an_agent_is_played_offline(path):
+def test_agent_run_is_replayed_offline(path):
     def run(counter):
         model = ScriptedModel([ROLL, [ROLL, ToolCall("roll", {"sides": 2})], lambda said: said[-1].text])
         return Agent(model, Cassette(path).around(Toolbox([counter], max_concurrency=1))).run_sync("Roll!")
@@ -150,11 +150,11 @@ def test_a_whole_run_of_an_agent_is_played_offline(path):
     assert next(later.numbers) == 1
 
 
-def test_a_pipeline_is_one_call(path):
+def test_pipeline_is_recorded_as_one_call(path):
     pipeline = ToolPipeline.of(Echo(), AsyncEcho(), name="both")
     made = call("both", "hello")
     first = Cassette(path).around(Toolbox([pipeline])).execute(made)
-    assert [each["tool"] for each in on(path)] == ["both"]
+    assert [each["tool"] for each in recorded_calls(path)] == ["both"]
     assert Cassette(path).around(Toolbox([pipeline])).execute(made).text == first.text == "hello"
 
 
@@ -168,10 +168,10 @@ def test_calls_that_end_the_run_are_not_recorded(path):
     with pytest.raises(ToolConfigurationError, match="no key"):
         box.execute(ToolCall("ask"))
     box.execute(ROLL)
-    assert [each["tool"] for each in on(path)] == ["roll"]
+    assert [each["tool"] for each in recorded_calls(path)] == ["roll"]
 
 
-def test_the_call_is_recorded_as_it_was_sent_whatever_the_hooks_inside_make_of_it(path):
+def test_call_is_recorded_before_inner_hooks_change_it(path):
     inner = Toolbox([Echo()], before_call=lambda made, context: call(text="changed"))
     assert Cassette(path).around(inner).execute(call()).text == "changed"
     assert Cassette(path).around(inner).execute(call()).text == "changed"
@@ -191,11 +191,11 @@ MISSING = {
 
 
 @pytest.mark.parametrize(("made", "said"), MISSING.values(), ids=MISSING)
-def test_a_call_that_was_not_recorded_fails_the_test_and_names_the_nearest(path, made, said):
-    _, recording = rolling(path)
+def test_unrecorded_call_error_names_the_nearest_call(path, made, said):
+    _, recording = make_recorder(path)
     for each in (ROLL, ToolCall("roll", {"sides": 6}), ToolCall("roll", {"sides": 6})):
         recording.execute(each)
-    _, box = rolling(path, "replay")
+    _, box = make_recorder(path, "replay")
     for each in (ROLL, ToolCall("roll", {"sides": 6}), ToolCall("roll", {"sides": 6})):
         box.execute(each)
     with pytest.raises(ToolConfigurationError) as caught:
@@ -203,11 +203,11 @@ def test_a_call_that_was_not_recorded_fails_the_test_and_names_the_nearest(path,
     assert str(caught.value) == f"The cassette '{path}' {said}record it again with Cassette(path, mode='record')"
 
 
-def test_an_empty_cassette_has_no_nearest_call(path):
+def test_empty_cassette_has_no_nearest_call(path):
     path.parent.mkdir()
     path.write_text('{"cassette": 1, "calls": []}', encoding="utf-8")
     with pytest.raises(ToolConfigurationError, match=r"has no roll\({}\); it is empty; record it again"):
-        rolling(path)[1].execute(ROLL)
+        make_recorder(path)[1].execute(ROLL)
 
 
 @tool
@@ -224,7 +224,7 @@ def test_secrets_are_masked_and_match_any_value_during_replay(path):
     for user in ("ada", "eve"):
         tape.execute(ToolCall("login", {"user": user, "password": "hunter2"}))
     assert "hunter2" not in path.read_text(encoding="utf-8")
-    assert on(path) == [
+    assert recorded_calls(path) == [
         {"tool": "login", "arguments": {"user": "ada", "password": HIDDEN}, "output": f"ada is in with {HIDDEN}"},
         {"tool": "login", "arguments": {"user": "eve", "password": HIDDEN}, "error": f"{HIDDEN} is wrong"},
     ]
@@ -237,7 +237,7 @@ def test_secrets_are_masked_and_match_any_value_during_replay(path):
     assert f'has no login({{"user": "bob", "password": "{HIDDEN}"}})' in str(caught.value)
 
 
-def test_further_texts_can_be_hidden(path):
+def test_hide_masks_other_texts(path):
     @tool
     def fetch(url: str, tries: list[str], limit: int = 1) -> dict:
         return {"url": url, "key": "sk-123"}
@@ -333,7 +333,7 @@ def test_results_that_json_cannot_represent_are_converted_and_reported(path, cap
     ]
 
 
-def test_an_object_that_cannot_be_looked_into_is_kept_as_its_text(path):
+def test_opaque_object_is_recorded_as_text(path):
     @tool
     def make() -> ToolResult:
         loop = []
@@ -343,7 +343,7 @@ def test_an_object_that_cannot_be_looked_into_is_kept_as_its_text(path):
     recorder = Cassette(path)
     recorder.around(Toolbox([make])).execute(ToolCall("make"))
     assert recorder.converted == ["make: structured_output (list)"]
-    assert on(path)[0]["structured_output"] == "[[...]]"
+    assert recorded_calls(path)[0]["structured_output"] == "[[...]]"
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_an_object_that_cannot_be_looked_into_is_kept_as_its_text(path):
         ('{"cassette": 1, "calls": [7]}', "AttributeError"),
     ],
 )
-def test_a_file_that_is_not_a_cassette_is_refused_at_once(path, text, said):
+def test_rejects_file_that_is_not_a_cassette(path, text, said):
     path.parent.mkdir()
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ToolConfigurationError) as caught:
@@ -366,38 +366,38 @@ def test_a_file_that_is_not_a_cassette_is_refused_at_once(path, text, said):
     assert str(caught.value).startswith(f"The cassette '{path}' cannot be read ({said}")
 
 
-def test_a_missing_cassette_cannot_be_replayed(path):
+def test_missing_cassette_cannot_be_replayed(path):
     with pytest.raises(ToolConfigurationError) as caught:
         Cassette(path, "replay")
     assert str(caught.value) == f"There is no cassette '{path}'; record it with Cassette(path, mode='record')"
 
 
-def test_an_unknown_mode_is_refused(path):
+def test_rejects_unknown_mode(path):
     with pytest.raises(ToolDefinitionError, match="Cassette mode must be one of once, record, replay, not 'new'"):
         Cassette(path, "new")
 
 
-def test_a_cassette_that_cannot_be_written_fails_the_call_and_leaves_no_file(path):
+def test_unwritable_cassette_fails_the_call_and_leaves_no_file(path):
     path.mkdir(parents=True)  # in the place of the file
-    reply = rolling(path, "record")[1].execute(ROLL)
+    reply = make_recorder(path, "record")[1].execute(ROLL)
     assert reply.text.startswith("Error: The after_call hook failed: ")
     assert [each.name for each in path.parent.iterdir()] == ["dice.json"]
 
 
-def test_many_threads_can_record_one_cassette(path):
-    _, box = rolling(path)
+def test_threads_can_share_one_cassette(path):
+    _, box = make_recorder(path)
     threads = [threading.Thread(target=box.execute, args=[ROLL]) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(30)
-    assert len(on(path)) == 20
-    _, box = rolling(path)
+    assert len(recorded_calls(path)) == 20
+    _, box = make_recorder(path)
     assert len({box.execute(ROLL).text for _ in range(20)}) == 20
     assert [each.name for each in path.parent.iterdir()] == ["dice.json"]
 
 
-def test_a_rejection_is_recorded(path):
+def test_rejection_is_recorded(path):
     @tool(requires_approval=True)
     def delete() -> str:
         return "deleted"

@@ -22,7 +22,7 @@ def texts(box, times=4, made=ROME):
 
 SUNNY = '{"city":"Rome","sky":"clear"}'
 
-# faults, what four calls are told
+# faults, texts of four calls
 RUNS = {
     "no faults": ((), [SUNNY] * 4),
     "an error always": ((Fault("weather", error=ConnectionError("down")),), ["Error: down"] * 4),
@@ -47,13 +47,13 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize(("faults", "told"), RUNS.values(), ids=RUNS)
-def test_faults_happen_to_the_calls_they_are_meant_for(faults, told):
-    assert texts(Faults(*faults).around(Toolbox([weather]))) == told
+@pytest.mark.parametrize(("faults", "expected"), RUNS.values(), ids=RUNS)
+def test_faults_apply_to_the_selected_calls(faults, expected):
+    assert texts(Faults(*faults).around(Toolbox([weather]))) == expected
 
 
 @pytest.mark.parametrize("box", [Toolbox([Echo()]), Toolbox([AsyncEcho()])], ids=["sync", "async"])
-async def test_latency_comes_before_the_body_in_sync_and_async_calls(box):
+async def test_latency_delays_sync_and_async_calls(box):
     faults = Faults(Fault(latency=0.01, nth=[1, 2]))
     slow = faults.around(box)
     made = call(box.names[0])
@@ -61,7 +61,7 @@ async def test_latency_comes_before_the_body_in_sync_and_async_calls(box):
     assert [each.number for each in faults.injected] == [1, 2]
 
 
-async def test_a_timeout_cuts_latency_off():
+async def test_timeout_interrupts_latency():
     @tool(timeout=0.05)
     async def quick() -> str:
         return "done"
@@ -72,27 +72,27 @@ async def test_a_timeout_cuts_latency_off():
 
 
 @pytest.mark.parametrize(
-    ("kind", "told"),
+    ("kind", "expected"),
     [
         ("garbage", r"\x00\x1b\[2J\u202e\ufffd\\ud800{{<script>"),
         ("huge", "x{1000000}"),
         ("object", "Error: The tool returned a value that JSON cannot hold: .*"),
     ],
 )
-def test_results_can_be_what_no_tool_should_give(kind, told):
+def test_malformed_results_can_be_injected(kind, expected):
     reply = Faults(Fault(malformed=kind)).around(Toolbox([weather])).execute(ROME)
-    assert re.fullmatch(told, reply.text)
+    assert re.fullmatch(expected, reply.text)
     assert reply.text.encode()
 
 
-def test_an_injected_error_counts_as_the_tools_own():
+def test_injected_error_counts_as_an_error_of_the_tool():
     metrics = InMemoryMetrics()
     box = Faults(Fault(error=OSError("down"), nth=2)).around(Toolbox([weather], metrics=metrics))
     texts(box, 3)
     assert (metrics.count("weather", "success"), metrics.count("weather", "error")) == (2, 1)
 
 
-def test_the_same_seed_hits_the_same_calls_in_whatever_order_they_come():
+def test_same_seed_selects_the_same_calls_in_any_order():
     def hit(seed, calls):
         faults = Faults(Fault("*", error=OSError("down"), probability=0.4), seed=seed)
         box = faults.around(Toolbox([weather, Echo()]))
@@ -105,7 +105,7 @@ def test_the_same_seed_hits_the_same_calls_in_whatever_order_they_come():
     assert 5 < len(hit(1, calls)) < 30
 
 
-def test_faults_happen_in_the_steps_of_a_pipeline_too():
+def test_faults_apply_to_pipeline_steps():
     pipeline = ToolPipeline.of(Echo(), weather, name="both")
     faults = Faults(Fault("weather", error=OSError("down")))
     box = faults.around(Toolbox([pipeline]))
@@ -113,7 +113,7 @@ def test_faults_happen_in_the_steps_of_a_pipeline_too():
     assert faults.injected == [Injected("weather", 1, faults.injected[0].fault)]
 
 
-def test_the_box_itself_stays_as_it_is():
+def test_original_toolbox_is_unchanged():
     box = Toolbox([weather])
     Faults(Fault(error=OSError("down"))).around(box)
     assert box.execute(ROME).text == SUNNY
@@ -149,12 +149,12 @@ def test_one_error_can_be_raised_many_times_without_growing():
         ({"latency": 1, "nth": 1.5}, "Fault '*': nth must be integers >= 1, not 1.5"),
     ],
 )
-def test_faults_that_make_no_sense_are_refused(settings, message):
+def test_rejects_invalid_faults(settings, message):
     with pytest.raises(ToolDefinitionError) as caught:
         Fault(**settings)
     assert str(caught.value) == message
 
 
-def test_only_faults_are_taken():
+def test_rejects_values_that_are_not_faults():
     with pytest.raises(ToolDefinitionError, match=r"Faults at index 0 must be a Fault, not 'search'"):
         Faults("search")

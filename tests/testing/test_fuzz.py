@@ -153,18 +153,18 @@ FOUND = {
 }
 
 
-def seen(report):
+def found_crashes(report):
     return [(crash.kind, crash.error, crash.call.arguments) for crash in report.crashes]
 
 
 @pytest.mark.parametrize(("target", "crashes"), FOUND.values(), ids=FOUND)
-def test_what_a_tool_does_not_stand_is_found_with_the_simplest_call(target, crashes):
+def test_crashes_are_found_with_the_simplest_call(target, crashes):
     report = fuzz(target, seed=3)
-    assert (report.ok, seen(report)) == (False, crashes)
+    assert (report.ok, found_crashes(report)) == (False, crashes)
     assert sum(report.outcomes.values()) == 200
 
 
-def test_a_report_tells_how_to_see_it_again():
+def test_report_shows_how_to_reproduce_a_crash():
     report = fuzz(initial, seed=3)
     with pytest.raises(AssertionError) as caught:
         report.assert_ok()
@@ -178,7 +178,7 @@ def test_a_report_tells_how_to_see_it_again():
     assert report.crashes[0].traceback.startswith("Traceback")
 
 
-def test_the_same_seed_makes_the_same_calls():
+def test_same_seed_makes_the_same_calls():
     def calls(seed):
         made = []
         report = fuzz(Function(lambda text: made.append(text) or ""), seed=seed)
@@ -200,17 +200,17 @@ def strict(day: int) -> str:
     return "ok"
 
 
-def test_errors_that_are_meant_for_the_model_are_no_crashes():
+def test_errors_for_the_model_are_not_crashes():
     report = fuzz(strict, seed=3)
     report.assert_ok()
     assert set(report.outcomes) == {"success", "failure"}
 
 
-def test_further_errors_can_be_declared():
+def test_other_errors_can_be_declared():
     assert fuzz(initial, seed=3, declared=(IndexError,)).ok
 
 
-def test_a_gated_tool_runs_unless_the_reviewer_rejects():
+def test_gated_tool_runs_unless_the_reviewer_rejects():
     gated = tool(requires_approval=True)(lambda name: name[0])
     gated.name = "gated"
     assert not fuzz(gated, seed=3).ok
@@ -224,24 +224,24 @@ class Unreadable(Echo):
         return dataclasses.replace(super()._define(), decode=lambda text, steps: {}[text])
 
 
-def test_what_goes_wrong_beside_the_body_is_found_too():
+def test_crashes_outside_of_the_body_are_found():
     [crash] = fuzz(Unreadable(), count=20, seed=3).crashes
     assert (crash.kind, crash.error, crash.count) == ("exception", "KeyError: '{}'", 20)
 
 
-def test_arguments_that_fit_as_they_are_show_it_best():
+def test_crashes_are_shown_with_valid_arguments():
     @tool
     def doubled(values: list[int]) -> int:
         return 1 // values[0]
 
-    found = seen(fuzz(doubled, seed=3, examples=[{"VALUES": "[0]"}]))
+    found = found_crashes(fuzz(doubled, seed=3, examples=[{"VALUES": "[0]"}]))
     assert {error: arguments for _, error, arguments in found} == {
         "IndexError: list index out of range": {"values": []},
         "ZeroDivisionError: integer division or modulo by zero": {"values": [0]},
     }
 
 
-def test_where_only_a_repair_leads_to_it_the_call_is_given_all_the_same():
+def test_crash_found_only_after_a_repair_is_reported():
     @tool
     def picky(value: str, context: ToolContext) -> str:
         repaired = value == "17"
@@ -253,18 +253,18 @@ def test_where_only_a_repair_leads_to_it_the_call_is_given_all_the_same():
     assert [crash.error for crash in report.crashes] == ["LookupError: a number"]
 
 
-def names_of_main():
+def main_thread_functions():
     """Return the functions that the main thread is in."""
     frames = traceback.walk_stack(sys._current_frames()[threading.main_thread().ident])
     return [frame.f_code.co_name for frame, _ in frames]
 
 
-def test_a_person_can_interrupt_the_search():
+def test_ctrl_c_interrupts_the_search():
     over = threading.Event()
 
     @tool
     def slow(flag: bool) -> str:
-        while "wait_until" not in names_of_main():  # that is where the search waits for its calls
+        while "wait_until" not in main_thread_functions():  # that is where the search waits for its calls
             over.wait(0.001)
         os.kill(os.getpid(), signal.SIGINT)
         over.wait(60)
@@ -277,14 +277,14 @@ def test_a_person_can_interrupt_the_search():
         over.set()
 
 
-def test_the_log_is_spared(caplog):
+def test_fuzzing_does_not_log(caplog):
     fuzz(ToolPipeline.of(Echo(), initial), seed=3)
     assert caplog.records == []
     initial.execute('{"name": ""}')
     assert [record.name for record in caplog.records] == ["toolsemble.tool.initial"]
 
 
-def test_a_call_that_does_not_end_is_found_and_the_search_soon_stops(clock):
+def test_hanging_call_is_found_and_ends_the_search(clock):
     free = threading.Event()
 
     @tool
@@ -303,15 +303,15 @@ def test_a_call_that_does_not_end_is_found_and_the_search_soon_stops(clock):
     assert crash.call.arguments["seconds"] > 5
 
 
-def test_a_timeout_error_of_a_tool_is_not_a_hang():
+def test_timeout_error_of_a_tool_is_not_a_hang():
     @tool
     def slow(flag: bool) -> str:
         raise TimeoutError("no answer")
 
-    assert seen(fuzz(slow, seed=3)) == [("exception", "TimeoutError: no answer", {"flag": False})]
+    assert found_crashes(fuzz(slow, seed=3)) == [("exception", "TimeoutError: no answer", {"flag": False})]
 
 
-def test_examples_lead_to_where_chance_does_not():
+def test_examples_guide_the_search():
     @tool
     def parse(expression: str) -> str:
         if expression.startswith("let ") and not expression.endswith(";"):
@@ -320,7 +320,7 @@ def test_examples_lead_to_where_chance_does_not():
 
     assert fuzz(parse, seed=3).ok
     report = fuzz(parse, seed=1, count=400, examples=[{"expression": "let x = 1;"}])
-    assert [(error, [*arguments.values()]) for _, error, arguments in seen(report)] == [
+    assert [(error, [*arguments.values()]) for _, error, arguments in found_crashes(report)] == [
         ("LookupError: no end", ["let "])
     ]
     shouting = Function(lambda text: text[0] if text.endswith("!?") else "")
@@ -335,7 +335,7 @@ def test_examples_lead_to_where_chance_does_not():
         (lambda: fuzz(initial, examples="x"), TypeError, "fuzz examples must be a list of arguments, not str"),
     ],
 )
-def test_what_cannot_be_fuzzed_is_refused(call, error, message):
+def test_rejects_targets_that_cannot_be_fuzzed(call, error, message):
     with pytest.raises(error) as caught:
         call()
     assert str(caught.value) == message
@@ -351,7 +351,7 @@ class Two:
         return "2"
 
 
-def test_a_report_is_data():
+def test_reports_are_compared_by_value():
     crash = Crash(ToolCall("x"), "hang", "no end")
     assert FuzzReport("x", 1, {"crash": 1}, (crash,)) == FuzzReport("x", 1, {"crash": 1}, (crash,))
     assert str(FuzzReport("x", 1, {"success": 2})) == "fuzz of 'x' with seed=1: 2 success"
@@ -423,14 +423,14 @@ SCHEMAS = {
 }
 
 
-def made_by(schema):
+def make_maker(schema):
     return Arguments(schema, random.Random(3))  # noqa: S311 - not for cryptography
 
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
-def test_arguments_that_are_to_fit_do(schema):
+def test_valid_arguments_match_the_schema(schema):
     validator = jsonschema_rs.validator_for(schema, offline=True)
-    maker = made_by(schema)
+    maker = make_maker(schema)
     for _ in range(300):
         validator.validate(maker.generate_valid())
     corners = [each for each in maker.edge_cases(100) if not isinstance(each, str)]
@@ -438,15 +438,15 @@ def test_arguments_that_are_to_fit_do(schema):
 
 
 @pytest.mark.parametrize("schema", SCHEMAS.values(), ids=SCHEMAS)
-def test_many_of_the_others_do_not(schema):
+def test_many_invalid_arguments_do_not_match_the_schema(schema):
     validator = jsonschema_rs.validator_for(schema, offline=True)
-    maker = made_by(schema)
+    maker = make_maker(schema)
     made = [maker.generate_invalid() for _ in range(300)]
     assert sum(not validator.is_valid(json.loads(json.dumps(each))) for each in made) > 30
     assert all(isinstance(maker.generate_broken_json(), str) for _ in range(300))
 
 
-def test_schemas_that_lead_nowhere_give_something():
+def test_unsatisfiable_schemas_still_generate_arguments():
     odd = {
         "type": "object",
         "properties": {
@@ -461,7 +461,7 @@ def test_schemas_that_lead_nowhere_give_something():
         },
         "required": ["lost", "list", "deep", "circle", "none", "empty", "never", "unmet"],
     }
-    maker = made_by(odd)
+    maker = make_maker(odd)
     assert all(maker.generate_valid().keys() == odd["properties"].keys() for _ in range(50))
 
 
@@ -480,7 +480,7 @@ def test_schemas_that_lead_nowhere_give_something():
         ("{'a': 1", lambda value: "'" in value, "'"),
     ],
 )
-def test_the_least_that_still_does_it_is_given(value, happens, least):
+def test_shrink_returns_the_smallest_failing_value(value, happens, least):
     def safely(simpler):
         try:
             return happens(simpler)
@@ -490,7 +490,7 @@ def test_the_least_that_still_does_it_is_given(value, happens, least):
     assert shrink(value, safely, 2000) == least
 
 
-def test_attempts_are_counted():
+def test_shrink_limits_its_attempts():
     tried = []
     assert shrink("abcdef", tried.append, 3) == "abcdef"
     assert len(tried) == 3
@@ -523,7 +523,7 @@ BUILTIN = {
 
 
 @pytest.mark.parametrize(("made", "examples"), BUILTIN.values(), ids=BUILTIN)
-def test_the_built_in_tools_stand_it(tmp_path, made, examples):
+def test_builtin_tools_pass(tmp_path, made, examples):
     (tmp_path / "notes.txt").write_text("one\ntwo\n", encoding="utf-8")
     (tmp_path / "data.bin").write_bytes(b"\x00\xff")
     (tmp_path / "folder").mkdir()

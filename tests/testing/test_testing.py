@@ -21,7 +21,7 @@ def delete(path: str) -> str:
 DELETE = ToolCall("delete", {"path": "a.log"})
 
 
-def test_a_recording_sink_has_all_events_of_a_call_when_the_call_ends():
+def test_recording_sink_has_all_events_when_the_call_ends():
     sink = RecordingSink()
     box = Toolbox([Echo(), delete], sinks=[sink], review=FakeReviewer())
     box.execute(call(id="c1"))
@@ -40,7 +40,7 @@ def test_a_recording_sink_has_all_events_of_a_call_when_the_call_ends():
     assert (sink.events, sink.of("call_started")) == ([], [])
 
 
-def test_a_recording_sink_waits_for_what_another_thread_tells():
+def test_recording_sink_waits_for_events_of_another_thread():
     sink = RecordingSink()
     event = CallProgress("scrape", "c1", 0.5)
     teller = threading.Timer(0.01, sink.emit, [event])
@@ -56,7 +56,7 @@ async def test_async_code_waits_for_events_in_a_thread():
     assert [event.text for event in await waiting] == ["hi", "hi"]
 
 
-def test_a_recording_sink_says_what_did_not_come():
+def test_recording_sink_timeout_lists_the_recorded_events():
     sink = RecordingSink()
     Toolbox([Echo()], sinks=[sink]).execute(call())
     with pytest.raises(TimeoutError) as caught:
@@ -64,7 +64,7 @@ def test_a_recording_sink_says_what_did_not_come():
     assert str(caught.value) == "1 of 2 events 'CallFinished' after 0.01 s; recorded: call_started, call_finished"
 
 
-# answers, what three calls are told
+# answers, texts of three calls
 REVIEWS = {
     "none: it agrees": ((), ["deleted a.log"] * 3),
     "the last one stays": (
@@ -80,7 +80,7 @@ REVIEWS = {
 
 
 @pytest.mark.parametrize(("answers", "texts"), REVIEWS.values(), ids=REVIEWS)
-def test_a_fake_reviewer_gives_one_answer_after_the_other(answers, texts):
+def test_fake_reviewer_returns_its_answers_in_order(answers, texts):
     reviewer = FakeReviewer(*answers)
     box = Toolbox([delete], review=reviewer)
     assert [box.execute(DELETE).text for _ in range(3)] == texts
@@ -88,12 +88,12 @@ def test_a_fake_reviewer_gives_one_answer_after_the_other(answers, texts):
 
 
 @pytest.mark.parametrize("answer", [ValueError("no"), ValueError, "yes", None, Continue], ids=repr)
-def test_an_answer_that_is_not_a_decision_rejects_the_call(answer):
+def test_invalid_answer_rejects_the_call(answer):
     reply = Toolbox([delete], review=FakeReviewer(answer)).execute(DELETE)
     assert reply.text.startswith("Error: Rejected by reviewer")
 
 
-async def test_a_function_of_a_fake_reviewer_may_be_async():
+async def test_fake_reviewer_accepts_async_functions():
     async def decide(request: ReviewRequest):
         return ExitEarly(f"not {request.tool_name}")
 
@@ -101,7 +101,7 @@ async def test_a_function_of_a_fake_reviewer_may_be_async():
     assert reply.text == "Error: Rejected by reviewer: not delete"
 
 
-def test_a_fixed_clock_only_moves_when_advanced():
+def test_fixed_clock_moves_only_when_advanced():
     clock = FixedClock(datetime.datetime(2024, 2, 28, 23, tzinfo=datetime.UTC))
     assert clock() == clock() == datetime.datetime(2024, 2, 28, 23, tzinfo=datetime.UTC)
     clock.advance(hours=1, seconds=30)
@@ -112,12 +112,12 @@ def test_a_fixed_clock_only_moves_when_advanced():
 
 
 @pytest.mark.parametrize("now", ["2024-02-29T12:00:00", datetime.datetime(2024, 2, 29)])  # noqa: DTZ001 - what is refused
-def test_a_fixed_clock_needs_a_time_zone(now):
+def test_fixed_clock_needs_a_time_zone(now):
     with pytest.raises(ValueError, match="FixedClock needs a time zone: write 2024-02-29T"):
         FixedClock(now)
 
 
-def test_a_box_can_be_had_with_hooks_around_its_own():
+def test_around_adds_outer_hooks():
     seen = []
 
     def hook(name, change=None):
@@ -138,7 +138,7 @@ def test_a_box_can_be_had_with_hooks_around_its_own():
     assert box.execute(call()).text == "hi inner"
 
 
-async def test_an_outer_hook_that_has_the_answer_is_the_only_one_asked():
+async def test_outer_hook_with_a_result_skips_the_inner_ones():
     seen = []
 
     async def answer(call, context):
@@ -148,11 +148,11 @@ async def test_an_outer_hook_that_has_the_answer_is_the_only_one_asked():
     assert ((await box.aexecute(call())).text, seen) == ("from outside", [])
 
 
-def test_an_inner_hook_can_answer_too():
+def test_inner_hook_can_return_a_result():
     box = Toolbox([Echo()], before_call=lambda call, context: ToolResult.success("inside"))
     assert box.around(after_call=lambda call, result, context: None).execute(call()).text == "inside"
 
 
-def test_a_box_around_nothing_more_is_the_same():
+def test_around_without_hooks_changes_nothing():
     box = Toolbox([Echo()])
     assert (box.around().execute(call()).text, box.around().names) == ("hi", ["echo"])

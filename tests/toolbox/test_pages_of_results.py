@@ -35,7 +35,7 @@ def fail() -> str:
     raise ValueError("no " * 100)
 
 
-def noted(reply):
+def parse_page(reply):
     """Return the text of a page, its number, the number of pages, and the id of the result if there is a next page."""
     found = PAGE.fullmatch(reply.text)
     text, number, count, rest = found.groups()
@@ -44,18 +44,18 @@ def noted(reply):
     return text, int(number), int(count), named and named[1]
 
 
-def more(box, key, page, name="read_more", **whose):
+def read_page(box, key, page, name="read_more", **whose):
     return box.execute(ToolCall(name, {"result": key, "page": page}), **whose)
 
 
-def test_text_for_the_model_is_truncated_and_programs_get_the_whole_result():
+def test_text_is_truncated_and_the_result_is_whole():
     reply = Toolbox([read], max_output=10).execute(ToolCall("read"))
     assert reply.text == f"line 0\nlin... [truncated, full length: {len(TEXT)} chars]"
     assert reply.result == ToolResult.success(TEXT)
 
 
 @pytest.mark.parametrize(("box", "expected"), [(None, 20), (10, 10), (50, 20), (0, 0)])
-def test_the_smaller_limit_holds(box, expected):
+def test_smaller_limit_applies(box, expected):
     reply = Toolbox([short], max_output=box).execute(ToolCall("short"))
     assert reply.limit == expected
     assert (
@@ -64,7 +64,7 @@ def test_the_smaller_limit_holds(box, expected):
     assert reply.result.structured_output == {"text": TEXT}
 
 
-async def test_limits_hold_for_calls_side_by_side():
+async def test_limits_apply_to_parallel_calls():
     box = Toolbox([read, short], max_output=30)
     calls = [ToolCall("read"), ToolCall("short"), ToolCall("nobody" * 20)]
     for replies in (box.execute_all(calls), await box.aexecute_all(calls)):
@@ -72,29 +72,29 @@ async def test_limits_hold_for_calls_side_by_side():
     assert (await box.aexecute(calls[1])).limit == 20
 
 
-def test_the_limit_of_a_tool_is_not_for_programs_that_call_it():
+def test_tool_limit_does_not_apply_to_direct_calls():
     assert short.execute("{}").structured_output == {"text": TEXT}
     assert len(short.execute("{}").output) > 20
 
 
-def test_pages_are_read_one_after_the_other():
+def test_reads_all_pages():
     box = Toolbox([read], max_output=200, pages=True)
     first = box.execute(ToolCall("read"))
-    text, number, count, key = noted(first)
+    text, number, count, key = parse_page(first)
     assert (number, first.result.output) == (1, TEXT)
     assert f"... [truncated, full length: {len(TEXT)} chars] [page 1 of {count}; " in first.text
     pages = [text]
     for page in range(2, count + 1):
-        text, number, known, next_id = noted(more(box, key, page))
+        text, number, known, next_id = parse_page(read_page(box, key, page))
         assert (number, known, next_id) == (page, count, None if page == count else key)
         pages.append(text)
     assert "".join(pages) == TEXT
     assert all(len(page) <= 200 and page.endswith("\n") for page in pages)
-    assert noted(more(box, key, 2)) == noted(more(box, key, 2))
-    assert noted(more(box, key, 1))[0] == pages[0]
+    assert parse_page(read_page(box, key, 2)) == parse_page(read_page(box, key, 2))
+    assert parse_page(read_page(box, key, 1))[0] == pages[0]
 
 
-def test_the_tool_that_reads_pages_is_a_tool_of_the_box():
+def test_read_more_is_a_tool_of_the_toolbox():
     box = Toolbox([read], max_output=50, pages=True, approve=["*"], review=AutoReject())
     assert (box.names, len(box), "read_more" in box, [each.name for each in box]) == (
         ["read", "read_more"],
@@ -106,21 +106,21 @@ def test_the_tool_that_reads_pages_is_a_tool_of_the_box():
     assert list(specification.parameters["properties"]) == ["result", "page"]
     assert specification.metadata["readOnlyHint"] is True
     # What the model was given once, nobody has to agree to again.
-    assert "Rejected" not in more(box, "x", 1).text
+    assert "Rejected" not in read_page(box, "x", 1).text
 
 
-def test_a_text_within_the_limit_is_not_stored():
+def test_text_within_the_limit_is_not_stored():
     box = Toolbox([read], max_output=5, pages=True)
     assert box.execute(ToolCall("read", {"text": "12345"})).text == "12345"
-    assert more(box, "", 1).is_error
+    assert read_page(box, "", 1).is_error
 
 
 def test_errors_have_pages_too():
     box = Toolbox([fail], max_output=50, pages=True)
     reply = box.execute(ToolCall("fail"))
-    text, _, _, key = noted(reply)
+    text, _, _, key = parse_page(reply)
     assert (reply.is_error, text[:9]) == (True, "Error: no")
-    assert noted(more(box, key, 2))[0].startswith("no no")
+    assert parse_page(read_page(box, key, 2))[0].startswith("no no")
 
 
 GONE = "it never existed or is no longer stored; call the tool again"
@@ -140,47 +140,47 @@ GONE = "it never existed or is no longer stored; call the tool again"
         ({"run_id": "1"}, {}, False),
     ],
 )
-def test_pages_are_for_whom_the_result_was(kept_for, read_by, allowed):
+def test_pages_are_readable_only_by_the_same_user_and_run(kept_for, read_by, allowed):
     box = Toolbox([read], max_output=50, pages=True)
-    *_, key = noted(box.execute(ToolCall("read"), **kept_for))
-    reply = more(box, key, 2, **read_by)
+    *_, key = parse_page(box.execute(ToolCall("read"), **kept_for))
+    reply = read_page(box, key, 2, **read_by)
     assert reply.is_error is not allowed
     if not allowed:
         assert reply.text == f"Error: Unknown result '{key}': {GONE}"
-        assert reply.text == more(box, key, 3, **read_by).text
+        assert reply.text == read_page(box, key, 3, **read_by).text
 
 
-def test_a_box_does_not_read_the_results_of_another():
+def test_toolbox_cannot_read_results_of_another():
     boxes = [Toolbox([read], max_output=50, pages=True) for _ in range(2)]
-    *_, key = noted(boxes[0].execute(ToolCall("read")))
-    assert GONE in more(boxes[1], key, 2).text
+    *_, key = parse_page(boxes[0].execute(ToolCall("read")))
+    assert GONE in read_page(boxes[1], key, 2).text
 
 
-def test_calls_inside_a_call_belong_to_its_run():
+def test_nested_calls_belong_to_the_same_run():
     inner = Toolbox([read], max_output=50, pages=True)
 
     @tool
     def outer() -> str:
-        *_, key = noted(inner.execute(ToolCall("read")))
-        return f"{key} {more(inner, key, 2).is_error}"
+        *_, key = parse_page(inner.execute(ToolCall("read")))
+        return f"{key} {read_page(inner, key, 2).is_error}"
 
     key, failed = outer.execute("{}", ToolContext(run_id="1")).output.split()
-    assert (failed, more(inner, key, 2, run_id="1").is_error) == ("False", False)
-    assert more(inner, key, 2, run_id="2").is_error
+    assert (failed, read_page(inner, key, 2, run_id="1").is_error) == ("False", False)
+    assert read_page(inner, key, 2, run_id="2").is_error
 
 
 def test_ids_cannot_be_guessed():
     box = Toolbox([read], max_output=50, pages=True)
-    ids = {noted(box.execute(ToolCall("read")))[3] for _ in range(20)}
+    ids = {parse_page(box.execute(ToolCall("read")))[3] for _ in range(20)}
     assert (len(ids), {len(key) for key in ids}) == (20, {32})
 
 
 @pytest.mark.parametrize("page", [0, -1, 8, 10**30])
-def test_a_missing_page_is_an_error_with_the_range(page):
+def test_missing_page_error_shows_the_range(page):
     box = Toolbox([read], max_output=200, pages=True)
-    *_, count, key = noted(box.execute(ToolCall("read")))
+    *_, count, key = parse_page(box.execute(ToolCall("read")))
     assert count == 4
-    assert more(box, key, page).text.startswith("Error: The result has pages 1 to 4, not ")
+    assert read_page(box, key, page).text.startswith("Error: The result has pages 1 to 4, not ")
 
 
 @pytest.mark.parametrize(
@@ -191,23 +191,23 @@ def test_a_missing_page_is_an_error_with_the_range(page):
         (Pages(characters=2 * len(TEXT) - 1), [False, False, True]),
     ],
 )
-def test_the_oldest_go_when_there_are_too_many(pages, left):
+def test_oldest_results_are_evicted(pages, left):
     box = Toolbox([read], max_output=50, pages=pages)
-    ids = [noted(box.execute(ToolCall("read")))[3] for _ in range(3)]
-    assert [not more(box, key, 2).is_error for key in ids] == left
+    ids = [parse_page(box.execute(ToolCall("read")))[3] for _ in range(3)]
+    assert [not read_page(box, key, 2).is_error for key in ids] == left
 
 
 @pytest.mark.parametrize(
     ("settings", "text"),
     [({"max_output": 50, "pages": Pages(characters=99)}, "x" * 100), ({"max_output": 1, "pages": True}, "x" * 5001)],
 )
-def test_a_text_with_too_many_pages_is_only_truncated(settings, text):
+def test_text_with_too_many_pages_is_truncated(settings, text):
     limit = settings["max_output"]
     reply = Toolbox([read], **settings).execute(ToolCall("read", {"text": text}))
     assert reply.text == f"{text[:limit]}... [truncated, full length: {len(text)} chars]"
 
 
-def test_nothing_has_no_pages():
+def test_zero_max_output_has_no_pages():
     reply = Toolbox([read], max_output=0, pages=True).execute(ToolCall("read", {"text": "text"}))
     assert reply.text == "... [truncated, full length: 4 chars]"
 
@@ -230,7 +230,7 @@ FAMILY = "\U0001f468\u200d\U0001f469\u200d\U0001f467"
         ("e" + "\u0301" * 30, 20, ["e" + "\u0301" * 19, "\u0301" * 11]),
     ],
 )
-def test_pages_end_where_a_reader_would_end_them(text, limit, pages):
+def test_pages_end_at_line_or_word_boundaries(text, limit, pages):
     starts = page_starts(text, limit)
     assert [text[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)] == pages
 
@@ -246,7 +246,7 @@ def test_pages_end_where_a_reader_would_end_them(text, limit, pages):
         ),
     ],
 )
-def test_pages_that_cannot_be_offered_are_refused(settings, problem):
+def test_rejects_invalid_toolbox_pages(settings, problem):
     with pytest.raises(ToolDefinitionError) as refusal:
         Toolbox([read], **settings)
     assert str(refusal.value) == problem
@@ -260,41 +260,41 @@ def test_pages_that_cannot_be_offered_are_refused(settings, problem):
         ({"characters": "x"}, "Pages characters must be an int >= 1, not 'x'"),
     ],
 )
-def test_settings_that_cannot_be_meant_are_refused(settings, problem):
+def test_rejects_invalid_pages_settings(settings, problem):
     with pytest.raises(ToolDefinitionError) as refusal:
         Pages(**settings)
     assert str(refusal.value) == problem
 
 
-def test_the_tool_can_have_another_name():
+def test_read_more_can_be_renamed():
     box = Toolbox([short], pages=Pages(name="turn_page"))
     reply = box.execute(ToolCall("short"))
     assert "call turn_page with" in reply.text
-    assert not more(box, noted(reply)[3], 2, "turn_page").is_error
+    assert not read_page(box, parse_page(reply)[3], 2, "turn_page").is_error
 
 
-def test_many_threads_keep_the_room():
+def test_threads_keep_the_limit_of_results():
     box = Toolbox([read], max_output=50, pages=Pages(results=5))
     with ThreadPoolExecutor(8) as threads:
         replies = list(threads.map(lambda _: box.execute(ToolCall("read")), range(100)))
-    ids = [noted(reply)[3] for reply in replies]
-    assert sum(not more(box, key, 2).is_error for key in ids) == 5
+    ids = [parse_page(reply)[3] for reply in replies]
+    assert sum(not read_page(box, key, 2).is_error for key in ids) == 5
 
 
-def test_a_conversation_stores_the_text_that_the_model_saw():
+def test_message_json_has_the_truncated_text():
     message = ToolMessage(Toolbox([read], max_output=50, pages=True).execute(ToolCall("read")))
     assert message_from_json(message_to_json(message)).text == message.text
     assert message.reply.more in message.text
 
 
-def test_a_model_reads_on():
+def test_model_reads_the_next_page():
     def next_page(messages):
-        *_, key = noted(messages[-1].reply)
+        *_, key = parse_page(messages[-1].reply)
         return ToolCall("read_more", {"result": key, "page": 2})
 
     model = ScriptedModel([ToolCall("read"), next_page, "done"])
     result = Agent(model, Toolbox([read], max_output=200, pages=True)).run_sync("read on")
     assert (result.text, [record.reply.is_error for record in result.tool_calls]) == ("done", [False, False])
-    told = "".join(noted(record.reply)[0] for record in result.tool_calls)
-    assert TEXT.startswith(told)
-    assert len(told) > 200
+    text = "".join(parse_page(record.reply)[0] for record in result.tool_calls)
+    assert TEXT.startswith(text)
+    assert len(text) > 200

@@ -20,16 +20,16 @@ from toolsemble import (
 from toolsemble.review import AutoApprove
 
 
-def bad(**attributes):
+def make_bad_tool(**attributes):
     return type("Bad", (), {"execute": lambda _self, input: input, "description": "", **attributes})()
 
 
-def broken_name(_):
+def raise_no_name(_):
     raise RuntimeError("no name today")
 
 
-class TestTheSet:
-    def test_it_holds_any_mix_of_tools_in_registration_order(self):
+class TestTools:
+    def test_keeps_tools_in_registration_order(self):
         tools = [Plain(), Echo(), AsyncEcho()]
         box = Toolbox(iter(tools))
         assert box.names == ["plain", "echo", "async_echo"]
@@ -42,13 +42,13 @@ class TestTheSet:
         with pytest.raises(KeyError):
             box["nobody"]
 
-    async def test_it_may_be_empty(self):
+    async def test_toolbox_can_be_empty(self):
         box = Toolbox([])
         assert await box.aexecute_all([]) == []
         assert (len(box), box.names, box.specifications, box.execute_all([])) == (0, [], [], [])
         assert box.execute(ToolCall("x")).text == "Error: Unknown tool 'x'. Available tools: none"
 
-    def test_it_is_immutable(self):
+    def test_toolbox_is_immutable(self):
         box = Toolbox([Echo()])
         box.names.append("other")
         box.specifications.clear()
@@ -58,14 +58,14 @@ class TestTheSet:
             with pytest.raises(AttributeError):
                 setattr(box, attribute, [])
 
-    def test_a_tool_that_changes_afterwards_does_not_change_the_box(self):
+    def test_later_changes_of_a_tool_do_not_change_the_toolbox(self):
         tool = Function(str.upper, name="shout")
         box = Toolbox([tool])
         tool.name = "whisper"
         assert box.names == ["shout"]
         assert box.execute(call("shout")).text == "HI"
 
-    def test_a_string_tool_is_offered_with_one_parameter(self):
+    def test_string_tool_has_one_parameter(self):
         (specification,) = Toolbox([Plain()]).specifications
         assert (specification.name, specification.description) == ("plain", "Repeats its input, plainly")
         assert specification.parameters == {
@@ -87,46 +87,46 @@ class TestTheSet:
             (Echo, "Tool at index 0 (Echo) is a class; pass an instance: Echo(...)"),
             (object, "Tool at index 0 (object) is a class; pass an instance: object(...)"),
             (
-                bad(name=""),
+                make_bad_tool(name=""),
                 "Tool at index 0 (Bad): Invalid tool name: it is blank; use 1 to 64 letters, digits, '_' or '-'",
             ),
             (
-                bad(name="a b"),
+                make_bad_tool(name="a b"),
                 "Tool at index 0 (Bad): Invalid tool name 'a b': use 1 to 64 letters, digits, '_' or '-'",
             ),
             (
-                bad(name="ok", description=None),
+                make_bad_tool(name="ok", description=None),
                 "Tool at index 0 (Bad): Tool 'ok': description must be a str, not NoneType",
             ),
-            (bad(name=property(broken_name)), "Tool at index 0 (Bad): no name today"),
+            (make_bad_tool(name=property(raise_no_name)), "Tool at index 0 (Bad): no name today"),
             (
-                bad(name="ok", execute=5),
+                make_bad_tool(name="ok", execute=5),
                 "Tool at index 0 (Bad) is neither an AgentTool nor has @tool methods",
             ),
         ],
     )
-    def test_bad_tools_are_refused_with_their_place(self, tool, problem):
+    def test_invalid_tool_error_names_its_index(self, tool, problem):
         with pytest.raises(ToolDefinitionError) as refused:
             Toolbox([tool])
         assert str(refused.value) == problem
 
     @pytest.mark.parametrize("name", ["x", "A-b_9", "x" * 64])
-    def test_good_names_are_taken(self, name):
-        assert Toolbox([bad(name=name)]).names == [name]
+    def test_accepts_valid_names(self, name):
+        assert Toolbox([make_bad_tool(name=name)]).names == [name]
 
     @pytest.mark.parametrize("name", ["x" * 65, "ä", "a.b", "a/b", "x\n", " x", "\x00", None, 5])
-    def test_bad_names_are_not(self, name):
+    def test_rejects_invalid_names(self, name):
         with pytest.raises(ToolDefinitionError, match=r"[Nn]ame"):
-            Toolbox([bad(name=name)])
+            Toolbox([make_bad_tool(name=name)])
 
-    def test_two_tools_of_one_name_are_refused(self):
+    def test_rejects_duplicate_names(self):
         with pytest.raises(ToolDefinitionError) as refused:
             Toolbox([Echo(), Plain(), Echo(), Echo()])
         assert str(refused.value) == "Duplicate tool name: 'echo'"
 
-    def test_every_problem_of_a_list_is_named_at_once(self):
+    def test_reports_all_invalid_tools_at_once(self):
         with pytest.raises(ToolDefinitionError) as refused:
-            Toolbox([Echo(), None, object(), Echo(), Plain, bad(name="a b")])
+            Toolbox([Echo(), None, object(), Echo(), Plain, make_bad_tool(name="a b")])
         assert str(refused.value).splitlines() == [
             "Tool at index 1 is None; pass a tool object",
             "Tool at index 2 (object) is neither an AgentTool nor has @tool methods",
@@ -151,13 +151,13 @@ class TestTheSet:
             {"log_limit": None},
         ],
     )
-    def test_bad_settings_are_refused_by_name(self, setting):
+    def test_invalid_setting_error_names_it(self, setting):
         (name,) = setting
         with pytest.raises(ToolDefinitionError, match=f"Toolbox {name} must be an int"):
             Toolbox([], **setting)
 
     @pytest.mark.parametrize(
-        ("setting", "told"),
+        ("setting", "message"),
         [
             (
                 {"review": "x"},
@@ -176,53 +176,53 @@ class TestTheSet:
             ({"repair": ["texts"]}, "Toolbox repair: unknown step 'texts'"),
         ],
     )
-    def test_settings_of_a_wrong_kind_are_refused_with_what_is_expected(self, setting, told):
-        with pytest.raises(ToolDefinitionError, match=re.escape(told)):
+    def test_setting_of_wrong_type_error_names_the_expected_type(self, setting, message):
+        with pytest.raises(ToolDefinitionError, match=re.escape(message)):
             Toolbox([], **setting)
 
 
-class TestOneCall:
-    def test_the_reply_belongs_to_the_call(self):
+class TestCalls:
+    def test_reply_has_its_call(self):
         asked = call(id="7")
         assert Toolbox([Echo()]).execute(asked) == ToolReply(asked, ToolResult.success("hi"))
 
     @pytest.mark.parametrize("tool", [Echo(), AsyncEcho(), Plain()])
-    async def test_every_kind_of_tool_runs_from_sync_and_async_code(self, tool):
+    async def test_every_kind_of_tool_runs_in_sync_and_async_code(self, tool):
         box = Toolbox([tool])
         assert box.execute(call(tool.name)).text == "hi"
         assert (await box.aexecute(call(tool.name))).text == "hi"
         assert [reply.text for reply in box.execute_all([call(tool.name)] * 2)] == ["hi", "hi"]
         assert [reply.text for reply in await box.aexecute_all([call(tool.name)] * 2)] == ["hi", "hi"]
 
-    def test_a_plain_object_may_be_async(self):
+    def test_plain_object_can_be_async(self):
         async def execute(input):
             return ToolResult.success(input)
 
-        assert Toolbox([bad(name="plain", execute=staticmethod(execute))]).execute(call("plain")).text == "hi"
+        assert Toolbox([make_bad_tool(name="plain", execute=staticmethod(execute))]).execute(call("plain")).text == "hi"
 
-    def test_a_callable_object_may_be_the_execute_of_a_plain_object(self):
+    def test_execute_of_a_plain_object_can_be_a_callable_object(self):
         class Callable:
             async def __call__(self, input):
                 await asyncio.sleep(0)
                 return f"{input} {threading.current_thread() is threading.main_thread()}"
 
-        box = Toolbox([bad(name="plain", execute=Callable())])
+        box = Toolbox([make_bad_tool(name="plain", execute=Callable())])
         assert asyncio.run(box.aexecute(call("plain"))).text == "hi True"
 
     @pytest.mark.parametrize(
         ("returned", "result"),
         [(None, ToolResult.success("")), ("text", ToolResult.success("text")), (5, ToolResult.success("5", 5))],
     )
-    def test_plain_objects_may_return_what_tools_may_return(self, returned, result):
-        box = Toolbox([bad(name="plain", execute=lambda _self, _input: returned)])
+    def test_plain_objects_can_return_any_result(self, returned, result):
+        box = Toolbox([make_bad_tool(name="plain", execute=lambda _self, _input: returned)])
         assert box.execute(call("plain")).result == result
 
-    def test_plain_objects_get_exception_safety_and_metrics(self):
+    def test_plain_objects_have_exception_handling_and_metrics(self):
         def explode(_self, _input):
             raise ValueError("boom")
 
         metrics = InMemoryMetrics()
-        box = Toolbox([bad(name="bad", execute=explode), Plain()], metrics=metrics)
+        box = Toolbox([make_bad_tool(name="bad", execute=explode), Plain()], metrics=metrics)
         assert box.execute(call("bad")).text == "Error: boom"
         assert box.execute(call("plain")).text == "hi"
         assert metrics.count("bad", "error") == metrics.count("plain", "success") == 1
@@ -231,41 +231,41 @@ class TestOneCall:
         ("name", "hint"),
         [("ecko", ". Did you mean 'echo'?"), ("async_echo_", ". Did you mean 'async_echo'?"), ("weather", "")],
     )
-    def test_an_unknown_name_is_answered_with_those_that_exist(self, name, hint):
+    def test_unknown_name_error_lists_the_tools(self, name, hint):
         reply = Toolbox([Echo(), AsyncEcho(), Plain()]).execute(ToolCall(name))
         assert reply.text == f"Error: Unknown tool '{name}'. Available tools: echo, async_echo, plain{hint}"
         assert reply.is_error
 
     @pytest.mark.parametrize("name", ["x" * 1_000_000, "", "a\nb", "\ud800"])
-    def test_a_hostile_name_is_answered_in_short(self, name):
+    def test_hostile_name_is_truncated_in_the_error(self, name):
         text = Toolbox([Echo()]).execute(ToolCall(name)).text
         assert text.startswith("Error: Unknown tool '")
         assert len(text) < 200
         assert text.isprintable()
 
-    def test_a_long_list_of_names_is_cut(self):
-        box = Toolbox([bad(name=f"tool_{number}") for number in range(1000)])
+    def test_long_list_of_names_is_truncated(self):
+        box = Toolbox([make_bad_tool(name=f"tool_{number}") for number in range(1000)])
         assert box.execute(ToolCall("weather")).text.endswith("tool_49 and 950 more")
 
     @pytest.mark.parametrize(
         ("name", "near"), [("tool_9x87", "tool_987"), ("TOOL-12", "tool_12"), ("tol_999", "tool_999")]
     )
-    def test_the_nearest_of_many_names_is_found(self, name, near):
-        box = Toolbox([bad(name=f"tool_{number}") for number in range(1000)])
+    def test_unknown_name_error_suggests_the_nearest_name(self, name, near):
+        box = Toolbox([make_bad_tool(name=f"tool_{number}") for number in range(1000)])
         assert box.execute(ToolCall(name)).text.endswith(f". Did you mean '{near}'?")
 
-    def test_unknown_names_do_not_fill_the_metrics(self):
+    def test_unknown_names_share_one_metric(self):
         metrics = InMemoryMetrics()
         Toolbox([], metrics=metrics).execute(ToolCall("made_up"))
         assert metrics.count("(unknown)", "failure") == 1
 
     @pytest.mark.parametrize("thing", [None, {"name": "echo"}, "echo"])
-    def test_what_is_no_call_is_refused(self, thing):
+    def test_rejects_values_that_are_not_calls(self, thing):
         with pytest.raises(ToolConfigurationError, match="A toolbox executes ToolCall objects"):
             Toolbox([Echo()]).execute(thing)
 
     @pytest.mark.parametrize(
-        ("given", "told"),
+        ("options", "message"),
         [
             ({"run_id": 5}, "The run_id of a call must be a str, not 5"),
             ({"memory_id": 5}, "The memory_id of a call must be a str, not 5"),
@@ -275,29 +275,29 @@ class TestOneCall:
             ),
         ],
     )
-    async def test_what_is_said_of_a_call_in_a_wrong_kind_is_refused(self, given, told):
+    async def test_rejects_call_options_of_wrong_type(self, options, message):
         box = Toolbox([Echo()])
         for attempt in (box.execute, box.execute_all):
-            with pytest.raises(TypeError, match=re.escape(told)):
-                attempt([call()], **given)
+            with pytest.raises(TypeError, match=re.escape(message)):
+                attempt([call()], **options)
         for attempt in (box.aexecute, box.aexecute_all):
-            with pytest.raises(TypeError, match=re.escape(told)):
-                await attempt([call()], **given)
+            with pytest.raises(TypeError, match=re.escape(message)):
+                await attempt([call()], **options)
 
     @pytest.mark.parametrize("thing", [call(), None, 5])
-    async def test_a_turn_takes_a_list_of_calls(self, thing):
+    async def test_execute_all_takes_a_list_of_calls(self, thing):
         box = Toolbox([Echo()])
         with pytest.raises(TypeError, match=r"The calls of a turn must be a list of ToolCall objects, not "):
             box.execute_all(thing)
         with pytest.raises(TypeError, match=r"The calls of a turn must be a list of ToolCall objects, not "):
             await box.aexecute_all(thing)
 
-    def test_output_is_cut_for_the_model_alone(self):
+    def test_only_the_text_for_the_model_is_truncated(self):
         reply = Toolbox([Echo()], max_output=3).execute(call(text="0123456789"))
         assert reply.text == "012... [truncated, full length: 10 chars]"
         assert reply.result.output == "0123456789"
 
-    def test_metrics_tell_success_failure_and_error_apart(self):
+    def test_metrics_distinguish_success_failure_and_error(self):
         metrics = InMemoryMetrics()
         box = Toolbox(
             [Echo(), Function(lambda _: ToolResult.failure("no")), Raising(ValueError("boom"))],
@@ -316,7 +316,7 @@ class TestOneCall:
 
 
 class TestContext:
-    def test_it_carries_what_the_box_and_the_call_say(self):
+    def test_context_has_the_settings_of_toolbox_and_call(self):
         seen = []
         tool = Function(lambda _: seen.append(tool.context))
         metrics, review = InMemoryMetrics(), AutoApprove()
@@ -334,7 +334,7 @@ class TestContext:
         assert second.memory_id == "bob"
         assert second.call_id != second.run_id != first.run_id
 
-    def test_one_tool_in_two_boxes_sees_each_calls_own(self):
+    def test_tool_in_two_toolboxes_sees_the_context_of_each_call(self):
         meeting = threading.Barrier(2, timeout=30)
 
         def use(_):
@@ -355,7 +355,7 @@ class TestContext:
         for number, each in enumerate(metrics):
             assert each.counter("used", "function") == each.counter("used", "function", str(number)) == 1
 
-    def test_parameters_are_shared_by_the_calls_of_a_run_and_write_through(self):
+    def test_calls_share_and_change_the_parameters(self):
         def count(_):
             tool.context.parameters["count"] = tool.context.parameters.get("count", 0) + 1
 
@@ -369,14 +369,14 @@ class TestContext:
         del shared["count"]
         assert (mine, len(shared), repr(shared)) == ({}, 0, "InvocationParameters({})")
 
-    def test_calls_of_one_turn_share_a_run_and_calls_of_two_turns_do_not(self):
+    def test_each_turn_has_its_own_run_id(self):
         tool = Function(lambda _: tool.context.run_id)
         box = Toolbox([tool])
         first = {reply.text for reply in box.execute_all([call("function")] * 3)}
         second = {reply.text for reply in box.execute_all([call("function")] * 3)}
         assert (len(first), len(second), len(first | second)) == (1, 1, 2)
 
-    def test_a_box_inside_a_call_belongs_to_its_run_and_keeps_its_own_settings(self):
+    def test_nested_toolbox_shares_the_run_and_keeps_its_settings(self):
         inner = Function(lambda _: f"{inner.context.run_id} {inner.context.memory_id}", name="inner")
         box = Toolbox([inner], memory_id="inner")
         outer = Function(lambda _: f"{outer.context.run_id} {box.execute(call('inner')).text}", name="outer")
@@ -385,7 +385,7 @@ class TestContext:
 
 
 class TestExecutors:
-    async def test_blocking_tools_run_in_the_given_executor(self):
+    async def test_blocking_tools_run_in_the_executor(self):
         tool = Function(lambda _: threading.current_thread().name)
         with ThreadPoolExecutor(2, "mine") as executor:
             box = Toolbox([tool], executor=executor)
@@ -393,32 +393,32 @@ class TestExecutors:
             many = await box.aexecute_all([call("function")] * 3)
         assert all(reply.text.startswith("mine") for reply in [one, *many])
 
-    def test_a_sync_turn_uses_it_too(self):
+    def test_sync_turn_uses_the_executor(self):
         tool = Function(lambda _: threading.current_thread().name)
         with ThreadPoolExecutor(2, "mine") as executor:
             replies = Toolbox([tool], executor=executor).execute_all([call("function")] * 3)
         assert all(reply.text.startswith("mine") for reply in replies)
 
-    def test_one_call_alone_runs_inline_without_a_thread(self):
+    def test_single_call_runs_in_the_callers_thread(self):
         here = threading.current_thread().name
         tool = Function(lambda _: threading.current_thread().name)
         box = Toolbox([tool])
         assert box.execute(call("function")).text == here
         assert [reply.text for reply in box.execute_all([call("function")])] == [here]
 
-    def test_bodies_may_run_in_processes(self):
+    def test_bodies_can_run_in_a_process_pool(self):
         with ProcessPoolExecutor(1) as executor:
             box = Toolbox([InProcess()], executor=executor, memory_id="ada", metrics=InMemoryMetrics())
             replies = box.execute_all([call("in_process", "a", id="1"), call("in_process", "boom", id="2")])
         assert [reply.text for reply in replies] == ["a ada 1 in_process", "Error: boom"]
 
-    async def test_an_executor_that_is_closed_is_a_failure_not_a_crash(self):
+    async def test_closed_executor_is_a_failure(self):
         executor = ThreadPoolExecutor(1)
         executor.shutdown()
         reply = await Toolbox([Echo()], executor=executor).aexecute(call())
         assert reply.text == "Error: cannot schedule new futures after shutdown"
 
-    def test_work_that_a_tool_submits_sees_its_context(self):
+    def test_submitted_work_sees_the_tools_context(self):
         tool = Function(lambda _: tool.executor.submit(lambda: tool.context.call_id).result(30))
         assert Toolbox([tool]).execute(call("function", id="c1")).text == "c1"
 
@@ -433,7 +433,7 @@ class InProcess(Echo):
         return f"{input} {self.context.memory_id} {self.context.call_id} {self.context.logger.name.split('.')[-1]}"
 
 
-def nested(box_of, width):
+def make_nested_tool(box_of, width):
     """A tool whose body executes a turn of calls of itself, as deep as its input says."""
 
     def run(input):
@@ -451,12 +451,12 @@ def test_nested_calls_do_not_deadlock(settings):
     with ThreadPoolExecutor(1) as executor:
         settings = {"executor": executor} if "executor" in settings else settings
         boxes = []
-        boxes.append(Toolbox([nested(functools.partial(boxes.__getitem__, 0), width=3)], **settings))
+        boxes.append(Toolbox([make_nested_tool(functools.partial(boxes.__getitem__, 0), width=3)], **settings))
         replies = boxes[0].execute_all([call("function", "2")] * 3)
     assert [reply.text for reply in replies] == ["9"] * 3
 
 
-async def test_async_calls_inside_async_calls_do_not_either():
+async def test_nested_async_calls_do_not_deadlock():
     async def run(input):
         replies = await box.aexecute_all([call("function", str(int(input) - 1))] * 3) if int(input) else []
         return str(sum(int(reply.text) for reply in replies) or 1)

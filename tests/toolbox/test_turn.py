@@ -66,7 +66,7 @@ async def test_blocking_and_async_calls_run_at_the_same_time(how):
 
 
 @both_ways
-async def test_replies_come_in_request_order_whatever_the_order_of_ends(how):
+async def test_replies_are_in_request_order(how):
     events = [threading.Event() for _ in range(6)]
 
     def run(input):
@@ -83,7 +83,7 @@ async def test_replies_come_in_request_order_whatever_the_order_of_ends(how):
 
 
 @both_ways
-async def test_identical_calls_without_ids_get_replies_of_their_own(how):
+async def test_identical_calls_without_ids_get_separate_replies(how):
     counter = iter(range(10))
     tool = Function(lambda _: f"{next(counter)} {tool.context.call_id}", inline=True)
     same = ToolCall("function", '{"input": "x"}')
@@ -93,7 +93,7 @@ async def test_identical_calls_without_ids_get_replies_of_their_own(how):
 
 
 @both_ways
-async def test_every_call_gets_a_reply_whatever_happens_to_its_siblings(how):
+async def test_every_call_gets_a_reply_if_others_fail(how):
     box = Toolbox([Echo(), AsyncEcho(), Raising(ValueError("boom")), AsyncRaising(OSError("bang"), name="bang")])
     names = ["echo", "raising", "nobody", "bang", "async_echo", "echo"]
     replies = await run_turn(box, [*(call(name) for name in names), ToolCall("echo", "no json")], how)
@@ -108,7 +108,7 @@ async def test_every_call_gets_a_reply_whatever_happens_to_its_siblings(how):
     [ExitEarlyError("enough"), ToolConfigurationError("no region"), asyncio.CancelledError("gone")],
     ids=lambda error: type(error).__name__,
 )
-async def test_exceptions_for_the_caller_are_raised_after_the_siblings_have_ended(how, kind, error):
+async def test_exceptions_are_raised_after_all_calls_have_ended(how, kind, error):
     finished = []
 
     async def later(input):
@@ -129,7 +129,7 @@ async def test_exceptions_for_the_caller_are_raised_after_the_siblings_have_ende
 
 @pytest.mark.parametrize("kind", [Raising, AsyncRaising])
 @pytest.mark.parametrize("error", [KeyboardInterrupt("stop"), SystemExit(3)], ids=lambda error: type(error).__name__)
-def test_also_when_it_would_stop_an_event_loop(kind, error):
+def test_keyboard_interrupt_and_system_exit_are_raised_with_replies(kind, error):
     box = Toolbox([kind(error), AsyncEcho()])
     with pytest.raises(type(error)) as raised:
         box.execute_all([call("raising"), call("async_echo")])
@@ -137,7 +137,7 @@ def test_also_when_it_would_stop_an_event_loop(kind, error):
     assert [reply.text for reply in raised.value.replies] == ["hi"]
 
 
-def test_a_base_exception_is_raised_first_and_then_request_order_decides():
+def test_base_exceptions_are_raised_first_then_by_request_order():
     first, second = ExitEarlyError("first"), ExitEarlyError("second")
     tools = [Raising(first, "a"), Raising(second, "b"), Raising(KeyboardInterrupt(), "c")]
     with pytest.raises(ExitEarlyError) as raised:
@@ -156,19 +156,19 @@ class SealedError(BaseException):
     """An exception without attributes."""
 
 
-def test_an_exception_that_refuses_the_replies_passes_all_the_same():
+def test_exception_without_settable_attributes_is_raised():
     with pytest.raises(SealedError):
         Toolbox([Raising(SealedError()), Echo()]).execute_all([call("raising"), call("echo")])
 
 
 @both_ways
-async def test_a_call_alone_carries_the_same_list(how):
+async def test_exception_of_a_single_call_has_no_replies(how):
     with pytest.raises(ExitEarlyError) as raised:
         await run_turn(Toolbox([Raising(ExitEarlyError())]), [call("raising")], how)
     assert raised.value.replies == []
 
 
-async def test_a_cancelled_turn_cancels_its_calls_and_keeps_the_replies():
+async def test_cancelled_turn_cancels_its_calls_and_keeps_the_replies():
     metrics = InMemoryMetrics()
     started = asyncio.Event()
 
@@ -188,7 +188,7 @@ async def test_a_cancelled_turn_cancels_its_calls_and_keeps_the_replies():
     assert metrics.count("function", "error") == 1
 
 
-async def test_sync_methods_work_where_a_loop_is_running():
+async def test_sync_methods_work_inside_a_running_loop():
     box = Toolbox([Echo(), AsyncEcho()])
     assert box.execute(call("async_echo")).text == "hi"
     assert [reply.text for reply in box.execute_all([call("async_echo"), call("echo")])] == ["hi", "hi"]
@@ -231,7 +231,7 @@ class Peak:
 
 
 @both_ways
-async def test_max_concurrency_bounds_the_bodies_of_a_box(how):
+async def test_max_concurrency_limits_running_bodies(how):
     peak = Peak(expected=3)
     tools = [Function(peak.sync, name="sync"), AsyncFunction(peak.awaited, name="async")]
     calls = [call("sync"), call("async")] * 10
@@ -239,7 +239,7 @@ async def test_max_concurrency_bounds_the_bodies_of_a_box(how):
     assert (peak.most, peak.total) == (3, 20)
 
 
-async def test_it_bounds_them_over_all_threads_and_loops_together():
+async def test_max_concurrency_is_shared_by_threads_and_loops():
     peak = Peak(expected=2)
     box = Toolbox([Function(peak.sync, name="sync"), AsyncFunction(peak.awaited, name="async")], max_concurrency=2)
     calls = [call("sync"), call("async")] * 3
@@ -249,7 +249,7 @@ async def test_it_bounds_them_over_all_threads_and_loops_together():
     assert (peak.most, peak.total) == (2, 27)
 
 
-async def test_a_call_that_is_cancelled_while_it_waits_for_a_place_leaves_none_taken():
+async def test_cancelled_waiter_releases_its_slot():
     opened = asyncio.Event()
 
     async def wait(_):
@@ -313,7 +313,7 @@ BLOCKING = INTERRUPTED.replace("async ", "").replace("await ", "").replace("asyn
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 @pytest.mark.parametrize("program", [INTERRUPTED, BLOCKING], ids=["async", "blocking"])
-def test_ctrl_c_ends_a_sync_turn_and_keeps_the_replies(program):
+def test_ctrl_c_stops_a_sync_turn_and_keeps_the_replies(program):
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout.readline() == "ready\n"
@@ -324,7 +324,7 @@ def test_ctrl_c_ends_a_sync_turn_and_keeps_the_replies(program):
     assert process.returncode == 0
 
 
-def test_a_sync_turn_of_blocking_calls_needs_no_event_loop():
+def test_sync_turn_of_blocking_calls_needs_no_event_loop():
     program = textwrap.dedent(
         """
         import sys
@@ -344,7 +344,7 @@ def test_a_sync_turn_of_blocking_calls_needs_no_event_loop():
     assert ran.stdout == "['a', 'b', 'c'] False\n"
 
 
-async def test_a_second_cancellation_of_a_turn_waits_for_its_calls():
+async def test_second_cancellation_of_a_turn_waits_for_its_calls():
     began, opened, ended = asyncio.Event(), asyncio.Event(), []
 
     async def stubborn(_):
@@ -367,7 +367,7 @@ async def test_a_second_cancellation_of_a_turn_waits_for_its_calls():
     assert ended == [1]
 
 
-def test_blocking_calls_of_a_turn_see_the_variables_of_their_caller_and_not_each_others():
+def test_blocking_calls_see_only_the_callers_context_variables():
     variable = contextvars.ContextVar("variable")
     variable.set("caller")
 
@@ -380,7 +380,7 @@ def test_blocking_calls_of_a_turn_see_the_variables_of_their_caller_and_not_each
     assert ([reply.text for reply in replies], variable.get()) == (["caller"] * 3, "caller")
 
 
-def test_a_worker_that_takes_nothing_more_fails_the_calls_of_a_turn():
+def test_closed_executor_fails_the_calls_of_a_turn():
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
     replies = Toolbox([Echo()], executor=pool).execute_all([call(), call()])
@@ -416,7 +416,7 @@ def test_exceptions_in_the_shared_loop_become_failures():
         assert [reply.text for reply in raised.value.replies] == ["Error: no such city"]
 
 
-def test_an_executor_that_gives_no_futures_fails_the_calls():
+def test_executor_without_futures_fails_the_calls():
     class Odd(ThreadPoolExecutor):
         def submit(self, fn, /, *args, **kwargs):
             return None
@@ -426,7 +426,7 @@ def test_an_executor_that_gives_no_futures_fails_the_calls():
     assert [reply.is_error for reply in replies] == [True, True]
 
 
-def test_an_interrupted_turn_begins_no_call_that_still_waits_for_a_worker(monkeypatch):
+def test_interrupted_turn_starts_no_queued_call(monkeypatch):
     class Interrupted(queue.SimpleQueue):
         def get(self):
             until(lambda: began)
@@ -449,7 +449,7 @@ def test_an_interrupted_turn_begins_no_call_that_still_waits_for_a_worker(monkey
 
 
 @pytest.fixture
-def interruptible():
+def default_sigint():
     """Restore the default SIGINT handler: a shell may ignore the signal."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
@@ -465,9 +465,9 @@ class Interrupting(InMemoryMetrics):
         signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.usefixtures("interruptible")
+@pytest.mark.usefixtures("default_sigint")
 @pytest.mark.parametrize("names", [["echo", "function"], ["function", "echo"]])
-def test_an_interrupt_while_one_call_ends_does_not_wait_for_the_others(names):
+def test_interrupt_does_not_wait_for_other_calls(names):
     opened, metrics = threading.Event(), Interrupting()
     box = Toolbox([Echo(), Function(lambda _: str(opened.wait(30)))], metrics=metrics)
     try:
@@ -481,8 +481,8 @@ def test_an_interrupt_while_one_call_ends_does_not_wait_for_the_others(names):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupt_at_the_end_of_the_last_call_is_raised_with_all_replies():
+@pytest.mark.usefixtures("default_sigint")
+def test_interrupt_after_the_last_call_is_raised_with_all_replies():
     class Last(InMemoryMetrics):
         """Metrics that a keyboard interrupts when all is done."""
 
@@ -497,7 +497,7 @@ def test_an_interrupt_at_the_end_of_the_last_call_is_raised_with_all_replies():
 
 
 @pytest.mark.parametrize("tool", [Function, AsyncFunction])
-async def test_a_turn_that_is_cancelled_before_its_calls_began_begins_none(tool):
+async def test_turn_cancelled_before_its_calls_starts_none(tool):
     began = []
 
     async def arun(text):

@@ -106,7 +106,7 @@ class Scientific(Calculator):
 NAMES = ["plus", "later", "double", "triple", "name_of", "named", "_hidden"]
 
 
-def test_the_function_is_still_the_function_it_was():
+def test_decorated_function_can_still_be_called():
     assert add(1) == 3
     assert add(1, b=5) == 6
     assert (add.__name__, add.__doc__.splitlines()[0], add.__module__) == ("add", "Add two numbers.", __name__)
@@ -114,7 +114,7 @@ def test_the_function_is_still_the_function_it_was():
     assert asyncio.run(slow(3)) == 3
 
 
-def test_it_is_a_tool_with_the_functions_name_and_docstring():
+def test_tool_has_the_functions_name_and_docstring():
     assert isinstance(add, Tool)
     assert isinstance(add, FunctionTool)
     (specification,) = Toolbox([add]).specifications
@@ -125,7 +125,7 @@ def test_it_is_a_tool_with_the_functions_name_and_docstring():
 
 
 @pytest.mark.parametrize("each", [add, slow])
-async def test_sync_and_async_functions_run_from_everywhere(each):
+async def test_sync_and_async_functions_run_in_sync_and_async_code(each):
     box = Toolbox([each])
     call = ToolCall(each.name, '{"a": 5}')
     expected = "7" if each is add else "5"
@@ -133,7 +133,7 @@ async def test_sync_and_async_functions_run_from_everywhere(each):
     assert [reply.text for reply in await box.aexecute_all([call, call])] == [expected] * 2
 
 
-def test_settings_stand_in_the_decorator():
+def test_decorator_takes_settings():
     @tool("sum", "Adds.", metadata={"cache": True}, strict=True, return_behavior=ReturnBehavior.IMMEDIATE)
     def function(a: int) -> int:
         return a
@@ -144,12 +144,12 @@ def test_settings_stand_in_the_decorator():
 
 
 @pytest.mark.parametrize("name", ["two words", " ", "x" * 65])
-def test_a_bad_name_is_refused(name):
+def test_rejects_invalid_name(name):
     with pytest.raises(ToolDefinitionError, match="Invalid tool name"):
         Toolbox([tool(name)(lambda: None)])
 
 
-def test_an_object_with_tool_methods_is_a_set_of_tools():
+def test_object_with_tool_methods_is_a_set_of_tools():
     box = Toolbox([Calculator(100)])
     assert box.names == NAMES
     assert len(list(box)) == 7
@@ -159,7 +159,7 @@ def test_an_object_with_tool_methods_is_a_set_of_tools():
     assert texts == ["101", "101", "4", "6", "Calculator x", "Calculator x", "found"]
 
 
-def test_methods_stay_methods():
+def test_decorated_methods_can_still_be_called():
     calculator = Calculator(1)
     assert (calculator.plus(1), calculator.double(2), Calculator.triple(2)) == (2, 4, 6)
     assert (Calculator.name_of("x"), calculator.named("y")) == ("Calculator x", "Calculator y")
@@ -167,26 +167,26 @@ def test_methods_stay_methods():
     assert Calculator.plus(calculator, 4) == 5
 
 
-def test_one_method_of_an_object_can_be_a_tool_alone():
+def test_bound_method_is_a_tool():
     box = Toolbox([Calculator(5).plus, Calculator.double, Calculator.named])
     assert box.names == ["plus", "double", "named"]
     assert box.execute(ToolCall("plus", {"number": 1})).text == "6"
     assert box.execute(ToolCall("named", {"text": "x"})).text == "Calculator x"
 
 
-def test_inherited_tools_count_and_an_override_without_the_decorator_hides():
+def test_inherits_tools_unless_overridden_without_the_decorator():
     box = Toolbox([Scientific(10)])
     assert box.names == ["later", "double", "triple", "name_of", "named", "_hidden", "minus"]
     assert box.execute(ToolCall("later", {"number": 1})).text == "overridden 1"
     assert box.execute(ToolCall("named", {"text": "x"})).text == "Scientific x"
 
 
-def test_a_method_without_an_object_is_refused():
+def test_rejects_unbound_method():
     with pytest.raises(ToolDefinitionError, match="Tool 'plus' is a method; pass an object that has it"):
         Toolbox([Calculator.plus])
 
 
-def test_two_methods_that_share_a_name_are_refused():
+def test_rejects_methods_with_the_same_tool_name():
     class Twins:
         @tool("same")
         def one(self) -> str:
@@ -202,7 +202,7 @@ def test_two_methods_that_share_a_name_are_refused():
         tool_specifications_from(Twins)
 
 
-def test_specifications_can_be_had_without_an_instance():
+def test_specifications_are_built_from_a_class():
     by_class = tool_specifications_from(Calculator)
     assert [each.name for each in by_class] == NAMES
     assert by_class == tool_specifications_from(Calculator())
@@ -213,7 +213,7 @@ def test_specifications_can_be_had_without_an_instance():
         tool_specifications_from(None)
 
 
-def test_injected_parameters_are_hidden_and_cannot_be_sent():
+def test_injected_parameters_are_hidden_and_cannot_be_passed():
     @tool
     def function(
         number: int,
@@ -234,7 +234,7 @@ def test_injected_parameters_are_hidden_and_cannot_be_sent():
     assert strictly.execute(ToolCall("function", forged), memory_id="ada").text == "ada function 1"
 
 
-def test_every_kind_of_parameter_is_passed_the_way_python_wants_it():
+def test_passes_every_kind_of_parameter():
     @tool
     def function(
         first: int, second: int = 2, /, third: int = 3, *, fourth: int, fifth: int = 5, **more: Unpack[Options]
@@ -247,7 +247,7 @@ def test_every_kind_of_parameter_is_passed_the_way_python_wants_it():
     assert box.execute(ToolCall("function", arguments)).text == "1 0 3 4 5 {'verbose': True}"
 
 
-def test_a_parameter_without_annotation_takes_anything():
+def test_parameter_without_annotation_accepts_anything():
     @tool
     def function(value):
         return [value]
@@ -256,7 +256,7 @@ def test_a_parameter_without_annotation_takes_anything():
     assert function.execute('{"value": {"a": 1}}').output == '[{"a":1}]'
 
 
-def test_a_function_without_parameters_has_none():
+def test_function_without_parameters_has_no_schema():
     @tool
     def function() -> str:
         """Do it."""
@@ -273,12 +273,12 @@ def test_a_function_without_parameters_has_none():
         (lambda: lambda **options: options, r"parameter '\*\*options': declare each parameter"),
     ],
 )
-def test_open_parameters_are_refused_with_the_way_out(make, problem):
+def test_rejects_variadic_parameters(make, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         Toolbox([tool("open")(make())])
 
 
-def test_open_names_of_one_type_are_additional_properties():
+def test_typed_kwargs_become_additional_properties():
     @tool
     def function(query: str, who: Annotated[str, MemoryId], **weights: int) -> str:
         return f"{query} {who} {weights}"
@@ -290,7 +290,7 @@ def test_open_names_of_one_type_are_additional_properties():
     assert box.execute(ToolCall("function", {"query": "x", "a": "y"})).text.endswith("a: expected an integer")
 
 
-def test_open_names_and_renamed_parameters_do_not_go_together():
+def test_rejects_renamed_parameter_with_kwargs():
     def function(query: Annotated[str, Param(name="q")], **weights: int) -> str:
         return query
 
@@ -298,7 +298,7 @@ def test_open_names_and_renamed_parameters_do_not_go_together():
         Toolbox([tool(function)])
 
 
-def test_types_of_the_function_around_are_found():
+def test_resolves_types_of_the_enclosing_function():
     @dataclass
     class Local:
         size: int
@@ -317,7 +317,7 @@ def test_types_of_the_function_around_are_found():
     assert Toolbox([Holder()]).execute(ToolCall("method", {"value": {"size": 4}})).text == "4"
 
 
-def test_a_type_in_the_closure_is_found():
+def test_resolves_types_in_the_closure():
     def make(kind):
         def function(value: kind) -> str:
             return str(type(value) is kind)
@@ -341,7 +341,7 @@ def test_functions_run_in_worker_processes():
     assert [reply.text for reply in replies] == ["3", "21"]
 
 
-def test_many_threads_may_use_a_tool_for_the_first_time_at_once():
+def test_first_use_is_thread_safe():
     @tool
     def fresh(value: list[dict[str, int]]) -> int:
         return len(value)

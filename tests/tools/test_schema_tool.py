@@ -18,27 +18,27 @@ SCHEMA = {
 }
 
 
-def box_of(parameters, **settings):
+def make_toolbox(parameters, **settings):
     return Toolbox([SchemaTool("weather", "The weather", lambda arguments: arguments, parameters)], **settings)
 
 
-def told(arguments, parameters=SCHEMA, **settings):
-    return box_of(parameters, **settings).execute(ToolCall("weather", arguments)).text
+def reply_text(arguments, parameters=SCHEMA, **settings):
+    return make_toolbox(parameters, **settings).execute(ToolCall("weather", arguments)).text
 
 
-def test_arguments_that_fit_arrive_as_a_dict():
-    assert told('{"city": "Rome", "days": 2}') == '{"city":"Rome","days":2}'
-    assert told('{"city": "Rome"}', json.dumps(SCHEMA)) == '{"city":"Rome"}'
+def test_valid_arguments_arrive_as_a_dict():
+    assert reply_text('{"city": "Rome", "days": 2}') == '{"city":"Rome","days":2}'
+    assert reply_text('{"city": "Rome"}', json.dumps(SCHEMA)) == '{"city":"Rome"}'
 
 
-def test_no_parameters_are_none():
-    box = box_of(None)
+def test_tool_without_schema_has_no_parameters():
+    box = make_toolbox(None)
     assert box.specifications[0].parameters is None
     assert box.execute(ToolCall("weather")).text == "{}"
 
 
-def test_the_model_sees_the_portable_form():
-    assert box_of(SCHEMA).specifications[0].parameters == {
+def test_specification_has_the_portable_schema():
+    assert make_toolbox(SCHEMA).specifications[0].parameters == {
         "type": "object",
         "properties": {
             "city": {"type": "string", "description": "at least 2 characters"},
@@ -78,28 +78,30 @@ MANY = (
         ('{"city": 5.5}', None),
     ],
 )
-def test_problems_are_named_all_at_once(arguments, message):
-    text = told(arguments)
+def test_reports_all_problems_at_once(arguments, message):
+    text = reply_text(arguments)
     assert text == (f"Error: {message}" if message else '{"city":"5.5"}')
 
 
-def test_extra_keys_are_dropped_where_the_schema_forbids_them_and_pass_where_it_admits_them():
-    assert told('{"city": "Rome", "junk": 1}') == '{"city":"Rome"}'
-    assert told('{"city": "Rome", "junk": 1}', repair=False) == (
+def test_extra_keys_are_dropped_unless_the_schema_allows_them():
+    assert reply_text('{"city": "Rome", "junk": 1}') == '{"city":"Rome"}'
+    assert reply_text('{"city": "Rome", "junk": 1}', repair=False) == (
         "Error: Invalid arguments for 'weather': junk: not a parameter of this tool"
     )
-    assert told('{"city": "Rome", "junk": 1}', {"properties": {"city": {"type": "string"}}}) == (
+    assert reply_text('{"city": "Rome", "junk": 1}', {"properties": {"city": {"type": "string"}}}) == (
         '{"city":"Rome","junk":1}'
     )
 
 
-def test_a_default_is_an_annotation_neither_checked_nor_filled_in():
+def test_defaults_are_not_applied():
     schema = {"properties": {"days": {"type": "integer", "default": "many"}}}
-    assert told("{}", schema) == "{}"
+    assert reply_text("{}", schema) == "{}"
 
 
-def test_repairs_work_by_the_schema():
-    reply = box_of(SCHEMA).execute(ToolCall("weather", '{"City": "Rome", "days": "2", "unit": "KELVIN", "spots": 1}'))
+def test_repairs_follow_the_schema():
+    reply = make_toolbox(SCHEMA).execute(
+        ToolCall("weather", '{"City": "Rome", "days": "2", "unit": "KELVIN", "spots": 1}')
+    )
     assert reply.text == '{"city":"Rome","days":2,"unit":"kelvin","spots":[1]}'
     assert [repair["step"] for repair in reply.result.attributes["repairs"]] == ["keys", "coerce", "coerce", "coerce"]
 
@@ -120,8 +122,8 @@ def test_repairs_work_by_the_schema():
 )
 def test_formats_are_enforced(form, good, bad):
     schema = {"properties": {"value": {"type": "string", "format": form}}}
-    assert told(json.dumps({"value": good}), schema) == json.dumps({"value": good}, separators=(",", ":"))
-    assert told(json.dumps({"value": bad}), schema).startswith(
+    assert reply_text(json.dumps({"value": good}), schema) == json.dumps({"value": good}, separators=(",", ":"))
+    assert reply_text(json.dumps({"value": bad}), schema).startswith(
         "Error: Invalid arguments for 'weather': value: expected a"
     )
 
@@ -148,12 +150,12 @@ def test_formats_are_enforced(form, good, bad):
         ({"anyOf": [{}] * 20_000}, "the schema is too large"),
     ],
 )
-def test_a_schema_that_cannot_be_enforced_is_refused_at_definition(schema, problem):
+def test_rejects_unenforceable_schema(schema, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         SchemaTool("weather", "", lambda _: None, schema)
 
 
-def test_a_schema_that_is_too_deep_is_refused():
+def test_rejects_too_deep_schema():
     schema = {"type": "string"}
     for _ in range(100):
         schema = {"properties": {"a": schema}}
@@ -161,18 +163,20 @@ def test_a_schema_that_is_too_deep_is_refused():
         SchemaTool("weather", "", lambda _: None, schema)
 
 
-def test_own_annotations_and_references_inside_are_fine():
+def test_accepts_custom_annotations_and_local_references():
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "x-order": 1,
         "properties": {"tree": {"$ref": "#/$defs/tree"}},
         "$defs": {"tree": {"properties": {"value": {"type": "integer"}, "next": {"$ref": "#/$defs/tree"}}}},
     }
-    assert told('{"tree": {"value": 1, "next": {"value": 2}}}', schema) == '{"tree":{"value":1,"next":{"value":2}}}'
-    assert told('{"tree": {"next": {"value": "x"}}}', schema).endswith("tree.next.value: expected an integer")
+    assert (
+        reply_text('{"tree": {"value": 1, "next": {"value": 2}}}', schema) == '{"tree":{"value":1,"next":{"value":2}}}'
+    )
+    assert reply_text('{"tree": {"next": {"value": "x"}}}', schema).endswith("tree.next.value: expected an integer")
 
 
-def test_of_several_options_the_nearest_one_is_explained():
+def test_explains_the_nearest_option_of_any_of():
     options = [
         {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"]},
         {
@@ -182,14 +186,14 @@ def test_of_several_options_the_nearest_one_is_explained():
         },
     ]
     schema = {"properties": {"value": {"anyOf": options}}}
-    assert told('{"value": {"a": 2}}', schema).endswith("value.a: expected 1")
-    assert told('{"value": 5}', schema).endswith("value: expected an object")
+    assert reply_text('{"value": {"a": 2}}', schema).endswith("value.a: expected 1")
+    assert reply_text('{"value": 5}', schema).endswith("value: expected an object")
 
 
-def test_words_of_the_validator_are_used_where_there_are_none_of_ours():
+def test_falls_back_to_the_validators_message():
     schema = {"properties": {"value": {"not": {"type": "string"}}, "other": {"type": "string", "pattern": "^a"}}}
-    assert told('{"value": "x"}', schema).endswith('value: {"type":"string"} is not allowed for "x"')
-    assert told('{"other": "x"}', schema).endswith("other: expected text that matches ^a")
+    assert reply_text('{"value": "x"}', schema).endswith('value: {"type":"string"} is not allowed for "x"')
+    assert reply_text('{"other": "x"}', schema).endswith("other: expected text that matches ^a")
 
 
 class Spec:
@@ -211,7 +215,7 @@ class AsyncSpec(Spec):
 @pytest.mark.parametrize(
     ("source", "arguments", "text"), [(Spec(), '{"a": 1}', "got 1"), (AsyncSpec(), "{}", "got {}")]
 )
-async def test_any_object_with_the_four_parts_is_taken(source, arguments, text):
+async def test_accepts_any_object_with_the_four_attributes(source, arguments, text):
     box = Toolbox([source])
     assert box["spec"] is source
     assert (
@@ -219,7 +223,7 @@ async def test_any_object_with_the_four_parts_is_taken(source, arguments, text):
     )
 
 
-def test_its_schema_is_checked_when_the_box_is_built():
+def test_schema_is_checked_when_the_toolbox_is_built():
     bad = type("Bad", (Spec,), {"parameters_schema": {"type": "nonsense"}})()
     with pytest.raises(ToolDefinitionError, match="Tool at index 0"):
         Toolbox([bad])

@@ -38,7 +38,7 @@ def settings_table(page):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_every_place_has_every_setting_with_the_same_type(setting):
+def test_every_setting_is_declared_with_the_same_type(setting):
     for place, named in PLACES.items():
         assert setting in named, f"add {setting} as {place}"
     first, second = (named[setting] for named in PLACES.values())
@@ -46,7 +46,7 @@ def test_every_place_has_every_setting_with_the_same_type(setting):
 
 
 @pytest.mark.parametrize(("chosen", "own"), [(HttpSettings, {"retries"}), (EachSettings, set())])
-def test_a_choice_of_settings_has_their_types(chosen, own):
+def test_subsets_of_settings_have_the_same_types(chosen, own):
     types = types_in(ToolSettings)
     shared = {name: kind for name, kind in types_in(chosen).items() if name in types.keys() - own}
     assert shared == {name: types[name] for name in shared}
@@ -70,16 +70,16 @@ def test_limits_have_the_defaults_of_a_tool(setting):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_every_setting_is_in_the_table_of_the_docs(setting):
+def test_every_setting_is_documented(setting):
     assert setting in settings_table("tools.md"), f"add {setting} to the table of settings in docs/tools.md"
 
 
-def test_the_table_of_the_docs_has_only_settings():
+def test_docs_list_only_settings():
     assert settings_table("tools.md") <= set(SETTINGS)
 
 
 @pytest.mark.parametrize("take", [tool, SchemaTool.__init__, Agent.as_tool])
-def test_keywords_are_those_of_the_typed_dict(take):
+def test_keywords_match_the_typed_dict(take):
     assert inspect.signature(take).parameters["settings"].annotation == "Unpack[ToolSettings]"
 
 
@@ -92,7 +92,7 @@ def test_every_setting_is_a_keyword_and_an_attribute(setting):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_wrong_value_of_every_setting_is_refused_by_its_name(setting):
+def test_invalid_value_error_names_the_setting(setting):
     def function(text: str) -> str:
         return text
 
@@ -100,6 +100,6 @@ def test_a_wrong_value_of_every_setting_is_refused_by_its_name(setting):
         Toolbox([tool(**{"requires_approval": True, setting: object()})(function)])
 
 
-def test_every_setting_of_a_toolbox_is_in_the_table_of_the_docs():
+def test_every_toolbox_setting_is_documented():
     taken = inspect.signature(Toolbox).parameters.keys() - {"tools"}
     assert settings_table("toolbox.md") == taken, "compare the table of settings in docs/toolbox.md"

@@ -40,7 +40,7 @@ class UnprintableError(Exception):
 
 
 @pytest.mark.parametrize("tool", [Echo(), AsyncEcho(), Plain()])
-def test_anything_with_name_description_and_execute_is_an_agent_tool(tool):
+def test_object_with_name_description_and_execute_is_an_agent_tool(tool):
     assert isinstance(tool, AgentTool)
 
 
@@ -51,7 +51,7 @@ async def test_sync_and_async_tools_run_from_sync_and_async_code(tool):
 
 
 @pytest.mark.parametrize("tool", [Echo(), AsyncEcho()])
-def test_they_run_without_any_event_loop_around(tool):
+def test_tools_run_without_an_event_loop(tool):
     assert tool.execute("x") == ToolResult.success("x")
 
 
@@ -85,7 +85,7 @@ def test_name_and_description_may_be_properties():
     ],
 )
 @pytest.mark.parametrize("kind", [Raising, AsyncRaising])
-async def test_an_exception_becomes_a_failure_with_its_message(kind, error, message, caplog):
+async def test_exception_becomes_a_failure_with_its_message(kind, error, message, caplog):
     caplog.set_level(logging.CRITICAL, "toolsemble")  # a traceback with half a character cannot leave a test's process
     assert kind(error).execute("x") == ToolResult.failure(message)
     assert await kind(error).aexecute("x") == ToolResult.failure(message)
@@ -101,11 +101,11 @@ class OddCodeError(ToolExecutionError):
         pass
 
 
-def test_an_error_that_cannot_be_asked_for_its_code_is_a_failure_all_the_same():
+def test_failing_error_code_attribute_is_ignored():
     assert Raising(OddCodeError("down")).execute("x") == ToolResult.failure("down")
 
 
-def test_the_exception_of_an_async_tool_has_no_false_context():
+def test_async_exception_has_no_extra_context():
     error = ExitEarlyError("enough")
     with pytest.raises(ExitEarlyError):
         AsyncRaising(error).execute("x")
@@ -130,12 +130,12 @@ async def test_only_awaitables_are_awaited():
 
 
 @pytest.mark.parametrize("context", [{"memory_id": "ada"}, 5])
-def test_a_context_of_another_type_is_a_configuration_error(context):
+def test_context_of_another_type_is_a_configuration_error(context):
     with pytest.raises(ToolConfigurationError, match="must be a ToolContext, not"):
         Echo().execute("x", context)
 
 
-def test_a_tool_whose_name_cannot_be_read_says_so():
+def test_failing_name_property_is_a_definition_error():
     def explode(_):
         raise RuntimeError("no name today")
 
@@ -149,12 +149,12 @@ def test_run_must_be_a_method():
         type("Bad", (Echo,), {"run": 5})().execute("x")
 
 
-def test_a_logger_that_is_none_does_not_disturb_the_call():
+def test_context_without_a_logger_works():
     assert Echo().execute("x", ToolContext(logger=None)).output == "x"
 
 
 @pytest.mark.parametrize("kind", [ToolExecutionError, ToolArgumentsError])
-def test_an_error_code_reaches_programs(kind):
+def test_error_code_is_in_the_result_attributes(kind):
     result = Raising(kind("down", error_code=503)).execute("x")
     assert result == ToolResult.failure("down", attributes={"error_code": 503})
 
@@ -171,7 +171,7 @@ PASSING = [
 
 
 @pytest.mark.parametrize("error", PASSING, ids=lambda error: type(error).__name__)
-def test_a_closed_set_of_exceptions_passes_through_and_is_counted(error):
+def test_special_exceptions_are_raised_and_counted(error):
     metrics = InMemoryMetrics()
     with pytest.raises(type(error)) as raised:
         Raising(error).execute("x", ToolContext(metrics=metrics))
@@ -186,13 +186,13 @@ def test_a_closed_set_of_exceptions_passes_through_and_is_counted(error):
     ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("kind", [Raising, AsyncRaising])
-async def test_it_passes_through_async_code_too(kind, error):
+async def test_special_exceptions_are_raised_in_async_code(kind, error):
     with pytest.raises(type(error)):
         await kind(error).aexecute("x")
 
 
 @pytest.mark.parametrize("error", [ExitEarlyError("enough"), ToolConfigurationError("no region")])
-def test_it_passes_through_the_groups_that_a_tools_own_tasks_make(error):
+def test_special_exceptions_are_raised_out_of_exception_groups(error):
     group = ExceptionGroup("outer", [ValueError("a"), ExceptionGroup("inner", [KeyError("b"), error])])
     with pytest.raises(type(error)) as raised:
         Raising(group).execute("x")
@@ -201,7 +201,7 @@ def test_it_passes_through_the_groups_that_a_tools_own_tasks_make(error):
 
 
 @pytest.mark.parametrize("method", ["execute", "aexecute"])
-def test_a_class_cannot_get_around_the_path(method):
+def test_execute_cannot_be_overridden(method):
     with pytest.raises(TypeError, match=f"Bad overrides {method}, which is final; override run instead"):
         type("Bad", (Echo,), {method: lambda _self, input: input})
     mixin = type("Mixin", (), {method: lambda _self, input: input})
@@ -209,7 +209,7 @@ def test_a_class_cannot_get_around_the_path(method):
         type("Bad", (mixin, Echo), {})
 
 
-def test_a_tool_without_run_cannot_be_made():
+def test_tool_without_run_cannot_be_instantiated():
     with pytest.raises(TypeError, match="run"):
         type("Empty", (Tool,), {"name": "empty", "description": ""})()
 
@@ -227,13 +227,13 @@ def test_a_tool_without_run_cannot_be_made():
         ({"name": "ok", "description": "\ud800"}, "description is not valid text"),
     ],
 )
-def test_a_tool_that_is_defined_wrongly_says_so_at_its_first_call(attributes, problem):
+def test_definition_error_is_raised_at_the_first_call(attributes, problem):
     kind = type("Bad", (Tool,), {**attributes, "run": lambda _self, input: input})
     with pytest.raises(ToolDefinitionError, match=problem):
         kind().execute("x")
 
 
-def test_on_its_own_a_tool_has_a_sensible_context():
+def test_standalone_tool_has_a_default_context():
     tool = Function(lambda _: seen.append(tool.context) or tool.executor.submit(lambda: tool.context.call_id).result())
     seen = []
     output = tool.execute("x").output
@@ -246,13 +246,13 @@ def test_on_its_own_a_tool_has_a_sensible_context():
     tool.metrics.increment_counter("silent", "function", "unknown")
 
 
-def test_outside_of_a_call_a_tool_has_a_default_context():
+def test_tool_has_a_default_context_outside_of_a_call():
     assert Echo().context.tool_name == "echo"
     assert Echo().log is logging.getLogger("toolsemble.tool.echo")
     assert Echo().executor.submit(pow, 2, 3).result(30) == 8
 
 
-def test_an_explicit_context_is_the_current_one_inside_run():
+def test_explicit_context_is_current_inside_run():
     seen = []
     tool = Function(lambda _: seen.append((tool.context, tool.log, tool.metrics, tool.executor)))
     with ThreadPoolExecutor(1) as executor:
@@ -278,12 +278,12 @@ async def test_blocking_tools_keep_the_context_in_their_worker_thread():
     assert seen == [("c1", False)]
 
 
-@pytest.mark.parametrize("given", [lambda _: None, lambda tool: tool.context])
-def test_a_tool_inside_a_tool_inherits_the_run_and_is_a_call_of_its_own(given):
+@pytest.mark.parametrize("make_context", [lambda _: None, lambda tool: tool.context])
+def test_nested_tool_inherits_the_run_with_its_own_call_id(make_context):
     metrics = InMemoryMetrics()
     contexts = []
     inner = Function(lambda _: contexts.append(inner.context), name="inner")
-    outer = Function(lambda _: contexts.append(outer.context) or inner.execute("y", given(outer)), name="outer")
+    outer = Function(lambda _: contexts.append(outer.context) or inner.execute("y", make_context(outer)), name="outer")
     outer.execute("x", ToolContext(memory_id="ada", agent_role="writer", metrics=metrics))
     first, second = contexts
     assert (second.run_id, second.memory_id, second.agent_role) == (first.run_id, "ada", "writer")
@@ -293,7 +293,7 @@ def test_a_tool_inside_a_tool_inherits_the_run_and_is_a_call_of_its_own(given):
     assert metrics.count("outer", "success") == metrics.count("inner", "success") == 1
 
 
-def test_after_the_call_its_context_is_gone():
+def test_context_is_reset_after_the_call():
     tool = Function(lambda _: None)
     tool.execute("x", ToolContext(memory_id="ada"))
     assert tool.context.memory_id == "default"
@@ -302,7 +302,7 @@ def test_after_the_call_its_context_is_gone():
     assert tool.context.memory_id == "default"
 
 
-def test_a_tool_can_be_copied_and_pickled():
+def test_tool_can_be_copied_and_pickled():
     for tool in (copy.deepcopy(Echo()), pickle.loads(pickle.dumps(Echo()))):
         assert tool.execute("x").output == "x"
 
@@ -313,12 +313,12 @@ async def answer():
 
 
 @pytest.mark.parametrize("tool", [Function(lambda _: answer()), Function(functools.partial(lambda _: answer()))])
-async def test_a_coroutine_that_a_sync_body_returns_is_awaited(tool):
+async def test_coroutine_returned_by_a_sync_body_is_awaited(tool):
     assert tool.execute("x").output == "answer"
     assert (await tool.aexecute("x")).output == "answer"
 
 
-async def test_an_async_tool_is_awaited_in_place():
+async def test_async_tool_runs_on_the_current_event_loop():
     async def where(_):
         return str(asyncio.current_task() is here)
 
@@ -326,12 +326,12 @@ async def test_an_async_tool_is_awaited_in_place():
     assert (await AsyncFunction(where).aexecute("x")).output == "True"
 
 
-async def test_a_body_declared_inline_runs_on_the_event_loops_own_thread():
+async def test_inline_body_runs_on_the_event_loop_thread():
     tool = Function(lambda _: str(threading.current_thread() is threading.main_thread()), inline=True)
     assert (await tool.aexecute("x")).output == "True"
 
 
-async def test_context_variables_of_the_caller_reach_every_body():
+async def test_every_body_sees_the_callers_context_variables():
     tools = [
         Function(lambda _: current.get()),
         Function(lambda _: current.get(), inline=True),
@@ -350,7 +350,7 @@ async def test_context_variables_of_the_caller_reach_every_body():
         current.reset(token)
 
 
-def test_an_own_event_loop_of_the_program_is_left_alone():
+def test_event_loop_of_the_program_is_not_changed():
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     try:
@@ -362,7 +362,7 @@ def test_an_own_event_loop_of_the_program_is_left_alone():
         loop.close()
 
 
-async def test_a_cancelled_call_is_counted_as_an_error_and_the_cancellation_passes():
+async def test_cancelled_call_is_counted_as_an_error_and_raises():
     metrics = InMemoryMetrics()
     started = asyncio.Event()
 
@@ -378,7 +378,7 @@ async def test_a_cancelled_call_is_counted_as_an_error_and_the_cancellation_pass
     assert metrics.count("function", "error") == 1
 
 
-def test_a_context_that_is_left_in_another_one_is_left_alone_there():
+def test_leaving_in_another_context_changes_nothing():
     token = enter(ToolContext(tool_name="inner"))
     contextvars.Context().run(leave, token)
     assert current_context().tool_name == "inner"
@@ -386,7 +386,7 @@ def test_a_context_that_is_left_in_another_one_is_left_alone_there():
     assert current_context() is None
 
 
-def test_a_call_can_be_driven_in_one_context_and_then_in_another():
+def test_call_can_move_between_contextvars_contexts():
     path = AsyncEcho().aexecute("hi")
     contexts = contextvars.Context(), contextvars.Context()
     contexts[0].run(path.send, None)
@@ -396,7 +396,7 @@ def test_a_call_can_be_driven_in_one_context_and_then_in_another():
     assert contexts[1].run(current_context) is None
 
 
-def test_a_coroutine_that_is_dropped_in_the_middle_leaves_the_callers_context_alone():
+def test_dropped_coroutine_does_not_change_the_callers_context():
     async def sleep(_):
         await asyncio.sleep(60)
 

@@ -66,14 +66,14 @@ KINDS = [AsDataclass, AsModel, AsNamedTuple, AsAttrs, AsStruct, AsTypedDict]
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestEveryKind:
-    def test_the_fields_are_the_parameters(self, kind):
+    def test_fields_are_the_parameters(self, kind):
         (specification,) = Toolbox([tool_of(kind)]).specifications
         parameters = specification.parameters
         assert list(parameters["properties"]) == ["path", "content", "mode"][: 2 if kind is AsTypedDict else 3]
         assert parameters["required"] == ["path", "content"]
         assert parameters["additionalProperties"] is False
 
-    async def test_the_body_gets_an_object_of_the_type(self, kind):
+    async def test_body_gets_an_instance_of_the_type(self, kind):
         box = Toolbox([tool_of(kind)])
         call = ToolCall("write", {"path": "a.txt", "content": ""})
         name = "dict" if kind is AsTypedDict else kind.__name__
@@ -97,7 +97,7 @@ class TestEveryKind:
         reply = Toolbox([tool_of(kind)], repair=False).execute(ToolCall("write", arguments))
         assert reply.result.error_message == message.format(kind.__name__)
 
-    def test_extra_keys_are_dropped_and_recorded_or_refused(self, kind):
+    def test_extra_keys_are_dropped_or_rejected(self, kind):
         call = ToolCall("write", {"path": "a", "content": "", "junk": 1})
         reply = Toolbox([tool_of(kind)]).execute(call)
         assert not reply.is_error
@@ -135,12 +135,12 @@ class ByHand(TypedTool):
 
 
 @pytest.mark.parametrize("tool", [Through(), Inherited(), ByHand()])
-def test_the_input_type_is_found_through_classes_between_or_set_by_hand(tool):
+def test_finds_inherited_or_explicit_input_type(tool):
     assert tool.input_type is AsDataclass
     assert tool.execute({"path": "", "content": ""}).output == "AsDataclass"
 
 
-def test_a_tool_without_an_input_type_says_what_to_write():
+def test_missing_input_type_error_explains_the_fix():
     class Bare(Base):
         name = "bare"
 
@@ -160,12 +160,12 @@ def test_a_tool_without_an_input_type_says_what_to_write():
 
 
 @pytest.mark.parametrize("kind", [int, str, list[int], dict])
-def test_a_type_without_fields_is_refused(kind):
+def test_rejects_type_without_fields(kind):
     with pytest.raises(ToolDefinitionError, match="has no fields; use a dataclass"):
         Toolbox([tool_of(kind)])
 
 
-def test_a_bad_default_in_the_type_is_refused_at_definition():
+def test_rejects_invalid_default_at_definition():
     @dataclasses.dataclass
     class Bad:
         count: int = "many"
@@ -176,7 +176,7 @@ def test_a_bad_default_in_the_type_is_refused_at_definition():
         Toolbox([tool_of(Bad)])
 
 
-def test_local_types_that_refer_to_each_other_are_found():
+def test_resolves_local_types_that_refer_to_each_other():
     @dataclasses.dataclass
     class Inner:
         size: int
@@ -195,7 +195,7 @@ def test_local_types_that_refer_to_each_other_are_found():
     assert Local().execute('{"inner": {"size": 3}}').output == "3"
 
 
-def test_init_only_and_computed_fields_of_dataclasses_are_taken_as_the_constructor_does():
+def test_init_var_and_init_false_fields_follow_the_constructor():
     @dataclasses.dataclass
     class Square:
         side: int

@@ -56,7 +56,7 @@ def clock(monkeypatch):
     return made
 
 
-class Striking:
+class DeadlineLayer:
     """A layer next to the body: the deadline passes when the body has ended."""
 
     def __init__(self, clock):
@@ -72,11 +72,11 @@ class Striking:
         pass
 
 
-def both_ways(made, given="x"):
+def run_sync_and_async(made, given="x"):
     return [made.execute(given), asyncio.run(made.aexecute(given))]
 
 
-def called(name, given="x"):
+def make_call(name, given="x"):
     return ToolCall(name, {"input": given})
 
 
@@ -84,7 +84,7 @@ async def echo(text):
     return text
 
 
-def striking(clock, outcome="value", kind=AsyncFunction, **settings):
+def make_late_tool(clock, outcome="value", kind=AsyncFunction, **settings):
     """A tool whose outcome comes at the deadline."""
 
     def end(_):
@@ -101,40 +101,40 @@ def striking(clock, outcome="value", kind=AsyncFunction, **settings):
 
 @pytest.mark.parametrize("outcome", ["value", ToolResult.success("value", 5), ToolResult.failure("no")], ids=str)
 @pytest.mark.parametrize("kind", [Function, AsyncFunction])
-def test_a_value_that_comes_too_late_is_a_timeout(clock, kind, outcome):
+def test_late_value_is_a_timeout(clock, kind, outcome):
     failure = ToolResult.failure(LATE.format("slow"))
-    assert both_ways(striking(clock, outcome, kind)) == [failure, failure]
+    assert run_sync_and_async(make_late_tool(clock, outcome, kind)) == [failure, failure]
 
 
 @pytest.mark.parametrize("error", [ValueError("boom"), ToolExecutionError("no"), ExceptionGroup("", [OSError("gone")])])
 @pytest.mark.parametrize("kind", [Function, AsyncFunction])
-def test_so_is_an_exception(clock, kind, error, caplog):
+def test_late_exception_is_a_timeout(clock, kind, error, caplog):
     failure = ToolResult.failure(LATE.format("slow"))
-    assert both_ways(striking(clock, error, kind)) == [failure, failure]
+    assert run_sync_and_async(make_late_tool(clock, error, kind)) == [failure, failure]
     assert f"{LATE.format('slow')}; then it raised {type(error).__name__}: {error}" in caplog.text
 
 
 @pytest.mark.parametrize("inner", [ExitEarlyError("enough"), ToolConfigurationError("no bank")])
-def test_exceptions_for_the_caller_are_raised_with_a_timeout_too(clock, inner):
+def test_exceptions_for_the_caller_are_raised_after_the_deadline(clock, inner):
     with pytest.raises(type(inner)):
-        striking(clock, inner).execute("x")
+        make_late_tool(clock, inner).execute("x")
     with pytest.raises(type(inner)):
-        striking(clock, ExceptionGroup("", [inner])).execute("x")
+        make_late_tool(clock, ExceptionGroup("", [inner])).execute("x")
 
 
-def test_a_result_before_the_deadline_is_unchanged(clock):
-    assert [each.output for each in both_ways(AsyncFunction(echo, timeout=LONG))] == ["x", "x"]
+def test_result_before_the_deadline_is_unchanged(clock):
+    assert [each.output for each in run_sync_and_async(AsyncFunction(echo, timeout=LONG))] == ["x", "x"]
     failing = Function(lambda _: ToolResult.failure("no"), timeout=LONG)
-    assert [each.error_message for each in both_ways(failing)] == ["no", "no"]
+    assert [each.error_message for each in run_sync_and_async(failing)] == ["no", "no"]
 
 
-def test_a_body_in_another_process_is_late_too(clock):
-    box = Toolbox([isolated.where], timeout=LONG).around(layer=lambda _: Striking(clock))
+def test_late_body_in_another_process_is_a_timeout(clock):
+    box = Toolbox([isolated.where], timeout=LONG).around(layer=lambda _: DeadlineLayer(clock))
     assert box.execute(ToolCall("where")).text == f"Error: {LATE.format('where')}"
     assert asyncio.run(box.aexecute(ToolCall("where"))).text == f"Error: {LATE.format('where')}"
 
 
-def test_a_body_that_holds_up_its_event_loop_past_its_deadline_has_timed_out():
+def test_body_blocking_its_event_loop_times_out():
     async def block(_):
         while time.monotonic() < slow.context.deadline:
             time.sleep(0.001)  # noqa: ASYNC251 - the mistake that is meant
@@ -142,13 +142,13 @@ def test_a_body_that_holds_up_its_event_loop_past_its_deadline_has_timed_out():
 
     slow = AsyncFunction(block, "slow", timeout=0.05)
     failure = ToolResult.failure("Tool 'slow' timed out after 0.05 s")
-    assert both_ways(slow) == [failure, failure]
+    assert run_sync_and_async(slow) == [failure, failure]
 
 
-def test_watchers_and_metrics_see_the_same(clock):
+def test_late_value_emits_timeout_events_and_metrics(clock):
     seen, metrics = [], InMemoryMetrics()
-    box = Toolbox([striking(clock)], sinks=[seen.append], metrics=metrics)
-    assert box.execute(called("slow")).is_error
+    box = Toolbox([make_late_tool(clock)], sinks=[seen.append], metrics=metrics)
+    assert box.execute(make_call("slow")).is_error
     box.flush(LONG)
     assert [event.kind for event in seen] == ["call_started", "call_timed_out", "call_finished"]
     assert seen[-1].outcome == "failure"
@@ -159,14 +159,14 @@ def test_watchers_and_metrics_see_the_same(clock):
 class TestInsideAnother:
     """The inner call has the deadline of the outer one, and notices first."""
 
-    def test_the_outer_call_does_not_succeed_with_the_timeout_of_the_inner_one(self, clock):
+    def test_timeout_of_the_inner_call_fails_the_outer_call(self, clock):
         async def outer(_):
             result = await inner.aexecute("x")
             texts.append(result.text)
             return result.text
 
         texts, metrics = [], InMemoryMetrics()
-        inner = AsyncFunction(striking(clock).function, "inner")
+        inner = AsyncFunction(make_late_tool(clock).function, "inner")
         around = AsyncFunction(outer, "outer", timeout=LONG)
         for result in (
             around.execute("x", ToolContext(metrics=metrics)),
@@ -177,40 +177,44 @@ class TestInsideAnother:
         assert metrics.counter("timeouts", "outer") == 2
 
     @pytest.mark.parametrize("outcome", ["text", "result", "raised"])
-    def test_whatever_the_body_makes_of_it(self, clock, outcome):
+    def test_body_cannot_hide_the_timeout_of_an_inner_call(self, clock, outcome):
         def outer(_):
             result = inner.execute("x")
             if outcome == "raised":
                 raise ToolExecutionError(result.text)
             return result.text if outcome == "text" else result
 
-        inner = Function(striking(clock, kind=Function).function, "inner")
-        assert both_ways(Function(outer, "outer", timeout=LONG)) == [ToolResult.failure(LATE.format("outer"))] * 2
+        inner = Function(make_late_tool(clock, kind=Function).function, "inner")
+        assert (
+            run_sync_and_async(Function(outer, "outer", timeout=LONG)) == [ToolResult.failure(LATE.format("outer"))] * 2
+        )
 
-    def test_through_a_toolbox(self, clock):
+    def test_timeout_inside_a_nested_toolbox_fails_the_outer_call(self, clock):
         def outer(_):
-            return [reply.text for reply in box.execute_all([called("inner"), called("inner")])]
+            return [reply.text for reply in box.execute_all([make_call("inner"), make_call("inner")])]
 
-        box = Toolbox([AsyncFunction(striking(clock).function, "inner")])
-        assert both_ways(Function(outer, "outer", timeout=LONG)) == [ToolResult.failure(LATE.format("outer"))] * 2
+        box = Toolbox([AsyncFunction(make_late_tool(clock).function, "inner")])
+        assert (
+            run_sync_and_async(Function(outer, "outer", timeout=LONG)) == [ToolResult.failure(LATE.format("outer"))] * 2
+        )
 
-    def test_through_an_agent(self, clock):
-        inner = AsyncFunction(striking(clock).function, "inner")
-        helper = Agent(ScriptedModel([[called("inner")], "done"]), [inner]).as_tool("helper", "Helps", timeout=LONG)
+    def test_timeout_inside_a_nested_agent_fails_the_outer_call(self, clock):
+        inner = AsyncFunction(make_late_tool(clock).function, "inner")
+        helper = Agent(ScriptedModel([[make_call("inner")], "done"]), [inner]).as_tool("helper", "Helps", timeout=LONG)
         assert helper.execute("go") == ToolResult.failure(LATE.format("helper"))
 
-    def test_where_a_program_has_set_the_deadline_each_call_answers_for_itself(self, clock):
-        inner = striking(clock).function
+    def test_context_deadline_is_reported_by_the_inner_call(self, clock):
+        inner = make_late_tool(clock).function
         context = ToolContext(deadline=clock.monotonic() + LONG)
         result = AsyncFunction(inner, "inner").execute("x", context)
         assert result.error_message.startswith("Tool 'inner' timed out after ")
 
-    def test_a_body_that_never_blocks_is_held_to_it_as_well(self, clock):
+    def test_deadline_applies_to_inline_bodies(self, clock):
         context = ToolContext(deadline=clock.monotonic() + LONG)
         inline = Function(clock.strike, "inline", inline=True)
         assert inline.execute("x", context).error_message.startswith("Tool 'inline' timed out after ")
 
-    def test_a_timer_that_wakes_too_early_is_waited_for(self, monkeypatch):
+    def test_early_timer_waits_until_the_deadline(self, monkeypatch):
         deadline = time.monotonic() + 0.05
         early = SimpleNamespace(now=deadline - 0.02, monotonic=lambda: early.now)
 
@@ -228,30 +232,30 @@ class TestInsideAnother:
 
 
 class TestPipelines:
-    def test_a_step_that_ends_too_late_is_undone_with_the_others(self, clock):
+    def test_late_step_is_compensated_with_the_others(self, clock):
         undone = []
-        steps = [Step(Function(str, "first"), compensate=lambda *_: undone.append("first")), striking(clock)]
+        steps = [Step(Function(str, "first"), compensate=lambda *_: undone.append("first")), make_late_tool(clock)]
         result = ToolPipeline("line", "", steps, timeout=LONG).execute("x")
         assert (result.error_message, undone) == (LATE.format("line"), ["first"])
         assert [step.name for step in result.attributes["steps"]] == ["first", "slow"]
 
-    def test_a_merge_that_ends_too_late_has_its_branches_undone(self, clock):
+    def test_late_merge_compensates_its_branches(self, clock):
         undone = []
         part = ToolPipeline("part", "", [Step(Function(str, "first"), compensate=lambda *_: undone.append("first"))])
         both = fan_out(part, Function(str, "second"), merge=lambda _: clock.strike(), name="both", timeout=LONG)
-        assert [each.error_message for each in both_ways(both)] == [LATE.format("both")] * 2
+        assert [each.error_message for each in run_sync_and_async(both)] == [LATE.format("both")] * 2
         assert undone == ["first", "first"]
 
-    def test_branches_of_which_one_has_no_time_left_do_not_succeed(self, clock):
-        both = fan_out(Function(str, "quick"), striking(clock), name="both", timeout=LONG)
+    def test_late_branch_fails_the_pipeline(self, clock):
+        both = fan_out(Function(str, "quick"), make_late_tool(clock), name="both", timeout=LONG)
         assert both.execute("x").error_message == LATE.format("both")
 
-    def test_nor_do_items(self, clock):
-        each = map_over(striking(clock), 1, name="each", timeout=LONG)
+    def test_late_item_fails_map_over(self, clock):
+        each = map_over(make_late_tool(clock), 1, name="each", timeout=LONG)
         result = each.execute({"items": ["a", "b"]})
         assert result.error_message == LATE.format("each")
 
-    def test_a_hook_does_not_make_a_success_of_what_has_no_time_left(self, clock):
+    def test_hook_cannot_replace_a_timeout_with_a_success(self, clock):
         undone = []
         part = ToolPipeline("part", "", [Step(Function(str, "first"), compensate=lambda *_: undone.append("first"))])
 
@@ -264,7 +268,7 @@ class TestPipelines:
         chosen = choose(lambda _: True, part, Function(str, "other"), name="chosen", timeout=LONG)
         line = ToolPipeline("line", "", [part], timeout=LONG)
         box = Toolbox([chosen, line], after_call=after)
-        texts = [box.execute(called(name)).text for name in ("chosen", "line")]
+        texts = [box.execute(make_call(name)).text for name in ("chosen", "line")]
         assert texts == [f"Error: {LATE.format(name)}" for name in ("chosen", "line")]
         assert undone == ["first", "first"]
 
@@ -272,7 +276,7 @@ class TestPipelines:
 class TestWhatIsKept:
     """A late result is not cached, and a late effect stays in the ledger."""
 
-    def test_a_result_that_came_too_late_is_not_cached(self, clock):
+    def test_late_result_is_not_cached(self, clock):
         results = []
 
         @tool(effects="read", timeout=LONG, cache=Cache())
@@ -286,7 +290,7 @@ class TestWhatIsKept:
         texts = [look.execute(asked).text for _ in range(3)]
         assert texts == [f"Error: {LATE.format('look')}", "result 2", "result 2"]
 
-    def test_an_effect_that_came_too_late_is_done_and_not_made_again(self, clock):
+    def test_late_effect_is_recorded_as_done(self, clock):
         ledger, orders = EffectLedger(), []
 
         @tool(effects="irreversible", timeout=LONG, idempotency=True)
@@ -303,9 +307,7 @@ class TestWhatIsKept:
 
     @pytest.mark.parametrize("outcome", ["result", "raised"])
     @pytest.mark.parametrize(("idempotent", "states", "made"), [(False, ["unknown"], 1), (True, [], 1)])
-    def test_a_failure_that_came_too_late_does_not_say_that_nothing_was_done(
-        self, clock, outcome, idempotent, states, made
-    ):
+    def test_late_failure_leaves_an_unknown_outcome(self, clock, outcome, idempotent, states, made):
         charged, ledger = [], EffectLedger()
 
         @tool
@@ -325,8 +327,8 @@ class TestWhatIsKept:
         assert reply.text == f"Error: {LATE.format('pay')}"
         assert ([entry.state for entry in ledger.entries()], len(charged)) == (states, made)
 
-    def test_a_call_whose_time_is_up_is_not_made_again(self, clock):
-        slow = striking(clock, ConnectionError("gone"), effects="read", retries=Retries(2, wait=0, jitter=0))
+    def test_timed_out_call_is_not_retried(self, clock):
+        slow = make_late_tool(clock, ConnectionError("gone"), effects="read", retries=Retries(2, wait=0, jitter=0))
         metrics = InMemoryMetrics()
         assert slow.execute("x", ToolContext(metrics=metrics)).error_message == LATE.format("slow")
         assert metrics.counter("retries", "slow") == 0

@@ -70,18 +70,18 @@ class Bank:
 ADA = {"order": {"to": "ada", "amount": 5}}
 
 
-def both_ways(box, call):
+def run_sync_and_async(box, call):
     return [box.execute(call).text, asyncio.run(box.aexecute(call)).text]
 
 
-def test_a_value_that_changes_while_the_reviewer_thinks_is_not_what_runs():
+def test_change_during_the_review_does_not_change_the_input():
     bank = Bank()
     review = CallbackReview(lambda request: bank.steal() or Continue())
     assert bank.run(bank.make | bank.pay, review) == "paid 5 to ada"
 
 
 @pytest.mark.parametrize("settings", [{}, {"timeout": LONG}, {"rate_limit": RateLimit(5)}, {"max_concurrency": 1}])
-def test_a_branch_beside_it_does_not_change_what_was_approved(settings):
+def test_other_branch_does_not_change_the_approved_input(settings):
     bank, asked, stolen = Bank(**settings), asyncio.Event(), asyncio.Event()
 
     @tool
@@ -100,7 +100,7 @@ def test_a_branch_beside_it_does_not_change_what_was_approved(settings):
     assert bank.run(line, CallbackReview(review)) == '{"tidy":"eve","pay":"paid 5 to ada"}'
 
 
-class Door:
+class ChangeBeforeAcquire:
     """A lock that delays calls until the test has changed their approved input."""
 
     def __init__(self, meddle):
@@ -122,9 +122,9 @@ class Door:
     ],
     ids=["rate", "place", "resource"],
 )
-def test_a_thread_of_an_earlier_step_does_not_change_what_waits_for_a_limit(settings, monkeypatch):
+def test_earlier_step_does_not_change_a_call_waiting_for_a_limit(settings, monkeypatch):
     bank = Bank(**settings)
-    door = Door(bank.steal)
+    door = ChangeBeforeAcquire(bank.steal)
     monkeypatch.setattr(TABLE, "acquire", partial(door, TABLE.acquire))
     assert bank.run(bank.make | bank.pay) == "paid 5 to ada"
     assert door.passed
@@ -132,7 +132,7 @@ def test_a_thread_of_an_earlier_step_does_not_change_what_waits_for_a_limit(sett
 
 
 @pytest.mark.parametrize("isolation", ["thread", "executor"])
-def test_an_input_in_the_queue_of_an_executor_does_not_change(isolation):
+def test_change_while_queued_in_an_executor_does_not_change_the_input(isolation):
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only here
 
     bank = Bank()
@@ -150,7 +150,7 @@ def test_an_input_in_the_queue_of_an_executor_does_not_change(isolation):
     assert (reply.text, bank.shown) == ("paid 5 to ada", [ADA])
 
 
-def test_the_input_that_a_predicate_accepted_is_the_one_that_runs():
+def test_predicate_and_body_get_the_same_input():
     bank = Bank(requires_approval=lambda arguments, _: arguments["order"]["amount"] > 100, rate_limit=RateLimit(5))
 
     def meddle(arguments, context):
@@ -164,15 +164,15 @@ def test_the_input_that_a_predicate_accepted_is_the_one_that_runs():
     assert bank.shown == []
 
 
-def test_a_gate_of_a_toolbox_holds_for_what_was_shown():
+def test_toolbox_approval_applies_to_the_shown_input():
     bank = Bank(requires_approval=False, rate_limit=RateLimit(5))
     review = CallbackReview(lambda request: bank.steal() or Continue())
     box = Toolbox([bank.make | bank.pay], review=review, approve=["pay"])
     (name,) = box.names
-    assert both_ways(box, ToolCall(name, {"number": 1}))[0] == "paid 5 to ada"
+    assert run_sync_and_async(box, ToolCall(name, {"number": 1}))[0] == "paid 5 to ada"
 
 
-def test_the_input_that_a_hook_saw_is_the_one_that_runs():
+def test_hook_and_body_get_the_same_input():
     bank, seen = Bank(requires_approval=False), []
 
     def before(call, context):
@@ -186,7 +186,7 @@ def test_the_input_that_a_hook_saw_is_the_one_that_runs():
     assert seen == [ADA]
 
 
-class Failing:
+class FailingBody:
     """A body that changes its input and fails, a number of times."""
 
     def __init__(self, times=1):
@@ -203,8 +203,8 @@ class Failing:
 
 @pytest.mark.parametrize("approval", [True, False])
 @pytest.mark.parametrize("settings", [{}, {"timeout": LONG}, {"cache": True}, {"rate_limit": RateLimit(9)}], ids=str)
-def test_a_retry_runs_what_the_first_attempt_was_given(approval, settings):
-    body, reviewer = Failing(), FakeReviewer(Continue())
+def test_retry_gets_the_original_input(approval, settings):
+    body, reviewer = FailingBody(), FakeReviewer(Continue())
 
     @tool(effects="read", requires_approval=approval, retries=Retries(2, wait=0, jitter=0), **settings)
     def tagged(tags: list[str]) -> str:
@@ -216,8 +216,8 @@ def test_a_retry_runs_what_the_first_attempt_was_given(approval, settings):
     assert len(reviewer.requests) == approval
 
 
-def test_a_retry_in_an_approved_plan_runs_what_was_shown():
-    body, reviewer = Failing(), FakeReviewer(Continue())
+def test_retry_in_an_approved_plan_gets_the_shown_input():
+    body, reviewer = FailingBody(), FakeReviewer(Continue())
 
     @tool(effects="read", requires_approval=True, retries=Retries(2, wait=0, jitter=0))
     def tagged(tags: list[str]) -> str:
@@ -228,7 +228,7 @@ def test_a_retry_in_an_approved_plan_runs_what_was_shown():
     assert (body.got, reviewer.requests[0].arguments) == ([["a"], ["a"]], {"tags": ["a"]})
 
 
-def test_branches_of_an_approved_plan_do_not_change_what_the_others_get():
+def test_branches_of_an_approved_plan_share_no_input():
     @tool
     async def tidy(order: Order) -> str:
         order.to = "eve"
@@ -245,7 +245,7 @@ def test_branches_of_an_approved_plan_do_not_change_what_the_others_get():
     assert reviewer.requests[0].arguments == ADA
 
 
-def test_items_of_an_approved_plan_share_nothing():
+def test_items_of_an_approved_plan_share_no_input():
     order = Order("ada", 5)
 
     @tool
@@ -263,7 +263,7 @@ def test_items_of_an_approved_plan_share_nothing():
     assert (result.output, order.amount) == ('["paid 6","paid 6"]', 5)
 
 
-def test_items_that_ask_for_themselves_share_nothing():
+def test_items_with_their_own_approval_share_no_input():
     order, reviewer = Order("ada", 5), FakeReviewer(Continue())
 
     @tool
@@ -279,7 +279,7 @@ def test_items_that_ask_for_themselves_share_nothing():
     assert [request.arguments for request in reviewer.requests] == [ADA, ADA]
 
 
-def test_a_predicate_of_an_approved_choice_does_not_change_what_its_branches_get():
+def test_predicate_of_an_approved_choice_does_not_change_the_input():
     @tool
     def pay(order: Order) -> str:
         return f"paid {order.to}"
@@ -297,14 +297,14 @@ def test_a_predicate_of_an_approved_choice_does_not_change_what_its_branches_get
     assert chosen.execute(ADA, context).output == "paid ada"
 
 
-def test_an_edit_is_what_runs():
+def test_edited_input_runs():
     bank = Bank(rate_limit=RateLimit(5))
     edit = Edit('{"order": {"to": "bob", "amount": 7}}')
     review = CallbackReview(lambda request: bank.steal() or edit)
     assert bank.run(bank.make | bank.pay, review) == "paid 7 to bob"
 
 
-def test_an_edit_of_one_field_works_in_a_pipeline_too():
+def test_edit_of_one_field_works_in_a_pipeline():
     @tool
     def draft(number: int) -> dict:
         return {"text": "hello", "to": "ada"}
@@ -316,7 +316,7 @@ def test_an_edit_of_one_field_works_in_a_pipeline_too():
     assert (draft | send).execute({"number": 1}, ToolContext(review=FakeReviewer(Edit("bye")))).output == "bye to ada"
 
 
-def test_a_default_that_another_call_has_changed_is_not_what_runs():
+def test_changed_default_of_another_call_is_not_used():
     @tool(requires_approval=True)
     def save(name: str, tags: list[str] = []) -> str:  # noqa: B006 - the mistake that is meant
         tags.append(name)
@@ -328,7 +328,7 @@ def test_a_default_that_another_call_has_changed_is_not_what_runs():
     assert [request.arguments["tags"] for request in reviewer.requests] == [[], []]
 
 
-def test_secrets_that_change_are_not_what_runs():
+def test_changed_secrets_are_not_used():
     class Login(BaseModel):
         password: SecretStr
 
@@ -354,7 +354,7 @@ def test_secrets_that_change_are_not_what_runs():
 class TestKeys:
     """The key is that of the input that ran."""
 
-    def test_a_result_is_cached_under_what_it_was_made_of(self, monkeypatch):
+    def test_result_is_cached_under_the_executed_input(self, monkeypatch):
         order, got = Order("ada", 5), []
 
         @tool
@@ -370,12 +370,14 @@ class TestKeys:
         box = Toolbox([make | look])
         (name,) = box.names
         with monkeypatch.context() as patched:
-            patched.setattr(TABLE, "acquire", partial(Door(lambda: setattr(order, "to", "eve")), TABLE.acquire))
+            patched.setattr(
+                TABLE, "acquire", partial(ChangeBeforeAcquire(lambda: setattr(order, "to", "eve")), TABLE.acquire)
+            )
             assert box.execute(ToolCall(name, {"to": "ada"})).text == "of ada"
         assert [box.execute(ToolCall(name, {"to": to})).text for to in ("ada", "eve")] == ["of ada", "of eve"]
         assert got == ["ada", "eve"]
 
-    def test_a_call_is_taken_down_as_what_was_done(self, monkeypatch):
+    def test_ledger_records_the_executed_input(self, monkeypatch):
         order, ledger = Order("ada", 5), EffectLedger()
 
         @tool
@@ -386,13 +388,13 @@ class TestKeys:
         def pay(order: Order) -> str:
             return f"paid {order.to}"
 
-        door = Door(lambda: setattr(order, "to", "eve"))
+        door = ChangeBeforeAcquire(lambda: setattr(order, "to", "eve"))
         monkeypatch.setattr(TABLE, "acquire", partial(door, TABLE.acquire))
         assert (make | pay).execute({"number": 1}).output == "paid ada"
         assert door.passed
         assert [(entry.state, "ada" in entry.arguments) for entry in ledger.entries()] == [("done", True)]
 
-    def test_a_key_function_that_changes_the_arguments_does_not_change_what_runs(self):
+    def test_key_function_cannot_change_the_input(self):
         def key(arguments):
             arguments.tags.clear()
             return "same"
@@ -403,7 +405,7 @@ class TestKeys:
 
         assert join.execute({"tags": ["a", "b"]}).output == "a,b"
 
-    def test_a_resource_is_that_of_what_runs(self):
+    def test_resources_function_cannot_change_the_input(self):
         def names(arguments):
             (name,) = arguments.tags
             arguments.tags.append("other")
@@ -415,7 +417,7 @@ class TestKeys:
 
         assert join.execute({"tags": ["a"]}).output == "a"
 
-    def test_nor_does_that_of_an_approved_call(self):
+    def test_idempotency_key_function_cannot_change_an_approved_input(self):
         @tool(effects="irreversible", requires_approval=True, idempotency=lambda arguments: arguments.tags.clear())
         def join(tags: list[str]) -> str:
             return ",".join(tags)
@@ -465,8 +467,8 @@ CHANGED = "Error: Rejected by reviewer: the arguments were changed while the rev
 
 class TestWhatCannotBeCopied:
     @pytest.mark.parametrize("settings", [{}, {"retries": 1}, {"timeout": 60}], ids=str)
-    @pytest.mark.parametrize(("meddles", "told"), [(False, "closed ada"), (True, CHANGED)])
-    def test_an_object_with_a_lock_is_compared_instead(self, settings, meddles, told):
+    @pytest.mark.parametrize(("meddles", "message"), [(False, "closed ada"), (True, CHANGED)])
+    def test_uncopyable_object_is_compared_instead(self, settings, meddles, message):
         account = Account("ada")
 
         @tool
@@ -483,15 +485,15 @@ class TestWhatCannotBeCopied:
             return Continue()
 
         context = ToolContext(review=CallbackReview(meddle))
-        assert (find | close).execute({"number": 1}, context).text == told
+        assert (find | close).execute({"number": 1}, context).text == message
 
     @pytest.mark.parametrize(
-        ("kind", "told"),
+        ("kind", "message"),
         [
             (Founded, "It cannot be shown: the content of a lock is unknown"),
         ],
     )
-    def test_an_approval_of_what_cannot_be_read_again_is_not_asked_for(self, kind, told):
+    def test_object_that_cannot_be_shown_is_not_reviewed(self, kind, message):
         account, reviewer = kind("ada"), FakeReviewer(Continue())
 
         @tool
@@ -503,11 +505,11 @@ class TestWhatCannotBeCopied:
             raise AssertionError
 
         failure = (find | close).execute({"number": 1}, ToolContext(review=reviewer)).error_message
-        assert failure == told
+        assert failure == message
         assert reviewer.requests == []
 
     @pytest.mark.parametrize("changed", [False, True])
-    def test_a_call_with_a_key_is_refused_when_it_has_changed(self, changed, monkeypatch):
+    def test_cached_call_fails_if_its_uncopyable_input_changed(self, changed, monkeypatch):
         account = Doubled("ada")
 
         @tool
@@ -519,7 +521,9 @@ class TestWhatCannotBeCopied:
             return account.name
 
         if changed:
-            monkeypatch.setattr(TABLE, "acquire", partial(Door(lambda: setattr(account, "name", "eve")), TABLE.acquire))
+            monkeypatch.setattr(
+                TABLE, "acquire", partial(ChangeBeforeAcquire(lambda: setattr(account, "name", "eve")), TABLE.acquire)
+            )
         result = (find | look).execute({"number": 1})
         assert result.text == (
             "Error: Step 'look' raised: The arguments of 'look' were changed before it could run; nothing was done"
@@ -527,7 +531,7 @@ class TestWhatCannotBeCopied:
             else "adaada"
         )
 
-    def test_a_hook_sees_it_all_the_same(self):
+    def test_hook_sees_calls_with_uncopyable_input(self):
         account, seen = Doubled("ada"), []
 
         @tool
@@ -543,7 +547,7 @@ class TestWhatCannotBeCopied:
         assert box.execute(ToolCall(name, {"number": 1})).text == "adaada"
         assert seen[-1] == "look"
 
-    def test_what_says_that_it_is_its_own_copy_is_compared(self, monkeypatch):
+    def test_object_that_is_its_own_copy_is_compared(self, monkeypatch):
         account = Single("ada")
 
         @tool
@@ -556,6 +560,8 @@ class TestWhatCannotBeCopied:
 
         line, context = find | close, ToolContext(review=FakeReviewer(Continue()))
         assert line.execute({"number": 1}, context).output == "closed ada"
-        monkeypatch.setattr(TABLE, "acquire", partial(Door(lambda: setattr(account, "name", "eve")), TABLE.acquire))
+        monkeypatch.setattr(
+            TABLE, "acquire", partial(ChangeBeforeAcquire(lambda: setattr(account, "name", "eve")), TABLE.acquire)
+        )
         failure = "Step 'close' raised: The arguments of 'close' were changed before it could run; nothing was done"
         assert line.execute({"number": 1}, context).error_message == failure

@@ -64,13 +64,13 @@ async def hang(_=None):
     await asyncio.Event().wait()
 
 
-async def soon(text):
+async def return_text(text):
     await asyncio.sleep(0)
     return text
 
 
 @pytest.fixture
-def late(clock):
+def body_until_deadline(clock):
     """Return an async body that runs until its deadline."""
 
     async def run(_=None):
@@ -84,41 +84,41 @@ def calls(*names):
     return [ToolCall(name, {"input": "x"}) for name in names]
 
 
-def both_ways(tool, context):
+def run_sync_and_async(tool, context):
     """The result of a sync and of an async call."""
     return [tool.execute("x", context), asyncio.run(tool.aexecute("x", context))]
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(SHORT, "0.05"), (0.1, "0.1")])
-def test_an_async_body_is_cancelled_when_its_time_is_up(seconds, told, late):
+@pytest.mark.parametrize(("seconds", "shown"), [(SHORT, "0.05"), (0.1, "0.1")])
+def test_async_body_is_cancelled_at_its_timeout(seconds, shown, body_until_deadline):
     ended, metrics = [], InMemoryMetrics()
 
     async def run(_):
         try:
-            await late()
+            await body_until_deadline()
         finally:
             ended.append(True)
 
     slow = AsyncFunction(run, "slow", timeout=seconds)
-    failure = ToolResult.failure(f"Tool 'slow' timed out after {told} s")
-    assert both_ways(slow, ToolContext(metrics=metrics)) == [failure, failure]
+    failure = ToolResult.failure(f"Tool 'slow' timed out after {shown} s")
+    assert run_sync_and_async(slow, ToolContext(metrics=metrics)) == [failure, failure]
     assert ended == [True, True]
     assert metrics.counter("timeouts", "slow") == 2
     assert metrics.count("slow", "failure") == 2
     assert metrics.counter("abandoned_tasks", "slow") == 0
 
 
-def test_a_blocking_body_is_left_behind_counted_and_logged(gate, caplog):
+def test_blocking_body_is_abandoned_counted_and_logged(gate, caplog):
     metrics = InMemoryMetrics()
     slow = Function(gate, "slow", timeout=SHORT)
     failure = ToolResult.failure("Tool 'slow' timed out after 0.05 s")
     with caplog.at_level(logging.WARNING, "toolsemble"):
-        assert both_ways(slow, ToolContext(metrics=metrics)) == [failure, failure]
+        assert run_sync_and_async(slow, ToolContext(metrics=metrics)) == [failure, failure]
     assert metrics.counter("abandoned_threads", "slow") == 2
     assert caplog.text.count("The body of 'slow' is still running in a thread, which cannot be stopped") == 2
 
 
-def test_a_body_that_ends_in_time_returns_its_result():
+def test_body_that_ends_in_time_returns_its_result():
     def fail(_):
         raise ValueError("boom")
 
@@ -126,12 +126,14 @@ def test_a_body_that_ends_in_time_returns_its_result():
         raise TimeoutError("its own")
 
     for made in (Function(str, timeout=LONG), Function(str, timeout=LONG, inline=False)):
-        assert [each.output for each in both_ways(made, None)] == ["x", "x"]
-    assert [each.error_message for each in both_ways(Function(fail, timeout=LONG), None)] == ["boom", "boom"]
-    assert [each.error_message for each in both_ways(AsyncFunction(afail, timeout=LONG), None)] == ["its own"] * 2
+        assert [each.output for each in run_sync_and_async(made, None)] == ["x", "x"]
+    assert [each.error_message for each in run_sync_and_async(Function(fail, timeout=LONG), None)] == ["boom", "boom"]
+    assert [each.error_message for each in run_sync_and_async(AsyncFunction(afail, timeout=LONG), None)] == [
+        "its own"
+    ] * 2
 
 
-def test_an_async_body_that_ignores_its_cancellation_is_left_behind(caplog, clock, late):
+def test_async_body_that_ignores_cancellation_is_abandoned(caplog, clock, body_until_deadline):
     async def stubborn(_):
         clock.advance(SHORT)
         while True:
@@ -142,7 +144,7 @@ def test_an_async_body_that_ignores_its_cancellation_is_left_behind(caplog, cloc
 
     metrics = InMemoryMetrics()
     bad = AsyncFunction(stubborn, "bad", timeout=SHORT)
-    box = Toolbox([bad, AsyncFunction(late, "slow", timeout=SHORT)], metrics=metrics, max_concurrency=1)
+    box = Toolbox([bad, AsyncFunction(body_until_deadline, "slow", timeout=SHORT)], metrics=metrics, max_concurrency=1)
     with caplog.at_level(logging.WARNING, "toolsemble"):
         texts = [box.execute(each).text for each in calls("bad", "slow")]
         texts += [reply.text for reply in box.execute_all(calls("bad"))]
@@ -155,7 +157,7 @@ def test_an_async_body_that_ignores_its_cancellation_is_left_behind(caplog, cloc
     gc.collect()
 
 
-async def test_an_abandoned_body_holds_its_slot_until_it_ends(clock):
+async def test_abandoned_body_holds_its_slot_until_it_ends(clock):
     opened = asyncio.Event()
 
     async def run(_):
@@ -174,7 +176,7 @@ async def test_an_abandoned_body_holds_its_slot_until_it_ends(clock):
     await auntil(lambda: not TABLE._held)
 
 
-def test_a_thread_that_is_left_behind_holds_its_place_until_it_ends(gate):
+def test_abandoned_thread_holds_its_slot_until_it_ends(gate):
     metrics = InMemoryMetrics()
     box = Toolbox([Function(gate, timeout=SHORT, resources=lambda _: "file")], metrics=metrics, max_concurrency=1)
     assert box.execute(*calls("function")).is_error
@@ -185,7 +187,7 @@ def test_a_thread_that_is_left_behind_holds_its_place_until_it_ends(gate):
     until(lambda: not TABLE._held)
 
 
-def test_a_job_that_never_began_is_not_one_that_was_left_behind(gate):
+def test_job_that_never_started_is_not_counted_as_abandoned(gate):
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only here
 
     metrics = InMemoryMetrics()
@@ -197,7 +199,7 @@ def test_a_job_that_never_began_is_not_one_that_was_left_behind(gate):
     assert metrics.counter("abandoned_threads", "function") == 1
 
 
-def test_a_body_sees_the_variables_and_the_context_of_its_caller():
+def test_body_sees_the_callers_context_and_variables():
     variable = contextvars.ContextVar("variable", default="nobody's")
     token = variable.set("mine")
     try:
@@ -206,17 +208,17 @@ def test_a_body_sees_the_variables_and_the_context_of_its_caller():
         outputs = [
             each.structured_output
             for tool in (made, amade)
-            for each in both_ways(tool, ToolContext(agent_role="writer"))
+            for each in run_sync_and_async(tool, ToolContext(agent_role="writer"))
         ]
     finally:
         variable.reset(token)
     assert outputs == [("mine", "writer")] * 4
 
 
-def test_a_sync_function_that_gives_something_to_await_is_cancelled_too(late):
-    made = Function(late, "slow", timeout=SHORT)
+def test_awaitable_returned_by_a_sync_function_is_cancelled(body_until_deadline):
+    made = Function(body_until_deadline, "slow", timeout=SHORT)
     failure = ToolResult.failure("Tool 'slow' timed out after 0.05 s")
-    assert both_ways(made, None) == [failure, failure]
+    assert run_sync_and_async(made, None) == [failure, failure]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ExitEarlyError])
@@ -252,7 +254,7 @@ async def test_cancelling_a_call_cancels_its_body():
     assert ended.is_set()
 
 
-async def test_cancelling_a_call_leaves_its_thread_behind(gate):
+async def test_cancelling_a_call_abandons_its_thread(gate):
     metrics = InMemoryMetrics()
     begun = threading.Event()
     made = Function(lambda _: begun.set() or gate(), timeout=LONG)
@@ -264,7 +266,7 @@ async def test_cancelling_a_call_leaves_its_thread_behind(gate):
     assert metrics.counter("abandoned_threads", "function") == 1
 
 
-async def test_each_call_of_a_cancelled_run_still_has_its_reply():
+async def test_every_call_of_a_cancelled_run_has_a_reply():
     begun = []
     slow = AsyncFunction(lambda _: begun.append(True) or hang(), "slow", timeout=LONG)
     task = asyncio.create_task(Agent(ScriptedModel([calls("slow", "slow"), "done"]), [slow]).run("go"))
@@ -275,7 +277,7 @@ async def test_each_call_of_a_cancelled_run_still_has_its_reply():
     assert len(caught.value.partial.tool_calls) == 2
 
 
-def test_an_interrupt_of_the_caller_leaves_the_body_behind(gate, monkeypatch):
+def test_interrupt_abandons_the_body(gate, monkeypatch):
     def interrupt(future, _):
         until(future.running)
         raise KeyboardInterrupt
@@ -287,17 +289,17 @@ def test_an_interrupt_of_the_caller_leaves_the_body_behind(gate, monkeypatch):
     assert metrics.counter("abandoned_threads", "function") == 1
 
 
-def test_a_deadline_that_has_passed_runs_nothing():
+def test_passed_deadline_runs_nothing():
     ran = []
     made = Function(ran.append, "late")
     result = made.execute("x", ToolContext(deadline=time.monotonic() - 1))
     assert (result.error_message, ran) == ("Tool 'late' timed out after 0 s", [])
 
 
-def test_tools_inside_tools_inherit_the_deadline(late):
+def test_nested_tools_inherit_the_deadline(body_until_deadline):
     async def inner(_):
         deadlines.append(nested.context.deadline)
-        await late()
+        await body_until_deadline()
 
     async def outer(_):
         deadlines.append(around.context.deadline)
@@ -313,22 +315,22 @@ def test_tools_inside_tools_inherit_the_deadline(late):
 
 
 @pytest.mark.parametrize("strategy", ErrorStrategy)
-def test_a_pipeline_ends_with_its_time(strategy, late):
+def test_pipeline_ends_at_its_timeout(strategy, body_until_deadline):
     ran = []
-    steps = [Function(str, "first"), AsyncFunction(late, "second"), Function(ran.append, "third")]
+    steps = [Function(str, "first"), AsyncFunction(body_until_deadline, "second"), Function(ran.append, "third")]
     line = ToolPipeline("line", "", steps, strategy, timeout=SHORT)
-    for result in both_ways(line, None):
+    for result in run_sync_and_async(line, None):
         assert result.error_message == "Tool 'line' timed out after 0.05 s"
         assert [step.name for step in result.attributes["steps"]][:2] == ["first", "second"]
     assert ran == []
 
 
-def test_a_pipeline_is_compensated_at_its_timeout(late):
+def test_pipeline_is_compensated_at_its_timeout(body_until_deadline):
     undone = []
     steps = [
         Step(Function(str, "first"), compensate=lambda *_: undone.append("by a function")),
         Step(Function(str, "second"), compensate=Function(undone.append, "undo")),
-        AsyncFunction(late, "third"),
+        AsyncFunction(body_until_deadline, "third"),
     ]
     result = ToolPipeline("line", "", steps, timeout=SHORT).execute("x")
     assert result.error_message == "Tool 'line' timed out after 0.05 s"
@@ -345,19 +347,19 @@ def test_copies_of_a_tool_share_equal_limits():
     assert first._define().policy is shared
 
 
-def test_branches_end_with_the_time_of_the_whole():
+def test_branches_end_at_the_timeout_of_their_pipeline():
     both = fan_out(AsyncFunction(hang, "one"), AsyncFunction(hang, "two"), name="both", timeout=SHORT)
     failure = "Tool 'both' timed out after 0.05 s"
-    assert [each.error_message for each in both_ways(both, None)] == [failure, failure]
+    assert [each.error_message for each in run_sync_and_async(both, None)] == [failure, failure]
 
 
-def test_an_agent_as_a_tool_ends_with_its_time(late):
-    inner = Agent(ScriptedModel([calls("slow"), "done"]), [AsyncFunction(late, "slow")])
+def test_agent_tool_ends_at_its_timeout(body_until_deadline):
+    inner = Agent(ScriptedModel([calls("slow"), "done"]), [AsyncFunction(body_until_deadline, "slow")])
     helper = inner.as_tool("helper", "Helps", timeout=0.2)
     assert helper.execute("go").error_message == "Tool 'helper' timed out after 0.2 s"
 
 
-def test_a_box_has_a_timeout_for_tools_that_say_nothing(late, gate):
+def test_toolbox_timeout_applies_to_tools_without_one(body_until_deadline, gate):
     class Own(Plain):
         timeout = 0.1
 
@@ -365,7 +367,15 @@ def test_a_box_has_a_timeout_for_tools_that_say_nothing(late, gate):
             return gate()
 
     inline = Function(str, "inline", inline=True)
-    box = Toolbox([AsyncFunction(late, "slow"), inline, AsyncFunction(late, "own", timeout=0.15), Own()], timeout=SHORT)
+    box = Toolbox(
+        [
+            AsyncFunction(body_until_deadline, "slow"),
+            inline,
+            AsyncFunction(body_until_deadline, "own", timeout=0.15),
+            Own(),
+        ],
+        timeout=SHORT,
+    )
     texts = [box.execute(each).text for each in calls("slow", "inline", "own", "plain")]
     assert texts == [
         "Error: Tool 'slow' timed out after 0.05 s",
@@ -375,7 +385,7 @@ def test_a_box_has_a_timeout_for_tools_that_say_nothing(late, gate):
     ]
 
 
-def test_a_plain_object_may_use_the_names_for_something_else():
+def test_attributes_of_plain_objects_are_not_settings():
     class Own(Plain):
         timeout = "30s"
         effects = ["echo", "reverb"]  # noqa: RUF012 - the object is somebody else's
@@ -385,44 +395,44 @@ def test_a_plain_object_may_use_the_names_for_something_else():
     assert Toolbox([Own()]).execute(*calls("plain")).text == "x"
 
 
-def test_a_step_that_never_blocks_runs_inline_also_under_a_deadline():
+def test_inline_step_runs_inline_under_a_deadline():
     threads = []
     inline = Function(lambda _: threads.append(threading.current_thread()), inline=True)
-    for _ in both_ways(inline, ToolContext(deadline=time.monotonic() + LONG)):
+    for _ in run_sync_and_async(inline, ToolContext(deadline=time.monotonic() + LONG)):
         assert threads.pop() is threading.main_thread() is threading.current_thread()
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "5", True, float("inf"), float("nan")])
-def test_an_invalid_timeout_is_a_definition_error(seconds):
+def test_invalid_timeout_is_a_definition_error(seconds):
     with pytest.raises(ToolDefinitionError, match="Tool 'function': timeout must be a number of seconds > 0, not"):
         Toolbox([Function(str, timeout=seconds)])
     with pytest.raises(ToolDefinitionError, match="Toolbox: timeout must be a number of seconds > 0, not"):
         Toolbox([], timeout=seconds)
 
 
-def test_a_timeout_that_cannot_be_kept_is_refused():
+def test_rejects_timeout_of_a_sync_inline_body():
     with pytest.raises(ToolDefinitionError, match="timeout cannot be enforced for a sync inline body"):
         Toolbox([Function(str, timeout=5, inline=True)])
     assert Toolbox([AsyncFunction(hang, timeout=5, inline=True)])
 
 
-def test_a_timeout_of_many_years_is_no_problem():
-    for made in (Function(str, timeout=1e12), AsyncFunction(soon, timeout=1e12)):
-        assert [each.output for each in both_ways(made, None)] == ["x", "x"]
+def test_accepts_very_long_timeout():
+    for made in (Function(str, timeout=1e12), AsyncFunction(return_text, timeout=1e12)):
+        assert [each.output for each in run_sync_and_async(made, None)] == ["x", "x"]
 
 
-def test_so_is_a_reviewer_who_has_many_years():
+def test_accepts_very_long_approval_timeout():
     def take_time(request):
         threading.Event().wait(SHORT)
         return Continue()
 
     made = Function(str, requires_approval=True, approval_timeout=1e12)
     context = ToolContext(review=CallbackReview(take_time))
-    assert [each.output for each in both_ways(made, context)] == ["x", "x"]
+    assert [each.output for each in run_sync_and_async(made, context)] == ["x", "x"]
 
 
 @pytest.mark.usefixtures("impatient")
-def test_so_is_a_sink_that_is_waited_for_so_long():
+def test_accepts_very_long_flush():
     opened = threading.Event()
     box = Toolbox([Function(str)], sinks=[lambda _: opened.wait(LONG)])
     box.execute(*calls("function"))
@@ -432,12 +442,12 @@ def test_so_is_a_sink_that_is_waited_for_so_long():
     letting_go.join()
 
 
-def test_a_dry_run_has_no_limits():
+def test_dry_run_has_no_limits():
     made = Function(str, timeout=5, max_concurrency=1)
     assert Toolbox([made]).execute(*calls("function"), dry_run=True).text == "Dry run: 'function' was not run"
 
 
-def test_a_limit_that_was_changed_is_the_one_that_holds():
+def test_changed_limit_applies():
     made = Function(str, timeout=5)
     first = made._define().policy
     assert made._define().policy is first
@@ -447,7 +457,7 @@ def test_a_limit_that_was_changed_is_the_one_that_holds():
     assert made._define().policy is None
 
 
-def test_calls_in_time_leave_no_thread_and_no_task_behind():
+def test_calls_in_time_leave_no_threads_and_tasks():
     @tool(timeout=LONG)
     def quick(number: int) -> int:
         return number
@@ -479,7 +489,7 @@ class GoneError(Exception):
     """An object with weak references, so that a test can see when it is collected."""
 
 
-def raised_once(watched):
+def raise_once(watched):
     error = GoneError("gone")
     watched.append(weakref.ref(error))
     try:
@@ -488,18 +498,20 @@ def raised_once(watched):
         del error  # or this frame, which the traceback has, would keep it
 
 
-async def araised_once(watched):
-    raised_once(watched)
+async def raise_once_async(watched):
+    raise_once(watched)
 
 
 @pytest.mark.parametrize("settings", [{}, {"timeout": 60}, {"max_concurrency": 2}], ids=str)
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("way", ["execute", "aexecute", "execute_all"])
-def test_an_exception_of_a_body_does_not_wait_for_the_collector(settings, kind, way, caplog):
+def test_exception_of_a_body_is_freed_without_the_garbage_collector(settings, kind, way, caplog):
     caplog.set_level(logging.CRITICAL, logger="toolsemble.tool")  # a record in a log would keep it
     watched = []
     made = (
-        Function(lambda _: raised_once(watched)) if kind == "sync" else AsyncFunction(lambda _: araised_once(watched))
+        Function(lambda _: raise_once(watched))
+        if kind == "sync"
+        else AsyncFunction(lambda _: raise_once_async(watched))
     )
     for name, value in settings.items():
         setattr(made, name, value)

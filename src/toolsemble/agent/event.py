@@ -8,8 +8,11 @@ from typing import ClassVar, TypeAlias
 from toolsemble import events
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall
+from toolsemble.events import ModelRetried
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.models.message import AssistantMessage
+
+__all__ = ["CallReplied", "CallRequested", "Event", "Final", "ModelRetried", "TurnEnded"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +44,6 @@ class CallReplied:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelRetried:
-    """The model failed, or the run's time was up, and the request is repeated; discard what the model sent before.
-
-    >>> ModelRetried("Too many requests", 2.5).seconds
-    2.5
-    """
-
-    reason: str
-    """The error."""
-    seconds: float
-    """Seconds until the retry."""
-    kind: ClassVar[str] = "model_retried"
-
-
-@dataclass(frozen=True, slots=True)
 class TurnEnded:
     """The model has replied, and its calls have their replies.
 
@@ -84,15 +72,7 @@ class Final:
 
 
 Event: TypeAlias = (
-    TextDelta
-    | CallDelta
-    | ArgumentsDelta
-    | CallRequested
-    | CallReplied
-    | ModelRetried
-    | TurnEnded
-    | Final
-    | events.Event
+    TextDelta | CallDelta | ArgumentsDelta | CallRequested | CallReplied | TurnEnded | Final | events.Event
 )
 """Any event of a stream; each has a ``kind``, for serialization.
 

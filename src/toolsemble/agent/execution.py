@@ -89,14 +89,13 @@ class Execution:
         inside, spending = enter(context), current_spending.set(self._state.spending)
         watching = None if self._channel is None else watch(self._follow)
         try:
-            executed = box.aexecute_all(
+            await box.aexecute_all(
                 [self._calls[index] for index in due],
                 memory_id=context.memory_id,
                 parameters=context.parameters,
                 run_id=context.run_id,
                 observe=partial(self._add_reply, box, due),
             )
-            await (executed if self._state.sinks is None else self._state.sinks.ado(executed))
         finally:
             if watching is not None:
                 unwatch(watching)

@@ -14,10 +14,17 @@ from toolsemble.agent.checks import check_keywords
 from toolsemble.agent.event import Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
 from toolsemble.agent.loop_detector import LoopDetector
-from toolsemble.agent.otel import model_attributes, reply_attributes, run_attributes, usage_attributes
+from toolsemble.agent.otel import (
+    conversation_attributes,
+    reply_attributes,
+    request_attributes,
+    run_attributes,
+    usage_attributes,
+)
 from toolsemble.agent.output import FINAL_ANSWER, Output
 from toolsemble.agent.prompt import Prompt, to_messages
 from toolsemble.agent.result import AgentResult, ToolCallRecord
+from toolsemble.agent.run_events import emit_end, emit_reply, emit_retry, emit_start
 from toolsemble.agent.settings import AgentConfig, RunSettings, ToolSource
 from toolsemble.agent.state import RunState
 from toolsemble.call import ToolCall
@@ -99,20 +106,25 @@ class Loop:
 
     async def run(self) -> AgentResult:
         """Run until there is an answer; every exception carries the work so far."""
-        sinks, context = self._config.sinks, self._state.context
+        sinks, state = self._config.sinks, self._state
         if sinks is None:
-            return await self._run()
-        with sinks.enter("invoke_agent", run_attributes(self._config, context)) as attributes:
+            return await emit_end(state, self._run())
+        with sinks.enter("invoke_agent", run_attributes(self._config, state.context)) as attributes:
+            messages, answer = state.messages, ""
             try:
-                return await self._run()
+                result = await sinks.ado(emit_end(state, self._run()))
+                answer = result.text
             finally:
-                attributes.update(usage_attributes(self._state.spending.usage()))
+                attributes.update(usage_attributes(state.spending.usage()))
+                attributes.update(conversation_attributes(self._config, messages, answer))
+        return result
 
     async def _run(self) -> AgentResult:
         state = self._state
         try:
             state.spending.check_depth()
             state.begin()
+            emit_start(self._config, state)
             while True:
                 result = await self._turn()
                 if result is not None:
@@ -144,7 +156,7 @@ class Loop:
         check_outer(state.spending.outer)
         box = await self._tool_source.box(state.view)
         state.set_stop(state.spending.find_exhausted())
-        reply = await self._reply(self._request(box))
+        reply = await self._reply(self._request(box), box)
         if reply is None:
             return None
         return await self._act(reply, box) if reply.calls else self._answer(reply)
@@ -159,11 +171,11 @@ class Loop:
         offered = [*(specifications if is_open else ()), config.output.specification]
         return ChatRequest(messages, offered, "required", None, config.settings)
 
-    async def _reply(self, request: ChatRequest) -> ChatReply | None:
+    async def _reply(self, request: ChatRequest, box: Toolbox) -> ChatReply | None:
         """Return the model's reply; None if the time was up, and the model is to be asked for a final answer."""
         state, started = self._state, time.monotonic()
         try:
-            return await wait_until(self._reply_when_admitted(request), state.deadline)
+            return await wait_until(self._reply_when_admitted(request, box), state.deadline)
         except OutOfTimeError:
             is_last = state.stop is not None
             self._out_of_time(started)
@@ -172,26 +184,27 @@ class Loop:
                 raise self._no_answer_error() from None
             return None
 
-    async def _reply_when_admitted(self, request: ChatRequest) -> ChatReply:
+    async def _reply_when_admitted(self, request: ChatRequest, box: Toolbox) -> ChatReply:
         """Return the model's reply, after admission by the enclosing runs; count it before other requests start."""
         spending = self._state.spending
         async with Admission(spending, request):
             started = time.monotonic()
-            reply = await self._ask(request)
+            reply = await self._ask(request, box)
             seconds = time.monotonic() - started
             spending.add_reply(reply.usage, seconds)
             self._state.add_trace("model", type(self._config.model).__name__, started, seconds, reply.stop_reason)
+            emit_reply(self._config, self._state, box, reply, seconds)
         return reply
 
-    async def _ask(self, request: ChatRequest) -> ChatReply:
+    async def _ask(self, request: ChatRequest, box: Toolbox) -> ChatReply:
         config = self._config
         deadline, channel = self._state.deadline, self._stream_channel
         asking = ask_model(config.model, request, config.retry, channel, self._on_retry, deadline)
         if config.sinks is None:
             return await asking
-        with config.sinks.enter("chat", model_attributes(config)) as attributes:
+        with config.sinks.enter("chat", request_attributes(config, self._state.context, request, box)) as attributes:
             reply = await asking
-            attributes.update(reply_attributes(reply))
+            attributes.update(reply_attributes(reply, box))
         return reply
 
     def _out_of_time(self, started: float) -> None:
@@ -209,6 +222,7 @@ class Loop:
     def _on_retry(self, event: ModelRetried) -> None:
         name = type(self._config.model).__name__
         self._state.add_trace("retry", name, time.monotonic(), event.seconds, event.reason)
+        emit_retry(self._state, event)
         if self._channel is not None:
             self._channel.send(event)
 

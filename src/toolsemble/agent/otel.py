@@ -2,40 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from toolsemble.agent.budget import Usage
+from toolsemble.agent.redaction import hide_secrets
 from toolsemble.agent.settings import AgentConfig
 from toolsemble.context import ToolContext
-from toolsemble.models.chat import ChatReply
+from toolsemble.models.chat import ChatReply, ChatRequest
+from toolsemble.models.message import AssistantMessage, Message
+from toolsemble.toolbox.toolbox import Toolbox
+
+INPUT_MESSAGES, OUTPUT_MESSAGES = "gen_ai.input.messages", "gen_ai.output.messages"
+"""The attributes whose values are functions that return messages: they are private and long, so only some sinks ask."""
+TOOL_DEFINITIONS = "gen_ai.tool.definitions"
+"""The attribute whose value is a function that returns specifications."""
 
 
 def run_attributes(config: AgentConfig, context: ToolContext) -> dict[str, Any]:
     """Return the attributes of a run that are known at its start."""
     attributes = {"gen_ai.agent.name": config.role} if config.role else {}
-    if context.memory_id != ToolContext.memory_id:
-        attributes["gen_ai.conversation.id"] = context.memory_id
-    return attributes | model_attributes(config)
+    return attributes | _shared_attributes(config, context)
 
 
-def model_attributes(config: AgentConfig) -> dict[str, Any]:
-    """Return the attributes of a model: its name, or its class if it has none, and its provider."""
+def conversation_attributes(config: AgentConfig, messages: Sequence[Message], answer: str) -> dict[str, Any]:
+    """Return the attributes of the conversation that a run started with, and of its answer."""
+    box = config.tools if isinstance(config.tools, Toolbox) else None
+    return {
+        INPUT_MESSAGES: partial(hide_secrets, messages, box),
+        OUTPUT_MESSAGES: lambda: [AssistantMessage(answer)],
+    }
+
+
+def request_attributes(config: AgentConfig, context: ToolContext, request: ChatRequest, box: Toolbox) -> dict[str, Any]:
+    """Return the attributes of a model request."""
+    contents = {
+        INPUT_MESSAGES: partial(hide_secrets, request.messages, box),
+        TOOL_DEFINITIONS: lambda: request.specifications,
+    }
+    return _shared_attributes(config, context) | contents
+
+
+def name_model(config: AgentConfig) -> str:
+    """Return the name of a model, or its class if it has none."""
+    name = getattr(config.model, "name", None)
+    return name if isinstance(name, str) else type(config.model).__name__
+
+
+def _shared_attributes(config: AgentConfig, context: ToolContext) -> dict[str, Any]:
+    """Return the ids of a run, and the name and the provider of its model."""
     from toolsemble.providers import PROVIDERS  # noqa: PLC0415 - only traces need it
 
-    kind, name = type(config.model), getattr(config.model, "name", None)
-    attributes = {"gen_ai.request.model": name if isinstance(name, str) else kind.__name__}
-    names = [each.otel_name for each in PROVIDERS.values() if each.otel_name and each.model_module == kind.__module__]
+    attributes = {"toolsemble.run.id": context.run_id, "gen_ai.request.model": name_model(config)}
+    if context.memory_id != ToolContext.memory_id:
+        attributes["gen_ai.conversation.id"] = context.memory_id
+    module = type(config.model).__module__
+    names = [each.otel_name for each in PROVIDERS.values() if each.otel_name and each.model_module == module]
     return attributes | {"gen_ai.provider.name": names[0]} if names else attributes
 
 
-def reply_attributes(reply: ChatReply) -> dict[str, Any]:
+def reply_attributes(reply: ChatReply, box: Toolbox | None = None) -> dict[str, Any]:
     """Return the attributes of a reply.
 
     >>> reply_attributes(ChatReply("Rome"))["gen_ai.response.finish_reasons"]
     ('stop',)
     """
     usage = Usage(reply.usage.input, reply.usage.output, reply.usage.cached)
-    return {"gen_ai.response.finish_reasons": (reply.stop_reason,), **usage_attributes(usage)}
+    messages = partial(hide_secrets, [AssistantMessage(reply.text, reply.calls)], box)
+    attributes = {"gen_ai.response.finish_reasons": (reply.stop_reason,), OUTPUT_MESSAGES: messages}
+    return attributes | usage_attributes(usage)
 
 
 def usage_attributes(usage: Usage) -> dict[str, Any]:

@@ -151,12 +151,16 @@ class Spending:
 
     def add_reply(self, usage: TokenUsage, seconds: float) -> None:
         """Count a reply of the run's own model."""
-        cost = 0.0 if self.prices is None else self.prices.cost(usage)
+        cost = self.price(usage) or 0.0
         self.turns += 1
         self.model_seconds += seconds
         with self._shared.lock:
             for each in self.tallies:
                 each.count(usage, cost)
+
+    def price(self, usage: TokenUsage) -> float | None:
+        """Return the price of these tokens; None without prices."""
+        return None if self.prices is None else self.prices.cost(usage)
 
     def claim(self, count: int) -> int:
         """Count calls that are about to be made, up to the limit; return their number."""

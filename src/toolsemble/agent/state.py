@@ -37,7 +37,6 @@ class RunState:
         outer = current_spending.get()
         self.spending = Spending(config.limits, config.prices, outer)
         self.context = _derive_context(config, memory_id, parameters, run_id)
-        self.sinks = config.sinks
         self.stop: Stop | None = None
         self._last_deadline: float | None = None
         self.records: list[ToolCallRecord] = []

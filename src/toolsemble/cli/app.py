@@ -345,6 +345,19 @@ def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_ke
 
 
 @app.command()
+@click.argument("file", type=click.Path(dir_okay=False))
+@click.option("--run", "run_id", metavar="ID", help="Show only this run.")
+@click.option("--full", is_flag=True, help="Do not shorten texts.")
+@_common_options
+@click.pass_obj
+def trace(options: GlobalOptions, file: str, run_id: str | None, *, full: bool) -> int:
+    """Print what happened in the runs of FILE, which a TraceFile wrote."""
+    from toolsemble.cli.trace import trace as do
+
+    return do(file, run_id, options.make_screen(), full=full)
+
+
+@app.command()
 @_common_options
 def version() -> int:
     """Show the version."""

@@ -37,8 +37,19 @@ class ConsoleSink:
         describe = _DESCRIPTIONS.get(event.kind)
         text = event.kind if describe is None else describe(event)
         clock = f"{time.strftime('%H:%M:%S', time.localtime(event.at))} " if self._times else ""
-        line = f"{clock}{event.tool_name} {preview(event.call_id)}: {preview(text, self._limit)}\n"
+        line = f"{clock}{_name(event)}: {preview(text, self._limit)}\n"
         (self._stream or sys.stderr).write(line)
+
+
+def _name(event: Any) -> str:
+    """Return the tool and the id of a call, or the id of a run."""
+    return f"{event.tool_name} {preview(event.call_id)}" if event.tool_name else f"run {preview(event.run_id)}"
+
+
+def _describe_reply(event: Any) -> str:
+    calls = ", ".join(call.name for call in event.message.calls)
+    tokens = "" if event.usage is None else f", {event.usage.total} tokens"
+    return f"{event.model} replied in {format_seconds(event.duration)}{tokens}: {calls or event.message.text}"
 
 
 def _describe_progress(event: Any) -> str:
@@ -55,6 +66,12 @@ _DESCRIPTIONS: dict[str, Callable[[Any], str]] = {
     "call_abandoned": lambda _: "still running in the background",
     "cache_hit": lambda _: "answered from the cache",
     "call_finished": lambda event: f"{event.outcome} in {event.duration * 1000:.0f} ms: {event.text}",
+    "run_started": lambda event: f"{event.model} is asked: {event.messages[-1].text if event.messages else ''}",
+    "model_replied": _describe_reply,
+    "model_retried": lambda event: f"the model failed ({event.reason}); retry in {format_seconds(event.seconds)}",
+    "run_finished": lambda event: (
+        f"{event.stop_reason} in {format_seconds(event.duration)}: {event.text or event.error}"
+    ),
     "review_requested": lambda event: f"review requested: {event.request.arguments}",
     "review_decided": lambda event: f"review decided: {event.decision}",
 }

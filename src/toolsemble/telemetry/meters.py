@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.runtime.text import preview
-from toolsemble.telemetry.names import DURATION_BUCKETS, MetricNames
+from toolsemble.telemetry.names import DURATION_BUCKETS, TOKEN_BUCKETS, MetricNames
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
+
+    from toolsemble.events import ModelReplied
 
 _MAX_ROLE = 100  # maximum characters of a role
 _NO_ROLE = "unknown"
@@ -22,7 +24,8 @@ class OpenTelemetryMetrics:
     """Metrics as OpenTelemetry instruments, for ``Toolbox(metrics=...)`` without spans.
 
     Calls are ``toolsemble.tool.executions`` and ``gen_ai.execute_tool.duration``; a counter is
-    ``toolsemble.tool.<name>``, a value ``toolsemble.tool.<name>.value``.
+    ``toolsemble.tool.<name>``, a value ``toolsemble.tool.<name>.value``. Model requests are
+    ``gen_ai.client.token.usage``, ``gen_ai.client.operation.duration`` and ``toolsemble.model.cost``.
 
     >>> from opentelemetry.sdk.metrics import MeterProvider
     >>> from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -55,6 +58,29 @@ class OpenTelemetryMetrics:
             "Duration of calls of tools, without review time",
             explicit_bucket_boundaries_advisory=DURATION_BUCKETS,
         )
+        self._tokens = self._meter.create_histogram(
+            "gen_ai.client.token.usage",
+            "{token}",
+            "Tokens of model requests and replies",
+            explicit_bucket_boundaries_advisory=TOKEN_BUCKETS,
+        )
+        self._requests = self._meter.create_histogram(
+            "gen_ai.client.operation.duration",
+            "s",
+            "Duration of model requests, including retries",
+            explicit_bucket_boundaries_advisory=DURATION_BUCKETS,
+        )
+        self._cost = self._meter.create_counter("toolsemble.model.cost", "1", "Price of the tokens, where it is known")
+
+    def record_reply(self, event: ModelReplied) -> None:
+        """Record the tokens, the duration and the price of a reply of a model."""
+        attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": preview(event.model, _MAX_ROLE)}
+        self._requests.record(event.duration, attributes)
+        if event.usage is not None:
+            self._tokens.record(event.usage.input, {**attributes, "gen_ai.token.type": "input"})
+            self._tokens.record(event.usage.output, {**attributes, "gen_ai.token.type": "output"})
+        if event.cost:
+            self._cost.add(event.cost, attributes)
 
     def increment_success(self, tool_name: str, agent_role: str) -> None:
         """Count a call that succeeded."""

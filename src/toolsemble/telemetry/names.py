@@ -8,6 +8,9 @@ from hashlib import blake2s
 DURATION_BUCKETS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """The upper bounds of the buckets for the duration of calls, in seconds."""
 
+TOKEN_BUCKETS = tuple(4**power for power in range(14))
+"""The upper bounds of the buckets for tokens, as the conventions of OpenTelemetry suggest."""
+
 _MAX_LENGTH = 64
 _OTHER = "other"
 

@@ -15,6 +15,7 @@ from toolsemble.observers.sinks import Sinks
 from toolsemble.observers.watchers import watch
 from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.text import describe_error, escape_surrogates, preview
+from toolsemble.telemetry.message_attributes import CONTENT_ATTRIBUTES
 from toolsemble.telemetry.meters import OpenTelemetryMetrics
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class OpenTelemetry:
         *,
         arguments: bool = False,
         results: bool = False,
+        messages: bool = False,
         limit: int = 8_000,
     ) -> None:
         """Set the providers; raise an error if the package is not installed.
@@ -63,6 +65,7 @@ class OpenTelemetry:
         :param meter_provider: creates the metrics; by default the provider of the process
         :param arguments: whether spans contain the arguments of calls, with secrets masked
         :param results: whether spans contain the results for the model, with secrets masked
+        :param messages: whether spans of runs and model requests contain messages and tools, with secrets masked
         :param limit: the maximum characters of each
         """
         trace = import_extra("opentelemetry.trace", extra="otel", user="OpenTelemetry")
@@ -74,6 +77,7 @@ class OpenTelemetry:
         self._tracer = trace.get_tracer("toolsemble", tracer_provider=tracer_provider)
         self._arguments = arguments
         self._results = results
+        self._messages = messages
         self._shows = arguments or results
         self._limit = limit
         self.metrics = OpenTelemetryMetrics(meter_provider)
@@ -86,6 +90,7 @@ class OpenTelemetry:
             "gen_ai.tool.name": context.tool_name,
             "gen_ai.tool.type": "function",
             "gen_ai.tool.call.id": _shorten(context.call_id),
+            "toolsemble.run.id": _shorten(context.run_id),
         }
         return partial(self._end, self._start(f"execute_tool {context.tool_name}", attributes))
 
@@ -93,11 +98,14 @@ class OpenTelemetry:
         """Start the span of a run or of a model request; return a function that ends it."""
         name = facts.get(_NAME_ATTRIBUTE.get(operation, ""), "")
         kind = self._kinds.CLIENT if operation == "chat" else self._kinds.INTERNAL
-        attributes = {"gen_ai.operation.name": operation, **{key: _shorten(each) for key, each in facts.items()}}
+        attributes = {"gen_ai.operation.name": operation, **self._write(facts)}
         return partial(self._end_operation, self._start(f"{operation} {_shorten(name)}".rstrip(), attributes, kind))
 
     def emit(self, event: Any) -> None:
-        """Add an event to the span of its call."""
+        """Add an event to the span of its call, or count a reply of a model."""
+        if event.kind == "model_replied":
+            self.metrics.record_reply(event)
+            return
         opened, attributes = _current.get(), _EVENT_ATTRIBUTES.get(event.kind)
         if opened is not None and attributes is not None:
             if event.kind == "call_timed_out":
@@ -109,7 +117,14 @@ class OpenTelemetry:
         carrier: dict[str, str] = {}
         for each in _propagators():
             each.inject(carrier)
-        return partial(_continue_trace, carrier, self._arguments, self._results, self._limit)
+        make_sink = partial(
+            OpenTelemetry,
+            arguments=self._arguments,
+            results=self._results,
+            messages=self._messages,
+            limit=self._limit,
+        )
+        return partial(_continue_trace, carrier, make_sink)
 
     def _start(self, name: str, attributes: dict[str, Any], kind: Any = None) -> _OpenSpan:
         parent = self._get_current_context()  # looked up once: the SDK would do it four times
@@ -129,11 +144,20 @@ class OpenTelemetry:
 
     def _end_operation(self, opened: _OpenSpan, error: BaseException | None, facts: Mapping[str, Any]) -> None:
         try:
-            opened.span.set_attributes({key: _shorten(each) for key, each in facts.items()})
+            opened.span.set_attributes(self._write(facts))
             if error is not None:
                 self._fail(opened.span, get_class_name(error), mask_text(describe_error(error)))
         finally:
             self._close(opened)
+
+    def _write(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the attributes of an operation; messages and tools are JSON, and only written on request."""
+        attributes = {key: _shorten(each) for key, each in facts.items() if key not in CONTENT_ATTRIBUTES}
+        if self._messages:
+            for key in CONTENT_ATTRIBUTES.keys() & facts:
+                for name, value in CONTENT_ATTRIBUTES[key](facts[key]()):
+                    attributes[name] = self._cut(mask_text(_to_json(value)))
+        return attributes
 
     def _fail(self, span: Span, reason: str, message: str) -> None:
         span.set_attribute("error.type", escape_surrogates(reason))
@@ -210,11 +234,11 @@ def _propagators() -> tuple[Any, ...]:
     return trace.TraceContextTextMapPropagator(), baggage.W3CBaggagePropagator()
 
 
-def _continue_trace(carrier: dict[str, str], arguments: bool, results: bool, limit: int) -> None:  # noqa: FBT001 - arguments of a pickled partial
+def _continue_trace(carrier: dict[str, str], make_sink: Callable[[], OpenTelemetry]) -> None:
     """Continue a trace in a worker process: spans of the body become children of the caller's span."""
     contexts = import_extra("opentelemetry.context", extra="otel", user="OpenTelemetry")
     context = None
     for each in _propagators():
         context = each.extract(carrier, context)
     contexts.attach(context)
-    watch(*Sinks("OpenTelemetry", [OpenTelemetry(arguments=arguments, results=results, limit=limit)]).outlets)
+    watch(*Sinks("OpenTelemetry", [make_sink()]).outlets)

@@ -1,4 +1,4 @@
-"""Metrics of calls for Prometheus."""
+"""Metrics of calls and model requests for Prometheus."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ class PrometheusMetrics:
     is ``toolsemble_tool_<name>_total``, a value ``toolsemble_tool_<name>_value``; invalid characters become
     underscores. Each has the labels ``tool_name`` and ``agent_role``.
 
+    As a sink, ``Agent(..., sinks=[PrometheusMetrics()])``, it counts the calls and also the model requests, as
+    ``toolsemble_model_tokens_total`` by ``type``, ``toolsemble_model_duration_seconds`` and
+    ``toolsemble_model_cost_total``, each with the label ``model``.
+
     >>> from prometheus_client import CollectorRegistry
     >>> from toolsemble import Toolbox, ToolCall, tool
     >>> @tool
@@ -51,6 +55,21 @@ class PrometheusMetrics:
         client = import_extra("prometheus_client", extra="prometheus", user="PrometheusMetrics")
         self._registry = client.REGISTRY if registry is None else registry
         self._collectors = _REGISTRIES.get(client, self._registry)
+
+    inline = True
+
+    @property
+    def metrics(self) -> PrometheusMetrics:
+        """The metrics themselves: as a sink they count calls, too."""
+        return self
+
+    def begin(self, context: object) -> None:
+        """Do nothing: the metrics count a call when it ends."""
+
+    def emit(self, event: Any) -> None:
+        """Count a reply of a model; other events are counted as calls."""
+        if event.kind == "model_replied":
+            self._collectors.add_reply(event)
 
     def increment_success(self, tool_name: str, agent_role: str) -> None:
         """Count a call that succeeded."""
@@ -93,6 +112,23 @@ class _Collectors:
         self.executions = self._register(client.Counter, "executions", about, (*_LABELS, "outcome"))
         about, buckets = "Duration of calls of tools, without review time", DURATION_BUCKETS
         self.durations = self._register(client.Histogram, "duration_seconds", about, _LABELS, buckets=buckets)
+        about, model = "Tokens of model requests and replies", {"family": "model"}
+        self._tokens = self._register(client.Counter, "tokens", about, ("model", "type"), **model)
+        about = "Duration of model requests, including retries"
+        self._requests = self._register(
+            client.Histogram, "duration_seconds", about, ("model",), buckets=buckets, **model
+        )
+        about = "Price of the tokens, where it is known"
+        self._cost = self._register(client.Counter, "cost", about, ("model",), **model)
+
+    def add_reply(self, event: Any) -> None:
+        """Count the tokens, the duration and the price of a reply of a model."""
+        self._requests(event.model).observe(event.duration)
+        if event.usage is not None:
+            self._tokens(event.model, "input").inc(event.usage.input)
+            self._tokens(event.model, "output").inc(event.usage.output)
+        if event.cost:
+            self._cost(event.model).inc(event.cost)
 
     def counter(self, name: str) -> _Family:
         """Return the counter of a name."""
@@ -119,9 +155,11 @@ class _Collectors:
             # The name is taken by another collector; that must not make the tool fail.
             return self._create(kind, name, description, number + 1)
 
-    def _register(self, kind: Any, name: str, description: str, labels: tuple[str, ...], **more: Any) -> _Family:
+    def _register(
+        self, kind: Any, name: str, description: str, labels: tuple[str, ...], family: str = "tool", **more: Any
+    ) -> _Family:
         try:
-            collector = kind(f"toolsemble_tool_{name}", description, labels, registry=self._registry(), **more)
+            collector = kind(f"toolsemble_{family}_{name}", description, labels, registry=self._registry(), **more)
         except ValueError as problem:
             raise ToolDefinitionError(
                 f"The registry has a foreign collector: {problem}; pass another registry to PrometheusMetrics"

@@ -6,62 +6,31 @@ import dataclasses
 import errno
 import json
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from toolsemble.events import (
-    CacheHit,
-    CallAbandoned,
-    CallFinished,
-    CallProgress,
-    CallRepaired,
-    CallRetried,
-    CallStarted,
-    CallTimedOut,
-    Event,
-    ReviewDecided,
-    ReviewRequested,
-)
+from toolsemble.events import CallFinished, CallStarted, Event, ReviewDecided, RunEvent
 from toolsemble.metrics import Outcome
-from toolsemble.result import ToolResult
-from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
+from toolsemble.review import ReviewDecision
 from toolsemble.runtime.fork_locks import fork_safe_lock
-from toolsemble.schema.display import to_display_or_repr
-from toolsemble.serialization import compact_json, result_from_fields, result_to_fields
+from toolsemble.serialization import compact_json
+from toolsemble.telemetry.event_json import read_event, write_event
 
 try:
     import fcntl
 except ImportError:  # without file locks, only lines of a single process are written whole
     fcntl = None  # type: ignore[assignment]
 
-_CALLS: dict[str, type[Any]] = {
-    each.kind: each
-    for each in (
-        CallStarted,
-        CallRepaired,
-        CallRetried,
-        CallProgress,
-        CallTimedOut,
-        CallAbandoned,
-        CacheHit,
-        CallFinished,
-    )
-}
-_DECISIONS: dict[str, Callable[..., ReviewDecision]] = {
-    "continue": Continue,
-    "edit": Edit,
-    "exit_early": ExitEarly,
-}
 _MAX_PREVIEW = 80
 
 
 class TraceFile:
     """A sink that appends each event to a file as a line of JSON; threads and processes can share the file.
 
-    Each line is appended in one write. Failures, such as a full disk, are logged and do not affect calls.
+    Each line is appended in one write. Failures, such as a full disk, are logged and do not affect calls. What a run
+    was asked and answered is written only with ``messages=True``.
 
     >>> import tempfile
     >>> from toolsemble import Toolbox, ToolCall, tool
@@ -77,14 +46,20 @@ class TraceFile:
     ({'text': 'hello'}, 'success', 'HELLO')
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Set the path; the file is created with the first event."""
+    def __init__(self, path: str | os.PathLike[str], *, messages: bool = False) -> None:
+        """Set the path; the file is created with the first event.
+
+        :param messages: whether the messages of runs are written, and not only their tokens and times; the arguments
+            of tools with secret parameters are left out
+        """
         self._path = Path(path)
+        self._messages = messages
         self._lock = fork_safe_lock(self)
 
     def emit(self, event: Any) -> None:
         """Append one line; raise ``OSError`` if that fails."""
-        line = compact_json(write_event(event), ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+        values = write_event(event, messages=self._messages)
+        line = compact_json(values, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
         with self._lock:
             # Opened each time, so that a moved file or a repaired folder is noticed.
             file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
@@ -160,12 +135,15 @@ class Trace:
         """The calls, including sub-calls, in the order of their start."""
         by_call: dict[tuple[str, str, str], list[Event]] = {}
         for event in self.events:
+            if isinstance(event, RunEvent):
+                continue
             by_call.setdefault((event.run_id, event.call_id, event.tool_name), []).append(event)
         return tuple(_build_call(events) for events in by_call.values())
 
     def run(self, run_id: str) -> Trace:
         """Return the trace of one run.
 
+        >>> from toolsemble.events import CallAbandoned
         >>> Trace((CallAbandoned("search", "call_1", run_id="a"),)).run("b").events
         ()
         """
@@ -180,56 +158,11 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
         if not line.strip():
             continue
         try:
-            events.append(_read_event(json.loads(line)))
+            events.append(read_event(json.loads(line)))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
             start = line[:_MAX_PREVIEW].decode(errors="replace")
             unreadable.append(Unreadable(number, start, f"{type(problem).__name__}: {problem}"))
     return Trace(tuple(events), tuple(unreadable))
-
-
-def write_event(event: Any) -> dict[str, Any]:
-    """Return an event as JSON values, with its kind first.
-
-    >>> write_event(CallAbandoned("search", "call_1", at=0.0))["kind"]
-    'call_abandoned'
-    """
-    values: dict[str, Any] = {"kind": event.kind}
-    if isinstance(event, (ReviewRequested, ReviewDecided)):
-        values |= {"request": json.loads(event.request.to_json()), "at": event.at}
-        if isinstance(event, ReviewDecided):
-            values |= {"decision": _write_decision(event.decision)}
-        return values
-    values |= {each.name: _write_value(getattr(event, each.name)) for each in fields(event)}
-    return values
-
-
-def _write_value(value: Any) -> Any:
-    return result_to_fields(value, to_display_or_repr) if isinstance(value, ToolResult) else to_display_or_repr(value)
-
-
-def _write_decision(decision: ReviewDecision) -> dict[str, Any]:
-    name = next(name for name, kind in _DECISIONS.items() if isinstance(decision, kind))  # type: ignore[arg-type]  # classes
-    return {"name": name, **{each.name: getattr(decision, each.name) for each in fields(decision)}}
-
-
-def _read_event(values: dict[str, Any]) -> Event:
-    """Return the event of a line."""
-    kind = values.pop("kind")
-    if kind == ReviewRequested.kind:
-        return ReviewRequested(_read_request(values))
-    if kind == ReviewDecided.kind:
-        decision = dict(values["decision"])
-        return ReviewDecided(_read_request(values), _DECISIONS[decision.pop("name")](**decision), at=values["at"])
-    if isinstance(values.get("repairs"), list):
-        values["repairs"] = tuple(values["repairs"])
-    if isinstance(values.get("result"), dict):
-        values["result"] = result_from_fields(values["result"])
-    event: Event = _CALLS[kind](**values)
-    return event
-
-
-def _read_request(values: Mapping[str, Any]) -> ReviewRequest:
-    return ReviewRequest.from_json(json.dumps(values["request"]))
 
 
 def _build_call(events: list[Event]) -> CallTrace:

@@ -55,6 +55,15 @@ class ToolSet:
         entry = self._entries.get(name)
         return entry is not None and entry.definition.policy is not None and entry.definition.policy.polling
 
+    def has_secrets(self, name: str) -> bool:
+        """Return whether a parameter of a tool is or contains a secret.
+
+        >>> ToolSet({}).has_secrets("nothing")
+        False
+        """
+        entry = self._entries.get(name)
+        return entry is not None and entry.definition.secret
+
     def to_openai(
         self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None
     ) -> list[dict[str, Any]]:

@@ -124,7 +124,7 @@ INIT_ONLY = [
 ]
 
 
-def taking(kind, body=lambda value: "taken", **settings):
+def make_take_tool(kind, body=lambda value: "taken", **settings):
     def take(value):
         return body(value)
 
@@ -134,12 +134,12 @@ def taking(kind, body=lambda value: "taken", **settings):
 
 def request_for(kind, value, **settings):
     reviewer = Reviewer(Continue())
-    box = Toolbox([taking(kind, requires_approval=True, **settings)], review=reviewer, repair=False)
+    box = Toolbox([make_take_tool(kind, requires_approval=True, **settings)], review=reviewer, repair=False)
     reply = box.execute(ToolCall("take", {"value": value}, "c1"))
     return reviewer.requests[0] if reviewer.requests else reply.text
 
 
-def shown(kind, value):
+def shown_value(kind, value):
     request = request_for(kind, value)
     return request if isinstance(request, str) else request.arguments["value"]
 
@@ -164,32 +164,32 @@ class TestNames:
             (lambda kind: list[dict[str, kind | None]], lambda value: [{"k": value}]),
         ],
     )
-    def test_private_and_renamed_fields_of_attrs_classes_are_shown(self, kind, sent, seen, around, inside):
-        assert shown(around(kind), inside(sent)) == inside(seen)
+    def test_shows_private_and_renamed_attrs_fields(self, kind, sent, seen, around, inside):
+        assert shown_value(around(kind), inside(sent)) == inside(seen)
 
-    def test_the_tag_of_a_struct_is_shown(self):
+    def test_shows_struct_tag(self):
         class Cat(msgspec.Struct, tag="cat"):
             name: str
 
         class Dog(msgspec.Struct, tag="dog"):
             name: str
 
-        assert shown(Cat | Dog, {"type": "dog", "name": "x"}) == {"type": "dog", "name": "x"}
+        assert shown_value(Cat | Dog, {"type": "dog", "name": "x"}) == {"type": "dog", "name": "x"}
 
-    def test_renamed_keys_of_typed_dicts_are_shown_at_every_depth(self):
+    def test_shows_renamed_typed_dict_keys_at_every_depth(self):
         class Row(TypedDict, total=False):
             left: Annotated[str, Param(name="right")]
             right: Annotated[str, Param(name="left")]
 
-        assert shown(list[Row], [{"left": "a", "right": "b"}]) == [{"left": "a", "right": "b"}]
-        assert shown(dict[str, Row | None], {"k": {"left": "a"}}) == {"k": {"left": "a"}}
+        assert shown_value(list[Row], [{"left": "a", "right": "b"}]) == [{"left": "a", "right": "b"}]
+        assert shown_value(dict[str, Row | None], {"k": {"left": "a"}}) == {"k": {"left": "a"}}
 
         class Dated(TypedDict):
             day: Annotated[datetime.date, Param(name="Day")]
 
-        assert shown(list[Dated], [{"Day": "2024-01-02"}]) == [{"Day": "2024-01-02"}]
+        assert shown_value(list[Dated], [{"Day": "2024-01-02"}]) == [{"Day": "2024-01-02"}]
 
-    def test_aliases_of_typed_dicts_inside_models_are_shown(self):
+    def test_shows_typed_dict_aliases_inside_models(self):
         class Row(typing_extensions.TypedDict):
             left: Annotated[str, pydantic.Field(alias="right")]
             right: Annotated[str, pydantic.Field(alias="left")]
@@ -198,19 +198,19 @@ class TestNames:
             rows: list[Row]
 
         sent = {"rows": [{"left": "a", "right": "b"}]}
-        assert shown(Table, sent) == sent
+        assert shown_value(Table, sent) == sent
 
-    def test_the_body_gets_a_typed_dict_by_the_names_in_the_code(self):
+    def test_body_gets_typed_dict_with_python_names(self):
         class Row(TypedDict):
             left: Annotated[str, Param(name="right")]
 
         seen = []
-        take = taking(list[Row], lambda value: seen.append(value) or "taken")
+        take = make_take_tool(list[Row], lambda value: seen.append(value) or "taken")
         assert Toolbox([take]).execute(ToolCall("take", {"value": [{"right": "a"}]})).text == "taken"
         assert seen == [[{"left": "a"}]]
         assert repr(seen) == "[[{'left': 'a'}]]"
 
-    def test_names_that_only_the_place_of_the_definition_knows_are_shown(self):
+    def test_shows_names_from_local_annotations(self):
         class Inner(msgspec.Struct):
             size: int
 
@@ -229,7 +229,7 @@ class TestNames:
         assert Toolbox([take], review=reviewer).execute(ToolCall("take", sent)).text == "taken"
         assert reviewer.requests[0].arguments == sent
 
-    def test_fields_of_a_type_that_no_tool_takes_have_the_names_of_its_constructor(self):
+    def test_unresolved_annotations_use_constructor_names(self):
         @attrs.define
         class Local:
             _path: "Unknown"
@@ -248,31 +248,31 @@ class TestNames:
         assert to_display(Struct(1)) == {"onDay": 1}
 
     @pytest.mark.parametrize("sent", [{"x": 1, "a": 2}, {"x": 1}, {"x": 1, "more": [1]}])
-    def test_a_further_key_with_the_name_of_a_field_hides_nothing(self, sent):
+    def test_extra_key_named_like_a_field_hides_nothing(self, sent):
         class Open(BaseModel):
             model_config = {"extra": "allow"}
             a: int = pydantic.Field(validation_alias=AliasChoices("x", "a"))
 
-        assert shown(Open, sent) == sent
-        assert shown(Open, {"a": 1}) == {"x": 1}
+        assert shown_value(Open, sent) == sent
+        assert shown_value(Open, {"a": 1}) == {"x": 1}
 
-    def test_a_field_at_a_path_is_shown_there(self):
+    def test_shows_alias_path_field_at_its_path(self):
         class Deep(BaseModel):
             model_config = {"extra": "allow"}
             a: int = pydantic.Field(validation_alias=AliasPath("in", "a"))
             b: int = pydantic.Field(2, validation_alias=AliasPath("in", "b"))
 
-        assert shown(Deep, {"in": {"a": 1}, "a": 3}) == {"in": {"a": 1, "b": 2}, "a": 3}
+        assert shown_value(Deep, {"in": {"a": 1}, "a": 3}) == {"in": {"a": 1, "b": 2}, "a": 3}
         assert to_display(Deep.model_validate({"in": {"a": 1}, "a": 3})) == {"in": {"a": 1, "b": 2}, "a": 3}
 
 
-class TestWhatIsMadeOfIt:
+class TestUsesOfArguments:
     """Rules, receipts, remembered answers, caches, ledgers and programs: all of them see the whole."""
 
     def delete(self):
-        return taking(Target, lambda target: f"deleted {target._path}", requires_approval=True)
+        return make_take_tool(Target, lambda target: f"deleted {target._path}", requires_approval=True)
 
-    def test_an_answer_is_remembered_for_these_arguments_only(self):
+    def test_approval_is_remembered_only_for_these_arguments(self):
         reviewer = Reviewer(Continue(), Continue())
         box = Toolbox([self.delete()], review=RememberReview(reviewer))
         calls = [ToolCall("take", {"value": {"path": path}}) for path in ("a.tmp", "/etc/passwd", "a.tmp")]
@@ -289,7 +289,7 @@ class TestWhatIsMadeOfIt:
         assert box.execute(ToolCall("take", {"value": {"path": "/etc/passwd"}})).text.startswith("Error: Rejected")
         assert box.execute(ToolCall("take", {"value": {"path": "a.tmp"}})).text == "deleted a.tmp"
 
-    def test_a_receipt_is_for_these_arguments_only(self, tmp_path):
+    def test_receipt_is_valid_only_for_these_arguments(self, tmp_path):
         asked, other = (request_for(Target, {"path": path}) for path in ("a.tmp", "/etc/passwd"))
         other = replace(asked, arguments=other.arguments)
         with SQLiteStore(tmp_path / "reviews.db") as store:
@@ -299,24 +299,24 @@ class TestWhatIsMadeOfIt:
                 asked.id: ExitEarly("the approval is not valid: it is for other arguments")
             }
 
-    def test_a_cache_keeps_them_apart(self):
-        read = taking(Target, lambda target: f"content of {target._path}", effects="read", cache=True)
+    def test_cache_distinguishes_them(self):
+        read = make_take_tool(Target, lambda target: f"content of {target._path}", effects="read", cache=True)
         box = Toolbox([read])
         texts = [box.execute(ToolCall("take", {"value": {"path": path}})).text for path in ("public", "secret")]
         assert texts == ["content of public", "content of secret"]
 
-    def test_a_ledger_keeps_them_apart(self):
-        pay = taking(Order, lambda order: f"paid {order.number}", effects="irreversible", idempotency=True)
+    def test_ledger_distinguishes_them(self):
+        pay = make_take_tool(Order, lambda order: f"paid {order.number}", effects="irreversible", idempotency=True)
         box = Toolbox([pay])
         calls = [ToolCall("take", {"value": {"order_number": number}}) for number in (17, 18, 17)]
         assert [box.execute(call, run_id="r1").text for call in calls] == ["paid 17", "paid 18", "paid 17"]
 
-    def test_a_program_is_sent_every_field(self):
+    def test_process_tool_sends_every_field(self):
         worker = ProcessTool("w", "Works", [sys.executable, "-c", "print(input())"], input_type=Order)
         reply = Toolbox([worker]).execute(ToolCall("w", {"order_number": 3, "title": "Emma"}))
         assert json.loads(reply.text) == {"input": {"order_number": 3, "title": "Emma"}}
 
-    def test_a_service_is_sent_every_field(self):
+    def test_http_tool_sends_every_field(self):
         with serving() as web:
             web.answers["/orders"] = b"done"
             service = HttpTool("s", "Serves", web.url("/orders"), input_type=Order, allow_hosts=["127.0.0.1"])
@@ -324,7 +324,7 @@ class TestWhatIsMadeOfIt:
             assert json.loads(web.requests[0][3]) == {"order_number": 3, "title": "Emma"}
 
 
-class TestInitOnly:
+class TestInitVar:
     """What a constructor takes and no field keeps cannot be read back, so that nobody could be shown it."""
 
     @pytest.mark.parametrize("kind", INIT_ONLY)
@@ -337,24 +337,24 @@ class TestInitOnly:
             {"effects": "irreversible", "idempotency": True},
         ],
     )
-    def test_tools_that_must_tell_their_arguments_cannot_take_it(self, kind, settings):
+    def test_rejects_init_var_in_gated_cached_and_idempotent_tools(self, kind, settings):
         with pytest.raises(ToolDefinitionError, match=r"'command' of (Checked)?(Job|Required) is an InitVar") as raised:
-            Toolbox([taking(kind, **settings)])
+            Toolbox([make_take_tool(kind, **settings)])
         assert "make it a field" in str(raised.value)
 
-    def test_a_gate_of_a_toolbox_is_no_way_around(self):
-        Toolbox([taking(Job)])
+    def test_rejects_init_var_with_toolbox_approval(self):
+        Toolbox([make_take_tool(Job)])
         with pytest.raises(ToolDefinitionError, match="InitVar"):
-            Toolbox([taking(Job)], approve=["take"], review=Reviewer())
+            Toolbox([make_take_tool(Job)], approve=["take"], review=Reviewer())
 
-    def test_a_cache_of_a_toolbox_leaves_it_out(self):
+    def test_toolbox_cache_skips_init_var(self):
         seen = []
-        box = Toolbox([taking(Job, lambda job: str(seen.append(job.argv)), effects="read")], cache=True)
+        box = Toolbox([make_take_tool(Job, lambda job: str(seen.append(job.argv)), effects="read")], cache=True)
         for command in ("ls", "rm"):
             box.execute(ToolCall("take", {"value": {"name": "x", "command": command}}))
         assert seen == [["ls"], ["rm"]]
 
-    def test_a_typed_tool_cannot_take_it_either(self):
+    def test_rejects_init_var_in_gated_typed_tool(self):
         class Take(TypedTool[Job]):
             name, description, requires_approval = "take", "", True
 
@@ -364,35 +364,35 @@ class TestInitOnly:
         with pytest.raises(ToolDefinitionError, match="'command' of Job is an InitVar"):
             Toolbox([Take()])
 
-    def test_a_key_of_ones_own_needs_no_field(self):
+    def test_cache_key_function_allows_init_var(self):
         cache = Cache(key=lambda arguments: arguments.value.argv)
-        read = taking(Job, lambda job: str(job.argv), effects="read", cache=cache)
+        read = make_take_tool(Job, lambda job: str(job.argv), effects="read", cache=cache)
         box = Toolbox([read])
         texts = [box.execute(ToolCall("take", {"value": {"name": "x", "command": each}})).text for each in ("ls", "rm")]
         assert texts == ["['ls']", "['rm']"]
 
     @pytest.mark.parametrize("kind", [Job, CheckedJob, Holder])
-    def test_programs_and_services_cannot_be_sent_it(self, kind):
+    def test_rejects_init_var_in_process_and_http_tools(self, kind):
         with pytest.raises(ToolDefinitionError, match=r"'command' of (Checked)?Job is an InitVar"):
             ProcessTool("w", "Works", ["cat"], input_type=kind)
         with pytest.raises(ToolDefinitionError, match=r"'command' of (Checked)?Job is an InitVar"):
             HttpTool("s", "Serves", "https://example.com", input_type=kind)
 
-    def test_other_tools_can_take_it_and_its_calls_are_told_all_the_same(self):
+    def test_init_var_calls_run_and_emit_events(self):
         sink = RecordingSink()
-        box = Toolbox([taking(Job, lambda job: str(job.argv))], sinks=[sink])
+        box = Toolbox([make_take_tool(Job, lambda job: str(job.argv))], sinks=[sink])
         assert box.execute(ToolCall("take", {"value": {"name": "x", "command": "ls -l"}})).text == "['ls', '-l']"
         said = "It cannot be shown: Job does not store its 'command'"
         assert [event.arguments for event in sink.events] == [said, said]
 
-    def test_an_object_with_one_is_not_handed_to_a_reviewer(self):
+    def test_object_with_init_var_is_not_shown_to_a_reviewer(self):
         @tool
         def make() -> Job:
             return Job("x", "rm -rf /")
 
         reviewer = Reviewer(Continue())
         ran = []
-        run = taking(Any, lambda job: str(ran.append(job)), requires_approval=True)
+        run = make_take_tool(Any, lambda job: str(ran.append(job)), requires_approval=True)
         reply = Toolbox([make | run], review=reviewer).execute(ToolCall("make_then_take", {}))
         assert "cannot be shown" in reply.text
         assert (ran, reviewer.requests) == ([], [])
@@ -402,14 +402,14 @@ SECRET_KEY = "hunter2-of-ada"  # noqa: S105 - of nobody
 
 
 class TestSecretKeys:
-    """Keys of a dict are hidden and told apart as values are."""
+    """Keys of a dict are masked and compared as values are."""
 
     @pytest.mark.parametrize("kind", [dict[SecretStr, int], dict[Secret[str], int], dict[SecretStr, int] | None])
-    def test_a_reviewer_sees_how_many_there_are_and_none_of_them(self, kind):
-        assert shown(kind, {SECRET_KEY: 1, "other": 2}) == {"**********": 1, "********** (2)": 2}
+    def test_reviewer_sees_the_number_of_secret_keys(self, kind):
+        assert shown_value(kind, {SECRET_KEY: 1, "other": 2}) == {"**********": 1, "********** (2)": 2}
 
     @pytest.mark.parametrize("kind", [dict[SecretStr, int], Secret[dict[str, int]], list[dict[SecretStr, int]]])
-    def test_other_keys_are_other_arguments(self, kind):
+    def test_different_secret_keys_are_different_arguments(self, kind):
         def inside(value):
             return [value] if kind == list[dict[SecretStr, int]] else value
 
@@ -418,27 +418,27 @@ class TestSecretKeys:
         assert len({one.hidden_digest, other.hidden_digest, ""}) == 3
 
     @pytest.mark.parametrize("kind", [dict[SecretStr, int], Secret[dict[str, int]]])
-    def test_caches_and_ledgers_keep_them_apart(self, kind):
-        def told(value):
+    def test_cache_and_ledger_distinguish_secret_keys(self, kind):
+        def key_length(value):
             value = value.get_secret_value() if hasattr(value, "get_secret_value") else value
             key = next(iter(value))
             return str(len(getattr(key, "get_secret_value", lambda: key)()))
 
         for settings in ({"effects": "read", "cache": True}, {"effects": "write", "idempotency": True}):
-            box = Toolbox([taking(kind, told, **settings)])
+            box = Toolbox([make_take_tool(kind, key_length, **settings)])
             calls = [ToolCall("take", {"value": {key: 1}}) for key in ("a", "bcd", "a")]
             assert [box.execute(call, run_id="r1").text for call in calls] == ["1", "3", "1"]
 
-    def test_a_key_that_looks_like_a_hidden_one_is_not_lost(self):
+    def test_key_that_looks_masked_is_not_lost(self):
         kind = dict[SecretStr, int]
         alike = {"**********": 1, "********** (2)": 2}
-        assert shown(kind, alike) == alike
+        assert shown_value(kind, alike) == alike
         mixed = {SecretStr("x"): 1, "**********": 2, SecretStr("y"): 3}
         assert to_display(mixed) == {"********** (2)": 1, "**********": 2, "********** (3)": 3}
 
     @pytest.mark.parametrize("kind", [dict[SecretStr, int], Secret[dict[str, int]], dict[str, dict[SecretStr, int]]])
     @pytest.mark.parametrize("sent", [1, "no number"])
-    def test_nobody_is_told_them(self, kind, sent, caplog):
+    def test_secret_keys_are_masked_in_replies_logs_and_events(self, kind, sent, caplog):
         def fail(value):
             while not isinstance(value, dict) or "k" in value:
                 value = value["k"] if isinstance(value, dict) else value.get_secret_value()
@@ -449,13 +449,13 @@ class TestSecretKeys:
         inner = {SECRET_KEY: sent}
         value = {"k": inner} if kind == dict[str, dict[SecretStr, int]] else inner
         with caplog.at_level("DEBUG", logger="toolsemble"):
-            reply = Toolbox([taking(kind, fail)], sinks=[sink], repair=False).execute(
+            reply = Toolbox([make_take_tool(kind, fail)], sinks=[sink], repair=False).execute(
                 ToolCall("take", {"value": value})
             )
         assert not reply.result.is_success
         assert SECRET_KEY not in f"{reply.text} {caplog.text} {sink.events}"
 
-    def test_the_names_of_fields_inside_a_secret_stay_readable(self):
+    def test_field_names_inside_a_secret_are_not_masked(self):
         class Login(BaseModel):
             user: str
             password: str
@@ -463,11 +463,11 @@ class TestSecretKeys:
         def fail(login):
             raise ValueError(f"the user {login.get_secret_value().user} has no password")
 
-        box = Toolbox([taking(Secret[Login], fail)])
+        box = Toolbox([make_take_tool(Secret[Login], fail)])
         reply = box.execute(ToolCall("take", {"value": {"user": "ada-lovelace", "password": "hunter2"}}))
         assert reply.text == "Error: the user ********** has no password"
 
-    def test_a_secret_that_a_constructor_takes_away_is_still_not_told(self):
+    def test_secret_removed_by_a_constructor_is_masked(self):
         @dataclass
         class Login:
             password: dataclasses.InitVar[SecretStr]
@@ -479,7 +479,7 @@ class TestSecretKeys:
         def fail(login):
             raise ValueError(f"wrong: {login.raw}")
 
-        reply = Toolbox([taking(Login, fail)]).execute(ToolCall("take", {"value": {"password": SECRET_KEY}}))
+        reply = Toolbox([make_take_tool(Login, fail)]).execute(ToolCall("take", {"value": {"password": SECRET_KEY}}))
         assert reply.text == "Error: wrong: **********"
 
 
@@ -521,23 +521,23 @@ class TestKeys:
             ({"$python": "tuple", "items": [1]}, (1,)),
         ],
     )
-    def test_two_values_that_a_step_hands_on_are_never_shown_alike(self, one, other):
+    def test_different_values_are_shown_differently(self, one, other):
         def shown_of(value):
             @tool
             def make() -> Any:
                 return {"value": value}
 
             reviewer = Reviewer(Continue())
-            take = taking(Any, requires_approval=True)
+            take = make_take_tool(Any, requires_approval=True)
             reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
             assert reply.text == "taken"
             return json.dumps(reviewer.requests[0].arguments, sort_keys=True)
 
         assert shown_of(one) != shown_of(other)
 
-    def test_a_member_of_an_enumeration_is_shown_as_a_model_writes_it(self):
-        assert shown(Grid, "LARGE") == "LARGE"
-        assert shown(dict[Grid, int], {"LARGE": 1}) == {"LARGE": 1}
+    def test_enum_member_is_shown_as_the_model_sends_it(self):
+        assert shown_value(Grid, "LARGE") == "LARGE"
+        assert shown_value(dict[Grid, int], {"LARGE": 1}) == {"LARGE": 1}
 
 
 @dataclass
@@ -688,17 +688,17 @@ class TestConstructors:
             (lambda kind: dict[str, kind | None], lambda value: {"k": value}),
         ],
     )
-    def test_what_is_kept_where_nobody_is_shown_it_is_refused(self, kind, around, inside):
-        said = shown(around(kind), inside({"path": "/etc/passwd"}))
+    def test_rejects_values_stored_outside_of_fields(self, kind, around, inside):
+        said = shown_value(around(kind), inside({"path": "/etc/passwd"}))
         assert said.startswith(f"Error: It cannot be shown: {kind.__name__} ")
 
-    def test_a_scalar_of_ones_own_hides_nothing(self):
-        assert shown(MovedText, "/etc/passwd") == (
+    def test_rejects_scalar_subclass_with_attributes(self):
+        assert shown_value(MovedText, "/etc/passwd") == (
             "Error: It cannot be shown: MovedText keeps something in 'real' that is not a field"
         )
 
     @pytest.mark.parametrize("kind", MOVED)
-    def test_it_is_never_in_a_cache_and_never_in_a_ledger(self, kind):
+    def test_hidden_values_are_not_cached_and_fail_with_a_ledger(self, kind):
         def body(value):
             ran.append(value)
             return f"{len(ran)}"
@@ -708,67 +708,67 @@ class TestConstructors:
             ({"effects": "write", "idempotency": True}, ["Error", "Error"]),
         ):
             ran = []
-            box = Toolbox([taking(kind, body, **settings)])
+            box = Toolbox([make_take_tool(kind, body, **settings)])
             calls = [ToolCall("take", {"value": {"path": path}}) for path in ("a", "b")]
             assert [box.execute(call, run_id="r1").text[:5] for call in calls] == texts
 
     @pytest.mark.parametrize("kind", MOVED)
-    def test_without_a_gate_it_runs_and_is_told(self, kind):
+    def test_hidden_values_run_without_a_gate(self, kind):
         sink = RecordingSink()
-        box = Toolbox([taking(kind)], sinks=[sink])
+        box = Toolbox([make_take_tool(kind)], sinks=[sink])
         assert box.execute(ToolCall("take", {"value": {"path": "a"}})).text == "taken"
         assert [type(event).__name__ for event in sink.events] == ["CallStarted", "CallFinished"]
 
     @pytest.mark.parametrize("kind", [Normal, NormalModel, NormalAttrs])
-    def test_a_value_that_is_put_in_order_is_shown_as_the_tool_gets_it(self, kind):
-        assert shown(kind, {"path": " /Home/a "}) == {"path": "/home/a"}
-        assert shown(list[kind], [{"path": " /Home/a "}]) == [{"path": "/home/a"}]
+    def test_normalized_value_is_shown_as_the_tool_gets_it(self, kind):
+        assert shown_value(kind, {"path": " /Home/a "}) == {"path": "/home/a"}
+        assert shown_value(list[kind], [{"path": " /Home/a "}]) == [{"path": "/home/a"}]
 
-    def test_a_value_that_changes_with_each_reading_is_shown_as_the_tool_gets_it(self):
-        assert shown(Cents, {"amount": 5}) == {"amount": 500}
+    def test_converted_value_is_shown_as_the_tool_gets_it(self):
+        assert shown_value(Cents, {"amount": 5}) == {"amount": 500}
 
     @pytest.mark.parametrize("kind", [Moved, MovedAttrs])
-    def test_an_object_that_a_step_hands_on_is_looked_at_as_well(self, kind):
+    def test_rejects_hidden_values_between_pipeline_steps(self, kind):
         @tool
         def make() -> Any:
             return kind("/etc/passwd")
 
         reviewer = Reviewer(Continue())
         for wanted in (kind, kind | None):
-            take = taking(wanted, requires_approval=True)
+            take = make_take_tool(wanted, requires_approval=True)
             reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
             assert reply.text.startswith("Error: It cannot be shown: ")
         assert reviewer.requests == []
 
-    def test_an_object_of_an_undeclared_type_is_shown_with_all_that_it_holds(self):
+    def test_object_of_undeclared_type_is_shown_completely(self):
         @tool
         def make() -> Any:
             return Moved("/etc/passwd")
 
         reviewer = Reviewer(Continue())
-        take = taking(Any, requires_approval=True)
+        take = make_take_tool(Any, requires_approval=True)
         Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
         value = reviewer.requests[0].arguments["value"]
         assert value == {"$python": f"{__name__}.Moved", "path": "", "real": "/etc/passwd"}
 
     @pytest.mark.parametrize("value", [object(), threading.Lock()])
-    def test_an_object_that_tells_nothing_of_itself_is_not_shown(self, value):
+    def test_opaque_object_is_not_shown(self, value):
         @tool
         def make() -> Any:
             return ToolResult.success("made", {"value": value})
 
         reviewer = Reviewer(Continue())
-        take = taking(Any, requires_approval=True)
+        take = make_take_tool(Any, requires_approval=True)
         reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
         said = f"the content of a {type(value).__qualname__} is unknown"
         assert (reply.text, reviewer.requests) == (f"Error: It cannot be shown: {said}", [])
 
-    def test_numbers_and_texts_that_look_alike_are_told_apart(self):
+    def test_equal_looking_numbers_and_strings_are_shown_differently(self):
         for kind in (str | Decimal, list[str | Decimal]):
             one, other = ([1.5], ["1.5"]) if kind == list[str | Decimal] else (1.5, "1.5")
-            assert shown(kind, one) != shown(kind, other)
+            assert shown_value(kind, one) != shown_value(kind, other)
 
-    def test_an_attribute_that_a_step_adds_to_an_object_hides_nothing(self):
+    def test_added_attribute_is_rejected(self):
         @dataclass
         class Plain:
             path: str
@@ -782,7 +782,7 @@ class TestConstructors:
                 return made
 
             reviewer = Reviewer(Continue())
-            take = taking(Plain, requires_approval=True)
+            take = make_take_tool(Plain, requires_approval=True)
             reply = Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {}))
             return reply.text, [request.arguments for request in reviewer.requests]
 
@@ -791,14 +791,14 @@ class TestConstructors:
         assert asked(lambda made: setattr(made, "depth", 3)) == (said.format("depth"), [])
         assert asked(lambda made: setattr(made, "real", "/etc")) == (said.format("real"), [])
 
-    def test_a_type_in_place_of_its_fields_is_shown_where_reading_needs_something_else(self):
+    def test_ambiguous_value_is_shown_with_its_type(self):
         @dataclass
         class Packed:
             value: pydantic.Json[int]
 
-        assert shown(Packed, {"value": "1"}) == {"$python": f"{__name__}.{Packed.__qualname__}", "value": 1}
+        assert shown_value(Packed, {"value": "1"}) == {"$python": f"{__name__}.{Packed.__qualname__}", "value": 1}
 
-    def test_an_object_with_secrets_that_cannot_be_read_again_is_not_shown(self):
+    def test_ambiguous_object_with_secrets_is_not_shown(self):
         @dataclass
         class Growing:
             items: list[int]
@@ -807,10 +807,10 @@ class TestConstructors:
             def __post_init__(self):
                 self.items = [*self.items, 0]
 
-        said = shown(Growing, {"items": [1], "password": SECRET_KEY})
+        said = shown_value(Growing, {"items": [1], "password": SECRET_KEY})
         assert said == "Error: It cannot be shown: it has secrets, and its displayed form is ambiguous"
 
-    def test_an_object_that_contains_itself_is_not_shown(self):
+    def test_recursive_object_is_not_shown(self):
         @dataclass
         class Node:
             inner: Any = None
@@ -823,7 +823,7 @@ class TestConstructors:
 
         sink = RecordingSink()
         for settings in ({"requires_approval": True}, {}):
-            take = taking(Any, **settings)
+            take = make_take_tool(Any, **settings)
             reply = Toolbox([make | take], review=Reviewer(Continue()), sinks=[sink]).execute(
                 ToolCall("make_then_take", {})
             )
@@ -831,7 +831,7 @@ class TestConstructors:
             assert reply.text == (f"Error: {said}" if settings else "taken")
         assert [event.arguments for event in sink.of("call_finished") if event.tool_name == "take"][-1] == said
 
-    def test_an_object_that_is_handed_to_a_typed_tool_is_looked_at(self):
+    def test_rejects_hidden_values_passed_to_a_typed_tool(self):
         class Take(TypedTool[MovedAttrs]):
             name, description, requires_approval = "take", "", True
 
@@ -845,7 +845,7 @@ class TestConstructors:
         reply = Toolbox([make | Take()], review=Reviewer(Continue())).execute(ToolCall("make_then_take", {}))
         assert reply.text.startswith("Error: It cannot be shown: MovedAttrs keeps something in '_real'")
 
-    def test_what_a_function_remembers_is_looked_at(self):
+    def test_rejects_hidden_values_in_a_partial(self):
         @dataclass
         class Bound:
             path: str
@@ -854,12 +854,12 @@ class TestConstructors:
                 other, self.path = Normal(self.path), ""
                 self.run = functools.partial(other.__post_init__)
 
-        assert shown(Bound, {"path": "/etc"}).startswith("Error: It cannot be shown: Bound keeps something in ")
+        assert shown_value(Bound, {"path": "/etc"}).startswith("Error: It cannot be shown: Bound keeps something in ")
 
     @pytest.mark.parametrize(
         ("before", "after"), [([1], [1, 2]), ({1}, {2}), ({"a": 1}, {"b": 1}), ("a", "b"), (Color.RED, None)]
     )
-    def test_whatever_is_kept_beside_the_fields_is_compared(self, before, after):
+    def test_rejects_any_value_that_is_not_a_field(self, before, after):
         @dataclass
         class Counted:
             path: str
@@ -868,10 +868,10 @@ class TestConstructors:
                 self.kept, self.path = (after if self.path else before), ""
 
         said = "Error: It cannot be shown: Counted keeps something in 'kept' that is not a field"
-        assert shown(Counted, {"path": "x"}) == said
-        assert shown(Counted, {"path": ""}) == {"path": ""}
+        assert shown_value(Counted, {"path": "x"}) == said
+        assert shown_value(Counted, {"path": ""}) == {"path": ""}
 
-    def test_a_class_of_ones_own_has_its_own_text(self):
+    def test_custom_class_is_shown_by_its_str_and_attributes(self):
         class Version:
             def __init__(self, text):
                 self._hash = None
@@ -885,7 +885,7 @@ class TestConstructors:
             return {"value": [datetime.date(2024, 1, 2), Version("1.2"), frozenset({1}), Decimal(1), MovedText("x")]}
 
         reviewer = Reviewer(Continue())
-        take = taking(Any, requires_approval=True)
+        take = make_take_tool(Any, requires_approval=True)
         assert Toolbox([make | take], review=reviewer).execute(ToolCall("make_then_take", {})).text == "taken"
         assert reviewer.requests[0].arguments["value"] == [
             {"$python": "date", "text": "2024-01-02"},
@@ -903,7 +903,7 @@ class TestConstructors:
 class TestTransparency:
     """Types of which nothing has to be looked at, because nobody's code stands between."""
 
-    def test_common_types_are_sure_to_keep_what_they_are_given(self):
+    def test_plain_types_keep_all_values(self):
         @dataclass(frozen=True, slots=True)
         class Frozen:
             value: int
@@ -920,7 +920,7 @@ class TestTransparency:
 
         assert [kind for kind in (Frozen, FrozenAttrs, Target, Named, Struct) if not keeps_all(kind)] == []
 
-    def test_code_of_ones_own_is_looked_at(self):
+    def test_custom_constructors_are_checked(self):
         @dataclass
         class Own:
             value: int
@@ -948,15 +948,15 @@ class TestTransparency:
         kinds = [Own, Without, Described, Mixed, Longer, Moved, MovedAttrs, MovedStruct, NormalAttrs, MovedText, len]
         assert [kind for kind in kinds if keeps_all(kind)] == []
 
-    def test_a_field_that_a_constructor_does_not_take_is_no_argument(self):
+    def test_field_with_init_false_is_not_shown(self):
         @pydantic_dataclass
         class Checked:
             path: str
             depth: int = dataclasses.field(init=False, default=0)
 
-        assert shown(Checked, {"path": "a"}) == {"path": "a"}
+        assert shown_value(Checked, {"path": "a"}) == {"path": "a"}
 
-    def test_a_place_in_a_list_cannot_be_shown(self):
+    def test_alias_path_with_an_index_cannot_be_shown(self):
         class Placed(BaseModel):
             a: int = pydantic.Field(validation_alias=AliasPath("in", 1))
 
@@ -966,16 +966,16 @@ class TestTransparency:
             b: Any = pydantic.Field(None, validation_alias="in")
 
         said = "Error: It cannot be shown: Placed has no unique key for 'in.1'"
-        assert shown(Placed, {"in": [1, 2]}) == said
-        assert shown(Taken, {"in": 5}) == "Error: It cannot be shown: Taken has no unique key for 'in'"
+        assert shown_value(Placed, {"in": [1, 2]}) == said
+        assert shown_value(Taken, {"in": 5}) == "Error: It cannot be shown: Taken has no unique key for 'in'"
 
-    def test_names_of_a_tuple_whose_annotations_cannot_be_read(self):
+    def test_named_tuple_with_unresolved_annotations_is_shown(self):
         class Local(NamedTuple):
             day: "Unknown"
 
         assert to_display([Local(1)]) == [{"day": 1}]
 
-    def test_texts_of_more_entries_than_are_shown_are_secret(self):
+    def test_finds_hidden_texts_of_extra_entries(self):
         assert list(find_hidden_texts({"a": "*"}, {"a": "k1", "b": "k2"})) == ["a", "k1", "b", "k2"]
 
 
@@ -984,7 +984,7 @@ class TestValuesOfUndeclaredTypes:
 
     @pytest.mark.parametrize("settings", [{"requires_approval": True}, {"cache": True, "effects": "read"}], ids=str)
     @pytest.mark.parametrize("kind", [Any, object, dict[str, Any]])
-    def test_secrets_in_them_are_hidden(self, kind, settings, caplog):
+    def test_secrets_in_undeclared_values_are_masked(self, kind, settings, caplog):
         @tool
         def find() -> dict:
             return {"x": {"user": "ada", "token": SecretStr("hunter22"), "size": (3, 4)}}
@@ -1002,7 +1002,7 @@ class TestValuesOfUndeclaredTypes:
         if reviewer.requests:
             assert reviewer.requests[0].arguments["x"]["token"] == HIDDEN
 
-    def test_what_is_neither_equal_nor_different_can_be_handed_on(self):
+    def test_arrays_can_be_passed_between_steps(self):
         @tool
         def find() -> Any:
             return {"h": numpy.arange(3), "n": 1}
@@ -1018,7 +1018,7 @@ class TestValuesOfUndeclaredTypes:
         assert "cannot be shown: the content of a ndarray is unknown" in run(requires_approval=True)
 
     @pytest.mark.parametrize("settings", [{"requires_approval": True}, {"idempotency": True}], ids=str)
-    def test_what_an_object_has_computed_of_its_fields_is_no_secret(self, settings):
+    def test_cached_properties_are_not_hidden_values(self, settings):
         @dataclasses.dataclass
         class Invoice:
             items: list[int]

@@ -23,7 +23,7 @@ class Node:
     inner: Optional[Node] = None
 
 
-def given(value):
+def reject_none(value):
     if value is None:
         raise ValueError("give a number, or leave it out")
     return value
@@ -38,7 +38,7 @@ def draw(
     sizes: dict[str, int] = {},  # noqa: B006 - every call gets a copy
     points: list[Point] = [],  # noqa: B006 - as above
     node: Optional[Node] = None,
-    share: Annotated[Optional[int], AfterValidator(given)] = 3,
+    share: Annotated[Optional[int], AfterValidator(reject_none)] = 3,
 ) -> str:
     """Draw something."""
     return "ran"
@@ -89,7 +89,7 @@ SCHEMA = {
         ({**GOOD, "share": None}, "Invalid arguments for 'draw': share: give a number, or leave it out"),
     ],
 )
-def test_null_for_a_declared_type(arguments, message):
+def test_null_for_declared_type_is_rejected(arguments, message):
     reply = Toolbox([draw], repair=False).execute(ToolCall("draw", arguments))
     assert reply.text == f"Error: {message}"
 
@@ -107,13 +107,13 @@ def test_null_for_a_declared_type(arguments, message):
         ),
     ],
 )
-def test_null_for_a_schema_written_by_hand(arguments, message):
+def test_null_for_handwritten_schema_is_rejected(arguments, message):
     paint = SchemaTool("paint", "Paints", lambda _: "ran", SCHEMA)
     reply = Toolbox([paint], repair=False).execute(ToolCall("paint", arguments))
     assert reply.text == f"Error: {message}"
 
 
 @pytest.mark.parametrize("arguments", [{**GOOD, "times": None}, {**GOOD, "points": [{"x": 1, "y": None}]}])
-def test_with_repairs_null_for_a_default_is_the_default(arguments):
+def test_repair_replaces_null_with_default(arguments):
     reply = Toolbox([draw]).execute(ToolCall("draw", arguments))
     assert (reply.text, [repair["step"] for repair in reply.result.attributes["repairs"]]) == ("ran", ["null"])

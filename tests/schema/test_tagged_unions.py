@@ -50,16 +50,16 @@ class Same(TypedDict):
     value: int
 
 
-def schema_of(**names):
+def make_schema(**names):
     """Write the same choice by hand; the constant stands behind what is to be read by it."""
     nodes = {
         name: {
             "type": "object",
-            "properties": {"parts": {"type": "array", "items": {"$ref": "#/$defs/filter"}}, "kind": said},
+            "properties": {"parts": {"type": "array", "items": {"$ref": "#/$defs/filter"}}, "kind": tag},
             "required": ["kind", "parts"],
             "additionalProperties": False,
         }
-        for name, said in names.items()
+        for name, tag in names.items()
     }
     equals = {
         "type": "object",
@@ -88,7 +88,7 @@ def modeled(where: Union[Both, Either, Same]) -> str:
 
 
 GIVEN = SchemaTool(
-    "given", "Searches", lambda _: "ran", schema_of(all={"const": "all"}, some={"enum": ["any", "some"]})
+    "given", "Searches", lambda _: "ran", make_schema(all={"const": "all"}, some={"enum": ["any", "some"]})
 )
 BOX = Toolbox([typed, modeled, GIVEN])
 
@@ -101,8 +101,8 @@ def nested(value, depth):
 
 @pytest.mark.parametrize("name", ["typed", "modeled", "given"])
 @pytest.mark.timeout(20)  # read once for each option it would take years
-class TestDeepOnes:
-    def test_they_are_read_level_by_level(self, name):
+class TestDeepUnions:
+    def test_deep_value_is_accepted(self, name):
         assert BOX.execute(ToolCall(name, nested({"kind": "equals", "value": 1}, 40))).text == "ran"
 
     @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ class TestDeepOnes:
         assert problem in answer
 
     @pytest.mark.parametrize("wrong", [{}, {"kind": "other"}, {"kind": 5}])
-    def test_a_level_without_its_constant_is_not_looked_into(self, name, wrong):
+    def test_level_without_tag_is_not_validated_further(self, name, wrong):
         value: dict = {"kind": "equals", "value": "x"}
         for _ in range(40):
             value = {**wrong, "parts": [value]}
@@ -195,7 +195,7 @@ class Same2:
     weight: int
 
 
-def by_size(value):
+def size_tag(value):
     return "big" if isinstance(value, dict) and value.get("size", 0) > 1 else "small"
 
 
@@ -207,7 +207,7 @@ class Small(BaseModel):
     size: int
 
 
-Sized = Annotated[Union[Annotated[Big, Tag("big")], Annotated[Small, Tag("small")]], Discriminator(by_size)]
+Sized = Annotated[Union[Annotated[Big, Tag("big")], Annotated[Small, Tag("small")]], Discriminator(size_tag)]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ Sized = Annotated[Union[Annotated[Big, Tag("big")], Annotated[Small, Tag("small"
         (Sized, {"size": 2}, Big(size=2)),
     ],
 )
-def test_what_was_read_before_is_read_as_before(annotation, sent, outcome):
+def test_unions_with_various_tags_are_validated(annotation, sent, outcome):
     got = []
 
     def take(value):
@@ -265,7 +265,7 @@ A, B = (
 @pytest.mark.parametrize(
     "value", [{"kind": "a", "size": 1}, {"kind": "b"}, {"kind": "a", "size": "x"}, {"kind": "c"}, {}, 5, None]
 )
-def test_a_schema_admits_what_it_says(schema, value):
+def test_schema_tool_agrees_with_json_schema_validator(schema, value):
 
     box = Toolbox([SchemaTool("choose", "Chooses", lambda _: "ran", {"type": "object", **schema})], repair=False)
     reply = box.execute(ToolCall("choose", {"value": value}))
@@ -300,7 +300,7 @@ def chain(depth, inner, **fields):
     return value
 
 
-def test_types_that_contain_each_other_and_have_no_constant_are_read_to_a_depth():
+def test_untagged_recursive_types_are_read_to_limited_depth():
     @tool
     def walk(value: Plain | Other) -> str:
         """Walk."""
@@ -316,7 +316,7 @@ def test_types_that_contain_each_other_and_have_no_constant_are_read_to_a_depth(
     assert "cut off" in box.execute(ToolCall("walk", text)).text
 
 
-def test_types_with_a_discriminator_are_read_to_any_depth():
+def test_tagged_recursive_types_are_read_to_any_depth():
     @tool
     def walk(value: Left | Right) -> str:
         """Walk."""

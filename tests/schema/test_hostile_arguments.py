@@ -66,7 +66,7 @@ def reply_text(name, arguments):
     return reply.text.removeprefix("Error: ")
 
 
-def of(name, problem):
+def error_for(name, problem):
     return f"Invalid JSON input for '{name}': {problem}"
 
 
@@ -82,8 +82,8 @@ def of(name, problem):
     ],
     ids=["text", "negative", "inside", "fenced", "twice encoded"],
 )
-def test_a_number_with_too_many_digits_is_refused_with_the_next_step(name, text):
-    assert reply_text(name, text) == of(name, LONG)
+def test_number_with_too_many_digits_is_rejected_with_hint(name, text):
+    assert reply_text(name, text) == error_for(name, LONG)
 
 
 @pytest.mark.parametrize("name", ["typed", "given"])
@@ -92,29 +92,29 @@ def test_a_number_with_too_many_digits_is_refused_with_the_next_step(name, text)
     [{"limit": DIGITS}, {"points": f'[{{"x": {DIGITS}}}]'}, {"points": f"[{{x: {DIGITS}}}]"}],
     ids=["to be coerced", "JSON in a string", "nearly JSON in a string"],
 )
-def test_a_string_of_too_many_digits_is_refused_with_the_next_step(name, arguments):
-    assert reply_text(name, {"text": "a", **arguments}) == of(name, LONG)
+def test_string_of_too_many_digits_is_rejected_with_hint(name, arguments):
+    assert reply_text(name, {"text": "a", **arguments}) == error_for(name, LONG)
 
 
 @pytest.mark.parametrize("name", ["typed", "given", "echo"])
-def test_a_number_that_only_other_parsers_accept_is_rejected_with_its_path(name):
-    assert reply_text(name, f"{{text: 'a', limit: 0x{'f' * 6000}}}") == of(name, f"limit: {LONG}")
+def test_nonstandard_number_is_rejected_with_path(name):
+    assert reply_text(name, f"{{text: 'a', limit: 0x{'f' * 6000}}}") == error_for(name, f"limit: {LONG}")
 
 
-def test_a_number_from_a_program_that_is_too_long_is_refused():
-    assert typed.execute({"text": 10**6000}).error_message == of("typed", f"text: {LONG}")
-    assert Echo().execute([1, (2, -(10**6000))]).error_message == of("echo", f"[1][1]: {LONG}")
+def test_too_long_python_int_is_rejected():
+    assert typed.execute({"text": 10**6000}).error_message == error_for("typed", f"text: {LONG}")
+    assert Echo().execute([1, (2, -(10**6000))]).error_message == error_for("echo", f"[1][1]: {LONG}")
 
 
-def test_arguments_from_python_may_not_contain_themselves():
+def test_circular_python_arguments_are_rejected():
     endless: list[Any] = [1]
     endless += [endless, endless]
-    assert Echo().execute(endless).error_message == of("echo", "Circular reference detected")
+    assert Echo().execute(endless).error_message == error_for("echo", "Circular reference detected")
 
 
 @pytest.mark.parametrize("name", ["typed", "given"])
 @pytest.mark.parametrize("digits", ["1" + "0" * 4299, "-" + "9" * 4000])
-def test_a_valid_number_may_also_be_sent_as_a_string(name, digits):
+def test_valid_number_may_be_sent_as_string(name, digits):
     assert reply_text(name, f'{{"text": "a", "limit": {digits}}}') == "ran"
     assert reply_text(name, {"text": "a", "limit": digits}) == "ran"
 
@@ -135,14 +135,14 @@ NOT_JSON = "is not a JSON value; send a finite number, or leave it out"
         ('{"text": "a", "' + "k" * 5000 + '": NaN}', f"{'k' * 200}: NaN {NOT_JSON}"),
     ],
 )
-def test_a_number_that_is_not_json_is_rejected_with_its_path(name, text, problem):
-    assert reply_text(name, text) == of(name, problem)
+def test_nan_and_infinity_are_rejected_with_path(name, text, problem):
+    assert reply_text(name, text) == error_for(name, problem)
 
 
-def test_without_repairs_it_is_refused_as_well():
+def test_nan_is_rejected_without_repairs():
     box = Toolbox([typed], repair=False)
-    assert box.execute(ToolCall("typed", '{"text": NaN}')).text == f"Error: {of('typed', f'NaN {NOT_JSON}')}"
-    assert reply_text("echo", {"input": math.inf}) == of("echo", f"Infinity {NOT_JSON}")
+    assert box.execute(ToolCall("typed", '{"text": NaN}')).text == f"Error: {error_for('typed', f'NaN {NOT_JSON}')}"
+    assert reply_text("echo", {"input": math.inf}) == error_for("echo", f"Infinity {NOT_JSON}")
 
 
 @pytest.mark.parametrize("name", ["typed", "given"])
@@ -157,8 +157,8 @@ def test_without_repairs_it_is_refused_as_well():
         ('\ud800 {"text": "a"}', ""),
     ],
 )
-def test_a_lone_surrogate_is_rejected_or_left_out(name, text, answer):
-    assert reply_text(name, text) == (of(name, answer) if answer else "ran")
+def test_lone_surrogate_is_rejected_or_dropped(name, text, answer):
+    assert reply_text(name, text) == (error_for(name, answer) if answer else "ran")
 
 
 @pytest.mark.parametrize("name", ["typed", "given"])
@@ -171,7 +171,7 @@ def test_a_lone_surrogate_is_rejected_or_left_out(name, text, answer):
     ],
 )
 def test_text_that_is_not_one_object_is_reported(name, text, reason):
-    assert reply_text(name, text) == of(name, f"{reason}; send one JSON object")
+    assert reply_text(name, text) == error_for(name, f"{reason}; send one JSON object")
 
 
 @pytest.mark.parametrize("name", ["typed", "given"])
@@ -191,12 +191,12 @@ def test_text_that_is_not_one_object_is_reported(name, text, reason):
         '{"te\u200dxt": "a"}',
     ],
 )
-def test_unusual_characters_and_names_do_no_harm(name, text):
+def test_unusual_characters_and_names_are_accepted(name, text):
     assert reply_text(name, text) == "ran"
 
 
 @pytest.mark.parametrize("key", ["t\u0435xt", "\uff54\uff45\uff58\uff54"])
-def test_a_name_that_only_looks_like_another_is_not_taken_for_it(key):
+def test_lookalike_parameter_name_is_not_matched(key):
     assert reply_text("typed", {key: "a"}) == "Missing required parameter(s) for 'typed': text"
 
 
@@ -234,7 +234,7 @@ def test_many_errors_are_reported_quickly(name, arguments, problem):
         (30_000, "Invalid arguments for 'typed': k0: not a parameter of this tool; k1: "),
     ],
 )
-def test_the_number_of_repairs_is_limited(count, answer):
+def test_number_of_repairs_is_limited(count, answer):
     arguments = {"text": "a", **{f"k{number}": 1 for number in range(count)}}
     assert reply_text("typed", arguments).startswith(answer)
 
@@ -255,7 +255,7 @@ STRING = {"type": "string"}
     ],
     ids=["least items", "deeper", "required"],
 )
-def test_for_a_long_text_the_first_problem_is_reported(option, value, problem):
+def test_long_text_reports_first_problem_only(option, value, problem):
     schema = {"type": "object", "properties": {"value": {"anyOf": [{"type": "integer"}, option]}}}
     long = {f"k{number}": "a" if number != 150 else 1 for number in range(5000)} if value == {} else value * 5000
     box = Toolbox([SchemaTool("choose", "Chooses", lambda _: "ran", schema)], repair=False)
@@ -265,7 +265,7 @@ def test_for_a_long_text_the_first_problem_is_reported(option, value, problem):
 
 def test_very_many_strings_with_line_breaks_are_not_reported_as_truncated():
     reason = "Invalid control character at: line 1 column 14 (char 13)"
-    assert reply_text("echo", '{"input": ["a\n' + '", "a\n' * 30_000 + '"]}') == of(
+    assert reply_text("echo", '{"input": ["a\n' + '", "a\n' * 30_000 + '"]}') == error_for(
         "echo", f"{reason}; send one JSON object"
     )
 
@@ -295,7 +295,7 @@ def repeat(
         (json.dumps({"text": "a", "point": '{"x": 1, "x": 2}'}), {"text": "a", "point": {"x": 2}}),
     ],
 )
-def test_the_last_of_duplicate_keys_counts(name, text, read):
+def test_last_duplicate_key_wins(name, text, read):
     sizes = {"type": "object", "additionalProperties": {"type": "integer"}}
     properties = {"text": STRING, "limit": {"type": "integer"}, "sizes": sizes, "point": POINT}
     schema = SchemaTool("schema", "Says what came", dict, {"type": "object", "properties": properties})

@@ -62,7 +62,7 @@ LOOPS = [
 
 
 @pytest.mark.parametrize(("provider", "asked", "answered"), LOOPS)
-def test_a_call_goes_from_the_providers_words_to_the_providers_words(provider, asked, answered):
+def test_call_and_reply_convert_from_and_to_each_provider(provider, asked, answered):
     call = getattr(ToolCall, f"from_{provider}")(asked)
     reply = getattr(BOX.execute(call), f"to_{provider}")()
     assert reply == {**reply, **answered}
@@ -71,14 +71,14 @@ def test_a_call_goes_from_the_providers_words_to_the_providers_words(provider, a
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_every_provider_is_offered_the_tool_by_its_name(provider):
+def test_specification_names_the_tool_for_every_provider(provider):
     offered = getattr(BOX, f"to_{provider}")()
     assert offered == BOX.to_provider(provider)
     assert '"weather"' in __import__("json").dumps(offered)
     assert isinstance(offered, list)
 
 
-def test_openai_has_two_apis_and_a_strict_mode():
+def test_openai_supports_two_apis_and_strict_mode():
     (chat,) = BOX.to_openai(strict=True)
     assert chat["function"]["strict"] is True
     assert chat["function"]["parameters"]["required"] == ["city", "days"]
@@ -86,7 +86,7 @@ def test_openai_has_two_apis_and_a_strict_mode():
     assert (response["name"], response["strict"]) == ("weather", False)
 
 
-def test_a_schema_that_strict_mode_cannot_express_is_a_definition_error():
+def test_inexpressible_strict_schema_is_a_definition_error():
     @tool(strict=True)
     def bad(table: dict[str, int]) -> str:
         return str(table)
@@ -98,7 +98,7 @@ def test_a_schema_that_strict_mode_cannot_express_is_a_definition_error():
         loose.to_openai(strict=True)
 
 
-def test_null_is_how_a_strict_model_leaves_a_parameter_out():
+def test_null_omits_a_parameter_in_strict_mode():
     @tool(strict=True)
     def function(days: int = 3) -> str:
         return str(days)
@@ -106,7 +106,7 @@ def test_null_is_how_a_strict_model_leaves_a_parameter_out():
     assert Toolbox([function], repair=False).execute(ToolCall("function", {"days": None})).text == "3"
 
 
-def test_a_reply_has_the_parts_that_providers_ask_for():
+def test_reply_has_the_fields_that_providers_need():
     image = ImageContent(b"123", "image/png")
     reply = ToolReply(ToolCall("weather", id="c1"), ToolResult.success("a map", contents=[image]))
     assert (reply.call_id, reply.name, reply.contents) == ("c1", "weather", (image,))
@@ -115,7 +115,7 @@ def test_a_reply_has_the_parts_that_providers_ask_for():
 
 
 @pytest.mark.parametrize("annotation", [row[0] for row in TABLE], ids=str)
-def test_every_type_is_taken_by_every_sdk(annotation):
+def test_every_sdk_accepts_every_type(annotation):
     function, _ = tool_of(annotation)
     specifications = Toolbox([function]).specifications
     for provider, check in CHECK_TOOL.items():
@@ -123,7 +123,7 @@ def test_every_type_is_taken_by_every_sdk(annotation):
         check(offered)
 
 
-def test_a_recursive_type_is_taken_too():
+def test_every_sdk_accepts_a_recursive_type():
     function, _ = tool_of(Node)
     for provider, check in CHECK_TOOL.items():
         (offered,) = provider.write_tools(Toolbox([function]).specifications)

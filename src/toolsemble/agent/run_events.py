@@ -1,0 +1,81 @@
+"""The events of a run for its sinks: its start, the replies of its model, and its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable
+
+from toolsemble.agent.otel import name_model
+from toolsemble.agent.redaction import hide_secrets
+from toolsemble.agent.result import AgentResult
+from toolsemble.agent.settings import AgentConfig
+from toolsemble.agent.state import RunState
+from toolsemble.events import ModelReplied, ModelRetried, RunFinished, RunStarted
+from toolsemble.execution.outcome import get_class_name
+from toolsemble.models.chat import ChatReply, TokenUsage
+from toolsemble.models.message import AssistantMessage
+from toolsemble.observers.watchers import tell, watchers
+from toolsemble.runtime.text import describe_error
+from toolsemble.toolbox.toolbox import Toolbox
+
+
+def emit_start(config: AgentConfig, state: RunState) -> None:
+    """Send the start of a run, if anybody watches it."""
+    if watchers():
+        box = config.tools if isinstance(config.tools, Toolbox) else None
+        messages, tools = hide_secrets(state.messages, box), () if box is None else tuple(box.names)
+        tell(RunStarted.of(state.context, model=name_model(config), messages=messages, tools=tools))
+
+
+def emit_reply(config: AgentConfig, state: RunState, box: Toolbox, reply: ChatReply, seconds: float) -> None:
+    """Send a reply of the model, if anybody watches the run."""
+    if watchers():
+        tell(
+            ModelReplied.of(
+                state.context,
+                message=hide_secrets([AssistantMessage(reply.text, reply.calls)], box)[0],
+                turn=state.spending.turns,
+                model=name_model(config),
+                usage=reply.usage,
+                stop_reason=reply.stop_reason,
+                duration=seconds,
+                cost=state.spending.price(reply.usage),
+            )
+        )
+
+
+def emit_retry(state: RunState, event: ModelRetried) -> None:
+    """Send a retry of a model request, if anybody watches the run."""
+    if watchers():
+        context = state.context
+        tell(ModelRetried.of(context, reason=event.reason, seconds=event.seconds))
+
+
+async def emit_end(state: RunState, running: Awaitable[AgentResult]) -> AgentResult:
+    """Await a run, and send its end, if anybody watches it."""
+    if not watchers():
+        return await running
+    try:
+        result = await running
+    except BaseException as error:
+        partial = getattr(error, "partial", None)
+        reason = partial.stop_reason if isinstance(partial, AgentResult) else "error"
+        tell(_build_end(state, reason, error=error))
+        raise
+    tell(_build_end(state, result.stop_reason, result.text))
+    return result
+
+
+def _build_end(state: RunState, reason: str, text: str = "", error: BaseException | None = None) -> RunFinished:
+    spending, usage = state.spending, state.spending.usage()
+    return RunFinished.of(
+        state.context,
+        stop_reason=reason,
+        text=text,
+        turns=spending.turns,
+        usage=TokenUsage(usage.input_tokens, usage.output_tokens, usage.cached_tokens),
+        cost=None if spending.prices is None else usage.cost,
+        duration=time.monotonic() - spending.started,
+        error_type="" if error is None else get_class_name(error),
+        error="" if error is None else describe_error(error),
+    )
