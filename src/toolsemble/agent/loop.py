@@ -41,6 +41,7 @@ from toolsemble.models.chat import ChatReply, ChatRequest
 from toolsemble.models.message import AssistantMessage, ToolMessage
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
+from toolsemble.toolbox.reviewer_check import check_reviewer
 from toolsemble.toolbox.toolbox import Toolbox
 
 _EMPTY_ANSWER = "Your answer was empty. Answer in words, or call a tool."
@@ -93,6 +94,7 @@ class Loop:
         self._stream_channel = channel if streaming else None
         self._tool_source = ToolSource(config)
         self._detector = None if config.loop_guard is None else LoopDetector(config.loop_guard)
+        self._reviewed_box: Toolbox | None = None  # the tools for which there is a reviewer, if they need one
         self._invalid_answers = 0
         self._empty_answers = 0
 
@@ -155,6 +157,9 @@ class Loop:
             await self._channel.wait_ready()
         check_outer(state.spending.outer)
         box = await self._tool_source.box(state.view)
+        if box is not self._reviewed_box:
+            check_reviewer(box, state.context)
+            self._reviewed_box = box
         state.set_stop(state.spending.find_exhausted())
         reply = await self._reply(self._request(box), box)
         if reply is None:
