@@ -609,7 +609,7 @@ URL_OR_NULL = {"properties": {"url": {"type": ["integer", "null"]}, "x": {}}, "r
             ToolPipeline("inner", "", [fan_out(two), Echo()]),
             "returns float, but step 'two' takes",
         ),
-        (map_over(takeint), take2, "returns list[Union[int, str]], but step 'take2' takes take2(title: string, n"),
+        (map_over(takeint), take2, "returns list[int], but step 'take2' takes take2(title: string, n"),
         (fan_out(takeint, Echo()), take2, "Step 'takeint_and_echo' returns Results, but step 'take2' takes"),
         (choose(len, takeint, takeint), take2, "returns int, but step 'take2' takes"),
         (anything_listed, number, "returns list[Any], but step 'number' takes"),

@@ -88,7 +88,7 @@ class FanOut:
         """Return the type of the dict of results; Any if they are merged."""
         if self.merge is not None:
             return Any
-        kinds = {part.name: return_type(part, can_fail=not self.fail_fast) for part in self.parts()}
+        kinds = {part.name: return_type(part) for part in self.parts()}
         return TypedDict("Results", kinds)  # type: ignore[operator]  # the keys are only known at run time
 
 
@@ -141,7 +141,7 @@ class ForEach:
 
     def returns(self) -> Any:
         """Return the type of the list of results."""
-        item = return_type(self.branch.definition, can_fail=not self.fail_fast)
+        item = return_type(self.branch.definition)
         return list[item]  # type: ignore[valid-type]  # the type is only known at run time
 
 
