@@ -11,7 +11,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.events import CallFinished, CallRepaired, CallStarted
 from toolsemble.masking.secrets import mask_result, mask_value
 from toolsemble.observers.watchers import tell
-from toolsemble.record import determine_outcome
+from toolsemble.record import determine_outcome, input_text
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import get_message
 from toolsemble.schema.decode import Repair
@@ -44,7 +44,7 @@ class CallEvents:
         """Send that the call has finished; first that it has started, if its arguments were invalid."""
         try:
             if self._value is _UNREAD:
-                self._send_started(mask_value(str(given)))
+                self._send_started(mask_value(input_text(given)))
             elif given is not self._value:  # a reviewer edited it
                 self._display(given)
             facts: dict[str, Any] = {"outcome": determine_outcome(result, error), "duration": duration}
