@@ -76,7 +76,7 @@ def _to_plain(value: Any) -> Any:
         fields = [field.name for field in getattr(kind, "__attrs_attrs__", ())]
     if fields:
         return {name: getattr(value, name) for name in fields}
-    if kind.__str__ is object.__str__:
+    if kind.__str__ is object.__str__:  # type: ignore[comparison-overlap]  # it is, for a class without a text
         raise _UnsupportedError(value)
     return str(value)
 
