@@ -118,6 +118,11 @@ async def check() -> None:
     assert_type(await box.aexecute(call), ToolReply)
     assert_type(box.execute_all([call]), list[ToolReply])
     assert_type(await box.aexecute_all([call]), list[ToolReply])
+    assert_type(add.renamed("sum")(1, 2), int)
+    assert_type(Shout().renamed("loud", "Says it loudly"), Tool)
+    assert_type(box.prefixed("crm_"), Toolbox)
+    assert_type(box.filtered(lambda each: "x" in each.description).renamed({"shout": "loud"}), Toolbox)
+    assert_type(box.filtered(["sh*"]), Toolbox)
     assert_type(box.specifications, list[ToolSpecification])
     assert_type(box.specifications[0].parameters, dict[str, Any] | None)
     offers: list[Offer] = [*box.specifications]

@@ -34,6 +34,21 @@ def new_id() -> str:
         return digits[:16]
 
 
+class GeneratedRunId(str):
+    """The id of a run for which the program did not choose one: no later run has it.
+
+    >>> GeneratedRunId("4f1c") == "4f1c"
+    True
+    """
+
+    __slots__ = ()
+
+
+def new_run_id() -> GeneratedRunId:
+    """Return a new run id whose type shows that the program did not choose it."""
+    return GeneratedRunId(new_id())
+
+
 class ToolCall:
     """A tool call requested by a model; immutable.
 

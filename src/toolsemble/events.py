@@ -291,16 +291,21 @@ class ModelReplied(RunEvent):
 
 @dataclass(frozen=True)
 class ModelRetried(RunEvent):
-    """The model failed, or the run's time was up, and the request is repeated; discard what the model sent before.
+    """The model failed, or the run's time was up, and the request is repeated.
 
-    >>> ModelRetried("Too many requests", 2.5).seconds
-    2.5
+    The text and the calls of this reply that were streamed before do not count: the reply begins anew.
+
+    >>> retried = ModelRetried("The connection broke", 2.5, "Rome is su")
+    >>> "Let me see. Rome is su".removesuffix(retried.discarded)
+    'Let me see. '
     """
 
     reason: str
     """The error."""
     seconds: float
     """Seconds until the retry."""
+    discarded: str = ""
+    """The text of this reply that was streamed before, and does not count; empty in the events of sinks."""
     kind: ClassVar[str] = "model_retried"
 
 

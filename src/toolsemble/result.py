@@ -22,6 +22,10 @@ class TextContent:
     text: str
     """The text."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise TypeError(f"TextContent text must be a str, not {type(self.text).__name__}")
+
 
 @dataclass(frozen=True, slots=True)
 class _Media:
@@ -31,6 +35,17 @@ class _Media:
     """The raw bytes, not encoded."""
     mime_type: str
     """The media type, such as ``image/png``."""
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if not isinstance(self.data, (bytes, bytearray, memoryview)):
+            # A URL or a path is accepted by other libraries; here it would fail when a provider is asked.
+            raise TypeError(
+                f"{name} data must be bytes, not {self.data!r:.80}; read the file or fetch the URL first: "
+                f"{name}(Path(...).read_bytes(), ...)"
+            )
+        if not isinstance(self.mime_type, str):
+            raise TypeError(f"{name} mime_type must be a str, such as 'image/png', not {self.mime_type!r:.80}")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(<{len(self.data)} bytes>, mime_type={self.mime_type!r})"
@@ -124,7 +139,8 @@ class ToolResult:
         ToolResult.success('')
         """
         text = _check_text("output", output) if output is not None else ""
-        return cls(text, None, structured_output, tuple(contents), _freeze(attributes))
+        added = _check_contents(contents) if contents != () else ()
+        return cls(text, None, structured_output, added, _freeze(attributes))
 
     @classmethod
     def failure(
@@ -188,6 +204,20 @@ def _restore(
 
 def _freeze(attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return MappingProxyType(dict(attributes)) if attributes else NO_ATTRIBUTES
+
+
+def _check_contents(contents: Any) -> tuple[Content, ...]:
+    is_list = isinstance(contents, Iterable) and not isinstance(contents, (str, bytes))
+    listed = tuple(contents) if is_list else (contents,)
+    for each in listed:
+        if isinstance(each, (str, bytes)) or each is None:  # a program may have contents of its own
+            raise TypeError(
+                "ToolResult contents must be a list of TextContent, ImageContent, AudioContent or FileContent, "
+                f"not {each!r:.80}"
+            )
+    if not is_list:
+        raise TypeError(f"ToolResult contents must be a list: contents=[{contents!r:.80}]")
+    return listed
 
 
 def _check_text(field: str, value: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -38,6 +39,27 @@ def to_result(value: object) -> ToolResult:
     if isinstance(value, (list, tuple)) and any(isinstance(item, _CONTENTS) for item in value):
         return _with_contents(value)
     return ToolResult(_json_text(value), structured_output=value)
+
+
+def to_json_value(value: object) -> Any:
+    """Return any value as a JSON value: objects as their fields, NaN and infinity as text.
+
+    A value that JSON cannot hold, because it is circular or nested too deeply, becomes a text that says so.
+
+    >>> to_json_value({"at": float("nan"), "city": TextContent("Rome")})
+    {'at': 'NaN', 'city': {'text': 'Rome'}}
+    """
+    if value is None or type(value) in _JSON_SCALARS:
+        return value
+    try:
+        plain = json.loads(_json_text(value), parse_constant=str)
+        nested = plain
+        for _ in range(_ADDED_LEVELS):
+            nested = [nested]
+        json.dumps(nested)  # raises if it cannot be written inside of another value
+    except (ToolExecutionError, ValueError, RecursionError):
+        return f"a {type(value).__name__} that JSON cannot hold"
+    return plain
 
 
 def _with_contents(items: Iterable[object]) -> ToolResult:
@@ -122,6 +144,8 @@ def _find_place(value: Any, part: object, place: str, seen: set[int]) -> str | N
 
 _MODES: dict[str, Any] = {"bytes_mode": "base64", "inf_nan_mode": "strings", "fallback": _to_plain}
 _MOST_SEARCHED = 10_000
+_JSON_SCALARS = frozenset({str, bool, int})
+_ADDED_LEVELS = 20  # levels of nesting that an event adds to a value
 _PLAIN = frozenset({int, float, bool, dict, list, tuple})  # common types, none of them an iterator
 
 

@@ -214,7 +214,7 @@ class BrokenModel:
 async def test_broken_model_stream_is_retried(error):
     events = await collect_events(Agent(BrokenModel(1, error), retry=Retry(wait=0)))
     reason = "The model's answer was cut off before its end" if error is None else "reset"
-    assert events[:-2] == [TextDelta("Let "), ModelRetried(reason, 0.0), TextDelta("Let "), TextDelta("me")]
+    assert events[:-2] == [TextDelta("Let "), ModelRetried(reason, 0.0, "Let "), TextDelta("Let "), TextDelta("me")]
     assert events[-1].result.text == "Let me"
 
 

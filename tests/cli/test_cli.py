@@ -24,6 +24,7 @@ from toolsemble.cli import app, main, program
 from toolsemble.cli.builtins import BUILT_INS
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
 from toolsemble.cli.screen import Screen
+from toolsemble.runtime.extras import install_command
 from toolsemble.runtime.terminal import OutputStream
 from toolsemble.runtime.text import escape_line, escape_prose
 
@@ -402,7 +403,7 @@ def test_edit_is_shown(bot, person, monkeypatch):
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     path = bot('ToolCall("delete", {"path": "a"}), "Done."')
-    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", '{"path": "b"}\n'))
+    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", "b\n"))
     assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path]) == 0
     actor.join(60)
     assert '  ok delete: approved with {"path": "b"}\n  -> deleted b\n' in person.plain()
@@ -412,7 +413,7 @@ def test_edits_are_json_lines(bot, person, monkeypatch):
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.delenv("EDITOR", raising=False)
     path = bot('ToolCall("delete", {"path": "a"}), "Done."')
-    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", '{"path": "b"}\n'))
+    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", "b\n"))
     assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path, "--json"]) == 0
     actor.join(60)
     line = next(line for line in person.plain().splitlines() if '"review_decided"' in line)
@@ -559,9 +560,7 @@ def test_built_in_tools_are_listed_with_settings(run_cli):
 def test_built_in_tool_with_missing_packages_names_extra(run_cli, monkeypatch):
     monkeypatch.setitem(sys.modules, "whenever", None)
     _, out, _ = run_cli("tools")
-    assert (
-        "datetime\tnot available: DateTimeTool needs the package 'whenever': pip install 'toolsemble[datetime]'" in out
-    )
+    assert f"datetime\tnot available: DateTimeTool needs the package 'whenever': {install_command('datetime')}" in out
     assert "datetime" not in run_cli("tools", "--json")[1]
 
 
@@ -741,7 +740,7 @@ def test_missing_extra_is_named(monkeypatch, run_cli):
     for name in [name for name in sys.modules if name.split(".")[0] == "click" or name == "toolsemble.cli.app"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "click", None)
-    message = "toolsemble: the command line needs the package 'click': pip install 'toolsemble[cli]'\n"
+    message = f"toolsemble: the command line needs the package 'click': {install_command('cli')}\n"
     assert run_cli("version") == (2, "", message)
 
 
@@ -754,7 +753,7 @@ def test_broken_installation_raises_import_error(monkeypatch):
 def test_missing_rich_is_named(person, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert person.runs(["tools"]) == 2
-    assert "A table needs the package 'rich.console': pip install 'toolsemble[cli]'" in person.plain()
+    assert f"A table needs the package 'rich.console': {install_command('cli')}" in person.plain()
 
 
 def test_program_exits_with_code_of_command(monkeypatch, capsys):

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+from dataclasses import replace
 from functools import reduce
 from types import SimpleNamespace
 from typing import get_args
@@ -27,8 +28,11 @@ from toolsemble.events import (
     CallRetried,
     CallStarted,
     CallTimedOut,
+    ModelReplied,
     ReviewDecided,
     ReviewRequested,
+    RunFinished,
+    RunStarted,
 )
 from toolsemble.models import AssistantMessage
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
@@ -70,6 +74,9 @@ TOLD = [
         (Final(AgentResult("Three.", stop_reason=reason)), f"stopped early: {words}\n0.0 s\n")
         for reason, words in EARLY.items()
     ),
+    (RunStarted("gpt-5"), ""),
+    (ModelReplied(AssistantMessage("Hm.")), ""),
+    (RunFinished("answer"), ""),
     (CallStarted("add", "c1", {"a": 1}), ""),
     (CallRepaired("add", "c1", REPAIRS), "  .. add: arguments repaired: the JSON text, a\n"),
     (CallRetried("add", "c1", 1, 0.5, "bu\nsy"), "  .. add: failed; retry in 0.5 s: bu\\nsy\n"),
@@ -83,7 +90,7 @@ TOLD = [
     (CallFinished("add", "c1", "error", error_type="KeyError", error="'a'"), ""),
     (ReviewRequested(REQUEST), ""),
     (ReviewDecided(REQUEST, Continue()), "  ok add: approved\n"),
-    (ReviewDecided(REQUEST, Edit('{"a":2}')), '  ok add: approved with {"a":2}\n'),
+    (ReviewDecided(REQUEST, Edit('{"a":2}')), ""),  # shown when it is accepted
     (ReviewDecided(REQUEST, ExitEarly("no")), "  no add: rejected: no\n"),
     (SimpleNamespace(kind="of_another_version", __dataclass_fields__={}), ""),
 ]
@@ -134,6 +141,41 @@ def test_every_event_is_written_as_text(event, expected, capsys, monkeypatch):
     assert show_event(event, capsys, quiet=True).err == ""
 
 
+def replied(text, id="c1"):
+    call = ToolCall("add", {"a": 1}, id=id)
+    result = (
+        ToolResult.failure(text.removeprefix("Error: ")) if text.startswith("Error: ") else ToolResult.success(text)
+    )
+    return CallReplied(ToolCallRecord(call, ToolReply(call, result)))
+
+
+BY_C1 = replace(REQUEST, call_id="c1")
+WELL = ReviewDecided(BY_C1, Edit('{"a":2}'))
+BADLY = ReviewDecided(BY_C1, Edit('{"a":"x"}'))
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([WELL, replied("3")], '  ok add: approved with {"a":2}\n  -> 3\n'),
+        ([WELL, replied("3", None)], '  ok add: approved with {"a":2}\n  -> 3\n'),
+        ([WELL, replied("3", "c2")], "  -> 3\n"),
+        (
+            [BADLY, ReviewRequested(BY_C1), WELL, replied("3")],
+            '  .. add: {"a":"x"} does not fit; asked again\n  ok add: approved with {"a":2}\n  -> 3\n',
+        ),
+        ([BADLY, replied("Error: Rejected by reviewer: no")], "  -> Error: Rejected by reviewer: no\n"),
+        ([WELL, replied("Error: no room")], '  ok add: approved with {"a":2}\n  -> Error: no room\n'),
+    ],
+)
+def test_reports_an_edit_when_it_is_accepted(events, told, capsys):
+    listener = Setup().make_listener(Screen(colors=False))
+    listener.take(CallRequested(CALL))
+    for event in events:
+        listener.take(event)
+    assert capsys.readouterr().err == f'add {{"a":1}}\n{told}'
+
+
 @pytest.mark.parametrize("event", [event for event, _ in TOLD], ids=lambda each: each.kind)
 def test_every_event_is_a_json_line(event, capsys):
     assert write_json_line(event, capsys)["kind"] == event.kind
@@ -146,7 +188,7 @@ def test_every_event_is_a_json_line(event, capsys):
         (CallFinished("add", "c1", "error", error_type="KeyError", error="'a'"), {"text": "KeyError: 'a'"}),
         (CallProgress("add", "c1", math.inf, None), {"fraction": None, "message": ""}),
         (CallRepaired("add", "c1", REPAIRS), {"repairs": list(REPAIRS)}),
-        (CallStarted("add", "c1", {"a": math.nan, "b": {1}}), {"arguments": {"a": "NaN", "b": "{1}"}}),
+        (CallStarted("add", "c1", {"a": math.nan, "b": {1}}), {"arguments": {"a": "NaN", "b": [1]}}),
         (CallStarted("add", "c1", CIRCLE), {"arguments": "a list that JSON cannot hold"}),
     ],
 )

@@ -59,7 +59,7 @@ def test_reviewer_is_asked_about_other_arguments_and_other_runs(ledger):
     assert paid == [17]
 
 
-def test_unknown_outcome_is_told_and_not_put_to_a_reviewer(ledger):
+def test_unknown_outcome_is_reported_and_not_reviewed(ledger):
     def fail(order):
         raise ConnectionError("cut off")
 

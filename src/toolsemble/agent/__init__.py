@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         ModelRetried as ModelRetried,
         TurnEnded as TurnEnded,
     )
+    from toolsemble.agent.event_json import event_from_json as event_from_json, event_to_json as event_to_json
     from toolsemble.agent.loop_guard import LoopGuard as LoopGuard
     from toolsemble.agent.memory import ConversationMemory as ConversationMemory
     from toolsemble.agent.result import (
@@ -46,6 +47,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "agent": ("Agent",),
         "budget": ("Limits", "Prices", "Usage"),
         "event": ("CallReplied", "CallRequested", "Event", "Final", "ModelRetried", "TurnEnded"),
+        "event_json": ("event_from_json", "event_to_json"),
         "loop_guard": ("LoopGuard",),
         "memory": ("ConversationMemory",),
         "settings": ("RunView",),

@@ -10,6 +10,8 @@ from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.retry import Retry
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.base import Tool
 
 
 def check_types(**settings: object) -> None:
@@ -24,6 +26,19 @@ def check_types(**settings: object) -> None:
         expected, fits = _SETTINGS[name]
         if not fits(value):
             raise ToolDefinitionError(f"Agent {name} must be {expected}, not {value!r:.80}")
+
+
+def check_order(model: object, tools: object) -> None:
+    """Raise :class:`ToolDefinitionError` if there are tools in the place of the model.
+
+    >>> check_order([], "openai:gpt-5")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: Agent takes the model first, then the tools: Agent('openai:gpt-5', [...])
+    """
+    if isinstance(model, (list, tuple, Toolbox, Tool)):
+        meant = repr(tools) if isinstance(tools, str) else "model"
+        raise ToolDefinitionError(f"Agent takes the model first, then the tools: Agent({meant:.80}, [...])")
 
 
 def check_keywords(given: Iterable[str], known: Iterable[str]) -> None:
@@ -65,7 +80,10 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "background": ("a str", _is_text),
     "memory_id": ("a str", _is_text),
     "prices": ("Prices, such as Prices(2, 8)", lambda value: value is None or isinstance(value, Prices)),
-    "review": ("a ReviewHandler: an object with a method review(request)", _is_reviewer),
+    "review": (
+        "a ReviewHandler: an object with a method review(request), such as CallbackReview(function)",
+        _is_reviewer,
+    ),
     "memory": (
         "a ConversationMemory, such as ConversationMemory('talks.db')",
         lambda value: value is None or isinstance(value, ConversationMemory),

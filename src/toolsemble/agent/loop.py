@@ -97,6 +97,7 @@ class Loop:
         self._reviewed_box: Toolbox | None = None  # the tools for which there is a reviewer, if they need one
         self._invalid_answers = 0
         self._empty_answers = 0
+        self._streamed: list[str] = []  # the text of the latest reply
 
     def partial(self) -> AgentResult:
         """Return the work so far of a run that was cancelled."""
@@ -204,7 +205,7 @@ class Loop:
     async def _ask(self, request: ChatRequest, box: Toolbox) -> ChatReply:
         config = self._config
         deadline, channel = self._state.deadline, self._stream_channel
-        asking = ask_model(config.model, request, config.retry, channel, self._on_retry, deadline)
+        asking = ask_model(config.model, request, config.retry, channel, self._on_retry, deadline, self._streamed)
         if config.sinks is None:
             return await asking
         with config.sinks.enter("chat", request_attributes(config, self._state.context, request, box)) as attributes:
@@ -222,7 +223,7 @@ class Loop:
         stop = state.spending.out_of_time()
         state.set_stop(stop)
         if self._channel is not None:
-            self._channel.send(ModelRetried(f"{stop.summary} reached", 0.0))
+            self._channel.send(ModelRetried(f"{stop.summary} reached", 0.0, "".join(self._streamed)))
 
     def _on_retry(self, event: ModelRetried) -> None:
         name = type(self._config.model).__name__

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias, TypedDict
 
 from toolsemble.agent.budget import Limits, Prices, Usage
-from toolsemble.agent.checks import check_types
+from toolsemble.agent.checks import check_order, check_types
 from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.output import FINAL_ANSWER, Output
@@ -121,6 +121,7 @@ def build_config(
     :param limits: the fields of :class:`Limits`
     :param settings: the other fields of :class:`AgentConfig`
     """
+    check_order(model, tools)
     checked = Limits(*limits)
     check_types(goal=goal, background=background, **settings)
     if checked.max_cost is not None and settings["prices"] is None:
@@ -178,8 +179,6 @@ def build_tools(
 
 def build_toolbox(tools: Iterable[object], review: ReviewHandler | None, role: str, output: Output | None) -> Toolbox:
     """Return the toolbox of an agent, which may not have a tool with the name of the final-answer tool."""
-    if not isinstance(tools, Toolbox):
-        _check_each(tools)
     box = tools if isinstance(tools, Toolbox) else Toolbox(tools, review=review, agent_role=role or "unknown")
     if output is not None and FINAL_ANSWER in box:
         raise ToolDefinitionError(f"The name '{FINAL_ANSWER}' is reserved for output_type; rename the tool")
@@ -197,17 +196,6 @@ def _check_function(tools: Callable[..., object]) -> None:
         ) from None
     except ValueError:
         return  # its signature is unknown
-
-
-def _check_each(tools: object) -> None:
-    """Raise if an agent or a toolbox is among the tools, and say what to pass instead."""
-    for each in tools if isinstance(tools, (list, tuple)) else [tools]:
-        if callable(getattr(each, "as_tool", None)):
-            raise ToolDefinitionError("An Agent is not a tool; pass agent.as_tool(name, description) instead")
-        if isinstance(each, Toolbox):
-            raise ToolDefinitionError(
-                "A Toolbox is not a tool; pass the box itself, Agent(model, box), not a list of it"
-            )
 
 
 def _check_list(found: object) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from toolsemble.agent.prompt import is_blank, split_system_message
 from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
 from toolsemble.agent.settings import AgentConfig, RunView
 from toolsemble.agent.spending import Spending, current_spending
-from toolsemble.call import new_id
+from toolsemble.call import new_run_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.message import Message, SystemMessage, UserMessage
@@ -123,7 +123,8 @@ class RunState:
             self.spending.usage(),
             stop_reason,
             tuple(self._trace),
-            self.context.run_id,
+            # A plain str: a program that passes it on chooses it.
+            str(self.context.run_id),
         )
 
 
@@ -134,7 +135,7 @@ def _derive_context(
     base = current_context() or ToolContext()
     shared = base.parameters if parameters is None else parameters
     changes: dict[str, Any] = {
-        "run_id": run_id or base.run_id or new_id(),
+        "run_id": run_id or base.run_id or new_run_id(),
         "parameters": shared if isinstance(shared, InvocationParameters) else InvocationParameters(shared),
     }
     if memory_id is not None:

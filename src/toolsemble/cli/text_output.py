@@ -6,7 +6,7 @@ import time
 from typing import Any, Protocol
 
 from toolsemble.agent.event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded
-from toolsemble.agent.result import AgentResult
+from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall
 from toolsemble.cli.screen import Screen, format_progress
 from toolsemble.events import (
@@ -26,6 +26,7 @@ from toolsemble.runtime.terminal import wrap_text
 from toolsemble.runtime.text import escape_line, escape_prose
 
 _MAX_ARGUMENTS = 300
+_REJECTED = "Error: Rejected by reviewer"
 _MAX_LINES = 6
 _MAX_LENGTH = 200
 _MAX_REASON = 200
@@ -81,6 +82,7 @@ class TextOutput:
         self._waiting = 0
         self._has_several_calls = False
         self._arguments: dict[int, str] = {}
+        self._edits: list[ReviewDecided] = []
 
     def take(self, event: Event) -> None:
         """Write an event."""
@@ -156,20 +158,43 @@ class TextOutput:
 
     def _review_requested(self, event: ReviewRequested) -> None:
         self._activity = f"waiting for approval of {event.request.tool_name}"
+        for edit in self._take_edits(event.request.call_id, event.tool_name):
+            # The same call is asked about again: its edit was not accepted.
+            revised = escape_line(edit.revised, _MAX_REASON)
+            self._print(
+                "warning", f"  .. {escape_line(event.tool_name, _MAX_LENGTH)}: {revised} does not fit; asked again"
+            )
 
     def _review_decided(self, event: ReviewDecided) -> None:
         decision, name = event.decision, escape_line(event.request.tool_name, _MAX_LENGTH)
         if isinstance(decision, Continue):
             self._print("good", f"  ok {name}: approved")
         elif isinstance(decision, Edit):
-            self._print("warning", f"  ok {name}: approved with {escape_line(decision.revised, _MAX_REASON)}")
+            self._edits.append(event)  # it is not accepted yet
         else:
             self._print("bad", f"  no {name}: rejected{_format_reason(decision.reason)}")
+
+    def _take_edits(self, call_id: str | None, name: str) -> list[Edit]:
+        """Return the edits of a call that were not shown yet, and forget them; without an id it goes by its name."""
+        mine = [
+            each for each in self._edits if (each.tool_name == name if call_id is None else each.call_id == call_id)
+        ]
+        self._edits = [each for each in self._edits if each not in mine]
+        return [each.decision for each in mine if isinstance(each.decision, Edit)]
+
+    def _print_edits(self, record: ToolCallRecord) -> None:
+        """Write that edits were accepted: the call was made with them."""
+        edits = self._take_edits(record.call.id, record.name)
+        if not record.reply.text.startswith(_REJECTED):
+            for edit in edits:
+                name = escape_line(record.name, _MAX_LENGTH)
+                self._print("warning", f"  ok {name}: approved with {escape_line(edit.revised, _MAX_REASON)}")
 
     def _call_replied(self, event: CallReplied) -> None:
         reply = event.record.reply
         if not self._waiting:  # it was answered without a request event
             self._print_call(reply.call)
+        self._print_edits(event.record)
         label = f"{escape_line(event.record.name, _MAX_LENGTH)} " if self._has_several_calls else ""
         first, *rest = self._excerpt(reply.text) or ["(empty)"]
         style = "bad" if reply.is_error else ""

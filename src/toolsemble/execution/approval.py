@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from toolsemble.call import GeneratedRunId
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import RejectedError, ToolArgumentsError, ToolConfigurationError
@@ -65,7 +67,7 @@ def _ask_gate(
             _build_request(definition, gate, value, repairs, context, doubt),
             exact_digest(definition, value),
         )
-        decision = yield Question(handler, request)
+        decision = yield Question(handler, request, partial(_find_edit_problem, definition, value, given, steps))
         if type(decision) is ExitEarly:
             raise RejectedError(f"Rejected by reviewer: {decision.reason or _format_call(request)}")
         if type(decision) is Continue:
@@ -83,6 +85,15 @@ def _ask_gate(
             return _copy_input(definition, edited), ()
         value, repairs, given, doubt = _copy_input(definition, edited), (), decision.revised, _ANOTHER_READING
     raise RejectedError(f"Rejected by reviewer: {doubt[0].lower()}{doubt[1:]}")
+
+
+def _find_edit_problem(definition: ToolDefinition, value: Any, given: Any, steps: frozenset[str], revised: str) -> str:
+    """Return what is wrong with an edit that a reviewer is about to make; "" if it fits."""
+    try:
+        apply_edit(definition, value, given, revised, steps)
+    except ToolArgumentsError as problem:
+        return mask_text(f"{problem}")
+    return ""
 
 
 def _copy_input(definition: ToolDefinition, value: Any) -> Any:
@@ -147,6 +158,8 @@ def _build_request(
         call_id=context.call_id,
         run_id=context.run_id,
         agent_role=context.agent_role,
+        memory_id=context.memory_id,
+        chosen_run=not isinstance(context.run_id, GeneratedRunId),
         repairs=tuple(repairs),
         editable=definition.editable,
         schema_digest=digest(definition.schema()),

@@ -200,7 +200,11 @@ class IdempotencyLayer(Layer):
     def _effect(self, definition: ToolDefinition, value: Any, context: ToolContext, ledger: EffectLedger) -> Effect:
         from toolsemble.limits.effect_ledger import Effect  # noqa: PLC0415 - only for tools with a ledger
 
-        parts = self._call_key.parts(definition, value, context, shared=not ledger.in_memory)
+        name, *parts = self._call_key.parts(definition, value, context, shared=not ledger.in_memory)
+        # In memory the tool is known by its object: under another name it has the same effects. A file knows tools by
+        # their names only, and those of different tools may differ by a prefix.
+        if not ledger.in_memory:
+            parts = [name, *parts]
         run = context.run_id if self._settings.scope == "run" else None
         shown = preview(canonical_json(definition.present(value)), _MAX_ARGUMENTS)
         details = definition.name, context.run_id, context.call_id, shown

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias, Unpack, final
 
-from toolsemble.definition.build import check_description, string_definition, typed_definition
+from toolsemble.definition.build import check_description, check_name, string_definition, typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.branch import Branch
 from toolsemble.pipeline.combined_arguments import CombinedArguments, ListArguments, display_text
 from toolsemble.pipeline.flows import Choice, FanOut, ForEach
 from toolsemble.pipeline.handoff import pass_through
-from toolsemble.pipeline.step import check_generated_name, get_definition
+from toolsemble.pipeline.step import get_definition, shorten_name
 from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_count
@@ -46,7 +46,7 @@ class CompositeTool(Tool):
         settings: BareSettings,
         recipe: Callable[[], Tool],
     ) -> None:
-        self.name = check_generated_name(name)
+        self.name = check_name(name)
         self.description = check_description(self.name, description)
         self._flow = flow
         self._arguments = None if arguments is None else arguments(self.name)
@@ -121,7 +121,7 @@ def fan_out(
     flow = FanOut(tuple(map(Branch.of, parts)), merge, fail_fast=fail_fast)
     recipe = partial(fan_out, *tools, merge=merge, error_strategy=error_strategy, name=name)
     arguments = _combine_arguments(parts, all_run=True)
-    return CompositeTool(name or "_and_".join(names), text, flow, arguments, settings, recipe)
+    return CompositeTool(name or shorten_name("_and_".join(names)), text, flow, arguments, settings, recipe)
 
 
 def map_over(
@@ -162,7 +162,7 @@ def map_over(
     flow = ForEach(Branch.of(part), limit, fail_fast=fail_fast)
     recipe = partial(map_over, tool, max_concurrency, error_strategy=error_strategy, name=name)
     arguments = partial(ListArguments, item=part)
-    return CompositeTool(name or f"each_{part.name}", text, flow, arguments, settings, recipe)
+    return CompositeTool(name or shorten_name(f"each_{part.name}"), text, flow, arguments, settings, recipe)
 
 
 def choose(
@@ -204,7 +204,7 @@ def choose(
     flow = Choice(predicate, *map(Branch.of, parts))
     recipe = partial(choose, predicate, then, otherwise, name=name)
     arguments = _combine_arguments(parts, all_run=False)
-    return CompositeTool(name or "_or_".join(names), text, flow, arguments, settings, recipe)
+    return CompositeTool(name or shorten_name("_or_".join(names)), text, flow, arguments, settings, recipe)
 
 
 def _combine_arguments(parts: tuple[ToolDefinition, ...], *, all_run: bool) -> Callable[[str], Arguments] | None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import Any, TypeAlias
 
-from toolsemble.call import new_id
+from toolsemble.call import GeneratedRunId, new_id, new_run_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context
 
 Run: TypeAlias = dict[str, Any]
 """The context fields that the calls of a turn share."""
 
 
-class UnnamedRunId(str):
-    """The id of a run for which the program did not set one.
+class UnnamedRunId(GeneratedRunId):
+    """The id of a run of a toolbox for which the program did not set one.
 
     >>> new_unnamed_run() == new_unnamed_run()
     False
@@ -25,6 +25,13 @@ class UnnamedRunId(str):
 def new_unnamed_run() -> UnnamedRunId:
     """Return a new run id whose type shows that the program did not set it."""
     return UnnamedRunId(new_id())
+
+
+def choose_new_run(*, reviews: bool, pages: bool) -> Callable[[], str]:
+    """Return the function that generates run ids; most toolboxes need no more than a str, which is the fastest."""
+    if pages:
+        return new_unnamed_run
+    return new_run_id if reviews else new_id
 
 
 def run_of(

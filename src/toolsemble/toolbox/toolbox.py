@@ -27,9 +27,11 @@ from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import ContextThreadPool, finish
 from toolsemble.runtime.lazy import LazyModule
 from toolsemble.toolbox.formats import ToolSet
+from toolsemble.toolbox.members import collect_members
 from toolsemble.toolbox.registry import names_in, register_tools
-from toolsemble.toolbox.run import Run, UnnamedRunId, new_unnamed_run, run_of
+from toolsemble.toolbox.run import Run, UnnamedRunId, choose_new_run, run_of
 from toolsemble.toolbox.settings import (
+    add_gates_around,
     check_counts,
     context_of,
     gate_of,
@@ -78,7 +80,8 @@ class Toolbox(ToolSet):
     >>> box.execute(ToolCall("shuot")).text
     "Error: Unknown tool 'shuot'. Available tools: shout. Did you mean 'shout'?"
 
-    :param tools: tool objects, in the order in which models see them
+    :param tools: tools, and lists and toolboxes of tools, in the order in which models see them; a toolbox in the
+        list brings the approval and limits of its tools
     :param review: the review handler that approves calls
     :param approve: further tools that need approval: names, patterns such as ``"delete_*"``, or a predicate
         ``(arguments, context)``
@@ -155,13 +158,14 @@ class Toolbox(ToolSet):
         if gate is not None:
             self._context = pass_on_gate(self._context, gate)
         limits = limits_of(timeout, retries, rate_limit, cache, ledger)
-        super().__init__(register_tools(tools, gate, limits, self._context, max_output))
+        found = collect_members(tools, reviewed=review is None)
+        super().__init__(register_tools(found, gate, limits, self._context, max_output))
         self._max_output = max_output
         self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())
         self._has_flows = any(entry.definition.flow is not None for entry in self._entries.values())
         self._pages = pages_of(pages, self._entries, self._context, truncates=self._cuts)
-        # Paging has to know whether the program set the run id.
-        self._new_run = new_id if self._pages is None else new_unnamed_run
+        # Reviews and paging have to know whether the program set the run id.
+        self._new_run = choose_new_run(reviews=review is not None, pages=self._pages is not None)
         # Bodies have a separate pool, so that jobs which they submit and wait for never queue behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Slots(max_concurrency, box=True)
@@ -341,7 +345,10 @@ class Toolbox(ToolSet):
 
     def _path(self, call: ToolCall, report: ArgumentsReport | None, *, run: Run, dry_run: bool) -> CallPath:
         if not isinstance(call, ToolCall):
-            raise ToolConfigurationError(f"A toolbox executes ToolCall objects, not {type(call).__name__}")
+            raise ToolConfigurationError(
+                f"A toolbox executes ToolCall objects, not {type(call).__name__}; pass ToolCall(name, arguments), or "
+                "ToolCall.from_openai(call) for a provider's call"
+            )
         entry = self._entries.get(call.name)
         if entry is None:
             from toolsemble.toolbox.unknown import unknown_path  # noqa: PLC0415 - needed only for unknown names
@@ -363,16 +370,7 @@ class Toolbox(ToolSet):
         """Return the definition with the gates of the toolboxes around this one added; it has its own already."""
         if self._pages is not None and definition.name == self._pages.name:
             return definition  # the result that it pages was approved
-        own = {id(each.outer) for each in self._context.gates}
-        around = [each for each in context.gates if id(each.outer) not in own]
-        if not around:
-            return definition
-        from toolsemble.review.inherited_gates import combine_gates  # noqa: PLC0415 - only inside of calls with gates
-
-        return map_definition(
-            definition,
-            lambda part: replace(part, gate=combine_gates(around, part.name, part.gate, context.review)),
-        )
+        return add_gates_around(definition, self._context, context)
 
     def _only_blocks(self, calls: Iterable[object], run: Run) -> bool:
         """Return whether no call of a turn needs an event loop: all bodies block, and nothing else is awaited."""
