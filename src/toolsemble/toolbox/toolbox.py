@@ -330,6 +330,8 @@ class Toolbox(ToolSet):
     def _make_reply(self, run: Run, call: ToolCall, result: ToolResult, report: ArgumentsReport | None) -> ToolReply:
         """Return the reply, with the limit for its text, and notes about further pages and edits by reviewers."""
         has_edits = self._has_flows or result.attributes is not NO_ATTRIBUTES
+        if report is None and not has_edits and not self._cuts:
+            return ToolReply(call, result)  # the common case
         noted = edits.describe_edits(result) if has_edits else ""
         limit, more = self._truncate(run, call, result) if self._cuts else (None, "")
         return ToolReply(call, result, limit, more, "", noted, None if report is None else report.arguments)
