@@ -147,7 +147,7 @@ async def check() -> None:
     assert_type(openai.read_call({}), tuple[str, str | dict[str, Any] | None, str | None])
     assert_type(box.execute(call).result.contents, tuple[Content, ...])
     assert_type(box.execute(call).result.attributes, Mapping[str, Any])
-    assert_type(call.arguments, str | dict[str, Any])
+    assert_type(call.arguments, dict[str, Any])
 
 
 async def check_agents() -> None:

@@ -113,9 +113,9 @@ def test_merge_combines_results(run):
         "length": "2",
     }
     result = run(fan_out(upper, merge=lambda results: results["lower"]), '{"text": "ab"}')
-    assert result.error_message == "'lower'"
+    assert result.error_message == "KeyError: 'lower'"
     assert run(Echo() | fan_out(upper, merge=lambda results: results["lower"]), "ab").error_message == (
-        "Step 'upper' raised: 'lower'"
+        "Step 'upper' raised: KeyError: 'lower'"
     )
 
 

@@ -485,7 +485,7 @@ def test_raising_adapter_fails_step(mode, caplog):
     def adapter(result):
         raise KeyError("hits")
 
-    message = "Step 'add_a' raised: 'hits'"
+    message = "Step 'add_a' raised: KeyError: 'hits'"
     for strategy, text in ((FAIL_FAST, f"Error: {message}"), (CONTINUE, message)):
         result = execute_tool(mode, ToolPipeline("p", "", [Step(make_adder("a"), adapter), Echo()], strategy), "x")
         assert result.text == text

@@ -207,8 +207,8 @@ def test_two_gates_with_different_reviewers_need_both_approvals():
 
 def test_edit_of_one_reviewer_is_reviewed_by_the_other():
     outer, within = Reviewer(Edit('{"table": "other"}'), Continue()), Reviewer()
-    assert (
-        run_helper(Toolbox([make_agent_tool(DROP, review=within)], review=outer, approve=["drop"])) == "dropped other"
+    assert run_helper(Toolbox([make_agent_tool(DROP, review=within)], review=outer, approve=["drop"])) == (
+        'dropped other\n\nNote: a reviewer changed the arguments of \'drop\' to {"table":"other"}'
     )
     assert within.seen == [("drop", {"table": "t"}), ("drop", {"table": "other"})]
     assert outer.seen == [("drop", {"table": "t"})]

@@ -402,7 +402,8 @@ class TestEdits:
     def test_edit_is_json_of_all_arguments(self):
         box = self.box(Edit('{"path": "b", "content": "x"}'))
         reply = box.execute(ToolCall("write", {"path": "a", "mode": "7"}))
-        assert (reply.text, dict(reply.result.attributes)) == ("b:x:6", {})
+        ran = {"path": "b", "content": "x", "mode": 6}
+        assert (reply.text, dict(reply.result.attributes)) == ("b:x:6", {"edited": ran})
 
     @pytest.mark.parametrize(
         ("revised", "problem"),

@@ -44,6 +44,7 @@ from toolsemble.models.chat import ChatReply, ChatRequest, ToolChoice
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
+from toolsemble.toolbox.reviewer_check import check_reviewer
 from toolsemble.toolbox.toolbox import Toolbox
 
 _EMPTY_ANSWER = "Your answer was empty. Answer in words, or call a tool."
@@ -167,6 +168,7 @@ class Loop:
         box = await self._tool_source.box(state.view)
         if box is not self._checked_box:
             self._checked_box = box
+            check_reviewer(box, state.context)
             if box is not self._config.tools:
                 state.check_needs(box.find_needs())
         state.set_stop(state.spending.find_exhausted())

@@ -46,6 +46,19 @@ class ToolCallRecord:
         """The name of the tool."""
         return self.call.name
 
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The arguments that ran, as JSON values: read, repaired, as hooks and reviewers changed them, secrets masked.
+
+        For a call that was refused, those that were read; if they could not be read, those that were requested.
+
+        >>> reply = ToolReply(ToolCall("pay", '{"amount": "5"}'), ToolResult.success("paid"), arguments={"amount": 5})
+        >>> record = ToolCallRecord(reply.call, reply)
+        >>> record.arguments, record.call.arguments
+        ({'amount': 5}, {'amount': '5'})
+        """
+        return self.call.arguments if self.reply.arguments is None else self.reply.arguments
+
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
@@ -118,17 +131,14 @@ def _summarize(result: AgentResult) -> str:
 
 
 def _describe_call(record: ToolCallRecord) -> str:
-    arguments = escape_line(_describe_arguments(record.call.arguments), _MAX_ARGUMENTS)
+    arguments = escape_line(_describe_arguments(record.arguments), _MAX_ARGUMENTS)
     return f"{escape_line(record.name)}({arguments}) -> {escape_line(record.reply.text, _MAX_RESULT)}"
 
 
-def _describe_arguments(arguments: Any) -> str:
-    """Return arguments as ``name="value"``; those that are not a JSON object as they are."""
-    try:
-        values = json.loads(arguments) if isinstance(arguments, str) else arguments
-        return ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
-    except (AttributeError, RecursionError, TypeError, ValueError):
-        return str(arguments)
+def _describe_arguments(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(
+        f"{name}={json.dumps(value, ensure_ascii=False, default=repr)}" for name, value in arguments.items()
+    )
 
 
 def _describe_tokens(usage: Usage) -> str:

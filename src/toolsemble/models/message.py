@@ -118,7 +118,7 @@ def message_from_json(text: str) -> Message:
 
 def write_call(call: ToolCall) -> dict[str, Any]:
     """Return a call as JSON values, for :func:`read_call`."""
-    return {"name": call.name, "arguments": call.arguments, "id": call.id}
+    return {"name": call.name, "arguments": call.original, "id": call.id}
 
 
 def read_call(fields: Mapping[str, Any]) -> ToolCall:

@@ -86,8 +86,9 @@ def fan_out(
 
     Its structured output is a dict from each tool's name to its result; its text is the same as JSON. It fails when
     all branches fail. With ``FAIL_FAST`` it fails when one does: the others are cancelled, and the result is that of
-    the failed branch. Branches share the input: an object that one of them changes is changed for all. Branches that
-    are gated, cached, idempotent or retried get a copy, and so do all branches of a plan that was approved as a whole.
+    the failed branch. A failed branch is never a value for a next step: without ``merge``, the pipeline fails.
+    Branches share the input: an object that one of them changes is changed for all. Branches that are gated, cached,
+    idempotent or retried get a copy, and so do all branches of a plan that was approved as a whole.
 
     :param tools: the branches; the model sees the parameters of all of them combined
     :param merge: a function from the dict of results to one result; its return value is treated like a tool's
@@ -135,8 +136,9 @@ def map_over(
     """Return a tool that applies a tool to each item of a list, several items in parallel.
 
     Its structured output is the list of results in the order of the items; its text is the same as JSON. It fails when
-    all items fail; with ``FAIL_FAST``, when one does. In a pipeline the list is the structured output of the previous
-    step, or its text read as JSON; a model passes it as ``items``.
+    all items fail; with ``FAIL_FAST``, when one does. A failed item is never a value for a next step: the pipeline
+    fails with its index and error. In a pipeline the list is the structured output of the previous step, or its text
+    read as JSON; a model passes it as ``items``.
 
     :param tool: the tool to apply
     :param max_concurrency: the most items to process at the same time, an int >= 1; 16 by default

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args
 
+from toolsemble.runtime.text import describe_error
 from toolsemble.schema.core_schema import rewrite
 from toolsemble.schema.field import Field, default_keywords
 from toolsemble.schema.phrases import FORMATS, MEMBER_NAMES, format_choices
@@ -261,7 +262,7 @@ def _convert_exceptions(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         except (ValueError, AssertionError):
             raise
         except Exception as problem:
-            raise ValueError(str(problem) or type(problem).__name__) from problem
+            raise ValueError(describe_error(problem)) from problem
 
     convert.makes = make  # type: ignore[attr-defined]  # as above
     return convert

@@ -15,20 +15,20 @@ from toolsemble.definition.definition import Names, ToolDefinition
 from toolsemble.definition.policy import Layer
 from toolsemble.definition.variants import add_layer, map_definition, to_dry_run
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.execution.call import Call, CallPath, CallSettings
+from toolsemble.execution.call import ArgumentsReport, Call, CallPath, CallSettings
 from toolsemble.execution.drivers import adrive, drive
 from toolsemble.execution.path import call_path
 from toolsemble.locks.claims import Slots
 from toolsemble.metrics import ToolMetrics
 from toolsemble.record import LOG_LIMIT
-from toolsemble.result import ToolResult
+from toolsemble.result import NO_ATTRIBUTES, ToolResult
 from toolsemble.review.terms import TIMEOUT, OnTimeout
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import ContextThreadPool, finish
 from toolsemble.runtime.lazy import LazyModule
 from toolsemble.toolbox.formats import ToolSet
 from toolsemble.toolbox.members import collect_members
-from toolsemble.toolbox.registry import names_in, register_tool, register_tools, unknown_tool
+from toolsemble.toolbox.registry import names_in, register_tools
 from toolsemble.toolbox.run import Run, UnnamedRunId, choose_new_run, run_of
 from toolsemble.toolbox.settings import (
     add_gates_around,
@@ -46,7 +46,7 @@ from toolsemble.toolbox.turn import Turn
 
 # What only some toolboxes declare is loaded when one declares it.
 if TYPE_CHECKING:
-    from toolsemble.execution import hooks
+    from toolsemble.execution import edits, hooks
     from toolsemble.execution.hooks import AfterCall, BeforeCall
     from toolsemble.limits.cache import Cache
     from toolsemble.limits.effect_ledger import EffectLedger
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from toolsemble.review.request import ReviewHandler
     from toolsemble.toolbox.pages import Pages
 else:
-    hooks = LazyModule("toolsemble.execution.hooks")
+    edits, hooks = LazyModule("toolsemble.execution.edits"), LazyModule("toolsemble.execution.hooks")
 
 _POOL_THREADS = 256
 
@@ -114,7 +114,7 @@ class Toolbox(ToolSet):
     :param sinks: receive events: functions that take an event, or objects with a method ``emit(event)``
     """
 
-    __slots__ = ("_context", "_cuts", "_max_output", "_new_run", "_pages", "_settings", "_sinks")
+    __slots__ = ("_context", "_cuts", "_has_flows", "_max_output", "_new_run", "_pages", "_settings", "_sinks")
 
     def __init__(  # noqa: PLR0913 - keyword settings, each with a default
         self,
@@ -162,6 +162,7 @@ class Toolbox(ToolSet):
         super().__init__(register_tools(found, gate, limits, self._context, max_output))
         self._max_output = max_output
         self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())
+        self._has_flows = any(entry.definition.flow is not None for entry in self._entries.values())
         self._pages = pages_of(pages, self._entries, self._context, truncates=self._cuts)
         # Reviews and paging have to know whether the program set the run id.
         self._new_run = choose_new_run(reviews=review is not None, pages=self._pages is not None)
@@ -203,9 +204,8 @@ class Toolbox(ToolSet):
         dry_run: bool = False,
     ) -> ToolReply:
         """Execute one call and return the reply; an async tool is awaited, a blocking one runs in a worker thread."""
-        return await self._areply(
-            call, run_of(self._context, memory_id, parameters, run_id, self._new_run), dry_run=dry_run
-        )
+        run = run_of(self._context, memory_id, parameters, run_id, self._new_run)
+        return await self._areply(call, run, None, dry_run=dry_run)
 
     def execute_all(
         self,
@@ -264,7 +264,7 @@ class Toolbox(ToolSet):
         run = run_of(self._context, memory_id, parameters, run_id, self._new_run)
         with Turn(calls, observe) as turn:
             if len(turn.calls) == 1:
-                turn.answer(0, await self._areply(turn.calls[0], run, dry_run=dry_run))
+                turn.answer(0, await self._areply(turn.calls[0], run, turn.new_report(), dry_run=dry_run))
             elif turn.calls:
                 gathered = turn.gather(partial(self._path, run=run, dry_run=dry_run), partial(self._make_reply, run))
                 await (gathered if self._sinks is None else self._sinks.ado(gathered))
@@ -320,26 +320,32 @@ class Toolbox(ToolSet):
         return 0 if self._sinks is None else self._sinks.lost
 
     def _reply(self, call: ToolCall, run: Run, *, dry_run: bool) -> ToolReply:
-        path = self._path(call, run, dry_run=dry_run)
-        return self._make_reply(run, call, drive(path) if self._sinks is None else self._sinks.do(drive, path))
+        path = self._path(call, None, run=run, dry_run=dry_run)
+        return self._make_reply(run, call, drive(path) if self._sinks is None else self._sinks.do(drive, path), None)
 
-    async def _areply(self, call: ToolCall, run: Run, *, dry_run: bool) -> ToolReply:
-        path = adrive(self._path(call, run, dry_run=dry_run))
-        return self._make_reply(run, call, await (path if self._sinks is None else self._sinks.ado(path)))
+    async def _areply(self, call: ToolCall, run: Run, report: ArgumentsReport | None, *, dry_run: bool) -> ToolReply:
+        path = adrive(self._path(call, report, run=run, dry_run=dry_run))
+        return self._make_reply(run, call, await (path if self._sinks is None else self._sinks.ado(path)), report)
 
-    def _make_reply(self, run: Run, call: ToolCall, result: ToolResult) -> ToolReply:
-        """Return the reply, with the limit for its text and a note about further pages."""
-        if not self._cuts:
-            return ToolReply(call, result)
+    def _make_reply(self, run: Run, call: ToolCall, result: ToolResult, report: ArgumentsReport | None) -> ToolReply:
+        """Return the reply, with the limit for its text, and notes about further pages and edits by reviewers."""
+        has_edits = self._has_flows or result.attributes is not NO_ATTRIBUTES
+        if report is None and not has_edits and not self._cuts:
+            return ToolReply(call, result)  # the common case
+        noted = edits.describe_edits(result) if has_edits else ""
+        limit, more = self._truncate(run, call, result) if self._cuts else (None, "")
+        return ToolReply(call, result, limit, more, "", noted, None if report is None else report.arguments)
+
+    def _truncate(self, run: Run, call: ToolCall, result: ToolResult) -> tuple[int | None, str]:
+        """Return the limit for the text of a result, and the note about further pages."""
         entry = self._entries.get(call.name)
         limit = self._max_output if entry is None else entry.limit
         if self._pages is None or limit is None or len(result.text) <= limit:
-            return ToolReply(call, result, limit)
+            return limit, ""
         run_id = None if isinstance(run["run_id"], UnnamedRunId) else run["run_id"]
-        memory_id = run.get("memory_id", self._context.memory_id)
-        return ToolReply(call, result, *self._pages.keep(result.text, limit, memory_id, run_id))
+        return self._pages.keep(result.text, limit, run.get("memory_id", self._context.memory_id), run_id)
 
-    def _path(self, call: ToolCall, run: Run, *, dry_run: bool) -> CallPath:
+    def _path(self, call: ToolCall, report: ArgumentsReport | None, *, run: Run, dry_run: bool) -> CallPath:
         if not isinstance(call, ToolCall):
             raise ToolConfigurationError(
                 f"A toolbox executes ToolCall objects, not {type(call).__name__}; pass ToolCall(name, arguments), or "
@@ -347,15 +353,20 @@ class Toolbox(ToolSet):
             )
         entry = self._entries.get(call.name)
         if entry is None:
-            return self._unknown_path(call, run)
+            from toolsemble.toolbox.unknown import unknown_path  # noqa: PLC0415 - needed only for unknown names
+
+            tools = [entry.definition for entry in self._entries.values()]
+            return unknown_path(call, self._context, run, tools, self._settings, report)
         context = entry.context.of_call(run, call.id or new_id())
         definition = entry.definition
         if "gates" in run:
             definition = self._add_outer_gates(definition, context)
         if dry_run:
             definition = to_dry_run(definition)
+        if report is not None:
+            report.definition = definition
         read = definition.decode if self._settings.hooks is None else hooks.CallReader(call, definition.decode)
-        return call_path(Call(definition, read, call.json, context, self._settings))
+        return call_path(Call(definition, read, call.json, context, self._settings, report))
 
     def _add_outer_gates(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
         """Return the definition with the gates of the toolboxes around this one added; it has its own already."""
@@ -372,18 +383,6 @@ class Toolbox(ToolSet):
             return False
         names = {call.name for call in calls if isinstance(call, ToolCall)}
         return all(self._entries[name].definition.only_blocks for name in names & self._entries.keys())
-
-    def _unknown_path(self, call: ToolCall, run: Run) -> CallPath:
-        """Return the path of a call of an unknown tool."""
-        from toolsemble.toolbox.unknown import has_secret_parameters, masked_path  # noqa: PLC0415 - needed only for unknown names
-
-        definition = unknown_tool(call.name, self.names)
-        context = register_tool(None, definition, self._context, None).context.of_call(run, call.id or new_id())
-        tools = [entry.definition for entry in self._entries.values()]
-        if has_secret_parameters(tools):
-            return masked_path(call, definition, tools, context, self._settings)
-        read = definition.decode if self._settings.hooks is None else hooks.CallReader(call, definition.decode)
-        return call_path(Call(definition, read, call.json, context, self._settings))
 
 
 def names_inside(box: Toolbox) -> Names:
