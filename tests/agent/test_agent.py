@@ -148,7 +148,7 @@ async def test_tool_specifications_are_sent_with_every_request():
 async def test_model_without_tools_answers_in_one_call():
     model = ScriptedModel(["hi"])
     result = await Agent(model).run("hello")
-    assert (result.text, result.output, result.tool_calls, str(result)) == ("hi", "hi", [], "hi")
+    assert (result.text, result.output, result.tool_calls) == ("hi", "hi", [])
     assert [list(request.specifications) for request in model.asked] == [[]]
 
 
@@ -228,7 +228,7 @@ async def test_invalid_prompt_is_rejected(prompt):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"memory": "a"}, "A run has no setting 'memory'; it takes history, memory_id, parameters, run_id"),
+        ({"memory": "a"}, "A run has no setting 'memory'; it takes deps, history, .*, tools"),
         ({"memory_id": 7}, "The memory_id of a run must be a str, not 7"),
         ({"history": 7}, "The history of a run must be messages, not 7"),
         (
@@ -266,31 +266,36 @@ async def test_blank_input_for_agent_tool_is_reported_to_model():
 
 
 OTHER, THIRD = SystemMessage("You are wordy."), SystemMessage("You are a poet.")
+HISTORY = [THIRD, UserMessage("a"), AssistantMessage("b")]
 
 
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize(
     ("settings", "history", "prompt", "shown"),
     [
-        ({"background": "x"}, None, [OTHER], "Background: x"),
-        ({"background": "x"}, [THIRD, UserMessage("a"), AssistantMessage("b")], [OTHER], "Background: x"),
-        ({}, None, [OTHER], OTHER.text),
-        ({}, [THIRD, UserMessage("a"), AssistantMessage("b")], [OTHER], OTHER.text),
-        ({}, [THIRD, UserMessage("a"), AssistantMessage("b")], [], THIRD.text),
+        ({"background": "x"}, None, [OTHER], ["Background: x", OTHER.text]),
+        ({"background": "x"}, HISTORY, [OTHER], ["Background: x", THIRD.text, OTHER.text]),
+        ({"instructions": "x"}, HISTORY, [], ["x", THIRD.text]),
+        ({}, None, [OTHER], [OTHER.text]),
+        ({}, None, [OTHER, THIRD], [OTHER.text, THIRD.text]),
+        ({}, None, [OTHER, OTHER, SystemMessage(" ")], [OTHER.text]),
+        ({}, HISTORY, [OTHER], [THIRD.text, OTHER.text]),
+        ({}, HISTORY, [THIRD], [THIRD.text]),
+        ({}, HISTORY, [], [THIRD.text]),
     ],
 )
 async def test_system_messages_are_merged_with_agent_text_first(settings, history, prompt, shown, kept):
     model = ScriptedModel(["hi"])
     memory = ConversationMemory() if kept else None
-    await Agent(model, memory=memory, **settings).run([*prompt, UserMessage("c")], history=history)
+    await Agent(model, memory=memory, memory_id="default", **settings).run([*prompt, UserMessage("c")], history=history)
     history_messages = [] if history is None else history[1:]
-    assert model.requests == [[SystemMessage(shown), *history_messages, UserMessage("c")]]
+    assert model.requests == [[SystemMessage("\n\n".join(shown)), *history_messages, UserMessage("c")]]
 
 
 async def test_system_message_in_prompt_precedes_stored_conversation():
     model, memory = ScriptedModel(["b", "d"]), ConversationMemory()
-    await Agent(model, memory=memory).run("a")
-    await Agent(model, memory=memory).run([OTHER, UserMessage("c")])
+    await Agent(model, memory=memory, memory_id="default").run("a")
+    await Agent(model, memory=memory, memory_id="default").run([OTHER, UserMessage("c")])
     assert model.requests[1] == [OTHER, UserMessage("a"), AssistantMessage("b"), UserMessage("c")]
 
 
@@ -348,7 +353,7 @@ EMPTY = UserMessage("Your answer was empty. Answer in words, or call a tool.")
 @pytest.mark.parametrize("text", ["", " \n"])
 async def test_empty_answer_is_dropped_and_retried_once(text):
     model = ScriptedModel([text, "hi"])
-    result = await Agent(model, memory=(memory := ConversationMemory())).run("hello")
+    result = await Agent(model, memory=(memory := ConversationMemory()), memory_id="default").run("hello")
     assert model.requests == [[UserMessage("hello")], [UserMessage("hello"), EMPTY]]
     assert result.messages == memory.load("default") == [UserMessage("hello"), EMPTY, AssistantMessage("hi")]
     assert (result.text, result.usage.model_calls) == ("hi", 2)

@@ -99,6 +99,31 @@ def test_question_can_be_read_from_stdin(bot, run_cli, monkeypatch):
     assert run_cli("ask", "-", "-q", "-m", f"{path}:model") == (0, "WHAT IS IT?\n", "")
 
 
+SYSTEM = "lambda messages: repr((messages[0].role, messages[0].text))"
+
+
+def test_instructions_come_from_option_and_file(bot, run_cli, monkeypatch, tmp_path):
+    path, file = bot(f"{SYSTEM}, {SYSTEM}, {SYSTEM}, 'done'"), tmp_path / "system.txt"
+    file.write_text("Be kind, Zoë.", encoding="utf-8")
+    asked = ("ask", "q", "-q", "-m", f"{path}:model")
+    assert run_cli(*asked, "--system", "Be brief.")[1] == "('system', 'Be brief.')\n"
+    assert run_cli(*asked, "--system-file", str(file))[1] == "('system', 'Be kind, Zoë.')\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
+    options = ("--system-file", str(file), "--system", "Be brief.")
+    path = bot(SYSTEM)
+    assert run_cli("chat", "-q", "-m", f"{path}:model", *options)[1] == ("('system', 'Be brief.\\n\\nBe kind, Zoë.')\n")
+
+
+@pytest.mark.parametrize("content", [None, b"\xff"])
+def test_unreadable_system_file_is_reported(bot, run_cli, tmp_path, content):
+    file = tmp_path / "system.txt"
+    if content is not None:
+        file.write_bytes(content)
+    code, out, err = run_cli("ask", "q", "-m", f"{bot('1')}:model", "--system-file", str(file))
+    assert (code, out) == (2, "")
+    assert f"--system-file {str(file)!r} cannot be read: " in err
+
+
 def test_output_shows_parallel_calls_long_results_and_progress(bot, run_cli):
     calls = '(ToolCall("add", {"a": "x"}), ToolCall("many", {"input": "9"}))'
     path = bot(f'ChatReply("I look.", {calls}), "Done."')

@@ -198,6 +198,23 @@ def test_rejects_other_files(run_command, tmp_path):
         assert (code, f"it is not a {what} of this version" in err) == (2, True)
 
 
+def test_call_asks_for_a_run_that_cannot_be_resumed(run_command, tmp_path):
+    module = tmp_path / "watched.py"
+    module.write_text(
+        "from toolsemble import Continue, Toolbox, tool\n"
+        "from toolsemble.review import CallbackReview\n"
+        "@tool(requires_approval=True)\n"
+        "def pay(order: int) -> str:\n"
+        "    return f'chosen: {chosen}'\n"
+        "chosen = []\n"
+        "def note(request):\n"
+        "    chosen.append(request.chosen_run)\n"
+        "    return Continue()\n"
+        "box = Toolbox([pay], review=CallbackReview(note))\n"
+    )
+    assert run_command("call", f"{module}:box", "order=7") == (0, "chosen: [False]\n", "")
+
+
 # The ledger.
 
 KILLED = """

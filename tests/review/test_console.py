@@ -15,6 +15,7 @@ import time
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Literal
 
 import pytest
@@ -137,11 +138,13 @@ def test_asks_again_after_an_unclear_answer(person, typed, shown):
     assert answer.result(WAIT) == Continue()
 
 
-def test_unclear_answer_does_not_extend_the_timeout(person):
-    answer = person.ask(request(timeout=1.0))
+def test_unclear_answer_does_not_extend_the_timeout(person, monkeypatch):
+    answer = person.ask(request(timeout=3600))
     person.prompt()
     person.type("what?\n")
     person.prompt()
+    late = time.time() + 3602
+    monkeypatch.setattr("toolsemble.review.console.time", SimpleNamespace(time=lambda: late))
     assert answer.result(WAIT) == LATE
 
 
@@ -293,6 +296,7 @@ def test_prompt_shows_all_details_of_the_request(person):
         required_role="ops",
         call_id="c1",
         run_id="r1",
+        memory_id="ada",
         agent_role="janitor",
         repairs=({"step": "coerce", "path": "$.limit", "from": "2", "to": 2},),
         scopes=("tool", "arguments"),
@@ -303,6 +307,7 @@ def test_prompt_shows_all_details_of_the_request(person):
         "| Tool             delete\n"
         "| About            Deletes files. For ever.\n"
         "| Agent            janitor\n"
+        "| Memory           ada\n"
         "| Run              r1\n"
         "| Call             c1\n"
         "| Needs            an answer by role ops\n"
@@ -363,7 +368,14 @@ HOSTILE = "\x1b[2J\x1b]0;title\x07\r\n[c]ontinue\n> \u202eevil\u2066\u061c\u200b
         request(HOSTILE),
         request({HOSTILE: HOSTILE}),
         request({"deep": [{HOSTILE: HOSTILE}]}),
-        request(call_id=HOSTILE, run_id=HOSTILE, agent_role=HOSTILE, required_role=HOSTILE, prompt=HOSTILE),
+        request(
+            call_id=HOSTILE,
+            run_id=HOSTILE,
+            memory_id=HOSTILE,
+            agent_role=HOSTILE,
+            required_role=HOSTILE,
+            prompt=HOSTILE,
+        ),
         request(repairs=({"step": HOSTILE, "path": HOSTILE, "from": HOSTILE, "to": HOSTILE},)),
         ReviewRequest(HOSTILE, HOSTILE, HOSTILE, timeout=None),
     ],

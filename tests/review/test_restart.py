@@ -12,6 +12,7 @@ import pytest
 
 from helpers.wait import auntil, until
 from toolsemble import Agent, ReviewRefusedError, Toolbox, ToolCall, ToolConfigurationError, ToolContext, tool
+from toolsemble.observers.watchers import unwatch, watch
 from toolsemble.processes.identity import ProcessIdentity
 from toolsemble.review import (
     Continue,
@@ -22,6 +23,7 @@ from toolsemble.review import (
     ReviewRequest,
     SQLiteStore,
 )
+from toolsemble.review.question import Question
 from toolsemble.runtime.signing import sign
 from toolsemble.testing import ScriptedModel
 
@@ -155,6 +157,25 @@ async def test_earlier_answer_has_no_request_event(path):
         async with aclosing(agent(store).stream("pay", run_id="r1")) as events:
             reviews = [event async for event in events if event.kind.startswith("review_")]
     assert [(each.kind, each.request.id) for each in reviews] == [("review_decided", event.request.id)]
+
+
+async def test_wrapper_sends_its_event_before_it_finds_an_earlier_answer(path):
+    class Wrapper:
+        def __init__(self, queue):
+            self._queue = queue
+
+        async def review(self, request):
+            return await self._queue.review(request)
+
+    events = []
+    with SQLiteStore(path) as store:
+        store.ask([first := make_request()])
+        store.answer(first, Continue())
+        token = watch(events.append)
+        decision = await Question(Wrapper(QueueReview(store, poll=FAST)), make_request()).ado()
+        unwatch(token)
+    assert decision == Continue()
+    assert [event.kind for event in events] == ["review_requested", "review_decided"]
 
 
 async def test_earlier_answer_is_not_announced(path):

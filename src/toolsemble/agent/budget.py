@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.chat import TokenUsage
@@ -13,6 +13,14 @@ from toolsemble.runtime.checks import check_count, check_seconds
 
 _MILLION = 1_000_000
 _OPTIONAL = {"cached", "cache_write"}
+
+Budget: TypeAlias = Literal["max_iterations", "max_turns", "max_tokens", "max_seconds", "max_cost", "loop"]
+"""Why a run was stopped: the name of a used-up limit, or "loop" for repetition."""
+
+StopReason: TypeAlias = (
+    Literal["answer", "immediate", "exit_early", "configuration_error", "error", "cancelled"] | Budget
+)
+"""Why a run ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +176,10 @@ class Limits:
             raise ToolDefinitionError(f"Agent max_cost must be a number > 0, not {cost!r:.80}")
 
 
+LIMITS = tuple(each.name for each in fields(Limits))
+"""The names of the limits, which are settings of agents and runs."""
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
 
@@ -175,7 +187,7 @@ def _is_number(value: object) -> bool:
 class Stop(NamedTuple):
     """A budget that is used up."""
 
-    name: str
+    name: Budget
     """The name of the setting."""
     summary: str
     """The limit, in words."""

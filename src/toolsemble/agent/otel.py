@@ -46,22 +46,21 @@ def request_attributes(config: AgentConfig, context: ToolContext, request: ChatR
     return _shared_attributes(config, context) | contents
 
 
-def name_model(config: AgentConfig) -> str:
-    """Return the name of a model, or its class if it has none."""
-    name = getattr(config.model, "name", None)
-    return name if isinstance(name, str) else type(config.model).__name__
+def model_attributes(config: AgentConfig) -> dict[str, Any]:
+    """Return the attributes of a model: its name and its provider."""
+    from toolsemble.providers import PROVIDERS  # noqa: PLC0415 - only traces need it
+
+    attributes, module = {"gen_ai.request.model": config.model_name}, type(config.model).__module__
+    names = [each.otel_name for each in PROVIDERS.values() if each.otel_name and each.model_module == module]
+    return attributes | {"gen_ai.provider.name": names[0]} if names else attributes
 
 
 def _shared_attributes(config: AgentConfig, context: ToolContext) -> dict[str, Any]:
-    """Return the ids of a run, and the name and the provider of its model."""
-    from toolsemble.providers import PROVIDERS  # noqa: PLC0415 - only traces need it
-
-    attributes = {"toolsemble.run.id": context.run_id, "gen_ai.request.model": name_model(config)}
+    """Return the ids of a run, and the attributes of its model."""
+    attributes = {"toolsemble.run.id": context.run_id, **model_attributes(config)}
     if context.memory_id != ToolContext.memory_id:
         attributes["gen_ai.conversation.id"] = context.memory_id
-    module = type(config.model).__module__
-    names = [each.otel_name for each in PROVIDERS.values() if each.otel_name and each.model_module == module]
-    return attributes | {"gen_ai.provider.name": names[0]} if names else attributes
+    return attributes
 
 
 def reply_attributes(reply: ChatReply, box: Toolbox | None = None) -> dict[str, Any]:

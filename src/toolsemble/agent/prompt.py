@@ -36,35 +36,6 @@ def to_messages(prompt: Prompt) -> list[Message]:
     raise TypeError(f"A prompt must be a str, a list of str, images, audio and files, or messages, not {prompt!r:.80}")
 
 
-def build_system_message(role: str, goal: str, background: str) -> SystemMessage | None:
-    """Return the system message of an agent; None if it has no role, goal or background.
-
-    >>> print(build_system_message("a librarian", "find the book", "").text)
-    You are a librarian.
-    Your goal: find the book
-    """
-    lines = [
-        f"You are {role.strip().rstrip('.')}." if role.strip() else "",
-        f"Your goal: {goal.strip()}" if goal.strip() else "",
-        f"Background: {background.strip()}" if background.strip() else "",
-    ]
-    text = "\n".join(filter(None, lines))
-    return SystemMessage(text) if text else None
-
-
-def split_system_message(
-    system: SystemMessage | None, prompt: Sequence[Message]
-) -> tuple[SystemMessage | None, Sequence[Message]]:
-    """Return the system message of a run, the agent's or else the prompt's, and the prompt without it.
-
-    >>> split_system_message(None, [SystemMessage("You are wordy."), UserMessage("hello")])
-    (SystemMessage(text='You are wordy.'), [UserMessage(text='hello', contents=())])
-    """
-    if not prompt or not isinstance(prompt[0], SystemMessage):
-        return system, prompt
-    return system or prompt[0], prompt[1:]
-
-
 def is_blank(message: Message) -> bool:
     """Whether a user message is empty, which providers refuse.
 

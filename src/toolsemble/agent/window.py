@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from toolsemble.models.transcript import Transcript
 
 _CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_IMAGE = 800
@@ -31,7 +30,7 @@ def estimate_tokens(message: Message) -> int:
 
 
 def trim_messages(
-    messages: Transcript, limit: int, weigh: Callable[[Message], int], question: int
+    messages: Sequence[Message], limit: int, weigh: Callable[[Message], int], question: int
 ) -> Sequence[Message]:
     """Return the last messages whose total weight is within the limit; a call and its replies stay together.
 
@@ -59,7 +58,7 @@ def trim_messages(
     return [*kept, *messages[_find_last_turns(messages, left, weigh, max(question + 1, len(system))) :]]
 
 
-def _find_last_turns(messages: Transcript, left: int, weigh: Callable[[Message], int], first: int) -> int:
+def _find_last_turns(messages: Sequence[Message], left: int, weigh: Callable[[Message], int], first: int) -> int:
     """Return where the turns that fit begin, not before ``first``; the last turn always fits."""
     begin = turn = len(messages)
     while turn > first:
@@ -71,7 +70,7 @@ def _find_last_turns(messages: Transcript, left: int, weigh: Callable[[Message],
     return begin
 
 
-def _find_turn(messages: Transcript, end: int, weigh: Callable[[Message], int]) -> tuple[int, int]:
+def _find_turn(messages: Sequence[Message], end: int, weigh: Callable[[Message], int]) -> tuple[int, int]:
     """Return the start of the turn that ends there, and its weight: one message, or calls with their replies."""
     begin = end - 1
     weight = weigh(messages[begin])

@@ -145,6 +145,13 @@ def _model_options(command: _Function) -> _Function:
             shell_complete=_complete_target,
             help="Tools for the model, such as calculator,file_read:./docs,my_module:my_tools.",
         ),
+        click.option("--system", metavar="TEXT", help="Instructions for the model."),
+        click.option(
+            "--system-file",
+            type=click.Path(dir_okay=False),
+            metavar="FILE",
+            help="A file of instructions, after --system.",
+        ),
         _approve,
         click.option("--max-calls", type=click.IntRange(0), help="Maximum number of tool calls for an answer (25)."),
         click.option("--max-tokens", type=click.IntRange(1), help="Maximum number of tokens for an answer."),

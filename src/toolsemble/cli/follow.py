@@ -80,7 +80,7 @@ class _Run:
         clock = asyncio.create_task(self._tick_regularly())
         event: Any = None
         try:
-            async with aclosing(self._agent.stream(self._question)) as events:
+            async with aclosing(self._agent.stream(self._question, memory_id=MEMORY_ID)) as events:
                 async for event in events:
                     self._listener.take(event)
         except asyncio.CancelledError as error:

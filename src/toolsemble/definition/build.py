@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -33,11 +33,18 @@ def string_definition(name: object, description: object, body: Callable[[str], A
         description=check_description(owner, description),
         body=body,
         decode=lambda text, steps: decode_input(text, owner, steps),
-        accept=lambda value, _: (plain_input(value, owner), ()),
+        accept=lambda value, steps: _accept_input(value, owner, steps),
         schema=_string_schema,
         awaits=is_async(body),
         **settings,
     )
+
+
+def _accept_input(value: object, owner: str, steps: frozenset[str]) -> Decoded:
+    """Return the input that a program passes: a text as it is, and arguments as a model would send them."""
+    if isinstance(value, Mapping):
+        return decode_input(json_text(dict(value), owner), owner, steps)
+    return plain_input(value, owner), ()
 
 
 def typed_definition(
@@ -49,8 +56,7 @@ def typed_definition(
     decode = partial(_decode_strict if settings.get("strict") else decode_arguments, arguments)
 
     def accept(value: Any, steps: frozenset[str]) -> Decoded:
-        text = value if isinstance(value, str) else json_text({} if value is None else value, arguments.owner)
-        return decode(text, steps)
+        return decode(value if isinstance(value, str) else _write_arguments(value, arguments.owner), steps)
 
     return ToolDefinition(
         name=owner,
@@ -63,6 +69,13 @@ def typed_definition(
         secret=bool(arguments.secret_keys),
         **{"present": arguments.present, **settings},
     )
+
+
+def _write_arguments(value: object, owner: str) -> str:
+    """Return arguments that a program passes as JSON text; None as no arguments."""
+    if isinstance(value, Mapping):
+        return json_text(dict(value), owner)
+    return json_text({} if value is None else value, owner)
 
 
 def _decode_strict(arguments: Arguments, text: str, steps: frozenset[str]) -> Decoded:

@@ -133,7 +133,9 @@ class ToolDefinition:
     policy: Policy | None = None
     """The declared limits; None if there are none."""
     sees: frozenset[str] = frozenset()
-    """The context fields that the body receives besides its input: ``"memory_id"``, ``"parameters"``."""
+    """The context fields that the body receives besides its input: ``"memory_id"``, ``"parameters"``, ``"deps"``."""
+    needs: frozenset[str] = frozenset()
+    """The context fields that an agent's run must set for the tool: ``"memory_id"``, ``"deps"``."""
     holder: object = None
     """The object whose state the body may depend on: a tool object, or the object of a method; None for a function."""
     flow: Flow | None = None

@@ -107,7 +107,7 @@ class TextDelta:
 
     text: str
     """The piece."""
-    kind: ClassVar[str] = "text_delta"
+    kind: ClassVar[Literal["text_delta"]] = "text_delta"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class ThoughtDelta:
 
     text: str
     """The piece."""
-    kind: ClassVar[str] = "thought_delta"
+    kind: ClassVar[Literal["thought_delta"]] = "thought_delta"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class PromptProgress:
 
     fraction: float
     """From 0 to 1."""
-    kind: ClassVar[str] = "prompt_progress"
+    kind: ClassVar[Literal["prompt_progress"]] = "prompt_progress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class CallDelta:
     """The tool that is called."""
     id: str | None = None
     """The provider's id of the call."""
-    kind: ClassVar[str] = "call_delta"
+    kind: ClassVar[Literal["call_delta"]] = "call_delta"
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class ArgumentsDelta:
     """The index of its call."""
     text: str
     """The piece."""
-    kind: ClassVar[str] = "arguments_delta"
+    kind: ClassVar[Literal["arguments_delta"]] = "arguments_delta"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.result import ImageContent, Media, ToolResult
@@ -22,7 +22,9 @@ class SystemMessage:
 
     text: str
     """The text."""
-    role: ClassVar[str] = "system"
+    generated: str = field(default="", compare=False, repr=False)
+    """The first part of the text, if an agent wrote it from its own instructions: another run replaces it."""
+    role: ClassVar[Literal["system"]] = "system"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class UserMessage:
     """The text."""
     contents: tuple[Media, ...] = ()
     """Images, audio and files beside the text."""
-    role: ClassVar[str] = "user"
+    role: ClassVar[Literal["user"]] = "user"
 
     @property
     def images(self) -> tuple[ImageContent, ...]:
@@ -59,7 +61,7 @@ class AssistantMessage:
     """The requested calls, each answered by a :class:`ToolMessage`."""
     details: Mapping[str, Any] | None = None
     """JSON values that its provider needs back, such as signed reasoning; other providers ignore them."""
-    role: ClassVar[str] = "assistant"
+    role: ClassVar[Literal["assistant"]] = "assistant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class ToolMessage:
 
     reply: ToolReply
     """The reply, with its call."""
-    role: ClassVar[str] = "tool"
+    role: ClassVar[Literal["tool"]] = "tool"
 
     @property
     def text(self) -> str:
@@ -129,6 +131,8 @@ def _write(message: Message) -> dict[str, Any]:
     if isinstance(message, ToolMessage):
         return {**fields, "call": write_call(message.call), **_write_result(message.reply)}
     fields["text"] = message.text
+    if isinstance(message, SystemMessage) and message.generated:
+        fields["generated"] = message.generated
     if isinstance(message, UserMessage) and message.contents:
         fields["contents"] = [write_content(content) for content in message.contents]
     if isinstance(message, AssistantMessage):
@@ -167,7 +171,7 @@ def _read_tool(fields: Mapping[str, Any]) -> ToolMessage:
 
 
 _READERS: dict[str, Any] = {
-    "system": lambda fields: SystemMessage(fields["text"]),
+    "system": lambda fields: SystemMessage(fields["text"], fields.get("generated", "")),
     "user": _read_user,
     "assistant": _read_assistant,
     "tool": _read_tool,

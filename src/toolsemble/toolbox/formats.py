@@ -13,7 +13,7 @@ from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.record import TRACE
 from toolsemble.specification import ToolSpecification
-from toolsemble.toolbox.registry import Defined, Registered
+from toolsemble.toolbox.registry import Defined, Registered, find_needs
 
 
 class ToolSet:
@@ -58,6 +58,14 @@ class ToolSet:
         """
         entry = self._entries.get(name)
         return entry is not None and entry.definition.policy is not None and entry.definition.policy.polling
+
+    def find_needs(self) -> dict[str, str]:
+        """Return the context fields that a run must set for the tools, each with the name of a tool that needs it.
+
+        >>> ToolSet({}).find_needs()
+        {}
+        """
+        return find_needs(entry.definition for entry in self._entries.values())
 
     def has_secrets(self, name: str) -> bool:
         """Return whether a parameter of a tool is or contains a secret.

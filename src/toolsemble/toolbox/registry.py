@@ -120,6 +120,19 @@ def names_in(definitions: Iterable[ToolDefinition]) -> Names:
     return Names(tuple(found), all_known)
 
 
+def find_needs(definitions: Iterable[ToolDefinition]) -> dict[str, str]:
+    """Return the context fields that a run must set for its tools, each with the name of a tool that needs it.
+
+    >>> find_needs([unknown_tool("wether", [])])
+    {}
+    """
+    needs: dict[str, str] = {}
+    for definition in definitions:
+        inside = {} if definition.flow is None else find_needs(definition.flow.tools())
+        needs = inside | dict.fromkeys(definition.needs, definition.name) | needs
+    return needs
+
+
 def unknown_tool_message(name: str, known: Sequence[str]) -> str:
     """Return the error message for a call of an unknown tool.
 

@@ -81,6 +81,8 @@ def _inherit_run(own: ToolContext, outer: ToolContext) -> Run:
     run: Run = {"run_id": outer.run_id, "deadline": outer.deadline, "parent_id": outer.call_id}
     if outer.expose_errors == "declared":
         run["expose_errors"] = "declared"  # the outer call hides errors from the model
+    if outer.deps is not None:
+        run["deps"] = outer.deps
     if own.memory_id == _DEFAULTS.memory_id:
         run["memory_id"] = outer.memory_id
     if own.agent_role == _DEFAULTS.agent_role:

@@ -136,15 +136,17 @@ class Tool(ABC):
         """Execute the tool with a str; return a str, a :class:`ToolResult`, None, or any JSON-serializable value."""
 
     @final
-    def execute(self, input: str, context: ToolContext | None = None) -> ToolResult:
+    def execute(self, input: str | Mapping[str, Any], context: ToolContext | None = None) -> ToolResult:
         """Execute the tool and return the result; an exception of the tool becomes a failed result.
 
         Inside a call of another tool it inherits the context of that call.
+
+        :param input: the arguments, as a mapping or as JSON text; for a tool that takes one string, also that string
         """
         return drive(self._path(input, context))
 
     @final
-    async def aexecute(self, input: str, context: ToolContext | None = None) -> ToolResult:
+    async def aexecute(self, input: str | Mapping[str, Any], context: ToolContext | None = None) -> ToolResult:
         """Execute the tool and return the result, without blocking the event loop."""
         return await adrive(self._path(input, context))
 

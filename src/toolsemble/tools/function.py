@@ -143,17 +143,15 @@ class FunctionTool(Tool, Generic[P, R]):
     def _define(self) -> ToolDefinition:
         parameters = self._parameters()
         self._by_name = not parameters.injected and not parameters.positional
-        if self.isolation == "process" and "parameters" in parameters.sees:
-            raise ToolDefinitionError(
-                f"Tool '{self.name}': isolation='process' cannot be used with InvocationParameters: "
-                "changes made in a worker process would be lost"
-            )
+        if self.isolation == "process":
+            _check_process(self.name, parameters)
         return typed_definition(
             self.name,
             self.description,
             self.run,
             parameters.arguments,
             sees=parameters.sees,
+            needs=parameters.needs,
             holder=self._bound[0] if self._bound else None,
             awaits=is_async(self._function),
             returns=lambda: self._find_return_type(self._function, self._names),
@@ -231,6 +229,16 @@ def tool(
     if callable(name) or isinstance(name, (staticmethod, classmethod)):
         return FunctionTool(name, names, None, None, settings)
     return lambda function: FunctionTool(function, names, name, description, settings)
+
+
+def _check_process(name: str, parameters: Parameters) -> None:
+    """Raise if a tool for worker processes takes something that stays in this process."""
+    for field, problem in (
+        ("parameters", "InvocationParameters: changes made in a worker process would be lost"),
+        ("deps", "ToolContext[...]: the dependencies of a run are not sent to worker processes"),
+    ):
+        if field in parameters.sees:
+            raise ToolDefinitionError(f"Tool '{name}': isolation='process' cannot be used with {problem}")
 
 
 def method_tools(source: object) -> list[FunctionTool[..., Any]]:
