@@ -93,11 +93,10 @@ class SharedSettings(TypedDict, total=False):
     """When a failed model request is retried."""
     settings: Mapping[str, Any] | None
     """Further settings of each model request, such as a temperature; those of a run are added to the agent's."""
+    reasoning: Reasoning | None
+    """How much the model reasons: a level or a number of tokens; None: the provider's default."""
     history_processors: Sequence[HistoryProcessor]
     """Functions that change the messages that the model is sent, not those that are stored."""
-    reasoning: Reasoning | None
-    """How much the model reasons: "low", "medium", "high", or a number of tokens; None for an agent: the default of
-    its provider."""
     loop_guard: LoopGuard | None
     """Detects a run that repeats itself; None for an agent: no detection."""
 

@@ -46,8 +46,8 @@ _DEFAULTS: Mapping[str, Any] = {
     "memory_id": None,
     "retry": Retry(),
     "settings": None,
-    "history_processors": (),
     "reasoning": None,
+    "history_processors": (),
     "sinks": (),
     "loop_guard": LoopGuard(),
 }
