@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from toolsemble.agent.budget import Stop, StopReason
 from toolsemble.agent.checks import check_run
+from toolsemble.agent.conversation_lock import lock_conversation
 from toolsemble.agent.instructions import (
     NO_SYSTEM_TEXTS,
     build_system_message,
@@ -23,6 +24,7 @@ from toolsemble.agent.spending import Spending, current_spending
 from toolsemble.call import new_run_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context, enter, leave
 from toolsemble.errors import ToolConfigurationError
+from toolsemble.locks.holds import Hold
 from toolsemble.models.message import Message, SystemMessage, UserMessage
 from toolsemble.models.transcript import Transcript
 
@@ -63,6 +65,7 @@ class RunState:
         inside = outer is not None and memory_id is None
         own_id = self.context.memory_id
         self._conversation_id = f"{own_id}/{self.context.tool_name}" if inside else own_id
+        self._lock: Hold | None = None
         self._continues = history is None
         self._stored: Transcript | None = None
         self._saved = 0
@@ -107,9 +110,11 @@ class RunState:
                 f"The run of this agent has no deps, but {_describe_user(needs['deps'])} them; pass run(..., deps=...)"
             )
 
-    def begin(self) -> None:
-        """Start the clock, and load the stored conversation, unless a history was given."""
+    async def begin(self) -> None:
+        """Wait for other runs of the same conversation, start the clock, and load what is stored of it."""
         self.check_needs(self._config.needs)
+        if self._config.memory is not None:
+            self._lock = await lock_conversation(self._config.memory, self._conversation_id, self.context)
         self.spending.begin()
         ends = [each for each in (self.context.deadline, self.spending.deadline) if each is not None]
         self.context = self.context.derive({"deadline": min(ends, default=None)})
@@ -123,6 +128,11 @@ class RunState:
         self._question = _find_question(self.messages)
         if all(message.role == "system" for message in self.messages) or any(map(is_blank, self._prompt)):
             raise ToolConfigurationError("There is nothing to answer; pass a prompt, or a history that ends with one")
+
+    def end(self) -> None:
+        """Let the next run of the same conversation begin."""
+        if self._lock is not None:
+            self._lock.leave()
 
     @property
     def deadline(self) -> float | None:
