@@ -12,9 +12,12 @@ from toolsemble.agent.checks import check_run
 from toolsemble.agent.conversation_lock import lock_conversation
 from toolsemble.agent.instructions import (
     NO_SYSTEM_TEXTS,
+    SystemTexts,
     build_system_message,
     collect_system_texts,
     count_system_messages,
+    merge_texts,
+    read_kept_text,
 )
 from toolsemble.agent.options import RunView
 from toolsemble.agent.prompt import is_blank
@@ -119,15 +122,23 @@ class RunState:
         ends = [each for each in (self.context.deadline, self.spending.deadline) if each is not None]
         self.context = self.context.derive({"deadline": min(ends, default=None)})
         if self._config.memory is not None:
-            stored = self._config.memory.load(self._conversation_id)
-            if self._continues:
-                said = stored.under(self._system)
-                self._stored, self._saved, self.messages = stored, len(said), said.plus(*self._prompt)
-            else:
-                self._saved = _count_saved(stored, self.messages, len(self.messages) - len(self._prompt))
+            self._load(self._config.memory.load(self._conversation_id))
         self._question = _find_question(self.messages)
         if all(message.role == "system" for message in self.messages) or any(map(is_blank, self._prompt)):
             raise ToolConfigurationError("There is nothing to answer; pass a prompt, or a history that ends with one")
+
+    def _load(self, stored: Transcript) -> None:
+        """Continue the stored conversation, unless a history was given."""
+        if not self._continues:
+            self._saved = _count_saved(stored, self.messages, len(self.messages) - len(self._prompt))
+            return
+        kept = read_kept_text(stored)
+        if kept:
+            generated, own = self._system_texts
+            self._system_texts = SystemTexts(generated, merge_texts(kept, own))
+            self._system = self._build_system("" if self._config.system is None else self._config.system.generated)
+        said = stored.under(self._system)
+        self._stored, self._saved, self.messages = stored, len(said), said.plus(*self._prompt)
 
     def end(self) -> None:
         """Let the next run of the same conversation begin."""
@@ -234,9 +245,10 @@ def _describe_user(tool: str) -> str:
 def _count_saved(stored: Transcript, messages: Transcript, history: int) -> int:
     """Return how many messages need not be stored again: those stored already, or else the whole history."""
     start = 1 if messages and isinstance(messages[0], SystemMessage) else 0
-    known = start + len(stored)
+    said = stored.under(None)
+    known = start + len(said)
     # A history that continues the stored messages may end with a question that was not answered, and not stored.
-    return known if stored == messages[start:known] else history
+    return known if said == messages[start:known] else history
 
 
 def _find_question(messages: Transcript) -> int:
