@@ -58,7 +58,7 @@ class RunState:
         self.context = _derive_context(config, memory_id, parameters, deps, run_id)
         # Inside another call, a run has the id of the run around it.
         named = config.memory_id if memory_id is None else memory_id
-        self._has_memory_id = bool(named) or current_context() is not None
+        self._has_memory_id = bool(named and named.strip()) or current_context() is not None
         self.stop: Stop | None = None
         self._last_deadline: float | None = None
         self.records: list[ToolCallRecord] = []
