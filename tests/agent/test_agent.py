@@ -230,7 +230,8 @@ async def test_invalid_prompt_is_rejected(prompt):
     [
         ({"memory": "a"}, "A run has no setting 'memory'; it takes deps, history, .*, tools"),
         ({"memory_id": 7}, "The memory_id of a run must be a str, not 7"),
-        ({"history": 7}, "The history of a run must be messages, not 7"),
+        ({"history": 7}, "The history of a run must be a list of messages, such as result.messages, not 7"),
+        ({"history": "x"}, "The history of a run must be a list of messages, such as result.messages, not 'x'"),
         (
             {"parameters": ("user", "ada")},
             r"The parameters of a run must be a mutable mapping, such as {'user': 'ada'}, not \('user'",

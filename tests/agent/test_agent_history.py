@@ -3,7 +3,14 @@ import asyncio
 import pytest
 
 from helpers.agent_scripts import add, assert_valid, sum_of
-from toolsemble import Agent, AgentExecutionError, ConversationMemory, ToolConfigurationError, ToolDefinitionError
+from toolsemble import (
+    Agent,
+    AgentExecutionError,
+    ConversationMemory,
+    ExitEarlyError,
+    ToolConfigurationError,
+    ToolDefinitionError,
+)
 from toolsemble.agent import keep_last_turns, summarize_earlier, trim_to_tokens
 from toolsemble.models import AssistantMessage, ChatReply, SystemMessage, TokenUsage, Transcript, UserMessage
 from toolsemble.testing import ScriptedModel
@@ -84,7 +91,7 @@ async def test_a_system_message_of_a_processor_is_joined_with_the_instructions()
         (lambda messages: "text", "The history processor <lambda> must return messages, not 'text'"),
         (lambda messages: [], "The history processor <lambda> removed every message; keep at least the question"),
         (lambda messages: [SystemMessage("x")], "removed every message"),
-        (lambda messages: [7], "returned no conversation: Message 0 is not a message but a int"),
+        (lambda messages: [7], "returned no conversation: Message 0 is not a message but an int"),
         (lambda messages: messages[-1:], "returned no conversation: Message 0 answers a call of 'add'"),
     ],
 )
@@ -95,8 +102,22 @@ async def test_a_processor_that_returns_no_conversation_fails_the_run(processor,
 
 
 async def test_a_processor_that_fails_fails_the_run():
-    with pytest.raises(AgentExecutionError, match="division"):
+    with pytest.raises(AgentExecutionError, match=r"The history processor <lambda> failed: .*division"):
         await Agent(ScriptedModel(["x"]), history_processors=[lambda messages: 1 / 0]).run("go")
+
+
+async def test_a_processor_that_removes_the_question_fails_the_run():
+    agent = Agent(ScriptedModel(["x"]), history_processors=[lambda messages: messages[:-1]])
+    with pytest.raises(ToolConfigurationError, match="<lambda> removed the last message, so that there is nothing to"):
+        await agent.run("b", history=[UserMessage("a"), AssistantMessage("one")])
+
+
+async def test_a_processor_may_end_the_run_early():
+    def end(messages):
+        raise ExitEarlyError("enough")
+
+    with pytest.raises(ExitEarlyError, match="enough"):
+        await Agent(ScriptedModel(["x"]), history_processors=[end]).run("go")
 
 
 async def test_a_function_with_an_unknown_signature_gets_the_messages():

@@ -4,7 +4,7 @@ from contextlib import aclosing
 import pytest
 
 from helpers.agent_scripts import add, sum_of
-from toolsemble import Agent, AgentExecutionError, ConversationMemory, ToolDefinitionError
+from toolsemble import Agent, AgentExecutionError, ConversationMemory, Toolbox, ToolDefinitionError
 from toolsemble.agent import RunView
 from toolsemble.models import (
     AssistantMessage,
@@ -13,6 +13,7 @@ from toolsemble.models import (
     message_from_json,
     message_to_json,
 )
+from toolsemble.review import AutoApprove
 from toolsemble.testing import ScriptedModel
 
 
@@ -162,3 +163,43 @@ async def test_the_instructions_of_a_stream_are_those_of_a_run():
     async with aclosing(Agent(model, instructions=[brief]).stream("hello", instructions="x")) as events:
         assert [event.kind async for event in events][-1] == "final"
     assert systems(model) == ["Be brief.\n\nx"]
+
+
+async def test_an_error_in_a_function_names_the_function():
+    def explain():
+        raise ValueError("no text")
+
+    with pytest.raises(AgentExecutionError, match=r"The instructions function explain failed: .*no text"):
+        await Agent(ScriptedModel(["x"]), instructions=explain).run("go")
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"instructions": b"x"}, "Agent instructions must be a str, a function, or a list of them, not b'x'$"),
+        ({"instructions": lambda a, b: ""}, r"must take no parameters, or \(run\)$"),
+        ({"history_processors": [lambda: None]}, r"must take \(messages\), or \(messages, run\)$"),
+        ({"review": AutoApprove}, r"not <class '.*AutoApprove'>; pass AutoApprove\(\)$"),
+    ],
+)
+def test_a_wrong_setting_is_explained(settings, problem):
+    with pytest.raises(ToolDefinitionError, match=problem):
+        Agent(ScriptedModel(["x"]), **settings)
+
+
+def test_a_toolbox_with_the_class_of_a_reviewer_is_explained():
+    with pytest.raises(ToolDefinitionError, match=r"; pass AutoApprove\(\)$"):
+        Toolbox([], review=AutoApprove)
+
+
+@pytest.mark.parametrize("name", ["system_prompt", "system"])
+def test_another_name_of_the_instructions_is_explained(name):
+    with pytest.raises(TypeError, match=f"An Agent has no setting '{name}'; did you mean instructions\\? It takes"):
+        Agent(ScriptedModel(["x"]), **{name: "Be brief."})
+
+
+@pytest.mark.parametrize("role", ["a bot", "You are a bot", "you are  a bot."])
+async def test_a_role_may_be_a_sentence(role):
+    model = ScriptedModel(["x"])
+    await Agent(model, role=role).run("go")
+    assert systems(model) == ["You are a bot."]

@@ -151,7 +151,8 @@ async def test_an_invalid_setting_of_a_run_is_refused_before_the_model_is_asked(
 
 def test_an_unknown_setting_of_an_agent_is_refused():
     with pytest.raises(
-        TypeError, match=r"An Agent has no setting 'system_prompt'; it takes background, .*instructions"
+        TypeError,
+        match=r"An Agent has no setting 'system_prompt'; did you mean instructions\? It takes background, ",
     ):
         Agent(ScriptedModel([]), system_prompt="x")
 

@@ -246,7 +246,7 @@ def test_the_error_about_a_dict_names_the_converters():
     for history in ([{"role": "user", "content": "hello"}], [ChatCompletionMessage(role="assistant", content="hi")]):
         with pytest.raises(ToolConfigurationError, match="messages_from_openai or messages_from_anthropic"):
             Agent(ScriptedModel(["hi"])).run_sync("hello", history=history)
-    with pytest.raises(ToolConfigurationError, match=r"Message 0 is not a message but a int$"):
+    with pytest.raises(ToolConfigurationError, match=r"Message 0 is not a message but an int$"):
         Agent(ScriptedModel(["hi"])).run_sync("hello", history=[7])
 
 

@@ -25,7 +25,8 @@ def check_types(**settings: object) -> None:
     for name, value in settings.items():
         expected, fits = _SETTINGS[name]
         if not fits(value):
-            raise ToolDefinitionError(f"Agent {name} must be {expected}, not {value!r:.80}")
+            hint = f"; pass {value.__name__}()" if isinstance(value, type) and name in _INSTANCES else ""
+            raise ToolDefinitionError(f"Agent {name} must be {expected}, not {value!r:.80}{hint}")
 
 
 def check_order(model: object, tools: object) -> None:
@@ -41,6 +42,9 @@ def check_order(model: object, tools: object) -> None:
         raise ToolDefinitionError(f"Agent takes the model first, then the tools: Agent({meant:.80}, [...])")
 
 
+_INSTRUCTIONS = {"system_prompt", "system", "system_message", "prompt", "instruction"}
+
+
 def check_keywords(owner: str, given: Iterable[str], known: Sequence[str]) -> None:
     """Raise TypeError if a setting is unknown.
 
@@ -51,13 +55,19 @@ def check_keywords(owner: str, given: Iterable[str], known: Sequence[str]) -> No
     """
     for name in given:
         if name not in known:
-            raise TypeError(f"{owner} has no setting '{name}'; it takes {', '.join(sorted(known))}")
+            hint = "did you mean instructions? It" if name in _INSTRUCTIONS and "instructions" in known else "it"
+            raise TypeError(f"{owner} has no setting '{name}'; {hint} takes {', '.join(sorted(known))}")
+
+
+_HISTORY = "a list of messages, such as result.messages"
 
 
 def check_run(history: object, memory_id: object, parameters: object, run_id: object) -> None:
     """Raise TypeError if a setting of a run has the wrong type; None is always allowed."""
+    if isinstance(history, (str, bytes)):
+        raise TypeError(f"The history of a run must be {_HISTORY}, not {history!r:.80}")
     for name, value, kind, expected in (
-        ("history", history, Iterable, "messages"),
+        ("history", history, Iterable, _HISTORY),
         ("memory_id", memory_id, str, "a str"),
         ("run_id", run_id, str, "a str"),
         ("parameters", parameters, MutableMapping, "a mutable mapping, such as {'user': 'ada'}"),
@@ -71,6 +81,8 @@ def _is_text(value: object) -> bool:
 
 
 def _is_instructions(value: object) -> bool:
+    if isinstance(value, (bytes, bytearray)):
+        return False
     return value is None or isinstance(value, Sequence) or (callable(value) and not isinstance(value, type))
 
 
@@ -111,6 +123,7 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "loop_guard": ("a LoopGuard or None", lambda value: value is None or isinstance(value, LoopGuard)),
 }
 
+_INSTANCES = {"review", "memory", "retry", "loop_guard"}
 CHECKED = frozenset(_SETTINGS)
 """The settings that :func:`check_types` checks."""
 

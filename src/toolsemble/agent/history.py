@@ -8,14 +8,14 @@ from toolsemble.agent.instructions import RunFunction, count_system_messages, jo
 from toolsemble.agent.options import RunView
 from toolsemble.agent.window import estimate_tokens, trim_messages
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.models.message import Message, SystemMessage, UserMessage
+from toolsemble.models.message import AssistantMessage, Message, SystemMessage, UserMessage
 from toolsemble.models.transcript import Transcript
 from toolsemble.runtime.checks import check_count
 
 
 def read_processors(given: Iterable[object]) -> tuple[RunFunction, ...]:
     """Return the history processors of an agent; raise :class:`ToolDefinitionError` if one cannot be called."""
-    return tuple(read_function("Agent history_processors", each, "messages") for each in given)
+    return tuple(read_function("Agent history_processors", "history processor", each, "messages") for each in given)
 
 
 async def process_history(
@@ -28,14 +28,14 @@ async def process_history(
     own = [messages[0]] if messages and isinstance(messages[0], SystemMessage) else []
     rest: Sequence[Message] = messages[len(own) :]
     for processor in processors:
-        rest = _check_messages(processor, await processor.call(rest, view=view))
+        rest = _check_messages(processor, await processor.call(rest, view=view), rest)
     number = count_system_messages(rest)
     if number:
         own = [SystemMessage(join_texts(message.text for message in (*own, *rest[:number])))]
     return [*own, *rest[number:]]
 
 
-def _check_messages(processor: RunFunction, found: object) -> Sequence[Message]:
+def _check_messages(processor: RunFunction, found: object, before: Sequence[Message]) -> Sequence[Message]:
     if isinstance(found, str) or not isinstance(found, Iterable):
         raise ToolConfigurationError(f"The history processor {processor.name} must return messages, not {found!r:.80}")
     try:
@@ -47,6 +47,11 @@ def _check_messages(processor: RunFunction, found: object) -> Sequence[Message]:
     if count_system_messages(checked) == len(checked):
         raise ToolConfigurationError(
             f"The history processor {processor.name} removed every message; keep at least the question"
+        )
+    if isinstance(checked[-1], AssistantMessage) and not isinstance(before[-1], AssistantMessage):
+        raise ToolConfigurationError(
+            f"The history processor {processor.name} removed the last message, so that there is nothing to answer; "
+            "keep the question and what follows it"
         )
     return checked
 

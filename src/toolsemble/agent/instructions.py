@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.message import Message, SystemMessage
 from toolsemble.runtime.concurrency import is_awaitable
-from toolsemble.runtime.text import escape_surrogates
+from toolsemble.runtime.text import describe_error, escape_surrogates
 
 _BREAK = "\n\n"
 
@@ -21,11 +22,18 @@ class RunFunction(NamedTuple):
     """The function, sync or async."""
     takes_run: bool
     """Whether it takes the run."""
+    what: str
+    """The kind of the function, for messages."""
 
     async def call(self, *values: object, view: Callable[[], object]) -> Any:
-        """Return its result for these values, and for the run if it takes it."""
-        result = self.function(*values, view()) if self.takes_run else self.function(*values)
-        return await result if is_awaitable(result) else result
+        """Return its result for these values, and for the run if it takes it; an error names the function."""
+        try:
+            result = self.function(*values, view()) if self.takes_run else self.function(*values)
+            return await result if is_awaitable(result) else result
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] == __name__.partition(".")[0]:
+                raise  # the errors of this package have a meaning for the run, such as that it ends early
+            raise RuntimeError(f"The {self.what} {self.name} failed: {describe_error(error)}") from error
 
     @property
     def name(self) -> str:
@@ -37,23 +45,23 @@ Part: TypeAlias = str | RunFunction
 """A part of the instructions."""
 
 
-def read_function(what: str, function: object, *values: str) -> RunFunction:
+def read_function(what: str, kind: str, function: object, *values: str) -> RunFunction:
     """Return a function of the user; raise :class:`ToolDefinitionError` if it cannot be called.
 
     :param what: the setting, for the message
+    :param kind: the kind of the function, for messages
     :param values: the names of its parameters before the run
 
-    >>> read_function("Agent instructions", lambda: "Be brief.").takes_run
+    >>> read_function("Agent instructions", "instructions function", lambda: "Be brief.").takes_run
     False
     """
     if not callable(function) or isinstance(function, type):
         raise ToolDefinitionError(f"{what} must be functions, not {function!r:.80}")
     for takes_run in (False, True):
         if _takes(function, len(values) + takes_run):
-            return RunFunction(function, takes_run)
-    expected = ", ".join([*values, "run"])
-    alone = ", ".join(values) or "nothing"
-    raise ToolDefinitionError(f"{what}: {function!r:.80} must take ({expected}), or only {alone}")
+            return RunFunction(function, takes_run, kind)
+    alone = f"({', '.join(values)})" if values else "no parameters"
+    raise ToolDefinitionError(f"{what}: {function!r:.80} must take {alone}, or ({', '.join([*values, 'run'])})")
 
 
 def _takes(function: Callable[..., Any], count: int) -> bool:
@@ -83,7 +91,7 @@ def _read_part(part: object) -> Part:
         return escape_surrogates(part)
     if not callable(part):
         raise ToolDefinitionError(f"Agent instructions must be a str, a function, or a list of them, not {part!r:.80}")
-    return read_function("Agent instructions", part)
+    return read_function("Agent instructions", "instructions function", part)
 
 
 async def write_instructions(parts: Iterable[Part], view: Callable[[], object]) -> str:
@@ -124,8 +132,10 @@ def describe_role(role: str, goal: str, background: str) -> str:
     You are a librarian.
     Your goal: find the book
     """
+    # A role is often written as a sentence.
+    name = re.sub(r"^you are\s+", "", role.strip(), flags=re.IGNORECASE).rstrip(".")
     lines = [
-        f"You are {role.strip().rstrip('.')}." if role.strip() else "",
+        f"You are {name}." if name else "",
         f"Your goal: {goal.strip()}" if goal.strip() else "",
         f"Background: {background.strip()}" if background.strip() else "",
     ]

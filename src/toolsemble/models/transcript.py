@@ -190,8 +190,10 @@ def _check(messages: Sequence[Message]) -> None:
         elif isinstance(message, AssistantMessage):
             waiting = deque(message.calls)
         elif not isinstance(message, (UserMessage, SystemMessage)):
+            kind = type(message).__name__
+            article = "an" if kind[:1].lower() in {*"aeiou"} else "a"
             raise ToolConfigurationError(
-                f"Message {index} is not a message but a {type(message).__name__}{_conversion_hint(message)}"
+                f"Message {index} is not a message but {article} {kind}{_conversion_hint(message)}"
             )
     if waiting:
         raise _unanswered_error(waiting[0].name, len(messages))

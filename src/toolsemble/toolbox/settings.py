@@ -55,9 +55,10 @@ def context_of(
         if not isinstance(text, str):
             raise ToolDefinitionError(f"Toolbox {setting} must be a str, not {text!r:.80}")
     if review is not None and (isinstance(review, type) or not callable(getattr(review, "review", None))):
+        hint = f"; pass {review.__name__}()" if isinstance(review, type) else ""
         raise ToolDefinitionError(
             "Toolbox review must be a ReviewHandler: an object with a method review(request), such as "
-            f"CallbackReview(function), not {review!r:.80}"
+            f"CallbackReview(function), not {review!r:.80}{hint}"
         )
     _check_methods("executor", executor, "submit")
     _check_methods("metrics", metrics, *(name for name in vars(SilentMetrics) if not name.startswith("_")))
