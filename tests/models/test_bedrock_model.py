@@ -708,7 +708,7 @@ REFUSALS = {
     ),
     "a page": (
         lambda handler: handler.send(502, {"Content-Type": "text/html"}, "<html>Bad Gateway</html>"),
-        "Bedrock refused the request (502): Bad Gateway",
+        "Bedrock failed to answer (502): Bad Gateway",
         True,
         None,
     ),

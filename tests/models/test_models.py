@@ -45,6 +45,7 @@ from toolsemble.models import (
     message_to_json,
     model_of,
 )
+from toolsemble.models.adapter.errors import mask_keys, status_error
 from toolsemble.providers import PROVIDERS, Provider
 from toolsemble.runtime.concurrency import finish
 
@@ -479,3 +480,22 @@ def test_model_name_is_resolved_by_prefix(monkeypatch):
     assert model_of("echo:text:more") == "echotext:more"  # what it makes of both parts is its own matter
     with pytest.raises(ToolConfigurationError, match=r"known providers: .*echo"):
         model_of("nobody")
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "masked"),
+    [
+        ("key", "Incorrect API key provided", "Incorrect API key provided"),
+        ("key", "Incorrect API key provided: key", "Incorrect API key provided: ***"),
+        ("key", "Authorization: Bearer key, token='key'", "Authorization: Bearer ***, token='***'"),
+        ("k3y", "k3y is not a key", "*** is not a key"),
+        ("keykeykey", "akeykeykeyb", "a***b"),
+    ],
+)
+def test_a_short_key_of_letters_is_masked_only_where_a_key_stands(key, text, masked):
+    assert mask_keys(text, [key]) == masked
+
+
+@pytest.mark.parametrize(("code", "verb"), [(500, "failed to answer"), (400, "refused the request")])
+def test_a_failure_of_the_server_is_not_called_a_refusal(code, verb):
+    assert str(status_error("Server", code, "boom", {}, retryable=True)) == f"Server {verb} ({code}): boom"

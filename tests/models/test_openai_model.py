@@ -768,11 +768,11 @@ ERRORS = [
     ),
     (make_error(429, {"message": "S"}, **{"retry-after": SOON}), r"refused the request \(429\): S", True, 0.0),
     (make_error(429, QUOTA), r"refused the request \(429\): You have no credits", False, None),
-    (make_error(500, {"message": "Oops"}), r"refused the request \(500\): Oops", True, None),
-    (make_error(529, {"message": "Overloaded"}), r"refused the request \(529\): Overloaded", True, None),
+    (make_error(500, {"message": "Oops"}), r"failed to answer \(500\): Oops", True, None),
+    (make_error(529, {"message": "Overloaded"}), r"failed to answer \(529\): Overloaded", True, None),
     (
         make_error(500, {"message": "Never"}, **{"x-should-retry": "false"}),
-        r"refused the request \(500\): Never",
+        r"failed to answer \(500\): Never",
         False,
         None,
     ),
@@ -786,11 +786,11 @@ ERRORS = [
     (whole({"message": "plain"}, 400), r"refused the request \(400\): plain", False, None),
     (
         (502, {"Content-Type": "text/html"}, "<h1>Bad\nGateway"),
-        r"refused the request \(502\): <h1>Bad\\nGateway",
+        r"failed to answer \(502\): <h1>Bad\\nGateway",
         True,
         None,
     ),
-    ((503, {}, ""), r"refused the request \(503\): Error code: 503", True, None),
+    ((503, {}, ""), r"failed to answer \(503\): Error code: 503", True, None),
     (whole({"error": {"message": "x" * 9999}}, 400), r"refused the request \(400\): x{500}...$", False, None),
 ]
 
@@ -1300,7 +1300,7 @@ async def test_given_client_is_used_without_retries(web):
     async with openai.AsyncOpenAI(api_key=KEY, base_url=web.url("/v1"), default_headers={"X-Own": "1"}) as client:
         model = OpenAIModel("m", client=client)
         assert repr(model) == f"OpenAIModel('m', api='chat', base_url={web.url('/v1')!r})"
-        with pytest.raises(ModelError, match=r"refused the request \(500\): Oops \*\*\*"):
+        with pytest.raises(ModelError, match=r"failed to answer \(500\): Oops \*\*\*"):
             await model.reply(HELLO)
         assert (await model.reply(HELLO)).text == "hi"
     assert [header(web, "x-own", place) for place in (0, 1)] == ["1", "1"]

@@ -190,13 +190,15 @@ def _check(messages: Sequence[Message]) -> None:
         elif isinstance(message, AssistantMessage):
             waiting = deque(message.calls)
         elif not isinstance(message, (UserMessage, SystemMessage)):
-            kind = type(message).__name__
-            article = "an" if kind[:1].lower() in {*"aeiou"} else "a"
-            raise ToolConfigurationError(
-                f"Message {index} is not a message but {article} {kind}{_conversion_hint(message)}"
-            )
+            raise _not_a_message_error(message, index)
     if waiting:
         raise _unanswered_error(waiting[0].name, len(messages))
+
+
+def _not_a_message_error(value: object, index: int) -> ToolConfigurationError:
+    kind = type(value).__name__
+    article = "an" if kind[:1].lower() in {*"aeiou"} else "a"
+    return ToolConfigurationError(f"Message {index} is not a message but {article} {kind}{_conversion_hint(value)}")
 
 
 def _unanswered_error(name: str, index: int) -> ToolConfigurationError:

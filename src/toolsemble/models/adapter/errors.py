@@ -12,6 +12,8 @@ from toolsemble.providers.wire import field
 from toolsemble.runtime.text import preview
 
 _SHOWN = 500
+_SERVER_ERROR = re.compile(r"5\d\d\b")  # some codes have a name behind the number
+_BEFORE_KEY = r"(?:(?<=[\"'`:=])|(?<=[:=] )|(?<=[Bb]earer ))"
 _SHORT = 8  # shorter keys occur by chance inside of words
 
 
@@ -25,15 +27,27 @@ def quote(text: str, secrets: Iterable[str | None] = ()) -> str:
 
 
 def mask_keys(text: str, secrets: Iterable[str | None]) -> str:
-    """Return a text with keys replaced by asterisks; a short one, such as a dummy for a local server, as a word only.
+    """Return a text with keys replaced by asterisks.
+
+    A short key, such as a dummy for a local server, is replaced as a word only; one of letters alone may be a word of
+    the message, and is replaced only in quotes, after a colon or an equals sign, and after "Bearer".
 
     >>> mask_keys("No such key: s3cret", ["s3cret", None]), mask_keys("No such key: k", ["k"])
     ('No such key: ***', 'No such key: ***')
+    >>> mask_keys("Incorrect API key provided: 'key'", ["key"])
+    "Incorrect API key provided: '***'"
     """
     for secret in filter(None, secrets):
-        found = re.escape(secret)
-        text = re.sub(found if len(secret) >= _SHORT else rf"(?<!\w){found}(?!\w)", "***", text)
+        text = re.sub(_find_pattern(secret), "***", text)
     return text
+
+
+def _find_pattern(secret: str) -> str:
+    found = re.escape(secret)
+    if len(secret) >= _SHORT:
+        return found
+    before = _BEFORE_KEY if secret.isalpha() else ""
+    return rf"{before}(?<!\w){found}(?!\w)"
 
 
 def read_reason(body: object) -> str:
@@ -51,14 +65,15 @@ def read_reason(body: object) -> str:
 def status_error(
     provider: str, code: object, reason: str, headers: Mapping[str, str], *, retryable: bool
 ) -> ModelError:
-    """Return the error for a request that was refused.
+    """Return the error for a request that was refused, or that the server failed to answer.
 
     :param reason: the provider's message, quoted
 
     >>> status_error("Mistral", 429, "Slow down", {"retry-after": "7"}, retryable=True)
     ModelError('Mistral refused the request (429): Slow down')
     """
-    message = f"{provider} refused the request ({code}): {reason}"
+    verb = "failed to answer" if _SERVER_ERROR.match(str(code)) else "refused the request"
+    message = f"{provider} {verb} ({code}): {reason}"
     return ModelError(message, retryable=retryable, retry_after=parse_retry_after(headers))
 
 
