@@ -7,13 +7,13 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, NoReturn, Self
 
-from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
+from toolsemble.definition.definition import Names, ReturnBehavior, ToolDefinition
 from toolsemble.definition.policy import Policy
 from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.record import TRACE
 from toolsemble.specification import ToolSpecification
-from toolsemble.toolbox.registry import Defined, Registered, find_needs
+from toolsemble.toolbox.registry import Defined, Registered, find_needs, names_in
 
 
 class ToolSet:
@@ -279,3 +279,12 @@ def _rename_entry(entry: Registered, name: str) -> Registered:
     ((_, definition),) = collect_tools(tool)
     context = entry.context.derive({"tool_name": definition.name, "logger": definition.logger})
     return replace(entry, tool=tool, definition=definition, context=context)
+
+
+def names_inside(box: ToolSet) -> Names:
+    """Return the names of the tools of a toolbox, and of the tools that they can call.
+
+    >>> names_inside(ToolSet({})).found
+    ()
+    """
+    return names_in(entry.definition for entry in box._entries.values())  # noqa: SLF001 - a class of this module
