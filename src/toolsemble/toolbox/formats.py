@@ -77,9 +77,13 @@ class ToolSet:
         return entry is not None and entry.definition.secret
 
     def to_openai(
-        self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None
+        self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None, bounds: bool = False
     ) -> list[dict[str, Any]]:
-        """Return the ``tools`` argument of OpenAI's SDK; ``strict`` overrides the setting of each tool.
+        """Return the ``tools`` argument of OpenAI's SDK.
+
+        :param strict: whether strict mode is used; None: as each tool is set
+        :param bounds: whether bounds, patterns and formats are also keywords, and not only words of the descriptions;
+            strict mode holds the model to those that it supports, which fine-tuned models may reject
 
         >>> from toolsemble import Toolbox, tool
         >>> @tool
@@ -89,7 +93,7 @@ class ToolSet:
         >>> Toolbox([now]).to_openai()[0]["function"]["name"]
         'now'
         """
-        return self.to_provider("openai", api=api, strict=strict)
+        return self.to_provider("openai", api=api, strict=strict, bounds=bounds)
 
     def to_anthropic(self) -> list[dict[str, Any]]:
         """Return the ``tools`` argument of Anthropic's SDK."""
@@ -125,7 +129,7 @@ class ToolSet:
 
         write_tools = load_wire_format(provider).write_tools
         offers = self.specifications
-        if PROVIDERS[provider].keeps_bounds:
+        if PROVIDERS[provider].keeps_bounds or settings.get("bounds"):
             offers = [entry.definition.specification(bounds=True) for entry in self._entries.values()]
         try:
             tools: list[dict[str, Any]] = write_tools(offers, **settings)
