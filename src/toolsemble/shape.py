@@ -40,6 +40,17 @@ def to_result(value: object) -> ToolResult:
     return ToolResult(_json_text(value), structured_output=value)
 
 
+def to_json_value(value: object) -> Any:
+    """Return a value as JSON holds it, by the rules of :func:`to_result`; raise ValueError or TypeError if it cannot.
+
+    >>> to_json_value({"at": b"noon"})
+    {'at': 'bm9vbg=='}
+    """
+    import pydantic_core  # noqa: PLC0415 - tools that return text do not need it
+
+    return pydantic_core.to_jsonable_python(value, **_MODES)
+
+
 def _with_contents(items: Iterable[object]) -> ToolResult:
     """Return the result for a list of texts and contents."""
     contents = [item for item in items if isinstance(item, _CONTENTS)]
