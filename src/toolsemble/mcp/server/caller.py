@@ -12,7 +12,7 @@ _NO_CLAIMS: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls a served tool; the fields are empty without authentication.
+    """The user and the program that call a served tool; the fields are empty without authentication.
 
     It has no token, so that no tool can pass one on.
 

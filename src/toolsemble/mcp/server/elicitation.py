@@ -48,21 +48,14 @@ class ElicitedReview:
 
 
 def _lines(request: ReviewRequest) -> Iterator[str]:
-    """Yield the lines of a question; invisible characters of a model's text are shown as escapes."""
+    """Yield the parts of a question; invisible characters of a model's text are shown as escapes."""
     if request.timing is ReviewTiming.DURING_EXECUTION:
-        yield f"{request.tool_name} asks:"
-        yield escape_lines(request.description)
-        if request.arguments and request.arguments != request.description:
-            yield escape_lines(request.arguments_text)
+        shown = request.arguments if request.arguments != request.description else None
+        parts = [f"{request.tool_name} asks:", request.description, request.arguments_text if shown else ""]
     else:
-        yield f"May this call run? {request.tool_name}"
-        yield escape_lines(request.description)
-        yield "Arguments:"
-        yield escape_lines(request.arguments_text)
-    for repair in request.repairs:
-        yield escape_lines(f"Repaired at {repair['path']}: {repair['from']!r} -> {repair['to']!r}")
-    if request.prompt:
-        yield escape_lines(request.prompt)
+        parts = [f"May this call run? {request.tool_name}", request.description, "Arguments:", request.arguments_text]
+    repairs = [f"Repaired at {each['path']}: {each['from']!r} -> {each['to']!r}" for each in request.repairs]
+    yield from (escape_lines(part) for part in (*parts, *repairs, request.prompt) if part)
 
 
 def _approval_form(request: ReviewRequest) -> dict[str, Any]:

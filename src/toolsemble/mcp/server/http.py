@@ -27,7 +27,7 @@ _HOST_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.-_[]:")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may reach a server over HTTP."""
+    """The rules of access to a server over HTTP."""
 
     allowed_hosts: Iterable[str] = ()
     """The names under which it is reached, without ports; loopback is always allowed."""

@@ -37,7 +37,7 @@ class UnansweredError(ToolExecutionError):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a repeated request must have in common with the first one."""
+    """The part of a request that a repetition must have in common with it."""
 
     caller: tuple[str | None, ...]
     """Who calls."""
@@ -117,13 +117,9 @@ class WaitingCall(Exchange):
 
 
 class Parking:
-    """The calls of a server that wait for answers; bounded for each caller, and in all.
+    """The calls of a server that wait for answers; bounded for each caller, and in all."""
 
-    :param seconds: how long a call waits for the next request of its client
-    """
-
-    def __init__(self, seconds: float = SECONDS) -> None:
-        self._seconds = seconds
+    def __init__(self) -> None:
         self._parked: dict[str, tuple[WaitingCall, asyncio.TimerHandle]] = {}
         self._calls: set[WaitingCall] = set()
         self._asking: set[WaitingCall] = set()
@@ -166,7 +162,7 @@ class Parking:
             return call.task.result()
         call.is_attached = False
         handle = secrets.token_urlsafe(32)
-        timer = asyncio.get_running_loop().call_later(self._seconds, self._expire, handle)
+        timer = asyncio.get_running_loop().call_later(SECONDS, self._expire, handle)
         self._parked[handle] = call, timer
         return InputRequiredResult(input_requests=questions, request_state=handle)
 

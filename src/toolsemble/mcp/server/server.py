@@ -18,7 +18,7 @@ from toolsemble.mcp.server.source import Source, ToolSource
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What is served, and how it introduces itself."""
+    """The tools to serve, and how the server introduces itself."""
 
     source: ToolSource
     """A toolbox, an agent, tools, or a function of the caller."""
