@@ -22,6 +22,8 @@ _CAPABILITIES = {
     "sampling/createMessage": "sampling",
     "roots/list": "roots",
 }
+_LEVELS: tuple[Level, ...] = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_LOG_LEVEL = "toolsemble.log_level"
 _T = TypeVar("_T")
 
 
@@ -90,7 +92,9 @@ class Exchange:
         from mcp_types import LoggingMessageNotification, LoggingMessageNotificationParams  # noqa: PLC0415 - as above
 
         request = self.request
-        if self.is_attached and level in allowed_log_levels(request.protocol_version, request.meta):
+        least = _LEVELS.index(_connection_state(request).get(_LOG_LEVEL, _LEVELS[0]))
+        is_wanted = level in allowed_log_levels(request.protocol_version, request.meta)
+        if self.is_attached and is_wanted and _LEVELS.index(level) >= least:
             message = LoggingMessageNotification(params=LoggingMessageNotificationParams(level=level, data=data))
             await self._on_loop(request.session.send_notification(message, request.request_id))
 
@@ -152,6 +156,18 @@ def find_exchange(user: str) -> Exchange:
     if exchange is None:
         raise ToolConfigurationError(f"{user} works only in tools, prompts and resources served by MCP")
     return exchange
+
+
+async def set_log_level(request: ServerRequestContext[Any, Any], params: Any) -> dict[str, Any]:
+    """Handle ``logging/setLevel``: keep the least level that this connection wants."""
+    _connection_state(request)[_LOG_LEVEL] = params.level
+    return {}
+
+
+def _connection_state(request: ServerRequestContext[Any, Any]) -> dict[str, Any]:
+    """Return what is kept for a connection; the SDK has it, without a public way to it."""
+    state: dict[str, Any] = getattr(getattr(request.session, "_connection", None), "state", {})
+    return state
 
 
 def _result_type(method: str) -> Any:

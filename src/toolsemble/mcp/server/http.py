@@ -13,7 +13,7 @@ from mcp.server.auth.middleware.bearer_auth import BearerAuthBackend
 from mcp.server.auth.provider import TokenVerifier
 from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
-from pydantic import AnyHttpUrl
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.types import Receive, Scope, Send
@@ -60,7 +60,8 @@ class McpApplication:
         self._offer = offer
         self._access = access
         self._app: Starlette | None = None
-        build_server(offer, "declared")  # a bad definition is reported here, and not at the first request
+        # Bad definitions and settings are reported here, and not at the first request.
+        _build_app(build_server(offer, "declared"), access)
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncIterator[None]:
@@ -110,11 +111,13 @@ def _build_app(server: Any, access: Access) -> Starlette:
 def _auth_settings(access: Access) -> AuthSettings | None:
     if access.issuer_url is None or access.resource_url is None:
         return None
-    return AuthSettings(
-        issuer_url=AnyHttpUrl(access.issuer_url),
-        resource_server_url=AnyHttpUrl(access.resource_url),
-        validate_token_resource=True,
-    )
+    urls = {"issuer_url": access.issuer_url, "resource_server_url": access.resource_url}
+    try:
+        # From texts: an issuer is compared as it is written, and a URL object would get a slash at its end.
+        return AuthSettings.model_validate({**urls, "validate_token_resource": True})
+    except ValidationError as problem:
+        wrong = problem.errors()[0]
+        raise ToolConfigurationError(f"{wrong['loc'][0]} must be a URL: {wrong['msg']}") from None
 
 
 def transport_security(allowed_hosts: Iterable[str]) -> TransportSecuritySettings:

@@ -9,9 +9,11 @@ from importlib.metadata import version
 from typing import Any
 
 from mcp.server.lowlevel import Server
+from mcp_types import SetLevelRequestParams
 
 from toolsemble.context import Exposure
 from toolsemble.mcp.server.calls import ToolCalls
+from toolsemble.mcp.server.exchange import set_log_level
 from toolsemble.mcp.server.parking import Parking
 from toolsemble.mcp.server.source import Source, ToolSource
 
@@ -41,7 +43,7 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
         finally:
             await parking.close()
 
-    return Server(
+    server: Server[Any] = Server(
         offer.name or "toolsemble",
         version=version("toolsemble"),
         instructions=offer.instructions or None,
@@ -51,3 +53,6 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
         # Without it, the SDK lists all tools before each call.
         get_tool_input_schema=tools.find_schema if source.fixed is not None else None,
     )
+    # Not as an argument: the SDK warns that it is deprecated in the newest version of the protocol.
+    server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
+    return server
