@@ -178,7 +178,7 @@ async def test_further_pages_of_a_long_result_can_be_read(era):
 async def test_an_idempotent_call_takes_effect_once(era, tmp_path):
     orders = []
 
-    @tool(idempotency=lambda arguments: arguments["item"], effects="write")
+    @tool(idempotency=lambda arguments: arguments.item, effects="write")
     def order(item: str) -> str:
         orders.append(item)
         return f"ordered {item}"

@@ -66,13 +66,7 @@ class ToolCalls:
 
     async def _run(self, box: Toolbox, call: ToolCall, caller: Caller, exchange: Exchange) -> dict[str, Any]:
         reply = await execute(box, call, caller, exchange, self._expose_errors)
-        if reply.is_error and exchange.missing is not None and exchange.is_modern:
-            # That version has an error of its own for this, which names the capability.
-            raise MCPError(
-                MISSING_REQUIRED_CLIENT_CAPABILITY,
-                str(reply.result.error_message),
-                {"requiredCapabilities": {exchange.missing: {}}},
-            )
+        check_capability(exchange, reply)
         return self._write_result(box, reply)
 
     def _write_result(self, box: Toolbox, reply: ToolReply) -> dict[str, Any]:
@@ -122,6 +116,13 @@ async def execute(
         leave(entered)
         if progress is not None:
             await progress.finish()
+
+
+def check_capability(exchange: Exchange, reply: ToolReply) -> None:
+    """Raise the error of the version 2026-07-28 for a call that failed because its client cannot be asked."""
+    if reply.is_error and exchange.missing is not None and exchange.is_modern:
+        data = {"requiredCapabilities": {exchange.missing: dict[str, Any]()}}
+        raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, str(reply.result.error_message), data)
 
 
 def _run_id(exchange: Exchange) -> str:

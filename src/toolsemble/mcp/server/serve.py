@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.errors import ToolConfigurationError
@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from mcp.server.auth.provider import TokenVerifier
 
     from toolsemble.mcp.server.http import McpApplication
+    from toolsemble.mcp.server.resources import Functions
     from toolsemble.mcp.server.source import ToolSource
 
 _GRACE = 3  # seconds for open requests when the server ends
 
 
-def serve(
+def serve(  # noqa: PLR0913 - keyword settings, each with a default
     box: ToolSource,
     *,
     http: str | None = None,
@@ -27,6 +28,8 @@ def serve(
     issuer_url: str | None = None,
     resource_url: str | None = None,
     allowed_hosts: Iterable[str] = (),
+    resources: Functions = (),
+    prompts: Iterable[Callable[..., Any]] = (),
 ) -> None:
     """Serve a toolbox by MCP until the client leaves, or the program is interrupted.
 
@@ -42,6 +45,10 @@ def serve(
     :param issuer_url: the authorization server that issues the tokens, for clients that look for it
     :param resource_url: the URL of this server; only tokens that were issued for it are accepted
     :param allowed_hosts: the names under which it is reached, without ports; needed for any address but loopback
+    :param resources: functions whose values clients can read, or such functions by URI: ``{"docs://{page}": read}``;
+        they return a str, bytes, contents such as :class:`~toolsemble.ImageContent`, or any value, sent as JSON
+    :param prompts: functions that return a prompt: a str, contents, or a list of these and of messages
+        ``{"role": "user", "content": ...}``
 
     >>> serve([], http="0.0.0.0:8000")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -49,14 +56,15 @@ def serve(
     toolsemble.errors.ToolConfigurationError: http='0.0.0.0:8000' can be reached from other machines: ...
     """
     import_extra("mcp", extra="mcp", user="toolsemble.mcp.serve")
+    offer: dict[str, Any] = {"name": name, "instructions": instructions, "resources": resources, "prompts": prompts}
     settings = {"auth": auth, "issuer_url": issuer_url, "resource_url": resource_url, "allowed_hosts": allowed_hosts}
     if http is None:
-        _serve_stdio(box, name, instructions, settings)
+        _serve_stdio(box, offer, settings)
     else:
-        _serve_http(http, box, name=name, instructions=instructions, **settings)
+        _serve_http(http, box, **offer, **settings)
 
 
-def asgi(
+def asgi(  # noqa: PLR0913 - as above
     box: ToolSource,
     *,
     name: str | None = None,
@@ -65,6 +73,8 @@ def asgi(
     issuer_url: str | None = None,
     resource_url: str | None = None,
     allowed_hosts: Iterable[str] = (),
+    resources: Functions = (),
+    prompts: Iterable[Callable[..., Any]] = (),
 ) -> McpApplication:
     """Return an ASGI application that serves a toolbox by MCP at ``/mcp``; parameters as in :func:`serve`.
 
@@ -84,10 +94,10 @@ def asgi(
     from toolsemble.mcp.server.server import Offer  # noqa: PLC0415 - as above
 
     access = Access(allowed_hosts, auth, issuer_url, resource_url)
-    return McpApplication(Offer(box, name, instructions), access)
+    return McpApplication(Offer(box, name, instructions, resources, prompts), access)
 
 
-def _serve_stdio(box: ToolSource, name: str | None, instructions: str, settings: dict[str, Any]) -> None:
+def _serve_stdio(box: ToolSource, offer: dict[str, Any], settings: dict[str, Any]) -> None:
     if unused := [key for key, value in settings.items() if value]:
         raise ToolConfigurationError(f"{unused[0]} is for HTTP: pass http='127.0.0.1:8000' as well, or leave it out")
     import asyncio  # noqa: PLC0415 - importing the package must stay cheap
@@ -95,7 +105,7 @@ def _serve_stdio(box: ToolSource, name: str | None, instructions: str, settings:
     from toolsemble.mcp.server.server import Offer  # noqa: PLC0415 - the SDK is an extra
     from toolsemble.mcp.server.stdio import serve_stdio  # noqa: PLC0415 - as above
 
-    asyncio.run(serve_stdio(Offer(box, name, instructions)))
+    asyncio.run(serve_stdio(Offer(box, **offer)))
 
 
 def _serve_http(http: str, box: ToolSource, **settings: Any) -> None:
