@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*.md"))
-PACKAGES = ["", ".agent", ".builtin", ".events", ".models", ".review", ".telemetry", ".testing", ".weights"]
+PACKAGES = ["", ".agent", ".builtin", ".events", ".mcp", ".models", ".review", ".telemetry", ".testing", ".weights"]
 ENTRY = re.compile(
     r"^\.\. (?:currentmodule:: (?P<module>\S+)|(?:auto(?!module)|py:)\w+:: (?P<name>[\w.]+))", re.MULTILINE
 )
