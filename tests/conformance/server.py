@@ -6,12 +6,22 @@ Run it with a port: ``python tests/conformance/server.py 3101``.
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from typing import Any
 
 from mcp_types import CreateMessageRequest, CreateMessageRequestParams, ListRootsRequest, SamplingMessage, TextContent
 
-from toolsemble import AudioContent, FileContent, ImageContent, SchemaTool, Toolbox, ToolContext, ToolExecutionError, tool
+from toolsemble import (
+    AudioContent,
+    FileContent,
+    ImageContent,
+    SchemaTool,
+    Toolbox,
+    ToolContext,
+    ToolExecutionError,
+    tool,
+)
 from toolsemble.mcp import ask_client, elicit, log_to_client, serve
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -20,7 +30,7 @@ PAUSE = 0.05  # the suite wants its messages one after the other
 TEXT = {"type": "string"}
 
 
-def form(required: bool = True, **properties: Any) -> dict[str, Any]:  # noqa: FBT001, FBT002 - a word of JSON Schema
+def form(required: bool = True, **properties: Any) -> dict[str, Any]:
     """Return the schema of a form."""
     schema = {"type": "object", "properties": properties}
     return {**schema, "required": list(properties)} if required else schema
@@ -232,9 +242,7 @@ JSON_SCHEMA = {
 }
 
 TOOLS = [each for each in list(globals().values()) if isinstance(each, type(test_simple_text))]
-SCHEMA_TOOL = SchemaTool(
-    "json_schema_2020_12_tool", "Tool with JSON Schema 2020-12 features", lambda given: str(given), JSON_SCHEMA
-)
+SCHEMA_TOOL = SchemaTool("json_schema_2020_12_tool", "Tool with JSON Schema 2020-12 features", json.dumps, JSON_SCHEMA)
 
 
 def static_text() -> str:
