@@ -260,6 +260,11 @@ def template(id: str) -> dict[str, Any]:
     return {"id": id, "templateTest": True, "data": f"Data for ID: {id}"}
 
 
+def watched() -> str:
+    """A resource to subscribe to."""
+    return "It may change."
+
+
 def test_simple_prompt() -> str:
     """A prompt without arguments."""
     return "This is a simple prompt for testing."
@@ -294,6 +299,7 @@ RESOURCES = {
     "test://static-text": static_text,
     "test://static-binary": static_binary,
     "test://template/{id}/data": template,
+    "test://watched-resource": watched,
 }
 PROMPTS = [
     test_simple_prompt,

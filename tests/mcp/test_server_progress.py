@@ -16,7 +16,7 @@ from mcp_types import (
 )
 
 from helpers.mcp_server import ERAS, SECONDS, connect, run_app, serve_http, text_of
-from toolsemble import EffectLedger, Toolbox, ToolConfigurationError, ToolContext, ToolExecutionError, tool
+from toolsemble import EffectLedger, Idempotency, Toolbox, ToolConfigurationError, ToolContext, ToolExecutionError, tool
 from toolsemble.mcp import asgi, ask_client, elicit, log_to_client
 from toolsemble.mcp.server import progress as progress_module
 
@@ -71,6 +71,13 @@ async def test_progress_without_a_fraction_has_no_total(era):
     assert [each[1] for each in reports] == [None, None, 1]
 
 
+async def test_a_call_without_progress_reports_none(era):
+    reports = Reports()
+    async with serve_http(Toolbox([climb]), era) as client:
+        await client.call_tool("climb", {"fractions": []}, progress_callback=reports)
+    assert reports == []
+
+
 async def test_progress_that_nobody_asked_for_is_not_sent(era):
     async with serve_http(Toolbox([climb]), era) as client:
         assert text_of(await client.call_tool("climb", {"fractions": [0.5]})) == "done"
@@ -94,17 +101,24 @@ async def test_progress_stays_silent_while_a_call_is_parked_and_goes_on_after(er
     async def stages(context: ToolContext) -> str:
         context.progress(0.1)
         asking = asyncio.ensure_future(context.arequest_approval("Go on?"))
+        await asyncio.to_thread(asked.wait, SECONDS)
+        context.progress(0.5)
         await asyncio.sleep(0)
+        reported.set()
         await asking
         context.progress(0.9)
         return "done"
 
+    asked, reported = threading.Event(), threading.Event()
+
     async def answer(context, params):
+        asked.set()
+        await asyncio.to_thread(reported.wait, SECONDS)
         return ElicitResult(action="accept", content={"approve": True})
 
     async with serve_http(Toolbox([stages]), era, client={"elicitation_callback": answer}) as client:
         assert text_of(await client.call_tool("stages", {}, progress_callback=reports)) == "done"
-    assert [each[0] for each in reports][-1] == 0.9
+    assert [each[0] for each in reports] == ([0.1, 0.9] if era == "2026-07-28" else [0.1, 0.5, 0.9])
 
 
 async def test_a_call_that_the_client_gives_up_is_cancelled(era):
@@ -178,7 +192,7 @@ async def test_further_pages_of_a_long_result_can_be_read(era):
 async def test_an_idempotent_call_takes_effect_once(era, tmp_path):
     orders = []
 
-    @tool(idempotency=lambda arguments: arguments.item, effects="write")
+    @tool(idempotency=Idempotency(scope="ledger"), effects="write")
     def order(item: str) -> str:
         orders.append(item)
         return f"ordered {item}"
@@ -314,3 +328,19 @@ async def test_log_messages_reach_a_client_that_wants_them(era):
         await client.call_tool("chatty", {}, meta=wanted)
     expected = [("error", {"page": 2}), ("error", "from a thread"), ("error", {"page": 2})]
     assert messages == expected
+
+
+async def test_an_answer_can_be_sent_before_the_question(era):
+    if era == "2025-11-25":
+        pytest.skip("only requests that are repeated carry answers")
+
+    @tool
+    async def named() -> str:
+        return f"Hello {(await elicit('What is your name?', NAME, key='user_name'))['name']}"
+
+    async def respond(context, params):
+        return ElicitResult(action="decline")
+
+    async with serve_http(Toolbox([named]), era, client={"elicitation_callback": respond}) as client:
+        answers = {"user_name": ElicitResult(action="accept", content={"name": "Ada"})}
+        assert text_of(await client.session.call_tool("named", {}, input_responses=answers)) == "Hello Ada"

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, TypedDict
 
 import pytest
 from mcp import MCPError
+from pydantic import Field
 
 from helpers.mcp_server import ERAS, serve_http, serve_program, text_of
 from toolsemble import (
@@ -150,8 +151,16 @@ def opaque() -> ToolResult:
     return ToolResult.success("fine", structured_output={"hidden": True})
 
 
-def unknown_type() -> type[int]:
-    return int
+class Opaque:
+    """A class that nobody can describe."""
+
+
+def unknown_type() -> Opaque:
+    return Opaque()
+
+
+def wrong_schema() -> Annotated[int, Field(json_schema_extra={"type": "nothing"})]:
+    return 5
 
 
 @pytest.mark.parametrize(
@@ -174,8 +183,10 @@ async def test_return_types_decide_about_structured_content(era, function, struc
 
 
 async def test_a_type_without_a_schema_is_served_as_text(era):
-    async with serve_http(Toolbox([tool(unknown_type)]), era) as client:
-        assert text_of(await client.call_tool("unknown_type", {})).startswith('"<class')
+    async with serve_http(Toolbox([tool(unknown_type), tool(wrong_schema)]), era) as client:
+        assert [each.output_schema for each in (await client.list_tools()).tools] == [None, None]
+        assert "Opaque object" in text_of(await client.call_tool("unknown_type", {}))
+        assert text_of(await client.call_tool("wrong_schema", {})) == "5"
 
 
 async def test_a_value_that_does_not_fit_its_type_is_an_error(era):
@@ -187,8 +198,18 @@ async def test_a_value_that_does_not_fit_its_type_is_an_error(era):
     def huge() -> list[float]:
         return [object()]
 
-    async with serve_http(Toolbox([liar, huge]), era) as client:
-        for name in ("liar", "huge"):
+    @tool
+    def circle() -> list[int]:
+        return []
+
+    endless = []
+    endless.append(endless)
+
+    def replace(call, result, context):
+        return ToolResult.success("text", structured_output=endless) if call.name == "circle" else None
+
+    async with serve_http(Toolbox([liar, huge, circle], after_call=replace), era) as client:
+        for name in ("liar", "huge", "circle"):
             result = await client.call_tool(name, {})
             assert result.is_error
             assert "does not fit its declared type" in text_of(result)

@@ -26,9 +26,8 @@ class Completions:
         """Return the values that begin with what was typed; none for a parameter of any value."""
         function = self._find(params.ref)
         schema = {} if function is None else function.parameters.get(params.argument.name, {})
-        definitions = {} if function is None else function.schema.get("$defs", {})
         typed = params.argument.value
-        found = [each for each in _choices(schema, definitions) if each.startswith(typed)]
+        found = [each for each in _choices(schema) if each.startswith(typed)]
         shown = found[:_MOST_VALUES]
         return CompleteResult(completion=Completion(values=shown, total=len(found), has_more=len(found) > len(shown)))
 
@@ -38,12 +37,8 @@ class Completions:
         return next((each.function for each in self._resources.served if each.uri == reference.uri), None)
 
 
-def _choices(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the texts that a schema lists."""
-    name = str(schema.get("$ref", "")).removeprefix("#/$defs/")
-    if name in definitions:
-        yield from _choices(definitions[name], definitions)
-    values = [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())]
-    yield from (value for value in values if isinstance(value, str))
-    for option in schema.get("anyOf", ()):
-        yield from _choices(option, {key: value for key, value in definitions.items() if key != name})
+def _choices(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the texts that a schema lists, itself or in its options."""
+    for each in (schema, *schema.get("anyOf", ())):
+        values = [*each.get("enum", ()), *([each["const"]] if "const" in each else ())]
+        yield from (value for value in values if isinstance(value, str))

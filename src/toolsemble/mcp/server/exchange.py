@@ -71,9 +71,9 @@ class Exchange:
             raise MissingCapabilityError(
                 f"The client cannot answer {request.method}: it does not declare the capability '{self.missing}'"
             )
-        return await self._on_loop(self._send(request, key))
+        return await self.on_loop(self._send(request, key))
 
-    async def _on_loop(self, work: Coroutine[Any, Any, _T]) -> _T:
+    async def on_loop(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run work on the event loop of the server; a sync tool asks in another one."""
         if asyncio.get_running_loop() is self._loop:
             return await work
@@ -92,11 +92,11 @@ class Exchange:
         from mcp_types import LoggingMessageNotification, LoggingMessageNotificationParams  # noqa: PLC0415 - as above
 
         request = self.request
-        least = _LEVELS.index(_connection_state(request).get(_LOG_LEVEL, _LEVELS[0]))
+        least = _LEVELS.index(connection_of(request).state.get(_LOG_LEVEL, _LEVELS[0]))
         is_wanted = level in allowed_log_levels(request.protocol_version, request.meta)
         if self.is_attached and is_wanted and _LEVELS.index(level) >= least:
             message = LoggingMessageNotification(params=LoggingMessageNotificationParams(level=level, data=data))
-            await self._on_loop(request.session.send_notification(message, request.request_id))
+            await self.on_loop(request.session.send_notification(message, request.request_id))
 
     async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Send the progress of the call with the current request; drop it while there is none."""
@@ -160,14 +160,13 @@ def find_exchange(user: str) -> Exchange:
 
 async def set_log_level(request: ServerRequestContext[Any, Any], params: Any) -> dict[str, Any]:
     """Handle ``logging/setLevel``: keep the least level that this connection wants."""
-    _connection_state(request)[_LOG_LEVEL] = params.level
+    connection_of(request).state[_LOG_LEVEL] = params.level
     return {}
 
 
-def _connection_state(request: ServerRequestContext[Any, Any]) -> dict[str, Any]:
-    """Return what is kept for a connection; the SDK has it, without a public way to it."""
-    state: dict[str, Any] = getattr(getattr(request.session, "_connection", None), "state", {})
-    return state
+def connection_of(request: ServerRequestContext[Any, Any]) -> Any:
+    """Return the connection of a request, with its state and what is done at its end."""
+    return request.session._connection  # noqa: SLF001 - the SDK has no public way to it
 
 
 def _result_type(method: str) -> Any:

@@ -52,11 +52,12 @@ class Identity:
 class WaitingCall(Exchange):
     """A call in a task of its own, which waits for its client between two requests."""
 
-    def __init__(self, request: ServerRequestContext[Any, Any], identity: Identity, parking: Parking) -> None:
+    def __init__(
+        self, request: ServerRequestContext[Any, Any], identity: Identity, answers: dict[str, Any], parking: Parking
+    ) -> None:
         super().__init__(request)
         self.identity = identity
-        self.answers: dict[str, Any] = {}
-        self.task: asyncio.Task[Any] | None = None
+        self._answers = answers  # sent before they were asked for
         self._parking = parking
         self._open: dict[str, tuple[InputRequest, asyncio.Future[Any]]] = {}
         self._changed = asyncio.Event()
@@ -65,12 +66,12 @@ class WaitingCall(Exchange):
     def start(self, work: Work) -> None:
         """Run the work in a task."""
         with use_exchange(self):
-            self.task = asyncio.ensure_future(work(self))
+            self.task: asyncio.Task[Any] = asyncio.ensure_future(work(self))
         self.task.add_done_callback(lambda _: self._changed.set())
 
     async def _send(self, request: InputRequest, key: str | None) -> Any:
-        if key is not None and key in self.answers:
-            return self.answers.pop(key)  # sent before it was asked for
+        if key in self._answers:
+            return self._answers.pop(key)
         if self._is_abandoned:
             raise UnansweredError("The client did not come back for this call")
         self._parking.admit(self)
@@ -92,25 +93,22 @@ class WaitingCall(Exchange):
     def abandon(self) -> None:
         """Leave the open questions and all later ones without an answer."""
         self._is_abandoned = True
-        for _, future in self._open.values():
-            if not future.done():
-                future.set_exception(UnansweredError("The client did not come back for this call"))
+        for _, future in self._open.values():  # a parked call has no answered ones
+            future.set_exception(UnansweredError("The client did not come back for this call"))
 
     async def follow(self) -> dict[str, InputRequest] | None:
         """Wait until the call has ended, or asks; return its open questions, or None if it has ended.
 
         A request that is cancelled meanwhile cancels the call.
         """
-        task = self.task
-        assert task is not None  # noqa: S101 - a call is started before it is followed
         try:
-            while not task.done() and not self._questions():
+            while not self.task.done() and not self._questions():
                 self._changed.clear()
                 await self._changed.wait()
         except asyncio.CancelledError:
-            task.cancel()
+            self.task.cancel()
             raise
-        return None if task.done() else self._questions()
+        return None if self.task.done() else self._questions()
 
     def _questions(self) -> dict[str, InputRequest]:
         return {name: request for name, (request, future) in self._open.items() if not future.done()}
@@ -142,8 +140,7 @@ class Parking:
             call.request, call.is_attached = request, True
             call.answer(answers)
         elif _can_answer(request):
-            call = WaitingCall(request, identity, self)
-            call.answers = answers
+            call = WaitingCall(request, identity, answers, self)
             self._calls.add(call)
             call.start(work)
         else:
@@ -158,7 +155,6 @@ class Parking:
             raise
         if questions is None:
             self._forget(call)
-            assert call.task is not None  # noqa: S101 - as above
             return call.task.result()
         call.is_attached = False
         handle = secrets.token_urlsafe(32)
@@ -180,7 +176,7 @@ class Parking:
         """Cancel all calls, and wait until they have ended."""
         for _, timer in self._parked.values():
             timer.cancel()
-        tasks = [call.task for call in self._calls if call.task is not None]
+        tasks = [call.task for call in self._calls]
         for task in tasks:
             task.cancel()
         self._parked.clear()
@@ -203,8 +199,7 @@ class Parking:
     def _forget(self, call: WaitingCall) -> None:
         """Stop counting a call; one that still runs is kept until it has ended."""
         self._asking.discard(call)
-        if call.task is not None:
-            call.task.add_done_callback(lambda task: self._end(call, task))
+        call.task.add_done_callback(lambda task: self._end(call, task))
 
     def _end(self, call: WaitingCall, task: asyncio.Task[Any]) -> None:
         self._calls.discard(call)

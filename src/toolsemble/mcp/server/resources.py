@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INTERNAL_ERROR,
     INVALID_PARAMS,
     BlobResourceContents,
     ListResourcesResult,
@@ -24,11 +25,12 @@ from mcp_types import (
 )
 
 from toolsemble.context import Exposure
-from toolsemble.errors import ToolDefinitionError
+from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.mcp.server.caller import Caller, current_caller
 from toolsemble.mcp.server.exchange import Exchange
 from toolsemble.mcp.server.functions import ServedFunction
 from toolsemble.mcp.server.parking import Parking
+from toolsemble.mcp.server.subscriptions import SUBSCRIPTIONS
 from toolsemble.providers.wire import base64_text
 from toolsemble.result import TextContent
 from toolsemble.serialization import compact_json
@@ -112,12 +114,30 @@ class Resources:
     async def read(self, request: ServerRequestContext[Any, Any], params: ReadResourceRequestParams) -> Any:
         """Return the contents of a resource."""
         uri, caller = str(params.uri), current_caller()
+        served, arguments = self._find(uri)
+        work = partial(self._read, served, uri, arguments, caller)
+        return await self._parking.run(request, params, arguments, caller, work)
+
+    async def subscribe(self, request: ServerRequestContext[Any, Any], params: Any) -> dict[str, Any]:
+        """Tell the connection of the request from now on when a resource changes."""
+        self._find(str(params.uri))
+        try:
+            request.lifespan_context[SUBSCRIPTIONS].add(request, str(params.uri))
+        except ToolExecutionError as full:
+            raise MCPError(INTERNAL_ERROR, str(full)) from None
+        return {}
+
+    async def unsubscribe(self, request: ServerRequestContext[Any, Any], params: Any) -> dict[str, Any]:
+        """End a subscription."""
+        request.lifespan_context[SUBSCRIPTIONS].remove(request, str(params.uri))
+        return {}
+
+    def _find(self, uri: str) -> tuple[Served, dict[str, str]]:
+        """Return the resource with a URI, and the arguments in it; raise MCPError if there is none."""
         for each in self.served:
             found = each.pattern.fullmatch(uri)
             if found is not None:
-                arguments = {name: unquote(value) for name, value in found.groupdict().items()}
-                work = partial(self._read, each, uri, arguments, caller)
-                return await self._parking.run(request, params, arguments, caller, work)
+                return each, {name: unquote(value) for name, value in found.groupdict().items()}
         raise MCPError(INVALID_PARAMS, "Unknown resource", {"uri": uri})
 
     async def _read(

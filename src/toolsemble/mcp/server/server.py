@@ -16,6 +16,8 @@ from mcp_types import (
     PaginatedRequestParams,
     ReadResourceRequestParams,
     SetLevelRequestParams,
+    SubscribeRequestParams,
+    UnsubscribeRequestParams,
 )
 
 from toolsemble.context import Exposure
@@ -26,6 +28,7 @@ from toolsemble.mcp.server.parking import Parking
 from toolsemble.mcp.server.prompts import Prompts
 from toolsemble.mcp.server.resources import Functions, Resources
 from toolsemble.mcp.server.source import Source, ToolSource
+from toolsemble.mcp.server.subscriptions import SUBSCRIPTIONS, Subscriptions
 
 _FRESH = 60_000  # milliseconds for which clients may keep a list that does not change
 
@@ -61,7 +64,7 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[dict[str, Any]]:
         try:
-            yield {}
+            yield {SUBSCRIPTIONS: Subscriptions()}
         finally:
             await parking.close()
 
@@ -92,6 +95,8 @@ def _add_functions(server: Server[Any], offer: Offer, parking: Parking, expose_e
         add("resources/list", PaginatedRequestParams, resources.list_resources)
         add("resources/templates/list", PaginatedRequestParams, resources.list_templates)
         add("resources/read", ReadResourceRequestParams, resources.read)
+        add("resources/subscribe", SubscribeRequestParams, resources.subscribe)
+        add("resources/unsubscribe", UnsubscribeRequestParams, resources.unsubscribe)
     if prompts.served:
         add("prompts/list", PaginatedRequestParams, prompts.list_prompts)
         add("prompts/get", GetPromptRequestParams, prompts.get)
