@@ -51,7 +51,9 @@ def test_dir_shows_the_everyday_names():
 MODELS = [f".models.{name}" for name in ("anthropic", "bedrock", "google", "mistral", "openai")]
 
 
-@pytest.mark.parametrize("package", ["", ".agent", ".builtin", ".models", *MODELS, ".review", ".telemetry", ".weights"])
+@pytest.mark.parametrize(
+    "package", ["", ".agent", ".builtin", ".mcp", ".models", *MODELS, ".review", ".telemetry", ".weights"]
+)
 def test_type_checkers_see_exported_names(package):
     module = import_module(f"toolsemble{package}")
     block = next(node for node in ast.parse(Path(module.__file__).read_text()).body if isinstance(node, ast.If))
