@@ -105,7 +105,8 @@ def _collect(tools: Iterable[object]) -> list[Defined]:
             continue
         for tool, definition in defined:
             if definition.name in found:
-                problems.append(f"Duplicate tool name: '{definition.name}'")
+                advice = "; pass prefix= to one MCPClient" if "mcp" in definition.metadata else ""
+                problems.append(f"Duplicate tool name: '{definition.name}'{advice}")
             found[definition.name] = tool, definition
     if problems:
         raise ToolDefinitionError("\n".join(dict.fromkeys(problems)))
