@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from urllib.parse import urlsplit
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.mcp.client.connection import Connection
-from toolsemble.mcp.client.options import ClientOptions, build_options
+from toolsemble.mcp.client.options import CONNECT_TIMEOUT, ClientOptions, build_options
 from toolsemble.tools.base import Tool
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from mcp_types import Implementation
 
+    from toolsemble.mcp.client.config import ConfiguredServer
     from toolsemble.mcp.client.session import Target
 
 _LAUNCHERS = {"bunx", "deno", "docker", "node", "npx", "pipx", "python", "python3", "uv", "uvx"}
@@ -64,6 +66,66 @@ class MCPClient:
             return ProgramTarget(command, args, variables, None if cwd is None else str(cwd))
 
         return cls(_name_program(line), make_target, options)
+
+    @classmethod
+    def http(
+        cls,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        auth: Any = None,
+        transport: Literal["http", "sse"] = "http",
+        **options: Unpack[ClientOptions],
+    ) -> Self:
+        """Return a client of a server at a URL.
+
+        :param headers: sent with each request
+        :param auth: a str that is sent as a bearer token, an auth object of httpx, or an OAuth provider of the SDK
+        :param transport: ``"sse"`` for servers older than streamable HTTP
+        :param options: see :class:`~toolsemble.mcp.client.options.ClientOptions`
+
+        >>> MCPClient.http("https://tools.example.com/mcp", auth="a token")
+        <MCPClient 'tools.example.com', not running>
+        """
+        host = _check_url(url)
+        if transport not in ("http", "sse"):
+            raise ToolDefinitionError(f"MCPClient.http transport must be 'http' or 'sse', not {transport!r:.80}")
+        if not (auth is None or isinstance(auth, str) or callable(getattr(auth, "async_auth_flow", None))):
+            raise ToolDefinitionError(
+                "MCPClient.http auth must be a token, an auth object of httpx, or an OAuth provider of the SDK, not "
+                f"{type(auth).__name__}"
+            )
+        sent = _check_mapping("headers", headers)
+        limit: Any = options.get("connect_timeout", CONNECT_TIMEOUT)
+
+        def make_target() -> Target:
+            from toolsemble.mcp.client.http import HttpTarget  # noqa: PLC0415 - loads the SDK
+
+            return HttpTarget(url, sent, auth, transport, limit)
+
+        return cls(host, make_target, options)
+
+    @classmethod
+    def from_config(cls, path: str | PathLike[str], **options: Unpack[ClientOptions]) -> dict[str, Self]:
+        """Return a client for each server of a file ``mcp.json``, by name; disabled servers are left out.
+
+        ``${NAME}`` and ``${NAME:-default}`` are replaced by environment variables. Programs of the file are started
+        only when their client is.
+
+        :param path: a file as Claude Desktop, Cursor and VS Code read it
+        :param options: options of all clients
+        """
+        from toolsemble.mcp.client.config import read_config  # noqa: PLC0415 - most clients need no file
+
+        return {name: cls._from_server(name, server, options) for name, server in read_config(path).items()}
+
+    @classmethod
+    def _from_server(cls, name: str, server: ConfiguredServer, options: ClientOptions) -> Self:
+        named: ClientOptions = {"name": name, **options}
+        if server.command:
+            return cls.stdio(server.command, *server.args, env=server.env, cwd=server.cwd, **named)
+        transport: Any = server.transport
+        return cls.http(server.url, headers=server.headers, transport=transport, **named)
 
     @property
     def name(self) -> str:
@@ -135,6 +197,20 @@ class MCPClient:
     def __repr__(self) -> str:
         state = f"{len(self)} tools" if self._connection.is_running else "not running"
         return f"<MCPClient {self.name!r}, {state}>"
+
+
+def _check_url(url: Any) -> str:
+    """Return the host of a URL; raise if it is not one of HTTP."""
+    try:
+        parts = urlsplit(url) if isinstance(url, str) else None
+    except ValueError:
+        parts = None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ToolDefinitionError(
+            f"MCPClient.http takes a URL that begins with http:// or https://, not {url!r:.200}; "
+            "for a program write MCPClient.stdio(...)"
+        )
+    return parts.hostname
 
 
 def _check_mapping(option: str, value: Any) -> dict[str, str]:

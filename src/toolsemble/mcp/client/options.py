@@ -23,6 +23,9 @@ Approve: TypeAlias = "str | Iterable[str] | Predicate | None"
 DESTRUCTIVE = "destructive"
 """The value of ``approve`` for all tools that may destroy something, by their hints."""
 
+CONNECT_TIMEOUT = 30.0
+"""Seconds for a start, by default."""
+
 _IMPOSSIBLE = ("inline", "isolation", "max_memory", "editable", "resources")
 _NEEDS_REPEATABLE = ("cache", "retries")
 _LONGEST_PREFIX = 40
@@ -73,7 +76,7 @@ class Options:
     prefix: str = ""
     only: tuple[str, ...] | None = None
     timeout: float | None = 60.0
-    connect_timeout: float = 30.0
+    connect_timeout: float = CONNECT_TIMEOUT
     trust_hints: bool = False
     approve: Any = None
     review: ReviewHandler | None = None
