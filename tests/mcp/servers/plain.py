@@ -176,11 +176,6 @@ def call_internal(number, text):
     refuse(number, -32603, "boom")
 
 
-def call_nan(number, text):
-    answer(number, {"content": [], "structuredContent": {"x": float("nan")}})
-    sys.stdout.flush()
-
-
 def call_unknown_answers(number, text):
     say(9999, "nobody asked")
     write({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 77, "progress": 1}})
@@ -199,6 +194,36 @@ def call_slow_progress(number, text):
         params = {"progressToken": state["token"], "progress": step, "message": f"step {step}"}
         write({"jsonrpc": "2.0", "method": "notifications/progress", "params": params})
     say(number, "done")
+
+
+def call_roots(number, text):
+    write({"jsonrpc": "2.0", "id": "r1", "method": "roots/list"})
+    while (message := read_message()).get("id") != "r1":
+        pass
+    say(number, json.dumps(message.get("result") or message.get("error")))
+
+
+def call_odd_form(number, text):
+    params = {"message": "?", "requestedSchema": {"type": "object", "properties": {"a": {"type": "strng"}}}}
+    write({"jsonrpc": "2.0", "id": "q2", "method": "elicitation/create", "params": params})
+    while (message := read_message()).get("id") != "q2":
+        pass
+    say(number, json.dumps(message.get("result") or message.get("error")))
+
+
+def call_ask_together(number, text):
+    while (message := read_message()).get("method") != "tools/call":
+        pass
+    ask(number)
+    say(message["id"], "second")
+
+
+def call_ask_often(number, text):
+    params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+    for index in range(30):
+        write({"jsonrpc": "2.0", "id": f"q{index}", "method": "elicitation/create", "params": params})
+    answers = [read_message()["result"]["action"] for _ in range(30)]
+    say(number, json.dumps(answers))
 
 
 def call_ask(number, text):

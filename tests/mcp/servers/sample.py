@@ -115,6 +115,27 @@ async def call_tool(context, params):
     return await handler(context, params) if handler else say((params.arguments or {}).get("text", ""))
 
 
+async def list_prompts(context, params):
+    argument = types.PromptArgument(name="topic", description="What about", required=True)
+    return types.ListPromptsResult(prompts=[types.Prompt(name="poem", arguments=[argument]), types.Prompt(name="bye")])
+
+
+async def get_prompt(context, params):
+    text = types.TextContent(type="text", text=f"Write about {(params.arguments or {}).get('topic')}.")
+    return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=text)])
+
+
+async def list_resources(context, params):
+    if params and params.cursor:
+        return types.ListResourcesResult(resources=[types.Resource(uri="memo://2", name="second")])
+    first = types.Resource(uri="memo://1", name="first", description="The first", mime_type="text/plain")
+    return types.ListResourcesResult(resources=[first], next_cursor="page 2")
+
+
+async def read_resource(context, params):
+    return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text=f"at {params.uri}")])
+
+
 def build(**more):
     return Server(
         "sample",
@@ -122,6 +143,10 @@ def build(**more):
         instructions="Handle with care.",
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_list_prompts=list_prompts,
+        on_get_prompt=get_prompt,
+        on_list_resources=list_resources,
+        on_read_resource=read_resource,
         on_subscriptions_listen=ListenHandler(bus),
         **more,
     )

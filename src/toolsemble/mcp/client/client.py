@@ -117,15 +117,15 @@ class MCPClient:
         """
         from toolsemble.mcp.client.config import read_config  # noqa: PLC0415 - most clients need no file
 
-        return {name: cls._from_server(name, server, options) for name, server in read_config(path).items()}
+        return {name: cls.from_server(server, {"name": name, **options}) for name, server in read_config(path).items()}
 
     @classmethod
-    def _from_server(cls, name: str, server: ConfiguredServer, options: ClientOptions) -> Self:
-        named: ClientOptions = {"name": name, **options}
+    def from_server(cls, server: ConfiguredServer, options: Mapping[str, Any]) -> Self:
+        """Return a client for one server of a file."""
         if server.command:
-            return cls.stdio(server.command, *server.args, env=server.env, cwd=server.cwd, **named)
+            return cls.stdio(server.command, *server.args, env=server.env, cwd=server.cwd, **options)
         transport: Any = server.transport
-        return cls.http(server.url, headers=server.headers, transport=transport, **named)
+        return cls.http(server.url, headers=server.headers, transport=transport, **options)
 
     @property
     def name(self) -> str:

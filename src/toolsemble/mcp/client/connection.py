@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.context import ToolContext
 from toolsemble.errors import ToolExecutionError
+from toolsemble.mcp.client.definitions import Listing
 from toolsemble.mcp.client.inbox import Inbox, LoopInbox, Outcome, Progress, ServerQuestion, ThreadInbox, is_in_loop
-from toolsemble.mcp.client.listing import Listing
 from toolsemble.mcp.client.names import NameMap
 from toolsemble.mcp.client.options import Options
 from toolsemble.mcp.client.remote_tool import RemoteTool, build_remote_tool
-from toolsemble.mcp.client.results import InvalidAnswerError, OutputCheck, invalid_answer, read_result
+from toolsemble.mcp.client.requests import build_request
+from toolsemble.mcp.client.results import InvalidAnswerError, OutputCheck, invalid_answer
 from toolsemble.observers.watchers import watchers
 from toolsemble.result import ToolResult
 from toolsemble.review.decision import ReviewDecision
@@ -132,19 +133,15 @@ class Connection:
         self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext, check: OutputCheck | None
     ) -> Any:
         """Return the result of a call; in an event loop, a coroutine of it."""
-        name = tool.remote.name
+        send, read = build_request(tool.remote, arguments, check)
 
-        async def send(client: Any, call: RemoteCall) -> Any:
-            report = call.report if call.watched else None
-            return await client.call_tool(name, arguments, progress_callback=report)
-
-        def read(answer: Any) -> ToolResult:
+        def read_answer(answer: Any) -> ToolResult:
             try:
-                return read_result(answer, check)
+                return read(answer)
             except InvalidAnswerError as problem:
                 raise invalid_answer(self.options.name, problem) from None
 
-        return self.exchange(send, read, context, repeatable=tool.repeatable)
+        return self.exchange(send, read_answer, context, repeatable=tool.repeatable)
 
     def exchange(
         self, send: Callable[..., Any], read: Callable[[Any], Any], context: ToolContext, *, repeatable: bool

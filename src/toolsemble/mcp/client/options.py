@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
@@ -51,7 +52,7 @@ class ClientOptions(BareSettings, total=False):
     review: ReviewHandler | None
     """The reviewer who answers questions of the server; None: that of the toolbox."""
     roots: Iterable[str]
-    """The directories or URIs that the server is told to work in."""
+    """The directories, or their ``file:`` URIs, that the server is told to work in."""
     resource_tools: bool
     """Whether the server's resources can be listed and read by two more tools."""
     prompt_tools: bool
@@ -110,6 +111,7 @@ def build_options(default_name: str, given: Mapping[str, Any]) -> Options:
     for name in ("only", "roots"):
         if own.get(name) is not None:
             own[name] = _read_names(name, own[name])
+    own["roots"] = tuple(map(_to_uri, own.get("roots") or ()))
     own["approve"] = _read_approve(own.get("approve"))
     options = Options(**own, settings=settings)
     _check_values(options)
@@ -151,6 +153,10 @@ def _check_settings(settings: Mapping[str, Any], *, trusted: bool) -> None:
                 f"MCPClient: {name} is for tools that may be repeated; pass trust_hints=True to believe the server, "
                 "or effects='read' if all its tools only read"
             )
+
+
+def _to_uri(root: str) -> str:
+    return root if root.startswith("file://") else Path(root).expanduser().resolve().as_uri()
 
 
 def _check_text(name: str, value: object) -> str:

@@ -9,7 +9,7 @@ from toolsemble.definition.build import typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.mcp.client.cleaning import MAX_DESCRIPTION, MAX_TITLE, clean_schema, clean_text
-from toolsemble.mcp.client.listing import RemoteDefinition
+from toolsemble.mcp.client.definitions import RemoteDefinition
 from toolsemble.mcp.client.options import DESTRUCTIVE, Options
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.results import OutputCheck, build_output_check

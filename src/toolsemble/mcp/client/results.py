@@ -76,7 +76,7 @@ def read_result(answer: Any, check: OutputCheck | None) -> ToolResult:
     texts: list[str] = []
     contents: list[Content] = []
     for block in answer.content:
-        _read_block(block, texts, contents)
+        read_block(block, texts, contents)
     meta = {key: value for key, value in (answer.meta or {}).items() if not key.startswith(_RESERVED)}
     attributes = {"meta": meta} if meta else None
     output = "\n".join(texts)
@@ -97,7 +97,8 @@ def _check_structured(answer: Any, check: OutputCheck) -> None:
     check.verify(answer.structured_content)
 
 
-def _read_block(block: Any, texts: list[str], contents: list[Content]) -> None:
+def read_block(block: Any, texts: list[str], contents: list[Content]) -> None:
+    """Add a block of an answer: texts and links to the texts, everything else to the contents."""
     if block.type == "text":
         texts.append(block.text)
     elif block.type == "image":

@@ -13,7 +13,8 @@ from mcp.shared.exceptions import MCPError
 
 from mcp import Client
 from toolsemble.errors import ToolConfigurationError, ToolsembleError
-from toolsemble.mcp.client.listing import Listing, list_tools
+from toolsemble.mcp.client.definitions import Listing
+from toolsemble.mcp.client.listing import list_tools
 from toolsemble.mcp.client.options import Options
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.screen import Screen

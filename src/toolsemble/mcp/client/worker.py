@@ -26,8 +26,9 @@ from pydantic import ValidationError
 
 from toolsemble.errors import LostError, ToolExecutionError, ToolsembleError
 from toolsemble.mcp.client.cleaning import clean_text
+from toolsemble.mcp.client.definitions import Listing
 from toolsemble.mcp.client.inbox import Outcome
-from toolsemble.mcp.client.listing import Listing, list_tools
+from toolsemble.mcp.client.listing import list_tools
 from toolsemble.mcp.client.options import Options
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.questions import QuestionDesk
