@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from helpers.mcp_servers import PLAIN
 from toolsemble import ToolDefinitionError
 from toolsemble.cli import main
 from toolsemble.cli.targets import load_toolbox, split_targets
 from toolsemble.mcp.client.worker import end_all
 
-PLAIN = Path(__file__).parent / "servers" / "plain.py"
 COMMAND = f"mcp:{sys.executable} -u {PLAIN}"
 
 
@@ -27,7 +27,7 @@ def test_a_command_line_is_a_server():
 
 def test_servers_of_a_file_have_their_names_as_prefixes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    server = {"command": sys.executable, "args": ["-u", str(PLAIN)]}
+    server = {"command": sys.executable, "args": ["-u", PLAIN]}
     Path("mcp.json").write_text(json.dumps({"mcpServers": {"my files": server, "web": server}}))
     names = load_toolbox(["mcp:mcp.json", "calculator"]).names
     assert {"my_files_echo", "web_echo", "calculator"} <= set(names)

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 
 import pytest
-import sample
 from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-from conftest import run_app, run_handler
+from helpers import mcp_sample as sample
+from helpers.mcp_servers import run_app, run_handler
 from toolsemble import Agent, Toolbox, ToolCall, ToolConfigurationError
 from toolsemble.events import CallProgress
 from toolsemble.mcp import MCPClient, TokenFile

@@ -2,14 +2,12 @@
 
 import json
 import sys
-from pathlib import Path
 
 import pytest
 
+from helpers.mcp_servers import PLAIN
 from toolsemble import Toolbox, ToolCall, ToolConfigurationError
 from toolsemble.mcp import MCPClient
-
-PLAIN = str(Path(__file__).parent / "servers" / "plain.py")
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ import threading
 import httpx
 import httpx2
 import pytest
-import sample
 from mcp.server.sse import SseServerTransport
-from plain_http import PlainHandler
 from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Mount, Route
 
-from conftest import run_app, run_handler
+from helpers import mcp_sample as sample
+from helpers.mcp_plain_http import PlainHandler
+from helpers.mcp_servers import run_app, run_handler
 from helpers.wait import until
 from toolsemble import AudioContent, FileContent, ImageContent, Toolbox, ToolCall, ToolConfigurationError
 from toolsemble.errors import ToolDefinitionError
@@ -223,7 +223,7 @@ def test_a_session_that_the_server_has_forgotten_is_opened_again(handshake):
     assert PlainHandler.log == ["session", "forget", "session", "echo"]
 
 
-@pytest.mark.parametrize("name", ["cut", "cut_body"])
+@pytest.mark.parametrize("name", ["cut", "cut_body", "cut_stream"])
 def test_a_connection_that_breaks_leaves_the_outcome_unknown(handshake, name):
     with MCPClient.http(handshake, name="web") as client:
         result = call(client, name)
@@ -245,6 +245,11 @@ def test_a_body_that_is_too_long_is_refused(handshake, name):
         result = call(client, name)
         assert call(client, "echo", text="again").output == "again"
     assert "bytes (max_message)" in result.error_message
+
+
+def test_an_answer_may_be_a_stream_of_events(handshake):
+    with MCPClient.http(handshake) as client:
+        assert call(client, "streamed").output == "streamed"
 
 
 def test_other_answers_are_failures(handshake):

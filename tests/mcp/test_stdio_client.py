@@ -4,6 +4,8 @@ import asyncio
 import json
 import logging
 import os
+import random
+import signal
 import subprocess
 import sys
 import threading
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers.mcp_servers import PLAIN
 from helpers.wait import alive, auntil, until
 from toolsemble import Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError
 from toolsemble.limits.effect_ledger import EffectLedger
@@ -587,12 +590,75 @@ def test_a_missing_sdk_is_named(monkeypatch):
 
 
 def test_unhandled_clients_are_closed_at_the_end_of_the_program(tmp_path):
-    server = Path(__file__).parent / "servers" / "plain.py"
     program = (
         "import sys; from toolsemble import Toolbox, ToolCall; from toolsemble.mcp import MCPClient\n"
-        f"client = MCPClient.stdio(sys.executable, {str(server)!r}).start()\n"
+        f"client = MCPClient.stdio(sys.executable, {PLAIN!r}).start()\n"
         "print(Toolbox([*client]).execute(ToolCall('child', {})).text)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert not alive(int(done.stdout))
     assert done.stderr == ""
+
+
+def test_a_forked_process_starts_its_own_server(plain, tmp_path):
+    with plain("counted", tmp_path / "log") as client:
+        box = Toolbox([*client])
+        pid = os.fork()
+        if not pid:
+            fine = box.execute(ToolCall("echo", {"text": "child"})).text == "child"
+            client.close()
+            os._exit(0 if fine else 1)
+        assert os.waitpid(pid, 0)[1] == 0
+        assert box.execute(ToolCall("echo", {"text": "parent"})).text == "parent"
+    assert (tmp_path / "log").read_text() == "started\n" * 2
+
+
+def test_an_interrupted_start_ends_the_server(plain, tmp_path):
+    before = threading.active_count()
+
+    def interrupt():
+        until((tmp_path / "log").exists)
+        signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        plain("counted-hangs", tmp_path / "log").start()
+    thread.join()
+    until(lambda: threading.active_count() <= before)
+
+
+def test_an_output_schema_that_cannot_be_checked_is_ignored(plain, tmp_path, caplog):
+    with listed(plain, tmp_path, {"name": "a", "outputSchema": {"type": "object", "$ref": "#/nowhere"}}) as client:
+        assert [tool.name for tool in client] == ["a"]
+    assert "The results of 'a' are not checked" in caplog.text
+
+
+def test_tools_that_cannot_be_listed_again_stay_as_they_were(plain, caplog):
+    with plain(max_tools=60) as client:
+        before = [tool.name for tool in client]
+        call(client, "change_much")
+        assert [tool.name for tool in client] == before
+        assert call(client, "echo", text="still there").output == "still there"
+    assert "The tools of plain cannot be listed: it has more than 60 tools" in caplog.text
+
+
+def test_a_server_that_is_killed_at_random_moments_repeats_nothing(plain, tmp_path, monkeypatch):
+    monkeypatch.setattr(worker, "_MAX_RESTARTS", 1000)
+    monkeypatch.setattr(worker, "_BACKOFF", (0.0,) * 1000)
+    before = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+    with plain("", tmp_path / "log") as client:
+        box = Toolbox([*client])
+        sent = 0
+        for number in range(20):
+            pid = int(box.execute(ToolCall("pid", {})).text)
+            killer = threading.Timer(random.random() / 200, os.kill, (pid, 9))  # noqa: S311 - any moment will do
+            killer.start()
+            while killer.is_alive():
+                box.execute(ToolCall("note", {"text": f"{number} {sent}"}))
+                sent += 1
+            killer.join()
+            until(lambda gone=pid: not alive(gone))
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert len(lines) == len(set(lines))
+    until(lambda: (threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))) == before)

@@ -31,6 +31,7 @@ class HttpTarget:
     """
 
     what = "reached"
+    is_program = False
 
     def __init__(self, url: str, headers: Mapping[str, str], auth: Any, transport: str, connect_timeout: float) -> None:
         self._url = url
@@ -112,23 +113,26 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         except httpx2.TransportError as error:
             if call is None:
                 raise
-            call.begun = call.begun or not isinstance(error, _UNSENT)
+            unsent = isinstance(error, _UNSENT)
+            call.begun = call.begun or not unsent
+            call.over = unsent
             return _fail(request, call, str(error) or type(error).__name__)
         if call is not None:
             if response.status_code == _GONE and _SESSION in request.headers:
                 # The server has forgotten the session, and did nothing.
                 await response.aclose()
+                call.over = True
                 return _fail(request, call, "it has ended the session")
             call.begun = True
         return self._bound(response, call)
 
     def _bound(self, response: httpx2.Response, call: RemoteCall | None) -> httpx2.Response:
-        encoding = response.headers.get("content-encoding", "identity")
-        limit = self._max_message if encoding == "identity" else 0
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):
-            stream = BoundedStream(response.stream, limit, call)
-            return httpx2.Response(response.status_code, headers=response.headers, stream=stream)
-        return response
+        if response.headers.get("content-type", "").startswith("text/event-stream"):
+            limit = None  # the SDK bounds each event
+        else:
+            limit = self._max_message if response.headers.get("content-encoding", "identity") == "identity" else 0
+        stream = BoundedStream(response.stream, limit, call)
+        return httpx2.Response(response.status_code, headers=response.headers, stream=stream)
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -144,9 +148,12 @@ def _fail(request: httpx2.Request, call: RemoteCall, problem: str) -> httpx2.Res
 
 
 class BoundedStream(httpx2.AsyncByteStream):
-    """A body that ends when it is too long, or when its connection breaks; the SDK then finds that it is not JSON."""
+    """A body that ends when it is too long, or when its connection breaks; the SDK then finds that it is not JSON.
 
-    def __init__(self, inner: Any, limit: int, call: RemoteCall | None) -> None:
+    :param limit: the number of bytes; None for a stream of events, which the SDK closes when it has the answer
+    """
+
+    def __init__(self, inner: Any, limit: int | None, call: RemoteCall | None) -> None:
         self._inner = inner
         self._limit = limit
         self._call = call
@@ -156,12 +163,15 @@ class BoundedStream(httpx2.AsyncByteStream):
         try:
             async for chunk in self._inner:
                 size += len(chunk)
-                if size > self._limit:
+                if self._limit is not None and size > self._limit:
                     self._mark_lost(f"it sent a message of more than {self._limit} bytes (max_message)")
                     return
                 yield chunk
         except httpx2.TransportError as error:
             self._mark_lost(str(error) or type(error).__name__)
+        else:
+            if self._limit is None:
+                self._mark_lost("it closed the stream")
 
     def _mark_lost(self, problem: str) -> None:
         if self._call is not None:

@@ -12,6 +12,7 @@ class ProgramTarget:
     """A program that is started for each session."""
 
     what = "started"
+    is_program = True
 
     def __init__(self, command: str, args: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
         self._program = Program(command, args, env, cwd)

@@ -53,6 +53,8 @@ class RemoteCall:
         """Whether a part of the request may have reached the server."""
         self.lost = False
         """Whether the connection broke under the request."""
+        self.over = True
+        """Whether the session ended with it: always that of a program; that of a URL may go on."""
         self.problem = ""
         """Why the connection broke, in words; "" if the server just ended."""
         self._inbox = inbox
@@ -65,9 +67,13 @@ class RemoteCall:
         self.received = 0
         """How many reports of progress the caller has received."""
 
-    def prepare(self) -> None:
-        """Forget how far an earlier attempt got."""
+    def prepare(self, *, over: bool) -> None:
+        """Forget how far an earlier attempt got.
+
+        :param over: whether a session ends with its connection
+        """
         self.begun = self.lost = False
+        self.over = over
         self.problem = ""
 
     def start_timer(self, server: str) -> None:

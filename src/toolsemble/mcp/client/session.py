@@ -33,6 +33,11 @@ class Target(Protocol):
         """What could not be done, for messages: start a program, or reach a URL."""
         ...
 
+    @property
+    def is_program(self) -> bool:
+        """Whether it is started, and so not too often."""
+        ...
+
     def open(self, screen: Screen, server: str, on_end: Callable[[], object]) -> Any:
         """Return a new transport of the SDK; it has ``errors``, what the server wrote to standard error."""
         ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import threading
 from collections import deque
@@ -43,6 +44,8 @@ _PERIOD = 60.0
 _BACKOFF = (0.0, 0.5, 2.0)
 _PATIENCE = 5.0
 _MAX_MESSAGE = 2000
+
+logging.getLogger("mcp").addHandler(logging.NullHandler())  # the SDK would print tracebacks
 
 _running: WeakSet[Worker] = WeakSet()
 
@@ -167,6 +170,16 @@ class Worker:
 
     async def _restart(self) -> None:
         """Start the server again; raise if it was started too often."""
+        if self._target.is_program:
+            await self._count_restart()
+        if self._session is not None:
+            await self._session.close()  # its process has ended, but not been collected
+            self._session = None
+        LOGGER.info("%s has ended, and is started again", self._options.name)
+        await self._open()
+
+    async def _count_restart(self) -> None:
+        """Wait before a restart; raise if there were too many."""
         loop = asyncio.get_running_loop()
         recent = [each for each in self._restarts if loop.time() - each < _PERIOD]
         if len(recent) >= _MAX_RESTARTS:
@@ -177,11 +190,6 @@ class Worker:
             )
         await asyncio.sleep(_BACKOFF[len(recent)])
         self._restarts.append(loop.time())
-        if self._session is not None:
-            await self._session.close()  # its process has ended, but not been collected
-            self._session = None
-        LOGGER.info("%s has ended, and is started again", self._options.name)
-        await self._open()
 
     def _start_call(self, call: RemoteCall) -> None:
         call.task = asyncio.get_running_loop().create_task(self._perform(call))
@@ -206,7 +214,7 @@ class Worker:
         """Send a call; once more, if it surely did not arrive, or may be repeated."""
         for last in (False, True):
             session = await self._start_session(call)
-            call.prepare()
+            call.prepare(over=self._target.is_program)
             try:
                 session.calls += 1
                 answer = await call.send(session.client, call)
@@ -214,7 +222,8 @@ class Worker:
                 if not self._is_lost(error, call, session):
                     raise self._translate(error) from find_cause(error)
                 call.problem = call.problem or session.problem
-                await self._forget(session)
+                if call.over or not session.is_alive:
+                    await self._forget(session)
                 if last or (call.begun and not call.repeatable):
                     raise self._lost(call, ended=False) from find_cause(error)
             else:

@@ -4,7 +4,19 @@ import json
 from http.server import BaseHTTPRequestHandler
 
 ANY = {"type": "object", "properties": {"text": {"type": "string"}}}
-NAMES = ["echo", "cut", "cut_body", "huge", "packed", "forget", "plain_text", "unavailable", "own_code"]
+NAMES = [
+    "echo",
+    "cut",
+    "cut_body",
+    "huge",
+    "packed",
+    "forget",
+    "plain_text",
+    "unavailable",
+    "own_code",
+    "cut_stream",
+    "streamed",
+]
 
 
 class PlainHandler(BaseHTTPRequestHandler):
@@ -72,6 +84,20 @@ class PlainHandler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(b'{"jsonrpc": ')
         self.close_connection = True
+
+    def call_cut_stream(self, number, text):
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("connection", "close")
+        self.end_headers()
+        self.wfile.write(b": nothing yet\n\n")
+        self.close_connection = True
+
+    def call_streamed(self, number, text):
+        self.call_cut_stream(number, text)
+        result = {"content": [{"type": "text", "text": "streamed"}]}
+        message = {"jsonrpc": "2.0", "id": number, "result": result}
+        self.wfile.write(f"event: message\ndata: {json.dumps(message)}\n\n".encode())
 
     def call_huge(self, number, text):
         self.answer(number, {"content": [{"type": "text", "text": "x" * 200_000}]})

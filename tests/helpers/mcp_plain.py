@@ -226,6 +226,12 @@ def call_ask_often(number, text):
     say(number, json.dumps(answers))
 
 
+def call_change_much(number, text):
+    state["added"] += [{"name": f"t{index}", "inputSchema": ANY} for index in range(100)]
+    write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    say(number, "changed")
+
+
 def call_ask(number, text):
     ask(number)
 
