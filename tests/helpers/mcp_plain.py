@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -47,7 +48,7 @@ def note(text):
 def read_message():
     line = sys.stdin.readline()
     if not line:
-        if MODE == "ignores-eof":
+        if MODE.startswith("ignores"):
             time.sleep(60)
         sys.exit(0)
     return json.loads(line)
@@ -68,6 +69,11 @@ def list_tools(number, params):
         answer(number, {"tools": json.loads(FILE.read_text(encoding="utf-8"))})
     elif MODE == "dies-in-list":
         sys.exit(3)
+    elif MODE == "list-error":
+        refuse(number, -32603, "no list today")
+    elif MODE == "early-change":
+        write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        answer(number, {"tools": tools})
     elif MODE == "odd-list":
         answer(number, {"tools": 5})
     else:
@@ -232,6 +238,18 @@ def call_change_much(number, text):
     say(number, "changed")
 
 
+def call_close_input(number, text):
+    os.close(0)
+    say(number, "closed")
+    time.sleep(60)
+
+
+def call_stop_reading(number, text):
+    say(number, "stopped")
+    time.sleep(0.3)
+    os._exit(0)
+
+
 def call_ask(number, text):
     ask(number)
 
@@ -254,6 +272,8 @@ def ask(number):
 
 
 def main():
+    if MODE == "ignores-all":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     names = [name.removeprefix("call_") for name in globals() if name.startswith("call_")]
     TOOLS.extend({"name": name, "inputSchema": ANY} for name in names if name not in {"echo", "note"})
     if FILE is not None and MODE.startswith("counted"):
@@ -272,6 +292,8 @@ def main():
             state["params"] = params
             info = {"name": "plain", "version": "7"}
             capabilities = {} if MODE == "no-tools" else {"tools": {"listChanged": True}}
+            if MODE == "prompts":
+                capabilities["prompts"] = {}
             version = "2099-01-01" if MODE == "odd-version" else "2025-11-25"
             more = {"instructions": "Be kind."}
             answer(number, {"protocolVersion": version, "capabilities": capabilities, "serverInfo": info, **more})

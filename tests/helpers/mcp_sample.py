@@ -1,6 +1,7 @@
 """A server written with the low-level class of the official SDK; run as a program it speaks on stdio."""
 
 import asyncio
+import os
 
 import mcp_types as types
 from mcp.server import Server
@@ -13,7 +14,7 @@ ANY = {"type": "object", "properties": {"text": {"type": "string"}}}
 HOUR = {"type": "object", "properties": {"hour": {"type": "integer"}}, "required": ["hour"]}
 NAMES = [
     "echo", "contents", "structured", "wrong_structured", "no_structured", "list_structured", "progress", "ask",
-    "open_url", "capabilities", "headers", "hang", "change", "meta", "fail", "ask_twice",
+    "open_url", "capabilities", "headers", "hang", "change", "meta", "fail", "ask_again", "pid",
 ]  # fmt: skip
 SCHEMAS = {
     "structured": HOUR,
@@ -70,6 +71,15 @@ async def call_ask(context, params):
         asked = types.ElicitRequest(params=types.ElicitRequestFormParams(message="Which city?", requested_schema=FORM))
         return types.InputRequiredResult(input_requests={"city": asked})
     return say(answers["city"].model_dump_json(include={"action", "content"}))
+
+
+async def call_ask_again(context, params):
+    asked = types.ElicitRequest(params=types.ElicitRequestFormParams(message="Which city?", requested_schema=FORM))
+    return types.InputRequiredResult(input_requests={"city": asked})
+
+
+async def call_pid(context, params):
+    return say(str(os.getpid()))
 
 
 async def call_open_url(context, params):

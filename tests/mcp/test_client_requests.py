@@ -1,8 +1,11 @@
 """What a client offers on request: prompts and resources as tools, roots, questions, tokens."""
 # ruff: noqa: S105, S106 - the tokens of these tests open nothing
 
+import asyncio
 import json
+import os
 import stat
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler
 
@@ -12,6 +15,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from helpers import mcp_sample as sample
 from helpers.mcp_servers import run_app, run_handler
+from helpers.wait import alive, until
 from toolsemble import Agent, Toolbox, ToolCall, ToolConfigurationError
 from toolsemble.events import CallProgress
 from toolsemble.mcp import MCPClient, TokenFile
@@ -46,6 +50,12 @@ def test_prompts_are_tools_on_request(modern):
         assert [tool.name for tool in client] == ["prompt_poem", "prompt_bye"]
         assert call(client, "prompt_poem", topic="tea").output == "user: Write about tea."
         assert call(client, "prompt_poem").error_message == "Missing required parameter(s) for 'prompt_poem': topic"
+
+
+def test_prompts_that_cannot_be_listed_are_left_out(plain, caplog):
+    with plain("prompts", prompt_tools=True, only=["echo", "prompt_*"]) as client:
+        assert [tool.name for tool in client] == ["echo"]
+    assert "The prompts of plain cannot be listed" in caplog.text
 
 
 def test_resources_are_read_by_tools_on_request(modern):
@@ -137,6 +147,46 @@ def test_an_agent_uses_the_tools_as_they_are_now(plain):
         result = Agent(model, client.current).run_sync("Go")
     assert [record.call.name for record in result.tool_calls] == ["change", "brand_new"]
     assert "Unknown tool" not in result.tool_calls[1].reply.text
+
+
+async def test_a_question_ends_with_its_call(modern):
+    class Silent:
+        asked = asyncio.Event()
+
+        async def review(self, request):
+            self.asked.set()
+            await asyncio.Event().wait()
+
+    person = Silent()
+    async with MCPClient.http(modern) as client:
+        task = asyncio.create_task(Toolbox([*client], review=person).aexecute(ToolCall("ask", {})))
+        await person.asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_progress_reaches_an_event_loop(modern):
+    events = []
+    async with MCPClient.http(modern) as client:
+        await Toolbox([*client], sinks=[events.append]).aexecute(ToolCall("progress", {}))
+    assert [each.fraction for each in events if isinstance(each, CallProgress)] == [0.25, 0.5, 1.0]
+
+
+def test_a_server_that_asks_for_ever_is_a_failure(modern):
+    with MCPClient.http(modern, review=Person(Edit('{"city": "Rome"}'))) as client:
+        assert "more than 10 rounds" in call(client, "ask_again").error_message
+
+
+def test_the_official_server_on_stdio_can_be_killed(tmp_path):
+    with MCPClient.stdio(sys.executable, sample.__file__, name="sample") as client:
+        assert client.protocol_version == "2026-07-28"
+        box = Toolbox([*client])
+        assert call(client, "structured", box).structured_output == {"hour": 12}
+        pid = int(call(client, "pid", box).output)
+        os.kill(pid, 9)
+        until(lambda: not alive(pid))
+        assert call(client, "echo", box, text="again").output == "again"
 
 
 # --- tokens

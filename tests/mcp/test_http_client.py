@@ -19,6 +19,7 @@ from toolsemble import AudioContent, FileContent, ImageContent, Toolbox, ToolCal
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.events import CallProgress
 from toolsemble.mcp import MCPClient
+from toolsemble.mcp.client import session
 from toolsemble.review import Continue, Edit, ExitEarly
 
 
@@ -247,6 +248,21 @@ def test_a_body_that_is_too_long_is_refused(handshake, name):
     assert "bytes (max_message)" in result.error_message
 
 
+def test_a_server_that_does_not_answer_a_farewell_is_left(monkeypatch):
+    monkeypatch.setattr(session, "_PATIENCE", 0.2)
+    end = threading.Event()
+
+    class Stubborn(PlainHandler):
+        def do_DELETE(self):  # noqa: N802 - the name that the standard library wants
+            end.wait(60)
+            super().do_DELETE()
+
+    with run_handler(Stubborn) as address:
+        with MCPClient.http(address) as client:
+            assert call(client, "echo", text="a").output == "a"
+        end.set()
+
+
 def test_an_answer_may_be_a_stream_of_events(handshake):
     with MCPClient.http(handshake) as client:
         assert call(client, "streamed").output == "streamed"
@@ -272,12 +288,13 @@ def test_a_server_that_has_gone_cannot_be_reached():
     client.close()
 
 
-def test_a_url_where_nothing_answers_fails_the_start():
+@pytest.mark.parametrize("transport", ["http", "sse"])
+def test_a_url_where_nothing_answers_fails_the_start(transport):
     with run_handler(PlainHandler) as address:
         pass
     before = threading.active_count()
     with pytest.raises(ToolConfigurationError) as raised:
-        MCPClient.http(address, name="web").start()
+        MCPClient.http(address, name="web", transport=transport).start()
     assert str(raised.value).startswith("The MCP server 'web' cannot be reached: ")
     until(lambda: threading.active_count() <= before)
 

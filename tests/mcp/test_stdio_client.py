@@ -19,7 +19,8 @@ from helpers.wait import alive, auntil, until
 from toolsemble import Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError
 from toolsemble.limits.effect_ledger import EffectLedger
 from toolsemble.mcp import MCPClient
-from toolsemble.mcp.client import worker
+from toolsemble.mcp.client import process_group, worker
+from toolsemble.mcp.client.results import InvalidAnswerError, OutputCheck
 
 
 def call(client, name, box=None, **arguments):
@@ -118,6 +119,41 @@ def test_a_server_that_ignores_the_end_of_its_input_is_ended(plain):
     with client:
         pid = int(call(client, "child").output)
     assert not alive(pid)
+
+
+def test_a_server_that_ignores_every_request_to_end_is_killed(plain, monkeypatch):
+    monkeypatch.setattr(process_group, "GRACE", 0.2)
+    client = plain("ignores-all")
+    with client:
+        pid = int(call(client, "pid").output)
+    assert not alive(pid)
+
+
+def test_a_process_is_ended_where_there_are_no_groups(plain, monkeypatch):
+    monkeypatch.delattr(os, "killpg")
+    client = plain("ignores-eof")
+    with client:
+        pid = int(call(client, "pid").output)
+    assert not alive(pid)
+
+
+async def test_a_client_that_does_not_run_can_be_closed(plain):
+    await plain().aclose()
+
+
+def test_a_client_that_is_closed_while_it_starts_ends_its_server(plain, tmp_path):
+    client = plain("counted-hangs", tmp_path / "log")
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(client.start)
+        until((tmp_path / "log").exists)
+        client.close()
+        with pytest.raises(ToolConfigurationError, match="The MCP server 'plain' was closed"):
+            starting.result(30)
+
+
+def test_a_change_before_the_first_list_is_in_it(plain):
+    with plain("early-change") as client:
+        assert call(client, "echo", text="a").output == "a"
 
 
 def test_settings_apply_to_all_tools(plain):
@@ -325,6 +361,24 @@ def test_a_message_that_is_too_long_ends_the_server(plain, caplog):
     )
 
 
+def test_a_line_that_is_too_long_ends_the_server(plain):
+    with plain(max_message=5000) as client:
+        assert "(max_message)" in call(client, "echo", text="x" * 6000).error_message
+        assert call(client, "echo", text="new").output == "new"
+
+
+def test_a_server_that_does_not_read_any_more_is_started_again(plain):
+    with plain() as client:
+        assert call(client, "close_input").output == "closed"
+        assert call(client, "echo", text="sent once").output == "sent once"
+
+
+def test_a_server_that_ends_while_it_is_written_to_leaves_the_outcome_unknown(plain):
+    with plain() as client:
+        assert call(client, "stop_reading").output == "stopped"
+        assert call(client, "echo", text="x" * 3_000_000).error_message == ENDED
+
+
 def test_a_long_message_is_read(plain):
     with plain() as client:
         assert call(client, "echo", text="x" * 3_000_000).output == "x" * 3_000_000
@@ -344,6 +398,8 @@ def test_a_long_message_is_read(plain):
         (["many", 6], {"max_tools": 5}, "cannot be started: it has more than 5 tools (max_tools)"),
         (["endless"], {}, "cannot be started: its list of tools has more than 100 pages"),
         (["odd-list"], {}, "cannot be started: "),
+        (["list-error"], {}, "cannot be started: no list today"),
+        (["many", 500], {"max_message": 9000}, "it sent a message of more than 9000 bytes (max_message)"),
         (["odd-version"], {}, "cannot be started: Unsupported protocol version from the server: 2099-01-01"),
     ],
 )
@@ -613,6 +669,15 @@ def test_a_forked_process_starts_its_own_server(plain, tmp_path):
     assert (tmp_path / "log").read_text() == "started\n" * 2
 
 
+def test_a_client_of_another_process_starts_its_own_server(plain, tmp_path):
+    with plain("counted", tmp_path / "log") as client:
+        parent = client._connection._worker
+        parent.process = -1  # as after a fork, but here it is measured
+        assert call(client, "echo", text="child").output == "child"
+        parent.stop()
+    assert (tmp_path / "log").read_text() == "started\n" * 2
+
+
 def test_an_interrupted_start_ends_the_server(plain, tmp_path):
     before = threading.active_count()
 
@@ -629,9 +694,28 @@ def test_an_interrupted_start_ends_the_server(plain, tmp_path):
 
 
 def test_an_output_schema_that_cannot_be_checked_is_ignored(plain, tmp_path, caplog):
-    with listed(plain, tmp_path, {"name": "a", "outputSchema": {"type": "object", "$ref": "#/nowhere"}}) as client:
-        assert [tool.name for tool in client] == ["a"]
+    tools = [
+        {"name": "a", "outputSchema": {"type": "object", "$ref": "#/nowhere"}},
+        {"name": "b", "outputSchema": 5},
+    ]
+    with listed(plain, tmp_path, *tools) as client:
+        assert [tool.name for tool in client] == ["a", "b"]
     assert "The results of 'a' are not checked" in caplog.text
+    assert "The results of 'b' are not checked: the schema must be an object, not int" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        ({"x": float("nan")}, "its structured content is not JSON"),
+        ([1], "its structured content is not an object"),
+        ({"x": "a"}, "does not fit its output schema: x: expected a number"),
+    ],
+)
+def test_structured_content_must_fit(value, problem):
+    check = OutputCheck("a", {"type": "object", "properties": {"x": {"type": "number"}, "y": {"const": "z"}}})
+    with pytest.raises(InvalidAnswerError, match=problem):
+        check.verify(value)
 
 
 def test_tools_that_cannot_be_listed_again_stay_as_they_were(plain, caplog):

@@ -13,6 +13,7 @@ from toolsemble.mcp.client.definitions import Listing
 from toolsemble.mcp.client.inbox import Inbox, LoopInbox, Outcome, Progress, ServerQuestion, ThreadInbox, is_in_loop
 from toolsemble.mcp.client.names import NameMap
 from toolsemble.mcp.client.options import Options
+from toolsemble.mcp.client.remote_call import RemoteCall
 from toolsemble.mcp.client.remote_tool import RemoteTool, build_remote_tool
 from toolsemble.mcp.client.requests import build_request
 from toolsemble.mcp.client.results import InvalidAnswerError, OutputCheck, invalid_answer
@@ -25,7 +26,6 @@ from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.work.deadline import TimedOutError, remaining
 
 if TYPE_CHECKING:
-    from toolsemble.mcp.client.remote_call import RemoteCall
     from toolsemble.mcp.client.session import Target
     from toolsemble.mcp.client.worker import Worker
 
@@ -75,7 +75,7 @@ class Connection:
         try:
             wait_for(worker.started, None)
         except BaseException:
-            worker.abort()
+            worker.stop()
             raise
         self._check_start(worker)
 
@@ -85,7 +85,7 @@ class Connection:
         try:
             await asyncio.wait([asyncio.wrap_future(worker.started)])
         except BaseException:
-            worker.abort()
+            worker.stop()
             raise
         self._check_start(worker)
 
@@ -185,14 +185,11 @@ class Connection:
         self, send: Callable[..., Any], context: ToolContext, inbox: Inbox, *, repeatable: bool
     ) -> tuple[Worker, RemoteCall]:
         worker = self._running_worker()
-        if worker is not None:
-            from toolsemble.mcp.client.remote_call import RemoteCall  # noqa: PLC0415 - loaded with the worker
-
-            timeout, watched = self.options.timeout, bool(watchers())
-            call = RemoteCall(send, context, inbox, repeatable=repeatable, timeout=timeout, watched=watched)
-            if worker.begin(call):
-                return worker, call
-        raise ToolExecutionError(f"The MCP server '{self.options.name}' is not running")
+        timeout, watched = self.options.timeout, bool(watchers())
+        call = RemoteCall(send, context, inbox, repeatable=repeatable, timeout=timeout, watched=watched)
+        if worker is None or not worker.begin(call):
+            raise ToolExecutionError(f"The MCP server '{self.options.name}' is not running")
+        return worker, call
 
     def _running_worker(self) -> Worker | None:
         """Return the worker; in a forked process, where the thread does not exist, a new one."""
@@ -237,8 +234,7 @@ def _settle(question: ServerQuestion, raised: BaseException) -> None:
         settle(question, raised.value)
         return
     settle(question, None, raised)
-    if not isinstance(raised, Exception):
-        raise raised
+    raise raised
 
 
 def _check_time(item: Any) -> None:

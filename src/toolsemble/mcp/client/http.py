@@ -14,7 +14,7 @@ from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED
 
-from toolsemble.mcp.client.remote_call import RemoteCall, current_call
+from toolsemble.mcp.client.remote_call import Delivery, RemoteCall, current_call
 from toolsemble.mcp.client.screen import Screen, ScreenedReader, ScreenedWriter
 
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
@@ -111,22 +111,21 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
         try:
             response = await self._inner.handle_async_request(request)
         except httpx2.TransportError as error:
-            if call is None:
+            if not isinstance(call, RemoteCall):
                 raise
             unsent = isinstance(error, _UNSENT)
             call.begun = call.begun or not unsent
             call.over = unsent
             return _fail(request, call, str(error) or type(error).__name__)
-        if call is not None:
-            if response.status_code == _GONE and _SESSION in request.headers:
-                # The server has forgotten the session, and did nothing.
-                await response.aclose()
-                call.over = True
-                return _fail(request, call, "it has ended the session")
-            call.begun = True
+        if isinstance(call, RemoteCall) and response.status_code == _GONE and _SESSION in request.headers:
+            # The server has forgotten the session, and did nothing.
+            await response.aclose()
+            call.over = True
+            return _fail(request, call, "it has ended the session")
+        call.begun = True
         return self._bound(response, call)
 
-    def _bound(self, response: httpx2.Response, call: RemoteCall | None) -> httpx2.Response:
+    def _bound(self, response: httpx2.Response, call: Delivery) -> httpx2.Response:
         if response.headers.get("content-type", "").startswith("text/event-stream"):
             limit = None  # the SDK bounds each event
         else:
@@ -153,7 +152,7 @@ class BoundedStream(httpx2.AsyncByteStream):
     :param limit: the number of bytes; None for a stream of events, which the SDK closes when it has the answer
     """
 
-    def __init__(self, inner: Any, limit: int | None, call: RemoteCall | None) -> None:
+    def __init__(self, inner: Any, limit: int | None, call: Delivery) -> None:
         self._inner = inner
         self._limit = limit
         self._call = call
@@ -174,8 +173,7 @@ class BoundedStream(httpx2.AsyncByteStream):
                 self._mark_lost("it closed the stream")
 
     def _mark_lost(self, problem: str) -> None:
-        if self._call is not None:
-            self._call.lost, self._call.problem = True, problem
+        self._call.lost, self._call.problem = True, problem
 
     async def aclose(self) -> None:
         """Close the connection."""

@@ -8,6 +8,7 @@ import os
 import signal
 from collections import deque
 from contextlib import suppress
+from typing import Any
 
 from toolsemble.runtime.text import preview
 
@@ -55,38 +56,31 @@ class ErrorLines:
         return " | ".join(self._lines)
 
 
-async def end_process(process: asyncio.subprocess.Process, *, grace: float = GRACE) -> None:
+async def end_process(process: Any, *, grace: float = GRACE) -> None:
     """End a process and its group: close its input, wait, then SIGTERM, then SIGKILL.
 
     :param grace: seconds to end by itself after its input was closed
     """
-    if process.stdin is not None:
-        process.stdin.close()
+    process.stdin.close()
     await _wait_for_exit(process, grace)
     if _signal_group(process, signal.SIGTERM):
         if not await _wait_for_group(process, GRACE):
             _signal_group(process, getattr(signal, "SIGKILL", signal.SIGTERM))
-        if not await _wait_for_exit(process, GRACE):
-            LOGGER.warning("The process %d of an MCP server does not end; it is left behind", process.pid)
+        await _wait_for_exit(process, GRACE)
     # Otherwise the pipes stay open while a process that left the group holds them.
-    transport = getattr(process, "_transport", None)
-    if transport is not None:
-        with suppress(PermissionError):
-            transport.close()
+    with suppress(PermissionError):
+        process._transport.close()  # noqa: SLF001 - there is no public way to it
     await asyncio.sleep(0)  # the transport closes its pipes in the next iteration of the loop
 
 
-async def _wait_for_exit(process: asyncio.subprocess.Process, seconds: float) -> bool:
+async def _wait_for_exit(process: Any, seconds: float) -> None:
     # Not process.wait(): it waits for the end of the pipes too, which a grandchild may hold open.
     ends = asyncio.get_running_loop().time() + seconds
-    while process.returncode is None:
-        if asyncio.get_running_loop().time() >= ends:
-            return False
+    while process.returncode is None and asyncio.get_running_loop().time() < ends:  # noqa: ASYNC110 - there is no event for it
         await asyncio.sleep(_POLL)
-    return True
 
 
-async def _wait_for_group(process: asyncio.subprocess.Process, seconds: float) -> bool:
+async def _wait_for_group(process: Any, seconds: float) -> bool:
     ends = asyncio.get_running_loop().time() + seconds
     while _signal_group(process, 0):
         if asyncio.get_running_loop().time() >= ends:
@@ -95,20 +89,18 @@ async def _wait_for_group(process: asyncio.subprocess.Process, seconds: float) -
     return True
 
 
-def _signal_group(process: asyncio.subprocess.Process, number: int) -> bool:
+def _signal_group(process: Any, number: int) -> bool:
     """Send a signal to all processes of the group; return whether there are any."""
     if not hasattr(os, "killpg"):
         return _signal_process(process, number)
     try:
         os.killpg(process.pid, number)  # the process is the leader of its group
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):  # there is none, or none that may be signalled
         return False
-    except PermissionError:
-        return True  # some of them cannot be signalled
     return True
 
 
-def _signal_process(process: asyncio.subprocess.Process, number: int) -> bool:
+def _signal_process(process: Any, number: int) -> bool:
     """Send a signal to the process alone, where there are no groups."""
     if process.returncode is None and number:
         process.kill()

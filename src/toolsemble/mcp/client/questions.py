@@ -52,9 +52,9 @@ class QuestionDesk:
 
     def _find_call(self) -> RemoteCall | None:
         """Return the call that a question belongs to: the only one with a reviewer, if the connection does not say."""
-        if (call := current_call.get()) is not None:
+        if isinstance(call := current_call.get(), RemoteCall):
             return call
-        able = [call for call in self._calls if (self._options.review or call.context.review) is not None]
+        able = [each for each in self._calls if (self._options.review or each.context.review) and not each.done]
         return able[0] if len(able) == 1 else None
 
 
@@ -125,7 +125,5 @@ class Form:
 
 def settle(question: ServerQuestion, value: Any, error: BaseException | None = None) -> None:
     """Pass the answer to the thread of the connection; an error cancels the question."""
-    if isinstance(error, Exception):
-        LOGGER.warning("A question of %s could not be asked", question.server, exc_info=error)
     with suppress(InvalidStateError):  # the call was cancelled meanwhile
         question.answer.set_result(value if error is None else types.ElicitResult(action="cancel"))

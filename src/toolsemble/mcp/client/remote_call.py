@@ -25,7 +25,20 @@ class ServerEndedError(ToolExecutionError, ConnectionError):
     """A server ended, or cannot be reached; nothing was done, or the call may be repeated."""
 
 
-class RemoteCall:
+class Delivery:
+    """How far a request got; of a request that belongs to no call, nobody asks."""
+
+    begun = False
+    """Whether a part of the request may have reached the server."""
+    lost = False
+    """Whether the connection broke under the request."""
+    over = True
+    """Whether the session ended with it: always that of a program; that of a URL may go on."""
+    problem = ""
+    """Why the connection broke, in words; "" if the server just ended."""
+
+
+class RemoteCall(Delivery):
     """A call on its way to a server; used in the thread of the connection, but for its creation.
 
     :param send: sends the request over a session of the SDK, and returns the answer
@@ -48,21 +61,15 @@ class RemoteCall:
         self.repeatable = repeatable
         self.watched = watched
         """Whether progress is wanted."""
-        self.task: asyncio.Task[None] | None = None
-        self.begun = False
-        """Whether a part of the request may have reached the server."""
-        self.lost = False
-        """Whether the connection broke under the request."""
-        self.over = True
-        """Whether the session ended with it: always that of a program; that of a URL may go on."""
-        self.problem = ""
-        """Why the connection broke, in words; "" if the server just ended."""
+        self.task: Any = None
+        """The task that sends it; set before anything can cancel it."""
+        self.done = False
+        """Whether the caller has its outcome."""
         self._inbox = inbox
         self._timeout = timeout
         self._left = timeout
         self._timer: asyncio.TimerHandle | None = None
         self._started = 0.0
-        self._done = False
         self._reported = 0
         self.received = 0
         """How many reports of progress the caller has received."""
@@ -78,7 +85,7 @@ class RemoteCall:
 
     def start_timer(self, server: str) -> None:
         """Let the time run until the call is given up."""
-        if self._left is not None and not self._done:
+        if self._left is not None and not self.done:
             loop = asyncio.get_running_loop()
             self._started = loop.time()
             self._timer = loop.call_later(self._left, self._time_out, server)
@@ -102,19 +109,17 @@ class RemoteCall:
 
     def cancel(self) -> None:
         """Cancel the request; the SDK tells the server."""
-        if self.task is not None:
-            self.task.cancel()
+        self.task.cancel()
 
     def finish(self, outcome: Outcome) -> None:
         """Pass the outcome to the caller, once."""
-        if not self._done:
-            self._done = True
+        if not self.done:
+            self.done = True
             self._inbox.add(outcome)
 
     def add(self, item: Any) -> None:
-        """Pass a question to the caller, unless the call has ended."""
-        if not self._done:
-            self._inbox.add(item)
+        """Pass progress or a question to the caller."""
+        self._inbox.add(item)
 
     async def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Pass progress to the caller; drop it if the caller is far behind, so that a flood is not stored."""
@@ -123,5 +128,5 @@ class RemoteCall:
             self.add(Progress(progress / total if total else None, clean_text(message, _MAX_PROGRESS)))
 
 
-current_call: ContextVar[RemoteCall | None] = ContextVar("toolsemble.mcp.call", default=None)
+current_call: ContextVar[Delivery] = ContextVar("toolsemble.mcp.call", default=Delivery())  # noqa: B039 - see there
 """The call that the running code of the SDK works for."""

@@ -11,7 +11,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from toolsemble.mcp.client.process_group import LOGGER
-from toolsemble.mcp.client.remote_call import current_call
+from toolsemble.mcp.client.remote_call import RemoteCall, current_call
 
 _LISTS = {"tools/list": ("tools", types.Tool)}
 _MAX_OPEN = 1000
@@ -58,7 +58,7 @@ class Screen:
     def _state_capabilities(self, message: types.JSONRPCRequest) -> None:
         """Remove the capability to ask a person from a request, if there is nobody to ask."""
         call = current_call.get()
-        if self._may_ask or (call is not None and call.context.review is not None):
+        if self._may_ask or (isinstance(call, RemoteCall) and call.context.review is not None):
             return
         params = message.params or {}
         if message.method == "initialize":
@@ -112,10 +112,6 @@ class ScreenedReader:
     def last_context(self) -> Context | None:
         """The context variables of the request that the last message answers."""
         return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Any:
-        """Return the next message."""
-        return self._pass(await self._stream.receive())
 
     def _pass(self, item: Any) -> Any:
         return SessionMessage(self._screen.incoming(item.message), item.metadata) if hasattr(item, "message") else item

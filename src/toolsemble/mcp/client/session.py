@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import Context
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from toolsemble.runtime.text import describe_error, preview
 
 _CLIENT = types.Implementation(name="toolsemble", version="0.1.0")
 _MAX_CAUSE = 1000
+_PATIENCE = 10.0
 
 
 class Target(Protocol):
@@ -55,7 +57,7 @@ class Session:
         self._target = target
         self._stop = asyncio.Event()
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
-        self._owner: asyncio.Task[None] | None = None
+        self._owner: Any = None
         self._listener: asyncio.Task[None] | None = None
         self.may_ask = may_ask
         self.calls = 0
@@ -80,7 +82,7 @@ class Session:
     @property
     def is_alive(self) -> bool:
         """Whether calls can be sent."""
-        return not self._stop.is_set() and self._owner is not None and not self._owner.done()
+        return not self._stop.is_set()
 
     @property
     def is_modern(self) -> bool:
@@ -120,18 +122,15 @@ class Session:
         """Hold the connection open: enter and leave it in this one task."""
         try:
             async with Client(self._transport, client_info=_CLIENT, cache=None, **self._callbacks) as client:
-                if not self._ready.done():
-                    self._ready.set_result(client)
+                self._ready.set_result(client)
                 await self._stop.wait()
         except BaseException as error:  # noqa: BLE001 - also the cancellation by the SDK's own scopes
-            if not self._ready.done():
+            LOGGER.debug("The connection to %s broke", self._options.name, exc_info=error)
+            with suppress(asyncio.InvalidStateError):  # it broke later
                 self._ready.set_exception(find_cause(error))
-            elif not self._stop.is_set():
-                LOGGER.debug("The connection to %s broke", self._options.name, exc_info=error)
         finally:
             self._stop.set()
-            if self._ready.done() and not self._ready.cancelled():
-                self._ready.exception()  # it may be that nobody waits for it
+            self._ready.exception()  # it may be that nobody waits for it
 
     def break_off(self, problem: str) -> None:
         """End the connection at once: the server does what it must not."""
@@ -146,10 +145,11 @@ class Session:
         if self._listener is not None:
             self._listener.cancel()
             await asyncio.wait([self._listener])
-        if self._owner is not None:
-            if not self._ready.done():
-                self._owner.cancel()  # it waits for an answer to the handshake
-            await asyncio.wait([self._owner])
+        if not self._ready.done():
+            self._owner.cancel()  # it waits for an answer to the handshake
+        if (await asyncio.wait([self._owner], timeout=_PATIENCE))[1]:
+            self._owner.cancel()  # a server that does not answer a good-bye
+            await asyncio.wait([self._owner], timeout=_PATIENCE)
 
     def listen(self, on_change: Callable[[], object]) -> None:
         """Call a function whenever the server says that its tools have changed."""

@@ -22,7 +22,7 @@ from mcp.shared.message import SessionMessage
 
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.mcp.client.process_group import GRACE, LOGGER, ErrorLines, end_process
-from toolsemble.mcp.client.remote_call import RemoteCall, current_call
+from toolsemble.mcp.client.remote_call import Delivery, current_call
 from toolsemble.mcp.client.screen import Screen
 
 _CHUNK = 65536
@@ -56,14 +56,14 @@ class StdioTransport:
         self._screen = screen
         self._server = server
         self._on_end = on_end
-        self._process: asyncio.subprocess.Process | None = None
-        self._stderr: asyncio.Task[None] | None = None
+        self._process: Any = None
+        self._stderr: Any = None
         self.errors = ErrorLines(server)
         self.grace = GRACE
         """Seconds that the program has to end by itself."""
 
     async def __aenter__(self) -> tuple[StdioReader, StdioWriter]:
-        process = self._process = await asyncio.create_subprocess_exec(
+        process: Any = await asyncio.create_subprocess_exec(
             *self._program.find(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -72,8 +72,7 @@ class StdioTransport:
             cwd=self._program.cwd,
             start_new_session=True,  # a process group of its own, which can be ended as a whole
         )
-        if process.stdin is None or process.stdout is None or process.stderr is None:
-            raise AssertionError("the pipes were asked for")
+        self._process = process
         self._stderr = asyncio.create_task(self.errors.read(process.stderr))
         reader = StdioReader(process.stdout, self._screen, self._server, self._on_end)
         return reader, StdioWriter(process.stdin, self._screen, reader)
@@ -85,11 +84,9 @@ class StdioTransport:
                 await asyncio.shield(ending)
 
     async def _end(self) -> None:
-        if self._process is not None:
-            await end_process(self._process, grace=self.grace)
-        if self._stderr is not None:
-            self._stderr.cancel()
-            await asyncio.wait([self._stderr])
+        await end_process(self._process, grace=self.grace)
+        self._stderr.cancel()
+        await asyncio.wait([self._stderr])
 
 
 class StdioReader:
@@ -203,8 +200,7 @@ class StdioWriter:
         self._stream.write(data)
         if self._stream.is_closing() and not waiting:
             raise _mark_lost(call)  # the pipe took no byte
-        if call is not None:
-            call.begun = True
+        call.begun = True
         try:
             await self._stream.drain()
         except OSError:
@@ -221,8 +217,7 @@ class StdioWriter:
         await self.aclose()
 
 
-def _mark_lost(call: RemoteCall | None) -> anyio.BrokenResourceError:
+def _mark_lost(call: Delivery) -> anyio.BrokenResourceError:
     """Return the error for a program that does not read any more."""
-    if call is not None:
-        call.lost = True
+    call.lost = True
     return anyio.BrokenResourceError()

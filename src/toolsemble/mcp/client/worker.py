@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
 
@@ -25,7 +26,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from toolsemble.errors import LostError, ToolExecutionError, ToolsembleError
+from toolsemble.errors import LostError, ToolConfigurationError, ToolExecutionError, ToolsembleError
 from toolsemble.mcp.client.cleaning import clean_text
 from toolsemble.mcp.client.definitions import Listing
 from toolsemble.mcp.client.inbox import Outcome
@@ -37,12 +38,14 @@ from toolsemble.mcp.client.remote_call import RemoteCall, ServerEndedError, curr
 from toolsemble.mcp.client.results import invalid_answer
 from toolsemble.mcp.client.session import Session, Target, find_cause
 from toolsemble.runtime.checks import format_seconds
+from toolsemble.runtime.concurrency import wait_for
 from toolsemble.runtime.text import describe_error
 
 _MAX_RESTARTS = 3
 _PERIOD = 60.0
 _BACKOFF = (0.0, 0.5, 2.0)
 _PATIENCE = 5.0
+_LONGEST_END = 30.0
 _MAX_MESSAGE = 2000
 
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # the SDK would print tracebacks
@@ -60,17 +63,18 @@ class Worker:
         self._target = target
         self._options = options
         self._publish = publish
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop: Any = None
+        self._opening: Any = None
+        self._begun: Future[None] = Future()
         self._stop = asyncio.Event()
         self._lock = asyncio.Lock()
-        self._session: Session | None = None
+        self._session: Any = None
         self._restarts: deque[float] = deque(maxlen=_MAX_RESTARTS)
         self._calls: set[RemoteCall] = set()
         self._questions = QuestionDesk(options, self._calls)
         self._may_ask = options.review is not None
         self._changed = False
         self._refreshing: asyncio.Task[None] | None = None
-        self._main_task: asyncio.Task[Any] | None = None
         self.process = os.getpid()
         self.started: Future[None] = Future()
         self.ended: Future[None] = Future()
@@ -81,39 +85,41 @@ class Worker:
         # A daemon: a program that does not close its client can end. Servers are ended by end_all().
         name = f"toolsemble-mcp-{self._options.name}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
+        wait_for(self._begun, None)
 
     def _run(self) -> None:
         try:
             with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
                 runner.run(self._main())
-        except BaseException as error:  # noqa: BLE001 - raised where the start is waited for
-            if not self.started.done():
-                self.started.set_exception(error)
         finally:
-            self._loop = None
             self.ended.set_result(None)
 
     async def _main(self) -> None:
-        self._loop, self._main_task = asyncio.get_running_loop(), asyncio.current_task()
-        await self._open()
-        self.started.set_result(None)
+        self._loop = asyncio.get_running_loop()
+        self._opening = self._loop.create_task(self._open())
+        self._begun.set_result(None)
+        await asyncio.wait([self._opening])
+        if self._opening.cancelled():
+            self.started.set_exception(ToolConfigurationError(f"The MCP server '{self._options.name}' was closed"))
+        elif (error := self._opening.exception()) is not None:
+            self.started.set_exception(error)
+        else:
+            self.started.set_result(None)
+            await self._serve()
+
+    async def _serve(self) -> None:
         await self._stop.wait()
         for call in self._calls:
             call.cancel()
-        if self._session is not None:
-            await self._session.close()
+        await self._session.close()
 
     def stop(self) -> None:
-        """Let the thread end; ``ended`` says when it has."""
-        self._submit(self._stop.set)
+        """Let the thread end, also before its start is finished; ``ended`` says when it has."""
+        self._submit(self._end)
 
-    def abort(self) -> None:
-        """Let the thread end although its start is not finished: nobody waits for it any more."""
-        self._submit(self._cancel_start)
-
-    def _cancel_start(self) -> None:
-        if not self.started.done() and self._main_task is not None:
-            self._main_task.cancel()
+    def _end(self) -> None:
+        self._stop.set()
+        self._opening.cancel()
 
     def begin(self, call: RemoteCall) -> bool:
         """Send a call from any thread; return whether the worker is running."""
@@ -124,12 +130,9 @@ class Worker:
         self._submit(call.cancel)
 
     def _submit(self, function: Callable[..., object], *args: Any) -> bool:
-        try:
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(function, *args)
-                return True
-        except RuntimeError:
-            pass  # it ended in this moment
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(function, *args)
+            return True
         return False
 
     async def _open(self) -> None:
@@ -150,11 +153,12 @@ class Worker:
         """Return a session that is alive, and that can ask the person of a call; restart the server if necessary."""
         async with self._lock:
             session = self._session
-            if session is None or not session.is_alive:
+            if not session.is_alive:
                 await self._restart()
             elif not session.is_modern and not session.may_ask and call.context.review is not None:
                 await self._reopen_with_questions(session)
-            return self._session  # type: ignore[return-value]  # one of these has set it
+            ready: Session = self._session
+            return ready
 
     async def _reopen_with_questions(self, session: Session) -> None:
         """Repeat the handshake, which says whether a person can be asked; but keep a server that has worked."""
@@ -172,9 +176,7 @@ class Worker:
         """Start the server again; raise if it was started too often."""
         if self._target.is_program:
             await self._count_restart()
-        if self._session is not None:
-            await self._session.close()  # its process has ended, but not been collected
-            self._session = None
+        await self._session.close()  # its process has ended, but not been collected
         LOGGER.info("%s has ended, and is started again", self._options.name)
         await self._open()
 
@@ -212,7 +214,8 @@ class Worker:
 
     async def _send(self, call: RemoteCall) -> Any:
         """Send a call; once more, if it surely did not arrive, or may be repeated."""
-        for last in (False, True):
+        first = True
+        while True:
             session = await self._start_session(call)
             call.prepare(over=self._target.is_program)
             try:
@@ -223,13 +226,13 @@ class Worker:
                     raise self._translate(error) from find_cause(error)
                 call.problem = call.problem or session.problem
                 if call.over or not session.is_alive:
-                    await self._forget(session)
-                if last or (call.begun and not call.repeatable):
+                    await session.close()
+                if not first or (call.begun and not call.repeatable):
                     raise self._lost(call, ended=False) from find_cause(error)
+                first = False
             else:
                 await self._finish_refresh()
                 return answer
-        raise AssertionError("the last attempt returns or raises")
 
     async def _start_session(self, call: RemoteCall) -> Session:
         try:
@@ -243,12 +246,6 @@ class Worker:
         """Return whether an error means that the connection is gone, and not that the server refuses."""
         closed = isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
         return call.lost or (closed and not session.is_alive)  # a server may use the same code for an error of its own
-
-    async def _forget(self, session: Session) -> None:
-        """Close a session that is not usable any more, so that the next call opens another."""
-        async with self._lock:
-            if self._session is session:
-                await session.close()
 
     def _lost(self, call: RemoteCall, *, ended: bool) -> ToolExecutionError:
         """Return the error for a call whose connection is gone."""
@@ -274,7 +271,7 @@ class Worker:
             fields = ", ".join(sorted({".".join(map(str, each["loc"][:3])) for each in cause.errors()}))
             return invalid_answer(name, f"it is not what MCP says ({fields})")
         if not isinstance(cause, MCPError):
-            return error if isinstance(error, ToolsembleError) else invalid_answer(name, describe_error(cause))
+            return invalid_answer(name, describe_error(cause))
         message = clean_text(cause.message, _MAX_MESSAGE) or "an error without a message"
         if cause.code == PARSE_ERROR:
             return invalid_answer(name, message)
@@ -296,15 +293,13 @@ class Worker:
     def _note_change(self) -> None:
         """List the tools again; changes that come meanwhile are listed together."""
         self._changed = True
-        if self._refreshing is None or self._refreshing.done():
+        if self._session is not None and (self._refreshing is None or self._refreshing.done()):
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
 
     async def _refresh(self) -> None:
         while self._changed:
             self._changed = False
             session = self._session
-            if session is None or not session.is_alive:
-                return
             try:
                 async with asyncio.timeout(self._options.connect_timeout):
                     listing = await list_tools(session.client, session.screen, self._options)
@@ -330,8 +325,7 @@ def end_all() -> None:
     for each in workers:
         each.stop()
     for each in workers:
-        if each.started.done():
-            each.ended.result()
+        wait_for(each.ended, _LONGEST_END)
 
 
 atexit.register(end_all)
