@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*.md"))
-PACKAGES = ["", ".agent", ".builtin", ".events", ".models", ".review", ".telemetry", ".testing", ".weights"]
+PACKAGES = [
+    "", ".agent", ".agent.streams", ".builtin", ".events", ".mcp", ".models", ".review", ".telemetry", ".testing",
+    ".weights",
+]  # fmt: skip
 ENTRY = re.compile(
     r"^\.\. (?:currentmodule:: (?P<module>\S+)|(?:auto(?!module)|py:)\w+:: (?P<name>[\w.]+))", re.MULTILINE
 )

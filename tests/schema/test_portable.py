@@ -1,7 +1,11 @@
 """The portable subset: what is left of any JSON Schema, and what the description says instead."""
 
+from datetime import date
+from typing import Annotated
+
 import jsonschema_rs
 import pytest
+from pydantic import Field
 
 from toolsemble import SchemaTool, Toolbox, ToolCall, ToolSpecification, tool, tool_specifications_from
 from toolsemble.providers import PROVIDERS, google
@@ -291,3 +295,41 @@ def test_expanded_schema_depth_is_limited():
     notes = [str(each) for each in made.explain("google")]
     assert any(each.endswith("dropped: more than 100 levels") for each in notes)
     assert len(list(shown_schemas(Toolbox([made])))) == 8
+
+
+def test_mcp_keeps_bounds_as_keywords():
+    @tool
+    def plan(
+        days: Annotated[int, Field(ge=1, le=7)],
+        code: Annotated[str, Field(pattern="^[A-Z]+$", max_length=3)] = "A",
+        when: date | None = None,
+        tags: Annotated[list[str], Field(min_length=1, description="The tags")] = ["x"],  # noqa: B006 - it is copied
+    ) -> str:
+        """Plan a trip."""
+        return code
+
+    box = Toolbox([plan])
+    shown = box.to_mcp()[0]["inputSchema"]["properties"]
+    assert shown == {
+        "days": {"type": "integer", "description": "between 1 and 7", "minimum": 1, "maximum": 7},
+        "code": {
+            "type": "string",
+            "description": "at most 3 characters; must match ^[A-Z]+$",
+            "default": "A",
+            "maxLength": 3,
+            "pattern": "^[A-Z]+$",
+        },
+        "when": {
+            "anyOf": [{"type": "string", "description": "a date, YYYY-MM-DD", "format": "date"}, {"type": "null"}],
+            "default": None,
+        },
+        "tags": {
+            "type": "array",
+            "description": "The tags (at least 1 items)",
+            "items": {"type": "string"},
+            "default": ["x"],
+            "minItems": 1,
+        },
+    }
+    assert "minimum" not in box.to_anthropic()[0]["input_schema"]["properties"]["days"]
+    jsonschema_rs.validator_for(box.to_mcp()[0]["inputSchema"])

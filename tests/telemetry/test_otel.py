@@ -41,8 +41,8 @@ from toolsemble import (
     tool,
 )
 from toolsemble.agent import Prices, Retry
-from toolsemble.events import CacheHit, CallAbandoned, CallProgress, CallRetried, CallTimedOut
-from toolsemble.models import ChatReply, OpenAIModel, TokenUsage
+from toolsemble.events import CacheHit, CallAbandoned, CallProgress, CallRetried, CallTimedOut, ModelReplied
+from toolsemble.models import AssistantMessage, ChatReply, FunctionModel, OpenAIModel, TokenUsage
 from toolsemble.observers.watchers import ScopedWatcher, tell, unwatch, watch
 from toolsemble.review import AutoApprove, AutoReject
 from toolsemble.telemetry import OpenTelemetry, OpenTelemetryMetrics
@@ -518,7 +518,7 @@ def test_unsampled_span_has_no_attributes():
 def test_missing_package_error_names_the_extra(monkeypatch, make):
     for name in ("opentelemetry.trace", "opentelemetry.metrics"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[otel\]'"):
+    with pytest.raises(ToolDefinitionError, match=r"pip install .*\[otel\]"):
         make()
 
 
@@ -615,14 +615,29 @@ async def test_agent_runs_and_model_requests_are_spans(traces):
         names.GEN_AI_USAGE_INPUT_TOKENS: 0,
         names.GEN_AI_USAGE_OUTPUT_TOKENS: 0,
         names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: 0,
+        names.GEN_AI_USAGE_CACHE_CREATION_INPUT_TOKENS: 0,
+        names.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS: 0,
     }
-    assert (first.kind, first.attributes[names.GEN_AI_RESPONSE_FINISH_REASONS]) == (SpanKind.CLIENT, ("calls",))
+    assert (first.kind, first.attributes[names.GEN_AI_RESPONSE_FINISH_REASONS]) == (SpanKind.CLIENT, ("tool_calls",))
     assert last.attributes[names.GEN_AI_RESPONSE_FINISH_REASONS] == ("stop",)
     assert set(traces.parents().items()) == {
         ("invoke_agent crier", None),
         ("chat ScriptedModel", "invoke_agent crier"),
         ("execute_tool shout", "invoke_agent crier"),
     }
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [("stop", "stop"), ("length", "length"), ("refusal", "content_filter"), ("other", "other")],
+)
+async def test_finish_reasons_have_the_names_of_the_conventions(traces, reason, expected):
+    model = FunctionModel(lambda request: ChatReply("Done", stop_reason=reason, usage=TokenUsage(9, 8, 3, 5, 2)))
+    await Agent(model, sinks=[OpenTelemetry(traces.provider)]).run("Shout!")
+    attributes = next(span for span in traces.spans() if span.name.startswith("chat")).attributes
+    assert attributes[names.GEN_AI_RESPONSE_FINISH_REASONS] == (expected,)
+    assert attributes[names.GEN_AI_USAGE_CACHE_CREATION_INPUT_TOKENS] == 2
+    assert attributes[names.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS] == 5
 
 
 class TestMessages:
@@ -687,6 +702,15 @@ class TestMessages:
         span = traces.named("chat ScriptedModel")
         assert len(span.attributes["gen_ai.input.messages"]) < 200
         assert len(span.attributes["gen_ai.output.messages"]) < 200
+
+
+def test_replies_without_tokens_are_timed():
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    OpenTelemetryMetrics(provider).record_reply(ModelReplied(AssistantMessage("Rome"), model="great-1", duration=2.0))
+    (metric,) = reader.get_metrics_data().resource_metrics[0].scope_metrics[0].metrics
+    assert (metric.name, metric.data.data_points[0].sum) == ("gen_ai.client.operation.duration", 2.0)
+    provider.shutdown()
 
 
 async def test_tokens_cost_and_time_of_models_are_metrics(traces):

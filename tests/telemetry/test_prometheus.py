@@ -10,7 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from toolsemble import Agent, Toolbox, ToolCall, ToolContext, ToolDefinitionError, ToolMetrics, ToolResult, tool
 from toolsemble.agent import Prices
-from toolsemble.models import ChatReply, TokenUsage
+from toolsemble.events import ModelReplied
+from toolsemble.models import AssistantMessage, ChatReply, TokenUsage
 from toolsemble.review import AutoReject
 from toolsemble.telemetry import PrometheusMetrics
 from toolsemble.testing import ScriptedModel
@@ -249,5 +250,11 @@ def test_implements_the_metrics_protocol(registry):
 
 def test_missing_package_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[prometheus\]'"):
+    with pytest.raises(ToolDefinitionError, match=r"pip install .*\[prometheus\]"):
         PrometheusMetrics()
+
+
+def test_counts_replies_without_tokens(registry):
+    PrometheusMetrics(registry).emit(ModelReplied(AssistantMessage("Rome"), model="great-1", duration=2.0))
+    assert registry.get_sample_value("toolsemble_model_duration_seconds_sum", {"model": "great-1"}) == 2
+    assert registry.get_sample_value("toolsemble_model_tokens_total", {"model": "great-1", "type": "input"}) is None

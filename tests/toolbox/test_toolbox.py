@@ -122,12 +122,12 @@ class TestTools:
     def test_rejects_duplicate_names(self):
         with pytest.raises(ToolDefinitionError) as refused:
             Toolbox([Echo(), Plain(), Echo(), Echo()])
-        assert str(refused.value) == "Duplicate tool name: 'echo'"
+        assert str(refused.value).startswith("Duplicate tool name: 'echo'; rename one of them")
 
     def test_reports_all_invalid_tools_at_once(self):
         with pytest.raises(ToolDefinitionError) as refused:
             Toolbox([Echo(), None, object(), Echo(), Plain, make_bad_tool(name="a b")])
-        assert str(refused.value).splitlines() == [
+        assert [line.partition("; rename")[0] for line in str(refused.value).splitlines()] == [
             "Tool at index 1 is None; pass a tool object",
             "Tool at index 2 (object) is neither an AgentTool nor has @tool methods",
             "Duplicate tool name: 'echo'",
@@ -161,7 +161,10 @@ class TestTools:
         [
             (
                 {"review": "x"},
-                "Toolbox review must be a ReviewHandler: an object with a method review(request), not 'x'",
+                (
+                    "Toolbox review must be a ReviewHandler: an object with a method review(request), such as "
+                    "CallbackReview(function), not 'x'"
+                ),
             ),
             ({"review": print}, "Toolbox review must be a ReviewHandler"),
             ({"review": AutoApprove}, "Toolbox review must be a ReviewHandler"),

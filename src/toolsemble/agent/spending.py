@@ -24,6 +24,7 @@ class Tally:
         self._lock = fork_safe_lock(self)
         self.begin()
         self.input = self.output = self.cached = self.replies = self.calls = 0
+        self.reasoning = self.cache_write = 0
         self.cost = 0.0
         # Reserved by unanswered requests of nested agents, and used by the longest reply so far.
         self.in_flight = self.reserved_tokens = self.most_tokens = 0
@@ -70,6 +71,8 @@ class Tally:
         self.input += usage.input
         self.output += usage.output
         self.cached += usage.cached
+        self.reasoning += usage.reasoning
+        self.cache_write += usage.cache_write
         self.cost += cost
         self.most_tokens = max(self.most_tokens, usage.total)
         self.most_cost = max(self.most_cost, cost)
@@ -211,6 +214,8 @@ class Spending:
                 own.cost,
                 self.model_seconds,
                 self.tool_seconds,
+                own.reasoning,
+                own.cache_write,
             )
 
 

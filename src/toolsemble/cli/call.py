@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from toolsemble.agent.result import ToolCallRecord
-from toolsemble.call import ToolCall, ToolReply, new_id
+from toolsemble.call import ToolCall, ToolReply, new_id, new_run_id
 from toolsemble.cli.approval import make_reviewer
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line, record_to_json
@@ -86,7 +86,7 @@ def _execute(box: Toolbox, call: ToolCall, review: ReviewHandler, watcher: _Watc
     inside, watching = enter(ToolContext(review=review)), watch(watcher)
     try:
         with redirect_prints():
-            return box.execute(call, run_id=new_id())
+            return box.execute(call, run_id=new_run_id())
     finally:
         unwatch(watching)
         leave(inside)

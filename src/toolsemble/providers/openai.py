@@ -10,9 +10,10 @@ from toolsemble.providers.dialect import Schema, adapt_strict, ensure_object, re
 from toolsemble.providers.wire import (
     Answer,
     Call,
-    Media,
     Offer,
+    base64_text,
     data_url,
+    describe_omitted,
     field,
     file_name,
     function_tool,
@@ -21,16 +22,20 @@ from toolsemble.providers.wire import (
     media_type,
     parameters_of,
     read_function_call,
+    write_as_text,
     write_blocks,
 )
-from toolsemble.result import FileContent
+from toolsemble.result import FileContent, Media
 from toolsemble.serialization import compact_json, json_type
 
 Api: TypeAlias = Literal["chat", "responses"]
 
-_IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
+IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
+"""The types of images."""
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+"""The formats of audio in chat completions, by media type."""
 _OFFICE = "application/vnd.openxmlformats-officedocument."
-_FILES = {
+FILES = {
     "application/pdf",
     "application/json",
     "application/xml",
@@ -38,6 +43,7 @@ _FILES = {
     f"{_OFFICE}spreadsheetml.sheet",
     f"{_OFFICE}presentationml.presentation",
 }
+"""The types of files in responses, beside texts."""
 _NULL = {"type": "null"}
 _MANY_VALUES = 250
 
@@ -185,14 +191,52 @@ def write_reply(answer: Answer, api: Api = "chat") -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": answer.call_id or "", "output": output or answer.text}
 
 
+def write_prompt(text: str, contents: Iterable[Media], api: Api = "chat") -> str | list[dict[str, Any]]:
+    """Return the content of a user message: its text, or parts if there are other contents.
+
+    >>> write_prompt("hello", ())
+    'hello'
+    """
+    text_part, media_part = (_chat_text, _chat_media) if _is_chat(api) else (_input_text, _prompt_media)
+    parts = [
+        media_part(content) or text_part(write_as_text(content) or describe_omitted(content)) for content in contents
+    ]
+    if not parts:
+        return text
+    return [text_part(text), *parts] if text else parts
+
+
+def _chat_text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _chat_media(content: Media) -> dict[str, Any] | None:
+    kind = media_type(content)
+    if kind in IMAGES or (content.url and kind.startswith("image/")):
+        return {"type": "image_url", "image_url": {"url": data_url(content)}}
+    if kind in AUDIO_FORMATS and not content.url:
+        audio = {"data": base64_text(content.data), "format": AUDIO_FORMATS[kind]}
+        return {"type": "input_audio", "input_audio": audio}
+    if kind == "application/pdf":
+        return {"type": "file", "file": {"filename": file_name(content), "file_data": data_url(content)}}
+    return None
+
+
+def _prompt_media(content: Media) -> dict[str, Any] | None:
+    part = _input_media(content)
+    return {**part, "detail": "auto"} if part and part["type"] == "input_image" else part
+
+
 def _input_text(text: str) -> dict[str, Any]:
     return {"type": "input_text", "text": text}
 
 
 def _input_media(content: Media) -> dict[str, Any] | None:
     kind = media_type(content)
-    if kind in _IMAGES:
+    if kind in IMAGES or (content.url and kind.startswith("image/")):
         return {"type": "input_image", "image_url": data_url(content)}
-    if isinstance(content, FileContent) and (kind in _FILES or kind.startswith("text/")):
+    if content.url:
+        return {"type": "input_file", "file_url": content.url} if isinstance(content, FileContent) else None
+    if isinstance(content, FileContent) and (kind in FILES or kind.startswith("text/")):
         return {"type": "input_file", "filename": file_name(content), "file_data": data_url(content)}
     return None

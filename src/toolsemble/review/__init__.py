@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     )
     from toolsemble.review.terms import OnTimeout as OnTimeout, ReviewTiming as ReviewTiming
     from toolsemble.review.webhook import WebhookReview as WebhookReview
+    from toolsemble.review.webhook_service import (
+        WebhookMessage as WebhookMessage,
+        read_webhook as read_webhook,
+        sign_answer as sign_answer,
+    )
 
 # Loaded on first use: most tools need no reviewer, and most reviewers no terminal, database or web server.
 __getattr__, __dir__, __all__ = export_lazily(
@@ -49,5 +54,6 @@ __getattr__, __dir__, __all__ = export_lazily(
         "store": ("MemoryStore", "ReviewStore", "SQLiteStore"),
         "terms": ("OnTimeout", "ReviewTiming"),
         "webhook": ("WebhookReview",),
+        "webhook_service": ("WebhookMessage", "read_webhook", "sign_answer"),
     },
 )

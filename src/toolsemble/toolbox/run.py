@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import Any, TypeAlias
 
-from toolsemble.call import new_id
+from toolsemble.call import GeneratedRunId, new_id, new_run_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context
 
 Run: TypeAlias = dict[str, Any]
 """The context fields that the calls of a turn share."""
 
 
-class UnnamedRunId(str):
-    """The id of a run for which the program did not set one.
+class UnnamedRunId(GeneratedRunId):
+    """The id of a run of a toolbox for which the program did not set one.
 
     >>> new_unnamed_run() == new_unnamed_run()
     False
@@ -25,6 +25,13 @@ class UnnamedRunId(str):
 def new_unnamed_run() -> UnnamedRunId:
     """Return a new run id whose type shows that the program did not set it."""
     return UnnamedRunId(new_id())
+
+
+def choose_new_run(*, reviews: bool, pages: bool) -> Callable[[], str]:
+    """Return the function that generates run ids; most toolboxes need no more than a str, which is the fastest."""
+    if pages:
+        return new_unnamed_run
+    return new_run_id if reviews else new_id
 
 
 def run_of(
@@ -74,6 +81,8 @@ def _inherit_run(own: ToolContext, outer: ToolContext) -> Run:
     run: Run = {"run_id": outer.run_id, "deadline": outer.deadline, "parent_id": outer.call_id}
     if outer.expose_errors == "declared":
         run["expose_errors"] = "declared"  # the outer call hides errors from the model
+    if outer.deps is not None:
+        run["deps"] = outer.deps
     if own.memory_id == _DEFAULTS.memory_id:
         run["memory_id"] = outer.memory_id
     if own.agent_role == _DEFAULTS.agent_role:

@@ -26,7 +26,7 @@ class ServerEndedError(ToolExecutionError, ConnectionError):
 
 
 class Delivery:
-    """How far a request got; of a request that belongs to no call, nobody asks."""
+    """The progress of a request on its way; that of a request that belongs to no call is not read."""
 
     begun = False
     """Whether a part of the request may have reached the server."""

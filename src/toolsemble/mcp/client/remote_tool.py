@@ -20,7 +20,11 @@ class RemoteTool(SchemaTool):
     """A tool that runs on an MCP server; a call is checked, gated, limited and recorded like any other."""
 
     def __init__(self, name: str, remote: RemoteDefinition, connection: Any, options: Options) -> None:
-        description = clean_text(remote.description, MAX_DESCRIPTION) or clean_text(remote.title, MAX_TITLE)
+        description = (
+            clean_text(remote.description, MAX_DESCRIPTION)
+            or clean_text(remote.title, MAX_TITLE)
+            or f"The tool {name} of the MCP server {options.name}"
+        )
         settings = _tool_settings(name, remote, options)
         super().__init__(name, description, self._call_remote, clean_schema(remote.input_schema), **settings)
         self.remote = remote

@@ -1,0 +1,127 @@
+"""Histories in OpenAI's formats, chat completions and responses, from and to messages of this library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from toolsemble.call import ToolCall
+from toolsemble.models.adapter.history import (
+    HistoryReader,
+    iterate_items,
+    make_result,
+    read_call,
+    read_data_url,
+    read_text,
+    unsupported,
+)
+from toolsemble.models.chat import ChatRequest
+from toolsemble.models.message import AssistantMessage, Message, SystemMessage, UserMessage
+from toolsemble.models.openai import chat, responses
+from toolsemble.models.transcript import Transcript
+from toolsemble.providers.wire import field
+from toolsemble.result import ImageContent
+
+_TEXTS = {"text", "input_text", "output_text", "refusal"}
+
+
+def messages_from_openai(messages: Iterable[object]) -> Transcript:
+    """Return the conversation in messages of chat completions, or in input items of responses; raise ``ValueError``.
+
+    Takes dicts and objects of OpenAI's SDK. A developer message becomes a system message. Reasoning is left out, since
+    only the model that made it can use it. Images must be data URLs: nothing is fetched.
+
+    >>> messages = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "hello"}]
+    >>> [(message.role, message.text) for message in messages_from_openai(messages)]
+    [('system', 'Be brief.'), ('user', 'hello')]
+    >>> messages_from_openai([{"role": "user", "content": [{"type": "video"}]}])
+    Traceback (most recent call last):
+    ...
+    ValueError: messages[0].content[0]: expected a text or an image, got the type 'video'
+    """
+    reader = HistoryReader()
+    for place, message in iterate_items(messages, "messages"):
+        _read_item(reader, place, message)
+    return reader.finish()
+
+
+def messages_to_openai(messages: Iterable[Message], api: Literal["chat", "responses"] = "chat") -> list[dict[str, Any]]:
+    """Return messages as OpenAI takes them: ``messages`` of chat completions, or the ``input`` of responses.
+
+    >>> messages_to_openai([UserMessage("hello")])
+    [{'role': 'user', 'content': 'hello'}]
+    """
+    if api not in {"chat", "responses"}:
+        raise ValueError(f"OpenAI's api is 'chat' or 'responses', not {api!r}")
+    request = ChatRequest(list(messages))
+    wire, key = (chat, "messages") if api == "chat" else (responses, "input")
+    written: list[dict[str, Any]] = wire.write_parameters(request, "", streamed=False)[key]
+    return written
+
+
+def _read_item(reader: HistoryReader, place: str, item: object) -> None:
+    """Read a message, or an item of a response that is not a message."""
+    role, kind = field(item, "role"), field(item, "type")
+    if role is not None:
+        _read_message(reader, place, item, role)
+    elif kind == "function_call":
+        reader.add_call(place, read_call(ToolCall.from_openai, item, place))
+    elif kind == "function_call_output":
+        text, _ = _read_content(field(item, "output"), f"{place}.output")
+        reader.add_reply(place, read_text(field(item, "call_id"), f"{place}.call_id"), make_result(text))
+    elif kind != "reasoning":
+        raise unsupported(place, item, "a message with a role, a function_call or a function_call_output")
+
+
+def _read_message(reader: HistoryReader, place: str, message: object, role: object) -> None:
+    content = field(message, "content")
+    match role:
+        case "system" | "developer":
+            reader.add(place, SystemMessage(_read_plain(content, f"{place}.content")))
+        case "user":
+            text, images = _read_content(content, f"{place}.content")
+            reader.add(place, UserMessage(text, tuple(images)))
+        case "assistant":
+            reader.add(place, _read_assistant(place, message))
+        case "tool":
+            call_id = read_text(field(message, "tool_call_id"), f"{place}.tool_call_id")
+            reader.add_reply(place, call_id, make_result(_read_plain(content, f"{place}.content")))
+        case _:
+            raise ValueError(f"{place}.role: expected system, developer, user, assistant or tool, got {role!r:.80}")
+
+
+def _read_assistant(place: str, message: object) -> AssistantMessage:
+    if field(message, "function_call") is not None or field(message, "audio") is not None:
+        raise ValueError(f"{place}: function_call and audio of an assistant are not supported; use tool_calls and text")
+    content, refusal = field(message, "content"), field(message, "refusal")
+    text = "" if content is None else _read_plain(content, f"{place}.content")
+    text += "" if refusal is None else read_text(refusal, f"{place}.refusal")
+    sources = field(message, "tool_calls")
+    items: Sequence[tuple[str, Any]] = [] if sources is None else [*iterate_items(sources, f"{place}.tool_calls")]
+    return AssistantMessage(text, tuple(read_call(ToolCall.from_openai, each, where) for where, each in items))
+
+
+def _read_plain(content: object, place: str) -> str:
+    """Return content that may have text only."""
+    text, images = _read_content(content, place)
+    if images:
+        raise ValueError(f"{place}: expected text only, got an image")
+    return text
+
+
+def _read_content(content: object, place: str) -> tuple[str, list[ImageContent]]:
+    """Return the texts of a content, joined by newlines, and its images."""
+    if isinstance(content, str):
+        return content, []
+    texts, images = [], []
+    for where, part in iterate_items(content, place):
+        kind = field(part, "type")
+        if kind in _TEXTS:
+            texts.append(read_text(field(part, "text", "refusal"), f"{where}.text"))
+        elif kind == "image_url":
+            images.append(read_data_url(field(field(part, "image_url"), "url"), f"{where}.image_url.url"))
+        elif kind == "input_image":
+            images.append(read_data_url(field(part, "image_url"), f"{where}.image_url"))
+        else:
+            raise unsupported(where, part, "a text or an image")
+    return "\n".join(texts), images
