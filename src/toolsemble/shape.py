@@ -78,6 +78,20 @@ def to_json_value(value: object) -> Any:
     return plain
 
 
+def to_exact_json(value: object) -> Any:
+    """Return a value as JSON holds it, by the rules of :func:`to_result`; raise ValueError or TypeError if it cannot.
+
+    >>> to_exact_json({"at": b"noon"})
+    {'at': 'bm9vbg=='}
+    """
+    import pydantic_core  # noqa: PLC0415 - tools that return text do not need it
+
+    try:
+        return pydantic_core.to_jsonable_python(value, **_MODES)
+    except _UnsupportedError as found:
+        raise TypeError(_explain_unsupported(value, found.value)) from None
+
+
 def _with_contents(items: Iterable[object]) -> ToolResult:
     """Return the result for a list of texts and contents."""
     contents = [item for item in items if isinstance(item, _CONTENTS)]

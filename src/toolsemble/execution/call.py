@@ -82,9 +82,9 @@ class ArgumentsReport(SubCallReport):
         elif isinstance(shown, dict):
             self.arguments = shown
 
-    def end(self, name: str, given: Any, result: ToolResult | None, raised: BaseException | None, took: float) -> None:
+    def end(self, name: str, given: Any, result: ToolResult | None, raised: BaseException | None, took: float) -> None:  # noqa: ARG002 - parts are judged by the rest
         """Store how the call ended, and the arguments of a call that was refused after they were read."""
-        super().end(name, given, result, raised, took)
+        # Nobody asks for the rest: this is the report of a whole call, not of a part.
         if self.arguments is not None or self.definition is None:
             return
         if not isinstance(given, str):

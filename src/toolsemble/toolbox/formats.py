@@ -76,6 +76,18 @@ class ToolSet:
         entry = self._entries.get(name)
         return entry is not None and entry.definition.secret
 
+    def registered(self, name: str) -> Registered:
+        """Return the definition of a tool, and what is known of its calls in advance; raise KeyError if unknown.
+
+        >>> from toolsemble import Toolbox, tool
+        >>> @tool
+        ... def now() -> str:
+        ...     return "noon"
+        >>> Toolbox([now]).registered("now").definition.name
+        'now'
+        """
+        return self._entries[name]
+
     def to_openai(
         self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None, bounds: bool = False
     ) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from toolsemble.execution.path import call_path
 from toolsemble.locks.claims import Slots
 from toolsemble.metrics import ToolMetrics
 from toolsemble.record import LOG_LIMIT
-from toolsemble.result import NO_ATTRIBUTES, ToolResult
+from toolsemble.result import ToolResult
 from toolsemble.review.terms import TIMEOUT, OnTimeout
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import ContextThreadPool, finish
@@ -335,7 +335,7 @@ class Toolbox(ToolSet):
 
     def _make_reply(self, run: Run, call: ToolCall, result: ToolResult, report: ArgumentsReport | None) -> ToolReply:
         """Return the reply, with the limit for its text, and notes about further pages and edits by reviewers."""
-        has_edits = self._has_flows or result.attributes is not NO_ATTRIBUTES
+        has_edits = self._has_flows or "edited" in result.attributes
         if report is None and not has_edits and not self._cuts:
             return ToolReply(call, result)  # the common case
         noted = edits.describe_edits(result) if has_edits else ""
