@@ -41,10 +41,10 @@ def to_result(value: object) -> ToolResult:
     return ToolResult(_json_text(value), structured_output=value)
 
 
-def to_handed_on_result(value: object) -> ToolResult:
+def to_intermediate_result(value: object) -> ToolResult:
     """Return the result of a step whose value only the next step gets: it may be an object that JSON cannot hold.
 
-    >>> to_handed_on_result(object()).output
+    >>> to_intermediate_result(object()).output
     'an object of type object'
     """
     try:
