@@ -44,7 +44,7 @@ def main() -> None:
     calls = [ToolCall(**fields) for fields in json.loads(path.read_text(encoding="utf-8"))]
     replies = Toolbox([WordCount(), Initials()]).execute_all(calls)
     for reply in replies:
-        print(f"{reply.call.id}  {reply.call.name}({reply.call.arguments})\n        -> {reply.text}")
+        print(f"{reply.call.id}  {reply.call.name}({reply.call.json})\n        -> {reply.text}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,11 @@
 """Fixtures that many tests use."""
 
+import os
+
 import pytest
+
+# The programs that tests start have tools without a description, as the tests do themselves.
+os.environ.setdefault("PYTHONWARNINGS", "ignore:Tool ")
 
 pytest.register_assert_rewrite("helpers")
 

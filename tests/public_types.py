@@ -1,6 +1,6 @@
 """What type checkers see: checked by mypy as part of the lint, never run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_type
 
@@ -12,6 +12,8 @@ from toolsemble import (
     Content,
     InMemoryMetrics,
     Note,
+    Prices,
+    ReviewRequest,
     Step,
     Tool,
     Toolbox,
@@ -29,10 +31,23 @@ from toolsemble import (
     tool,
     tool_specifications_from,
 )
-from toolsemble.agent import Event, Final, ToolCallRecord, TurnEnded, Usage
+from toolsemble.agent import (
+    Event,
+    Final,
+    RunView,
+    StopReason,
+    TextDelta,
+    ToolCallRecord,
+    TurnEnded,
+    Usage,
+    keep_last_turns,
+    summarize_earlier,
+    trim_to_tokens,
+)
 from toolsemble.models import FunctionModel, Message, ScriptedModel, Transcript
 from toolsemble.providers import openai
 from toolsemble.providers.wire import Offer
+from toolsemble.review import AutoApprove
 
 
 class Shout(Tool):
@@ -98,6 +113,8 @@ async def check() -> None:
     assert_type(add(1, b=2), int)
     assert_type(await later("x"), str)
     assert_type(add.execute("{}"), ToolResult)
+    assert_type(add.execute({"a": 1}), ToolResult)
+    assert_type(Shout().execute({"input": "hello"}), ToolResult)
     assert_type(Calculator().plus(3), int)
     assert_type(Plan().input_type, type[Route])
     assert_type(tool_specifications_from(Calculator), list[ToolSpecification])
@@ -118,6 +135,11 @@ async def check() -> None:
     assert_type(await box.aexecute(call), ToolReply)
     assert_type(box.execute_all([call]), list[ToolReply])
     assert_type(await box.aexecute_all([call]), list[ToolReply])
+    assert_type(add.renamed("sum")(1, 2), int)
+    assert_type(Shout().renamed("loud", "Says it loudly"), Tool)
+    assert_type(box.prefixed("crm_"), Toolbox)
+    assert_type(box.filtered(lambda each: "x" in each.description).renamed({"shout": "loud"}), Toolbox)
+    assert_type(box.filtered(["sh*"]), Toolbox)
     assert_type(box.specifications, list[ToolSpecification])
     assert_type(box.specifications[0].parameters, dict[str, Any] | None)
     offers: list[Offer] = [*box.specifications]
@@ -125,7 +147,7 @@ async def check() -> None:
     assert_type(openai.read_call({}), tuple[str, str | dict[str, Any] | None, str | None])
     assert_type(box.execute(call).result.contents, tuple[Content, ...])
     assert_type(box.execute(call).result.attributes, Mapping[str, Any])
-    assert_type(call.arguments, str | dict[str, Any])
+    assert_type(call.arguments, dict[str, Any])
 
 
 async def check_agents() -> None:
@@ -134,7 +156,8 @@ async def check_agents() -> None:
         FunctionModel(str),
     ]
     agent = Agent(models[0], [Shout(), Plain()], role="a clerk", max_seconds=10)
-    assert_type(agent.run_sync("hello"), AgentResult)
+    assert_type(agent, Agent[str])
+    assert_type(agent.run_sync("hello"), AgentResult[str])
     result = await agent.run(["hello"], parameters={"user": "ada"})
     assert_type(result.text, str)
     assert_type(result.tool_calls, list[ToolCallRecord])
@@ -144,11 +167,105 @@ async def check_agents() -> None:
     assert_type(result.usage, Usage)
     await agent.run("more", history=result.messages)
     async for event in agent.stream("hello"):
-        assert_type(event, Event)
+        assert_type(event, Event[str])
     async for turn in agent.iterate("hello"):
-        assert_type(turn, TurnEnded | Final)
+        assert_type(turn, TurnEnded | Final[str])
     assert_type(agent.as_tool("clerk", "Helps", requires_approval=True), Tool)
     Agent(models[1], lambda run: [Shout()] if run.turn else [])
+
+
+async def check_outputs(model: ChatModel) -> None:
+    planner = Agent(model, output_type=Route)
+    assert_type(planner, Agent[Route])
+    assert_type((await planner.run("plan")).output, Route)
+    assert_type(planner.run_sync("plan").output.start, str)
+    assert_type(Agent(model, output_type=list[int]).run_sync("count").output, list[int])
+    assert_type(Agent(model, output_type=int | None).run_sync("count"), AgentResult[Any])
+    annotated: Agent[int | None] = Agent(model, output_type=int | None)
+    assert_type(annotated.run_sync("count").output, int | None)
+    assert_type((await Agent(model).run("hello")).output, str)
+    assert_type((await Agent(model).run("plan", output_type=Route)).output, Route)
+    assert_type(planner.run_sync("hello", output_type=str, max_turns=3), AgentResult[str])
+    assert_type(planner.run_sync("hello", output_type=None), AgentResult[Route])
+    async for event in planner.stream("plan", output_type=list[str]):
+        if event.kind == "final":
+            assert_type(event.result.output, list[str])
+    async for turn in planner.iterate("plan"):
+        if turn.kind == "final":
+            assert_type(turn.result.output.end, str)
+    anything: list[Agent] = [Agent(model), planner]
+    assert_type(anything[0].run_sync("hello").output, Any)
+    assert_type(planner.run_sync("plan").stop_reason, StopReason)
+    match planner.run_sync("plan").stop_reason:
+        case "max_turns" | "max_tokens":
+            pass
+
+
+async def check_events(agent: Agent[str]) -> None:
+    async for event in agent.stream("hello"):
+        match event.kind:
+            case "text_delta":
+                assert_type(event, TextDelta)
+            case "call_requested":
+                assert_type(event.call, ToolCall)
+            case "call_replied":
+                assert_type(event.record, ToolCallRecord)
+            case "review_requested":
+                assert_type(event.request, ReviewRequest)
+            case "call_progress":
+                assert_type(event.fraction, float | None)
+            case "final":
+                assert_type(event.result, AgentResult[str])
+            case _:
+                pass
+        if event.kind == "turn_ended":
+            assert_type(event.message.text, str)
+    for message in agent.run_sync("hello").messages:
+        if message.role == "tool":
+            assert_type(message.call, ToolCall)
+
+
+class Shop:
+    stock: int = 3
+
+
+@tool
+def stock(item: str, context: ToolContext[Shop]) -> int:
+    assert_type(context.deps, Shop)
+    return context.deps.stock
+
+
+def greet(run: RunView[Shop]) -> str:
+    return f"There are {run.deps.stock}."
+
+
+def forget(messages: Sequence[Message]) -> Sequence[Message]:
+    return messages[-1:]
+
+
+async def check_settings(model: ChatModel) -> None:
+    assert_type(ToolContext(deps=Shop()).deps, Shop)
+    assert_type(ToolContext(deps=Shop()), ToolContext[Shop])
+    stock("x", ToolContext(deps=Shop()))
+    stock.execute({"item": "x"}, ToolContext(deps=Shop()))
+    await stock.aexecute({"item": "x"}, ToolContext(deps=Shop()))
+    agent = Agent(
+        model,
+        [stock],
+        instructions=["Be brief.", greet, lambda: "x", lambda run: run.memory_id],
+        history_processors=[forget, keep_last_turns(3), trim_to_tokens(100), summarize_earlier(model)],
+    )
+    result = await agent.run(
+        "hello",
+        model=model,
+        deps=Shop(),
+        instructions=greet,
+        settings={"temperature": 0},
+        max_cost=1,
+        prices=Prices(1, 2),
+        review=AutoApprove(),
+    )
+    assert_type(result.output, str)
 
 
 def call_of(name: str) -> ToolCall:

@@ -9,12 +9,29 @@ from toolsemble.call import new_id
 
 def test_arguments_text_is_unchanged():
     call = ToolCall("weather", '{"city":  "Rome"}', "call_1")
-    assert (call.name, call.arguments, call.id) == ("weather", '{"city":  "Rome"}', "call_1")
+    assert (call.name, call.original, call.id) == ("weather", '{"city":  "Rome"}', "call_1")
     assert call.json == '{"city":  "Rome"}'
 
 
+def test_arguments_are_a_dict_whether_text_or_a_dict_was_passed():
+    assert ToolCall("weather", '{"city":  "Rome"}').arguments == ToolCall("weather", {"city": "Rome"}).arguments
+    given = ToolCall("weather", '{"days": [1]}')
+    given.arguments["days"].append(2)
+    assert given.arguments == {"days": [1]}
+
+
+@pytest.mark.parametrize(
+    "text", ["", " ", '{"city": "Ro', "not JSON", "[1]", '"{}"', "5", "null", "[" * 100_000, "1" * 5000]
+)
+def test_arguments_of_text_that_is_not_a_json_object_are_empty_and_the_text_stays(text):
+    call = ToolCall("weather", text)
+    assert (call.arguments, call.json, call.original) == ({}, text, text)
+    restored = pickle.loads(pickle.dumps(call))
+    assert (restored, restored.json) == (call, text)
+
+
 def test_call_without_arguments_has_an_empty_object():
-    assert ToolCall("now").arguments == "{}"
+    assert ToolCall("now").arguments == {}
     assert ToolCall("now", None).json == "{}"
     assert ToolCall("now").id is None
 
@@ -49,7 +66,7 @@ def test_repr_looks_like_the_constructor():
 def test_call_can_be_pickled(arguments):
     call = ToolCall("a", arguments, "7")
     restored = pickle.loads(pickle.dumps(call))
-    assert (restored, restored.arguments) == (call, arguments)
+    assert (restored, restored.original, repr(restored)) == (call, arguments, repr(call))
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_event_has_the_class_of_the_exception(sink):
 
     Toolbox([Function(fail)], sinks=[sink]).execute(ToolCall("function", {"input": "x"}, "c1"))
     expected = CallFinished(
-        "function", "c1", "error", ToolResult.failure("'city'"), error_type="KeyError", error="'city'"
+        "function", "c1", "error", ToolResult.failure("KeyError: 'city'"), error_type="KeyError", error="'city'"
     )
     assert sink.events[-1] == expected
 

@@ -2,13 +2,14 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import threading
 import uuid
 
 import pydantic
 import pytest
 
 from helpers.sample_tools import Function
-from toolsemble import FileContent, ImageContent, TextContent, ToolResult
+from toolsemble import FileContent, ImageContent, TextContent, ToolResult, tool
 
 IMAGE = ImageContent(b"123", "image/png")
 
@@ -141,3 +142,91 @@ def test_lone_surrogate_is_escaped(value, text):
     result = shape_value(value)
     assert result.text == text
     assert result.text.encode()
+
+
+class Row:
+    """An object without a text of its own."""
+
+
+@dataclasses.dataclass
+class Table:
+    rows: list[Row]
+
+
+class Described:
+    def __repr__(self):
+        return "Described(1)"
+
+
+class Searched:
+    """An object with a text, whose attributes are searched and not serialized."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __str__(self):
+        return "searched"
+
+
+ROW = Row()
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        (object(), "object"),
+        (ROW, "test_shape.Row"),
+        ([1, ROW], "test_shape.Row at $[1]"),
+        ({"a": {"b": (1, ROW)}}, "test_shape.Row at $.a.b[1]"),
+        ({5: [ROW]}, "test_shape.Row at $[5][0]"),
+        ({ROW: 1}, "test_shape.Row at a key of $"),
+        ({"tables": [Table([ROW])]}, "test_shape.Row at $.tables[0].rows[0]"),
+        ([Described()], "test_shape.Described at $[0]"),
+        ([shape_value], "function at $[0]"),
+        ([ROW, "\ud800"], "test_shape.Row at $[0]"),
+    ],
+)
+def test_object_without_a_text_is_a_failure_that_names_its_type_and_place(value, what):
+    result = shape_value(value)
+    assert result.error_message == (
+        f"The tool returned an object of type {what}, which JSON cannot hold; return a dict, a list, a dataclass or a "
+        "pydantic model, or a ToolResult with the text for the model"
+    )
+
+
+def test_place_of_an_object_is_left_out_if_it_cannot_be_found():
+    hidden = Attrs()
+    hidden.__class__ = type("Hidden", (Attrs,), {"size": property(lambda _: ROW)})
+    assert "of type test_shape.Row, which" in shape_value(hidden).error_message
+    large = [list(range(300, 20_000)), [ROW]]
+    assert "of type test_shape.Row, which" in shape_value(large).error_message
+    deep = lambda: None  # noqa: E731 - an object with attributes, which are searched and not serialized
+    inner = deep
+    for _ in range(2000):
+        inner.next = inner = lambda: None
+    assert "of type function at $[0], which" in shape_value([deep]).error_message
+    assert "of type test_shape.Row, which" in shape_value({"a": Searched(deep), "b": [ROW]}).error_message
+
+
+def test_object_that_json_cannot_hold_can_be_the_payload_of_a_result():
+    result = shape_value(ToolResult.success("one row", ROW))
+    assert (result.text, result.structured_output) == ("one row", ROW)
+
+
+def test_object_that_json_cannot_hold_can_be_handed_on_to_the_next_step():
+    lock = threading.Lock()
+
+    @tool
+    def find() -> object:
+        """Find it."""
+        return lock
+
+    @tool
+    def look(value: object) -> str:
+        """Look at it."""
+        return str(value is lock)
+
+    result = (find | look).execute("{}")
+    assert result.output == "True"
+    assert result.attributes["steps"][0].result.output == "an object of type _thread.lock"
+    assert "JSON cannot hold" in str((look | find).execute({"value": 1}).error_message)

@@ -6,7 +6,7 @@ import json
 import os
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from toolsemble.serialization import compact_json
@@ -34,15 +34,30 @@ def new_id() -> str:
         return digits[:16]
 
 
+class GeneratedRunId(str):
+    """The id of a run for which the program did not choose one: no later run has it.
+
+    >>> GeneratedRunId("4f1c") == "4f1c"
+    True
+    """
+
+    __slots__ = ()
+
+
+def new_run_id() -> GeneratedRunId:
+    """Return a new run id whose type shows that the program did not choose it."""
+    return GeneratedRunId(new_id())
+
+
 class ToolCall:
     """A tool call requested by a model; immutable.
 
     Arguments are the JSON text that the model wrote, or a dict of JSON values; None means no arguments. Calls without
     an id are matched to their replies by position.
 
-    >>> call = ToolCall("weather", {"city": "Rome"}, id="call_1")
+    >>> call = ToolCall("weather", '{"city": "Rome"}', id="call_1")
     >>> call.arguments, call.json
-    ({'city': 'Rome'}, '{"city":"Rome"}')
+    ({'city': 'Rome'}, '{"city": "Rome"}')
     """
 
     __slots__ = ("_answered_in", "_given_as_dict", "_id", "_json", "_name")
@@ -62,8 +77,27 @@ class ToolCall:
         return self._name
 
     @property
-    def arguments(self) -> str | dict[str, Any]:
-        """The arguments as they were passed; a dict is a new copy each time."""
+    def arguments(self) -> dict[str, Any]:
+        """The requested arguments, a new dict each time; empty if the model's text is not a JSON object (see ``json``).
+
+        They are not validated or repaired; :attr:`ToolCallRecord.arguments` has those that ran.
+
+        >>> ToolCall("weather", '{"city": "Ro').arguments
+        {}
+        """
+        try:
+            values = json.loads(self._json)
+        except (ValueError, RecursionError):
+            return {}
+        return values if isinstance(values, dict) else {}
+
+    @property
+    def original(self) -> str | dict[str, Any]:
+        """The arguments as they were passed: the text of the model, or a dict, which is a new copy each time.
+
+        >>> ToolCall("weather", '{"city": "Ro').original
+        '{"city": "Ro'
+        """
         return json.loads(self._json) if self._given_as_dict else self._json
 
     @property
@@ -149,10 +183,10 @@ class ToolCall:
         return hash((self._name, self._json, self._id))
 
     def __repr__(self) -> str:
-        return f"ToolCall({self._name!r}, {self.arguments!r}, id={self._id!r})"
+        return f"ToolCall({self._name!r}, {self.original!r}, id={self._id!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (self._name, self.arguments, self._id, self._answered_in)
+        return _restore, (self._name, self.original, self._id, self._answered_in)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -175,9 +209,22 @@ class ToolReply:
     """Text for the model after the remark that the result was truncated, such as how to read the rest."""
     note: str = ""
     """Text for the model after the result, added by the caller and not by the tool."""
+    edits: str = ""
+    """A note for the model about the arguments that a reviewer changed. It is not in ``text``; the messages for
+    providers and the conversations of agents have it: see :meth:`with_edits`."""
+    arguments: dict[str, Any] | None = field(default=None, compare=False, repr=False)
+    """The arguments that ran, as JSON values with secrets masked: in a run of an agent, and wherever ``observe`` is
+    passed. None if they were not kept, or if the call did not run."""
 
     def __init__(
-        self, call: ToolCall, result: ToolResult, limit: int | None = None, more: str = "", note: str = ""
+        self,
+        call: ToolCall,
+        result: ToolResult,
+        limit: int | None = None,
+        more: str = "",
+        note: str = "",
+        edits: str = "",
+        arguments: dict[str, Any] | None = None,
     ) -> None:
         # Every call creates one: setting the slots is faster than the __init__ of a frozen dataclass.
         _set_call(self, call)
@@ -185,6 +232,8 @@ class ToolReply:
         _set_limit(self, limit)
         _set_more(self, more)
         _set_note(self, note)
+        _set_edits(self, edits)
+        _set_arguments(self, arguments)
 
     @property
     def text(self) -> str:
@@ -193,6 +242,21 @@ class ToolReply:
         if self.limit is not None and len(text) > self.limit:
             text = f"{text[: self.limit]}... [truncated, full length: {len(text)} chars]{self.more}"
         return f"{text}\n\n{self.note}" if self.note else text
+
+    def with_edits(self) -> ToolReply:
+        """Return the reply with the note about edits in its text, for a message that you build yourself.
+
+        >>> from toolsemble import ToolResult
+        >>> edits = "Note: a reviewer changed the arguments of 'pay' to {'amount': 5}"
+        >>> print(ToolReply(ToolCall("pay"), ToolResult.success("paid"), edits=edits).with_edits().text)
+        paid
+        <BLANKLINE>
+        Note: a reviewer changed the arguments of 'pay' to {'amount': 5}
+        """
+        if not self.edits:
+            return self
+        note = f"{self.edits}\n{self.note}" if self.note else self.edits
+        return replace(self, note=note, edits="")
 
     @property
     def is_error(self) -> bool:
@@ -256,7 +320,7 @@ class ToolReply:
         """
         if provider == "openai":
             settings.setdefault("api", self.call._answered_in)  # noqa: SLF001 - a class of this module
-        message: dict[str, Any] = _load(provider).write_reply(self, **settings)
+        message: dict[str, Any] = _load(provider).write_reply(self.with_edits(), **settings)
         return message
 
 
@@ -265,6 +329,8 @@ _set_result = vars(ToolReply)["result"].__set__
 _set_limit = vars(ToolReply)["limit"].__set__
 _set_more = vars(ToolReply)["more"].__set__
 _set_note = vars(ToolReply)["note"].__set__
+_set_edits = vars(ToolReply)["edits"].__set__
+_set_arguments = vars(ToolReply)["arguments"].__set__
 
 
 def _restore(name: str, arguments: Any, id: str | None, answered_in: Literal["chat", "responses"]) -> ToolCall:

@@ -8,13 +8,15 @@ from collections.abc import Callable, Iterator, MutableMapping
 from concurrent.futures import Executor
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, Unpack
 
 from toolsemble.metrics import SilentMetrics, ToolMetrics
 from toolsemble.observers.watchers import tell
 from toolsemble.runtime.concurrency import THREADS
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultedTypeVar
+
     from toolsemble.review import ReviewDecision, ReviewHandler
     from toolsemble.review.inherited_gates import InheritedGate
     from toolsemble.review.terms import ReviewTerms
@@ -25,6 +27,12 @@ SILENT = SilentMetrics()
 
 Exposure: TypeAlias = Literal["all", "declared"]
 """Which error messages the model sees."""
+
+# Type checkers read a plain ``ToolContext`` as ``ToolContext[Any]``; Python has such defaults since 3.13 only.
+if TYPE_CHECKING:
+    DepsT_co = DefaultedTypeVar("DepsT_co", covariant=True, default=Any)
+else:
+    DepsT_co = TypeVar("DepsT_co", covariant=True)
 
 
 class InvocationParameters(MutableMapping[str, Any]):
@@ -66,10 +74,11 @@ class InvocationParameters(MutableMapping[str, Any]):
 # Without slots: a context is created for every call, and copying a dict is several times faster than setting the
 # fields of a frozen object one by one.
 @dataclass(frozen=True)
-class ToolContext:
+class ToolContext(Generic[DepsT_co]):
     """The data of one call besides its arguments.
 
-    Each field has a default, so that a tool can be executed without a toolbox.
+    Each field has a default, so that a tool can be executed without a toolbox. ``ToolContext[Shop]`` tells type
+    checkers that ``deps`` is a ``Shop``.
 
     >>> from toolsemble import InMemoryMetrics
     >>> context = ToolContext(agent_role="researcher", metrics=InMemoryMetrics())
@@ -107,17 +116,21 @@ class ToolContext:
     gates: tuple[InheritedGate, ...] = ()
     """The approval gates of the toolboxes around this call, which also apply to calls inside this one."""
 
-    def derive(self, changes: dict[str, Any]) -> ToolContext:
+    deps: DepsT_co = None  # type: ignore[assignment]  # None is not of the type, but a run without deps has nothing else
+    """The dependencies of the run, as passed to ``agent.run(deps=...)`` or ``box.execute(deps=...)``; hidden from the
+    model."""
+
+    def derive(self, changes: dict[str, Any]) -> ToolContext[DepsT_co]:
         """Return a copy with some fields replaced.
 
         >>> ToolContext(memory_id="ada").derive({"agent_role": "writer"}).memory_id
         'ada'
         """
-        derived = _blank(ToolContext)
+        derived: ToolContext[DepsT_co] = _blank(ToolContext)
         _set_fields(derived, self.__dict__ | changes)
         return derived
 
-    def of_call(self, run: dict[str, Any], call_id: str) -> ToolContext:
+    def of_call(self, run: dict[str, Any], call_id: str) -> ToolContext[DepsT_co]:
         """Return a copy for one call of a run; a faster :meth:`derive`, because every call needs it.
 
         >>> ToolContext(memory_id="ada").of_call({"run_id": "run_1"}, "call_1").call_id
@@ -125,18 +138,18 @@ class ToolContext:
         """
         fields = self.__dict__ | run
         fields["call_id"] = call_id
-        derived = _blank(ToolContext)
+        derived: ToolContext[DepsT_co] = _blank(ToolContext)
         _set_fields(derived, fields)
         return derived
 
-    def detach(self) -> ToolContext:
+    def detach(self) -> ToolContext[Any]:
         """Return a copy that can be pickled for another process: without live objects, and with reviews rejected."""
         from toolsemble.review.automatic import AutoReject  # noqa: PLC0415 - only for worker processes
 
         reject = AutoReject("the reviewer cannot be asked from a worker process")
         gates = tuple(each.detach(reject) for each in self.gates)
         review = None if self.review is None else reject
-        return self.derive({"metrics": SILENT, "executor": THREADS, "review": review, "gates": gates})
+        return self.derive({"metrics": SILENT, "executor": THREADS, "review": review, "gates": gates, "deps": None})
 
     def progress(self, fraction: float | None, message: str = "") -> None:
         """Report the progress of the call to sinks and streams; the model does not see it.

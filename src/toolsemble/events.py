@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from toolsemble.masking.secrets import mask_text, secrets
 from toolsemble.metrics import Outcome
@@ -99,7 +99,7 @@ class CallStarted(CallEvent):
 
     arguments: Any = None
     """The arguments as a reviewer would see them, with secrets hidden; invalid arguments are unchanged."""
-    kind: ClassVar[str] = "call_started"
+    kind: ClassVar[Literal["call_started"]] = "call_started"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class CallRepaired(CallEvent):
 
     repairs: tuple[Mapping[str, Any], ...] = ()
     """The repairs, each with ``step``, ``path``, ``from`` and ``to``."""
-    kind: ClassVar[str] = "call_repaired"
+    kind: ClassVar[Literal["call_repaired"]] = "call_repaired"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class CallRetried(CallEvent):
     """Seconds until the retry."""
     error: str
     """The error message of the failed attempt."""
-    kind: ClassVar[str] = "call_retried"
+    kind: ClassVar[Literal["call_retried"]] = "call_retried"
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class CallProgress(CallEvent):
     """The part of the work that is done, from 0 to 1; None: unknown."""
     message: str = ""
     """What is being done, for people."""
-    kind: ClassVar[str] = "call_progress"
+    kind: ClassVar[Literal["call_progress"]] = "call_progress"
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class CallTimedOut(CallEvent):
 
     seconds: float
     """The timeout in seconds."""
-    kind: ClassVar[str] = "call_timed_out"
+    kind: ClassVar[Literal["call_timed_out"]] = "call_timed_out"
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ class CallAbandoned(CallEvent):
     'call_abandoned'
     """
 
-    kind: ClassVar[str] = "call_abandoned"
+    kind: ClassVar[Literal["call_abandoned"]] = "call_abandoned"
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class CacheHit(CallEvent):
     'search'
     """
 
-    kind: ClassVar[str] = "cache_hit"
+    kind: ClassVar[Literal["cache_hit"]] = "cache_hit"
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class CallFinished(CallEvent):
     """The class name of the exception that the tool raised; empty if there is none."""
     error: str = ""
     """The message of that exception; empty if there is none."""
-    kind: ClassVar[str] = "call_finished"
+    kind: ClassVar[Literal["call_finished"]] = "call_finished"
 
     @property
     def text(self) -> str:
@@ -260,7 +260,7 @@ class RunStarted(RunEvent):
     """The conversation that the run starts with, including instructions and the prompt."""
     tools: tuple[str, ...] = ()
     """The names of the offered tools; empty if a function chooses them at each turn."""
-    kind: ClassVar[str] = "run_started"
+    kind: ClassVar[Literal["run_started"]] = "run_started"
 
 
 @dataclass(frozen=True)
@@ -286,22 +286,27 @@ class ModelReplied(RunEvent):
     """The seconds that the reply took, including retries."""
     cost: float | None = None
     """The price of the tokens; None without ``prices``."""
-    kind: ClassVar[str] = "model_replied"
+    kind: ClassVar[Literal["model_replied"]] = "model_replied"
 
 
 @dataclass(frozen=True)
 class ModelRetried(RunEvent):
-    """The model failed, or the run's time was up, and the request is repeated; discard what the model sent before.
+    """The model failed, or the run's time was up, and the request is repeated.
 
-    >>> ModelRetried("Too many requests", 2.5).seconds
-    2.5
+    The text and the calls of this reply that were streamed before do not count: the reply begins anew.
+
+    >>> retried = ModelRetried("The connection broke", 2.5, "Rome is su")
+    >>> "Let me see. Rome is su".removesuffix(retried.discarded)
+    'Let me see. '
     """
 
     reason: str
     """The error."""
     seconds: float
     """Seconds until the retry."""
-    kind: ClassVar[str] = "model_retried"
+    discarded: str = ""
+    """The text of this reply that was streamed before, and does not count; empty in the events of sinks."""
+    kind: ClassVar[Literal["model_retried"]] = "model_retried"
 
 
 @dataclass(frozen=True)
@@ -328,7 +333,7 @@ class RunFinished(RunEvent):
     """The class name of the exception that the run raised; empty if there is none."""
     error: str = ""
     """The message of that exception; empty if there is none."""
-    kind: ClassVar[str] = "run_finished"
+    kind: ClassVar[Literal["run_finished"]] = "run_finished"
 
 
 Event: TypeAlias = (

@@ -10,7 +10,7 @@ from toolsemble.errors import ToolConfigurationError
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
-from toolsemble.runtime.text import describe_error, preview
+from toolsemble.runtime.text import describe_with_class, preview
 from toolsemble.schema.decode import Repair
 
 TRACE = 5
@@ -76,6 +76,25 @@ def count(context: ToolContext, counter: str, amount: int = 1) -> None:
         LOGGER.warning("The %s of a call of '%s' were lost", counter, context.tool_name, exc_info=True)
 
 
+def input_text(given: object) -> str:
+    """Return the input of a call as text: that of a pipeline step as JSON, or as the text of the step before it.
+
+    >>> input_text(ToolResult.success("21 C", {"celsius": 21})), input_text(ToolResult.success("21 C"))
+    ('{"celsius": 21}', '21 C')
+    """
+    if not isinstance(given, ToolResult):
+        return str(given)
+    if given.structured_output is None:
+        return given.text
+    from toolsemble.schema.display import to_display_text  # noqa: PLC0415 - only for steps whose input did not fit
+    from toolsemble.schema.problem import MismatchError  # noqa: PLC0415 - as above
+
+    try:
+        return to_display_text(given.structured_output)
+    except MismatchError:
+        return given.text
+
+
 def determine_outcome(result: ToolResult | None, error: BaseException | None) -> Outcome:
     """Return the outcome of a call from its result and the exception of its tool.
 
@@ -124,8 +143,8 @@ def _log(
     duration: float,
     limit: int,
 ) -> None:
-    name, logger, shown = context.tool_name, context.logger, mask_text(str(given))
-    cause = "" if error is None else f"{type(error).__name__}: {describe_error(error)}"
+    name, logger, shown = context.tool_name, context.logger, mask_text(input_text(given))
+    cause = "" if error is None else describe_with_class(error)
     outcome_text = cause if result is None else result.text
     if result is not None and error is not None and "reference" in result.attributes:
         outcome_text = f"{outcome_text}: {cause}"  # hidden from the model, so it must be in the log

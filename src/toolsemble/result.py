@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 _NO_MESSAGE = "Tool execution failed with no message"
@@ -22,18 +22,77 @@ class TextContent:
     text: str
     """The text."""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise TypeError(f"TextContent text must be a str, not {type(self.text).__name__}")
+
 
 @dataclass(frozen=True, slots=True)
 class _Media:
-    """Bytes with a media type; the repr shows their number, not the bytes."""
+    """Bytes, or their URL, with a media type; the repr shows the number of bytes, and no query of the URL."""
 
     data: bytes
-    """The raw bytes, not encoded."""
+    """The raw bytes, not encoded; empty if there is a URL."""
     mime_type: str
     """The media type, such as ``image/png``."""
+    url: str = field(default="", kw_only=True)
+    """The http or https URL that the provider reads it from; empty if there are bytes."""
+
+    _FAMILY: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        if not isinstance(self.data, (bytes, bytearray, memoryview)):
+            # A URL or a path is accepted by other libraries; here it would fail when a provider is asked.
+            raise TypeError(
+                f"{name} data must be bytes, not {self.data!r:.80}; read the file or fetch the URL first: "
+                f"{name}(Path(...).read_bytes(), ...); or use {name}.from_url(url)"
+            )
+        if not isinstance(self.mime_type, str):
+            raise TypeError(f"{name} mime_type must be a str, such as 'image/png', not {self.mime_type!r:.80}")
+        if self.url:
+            _check_url(self)
+
+    @classmethod
+    def from_url(cls, url: str, mime_type: str | None = None) -> Self:
+        """Return the content at a URL, which the provider fetches, never this library; ``data:`` URLs are decoded.
+
+        :param url: an http, https or data URL; others raise ``ValueError``
+        :param mime_type: the media type; by default that of the extension
+        """
+        return cls(**cls._read_url(url, mime_type))
+
+    @classmethod
+    def _read_url(cls, url: str, mime_type: str | None) -> dict[str, Any]:
+        from toolsemble.media_url import check_url, guess_media_type, read_data_url  # noqa: PLC0415 - rarely used
+
+        if str(url)[:5].lower() == "data:":
+            data, kind = read_data_url(cls.__name__, url)
+            return {"data": data, "mime_type": mime_type or kind}
+        check_url(cls.__name__, url)
+        known = mime_type or guess_media_type(url) or cls._FAMILY
+        if not known:
+            raise ValueError(f"{cls.__name__} cannot tell the media type of {url!r:.80}; pass mime_type=")
+        return {"data": b"", "mime_type": known, "url": url}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(<{len(self.data)} bytes>, mime_type={self.mime_type!r})"
+        return f"{type(self).__name__}({_show_source(self)}, mime_type={self.mime_type!r})"
+
+
+def _check_url(content: _Media) -> None:
+    from toolsemble.media_url import check_url  # noqa: PLC0415 - rarely used
+
+    check_url(type(content).__name__, content.url)
+    if content.data:
+        raise ValueError(f"{type(content).__name__} takes bytes or a URL, not both")
+
+
+def _show_source(content: _Media) -> str:
+    if not content.url:
+        return f"<{len(content.data)} bytes>"
+    from toolsemble.media_url import shown_url  # noqa: PLC0415 - rarely used
+
+    return f"url={shown_url(content.url)!r}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -42,7 +101,11 @@ class ImageContent(_Media):
 
     >>> ImageContent(b"...", "image/png")
     ImageContent(<3 bytes>, mime_type='image/png')
+    >>> ImageContent.from_url("https://example.com/map.png")
+    ImageContent(url='https://example.com/map.png', mime_type='image/png')
     """
+
+    _FAMILY: ClassVar[str] = "image/*"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -60,17 +123,35 @@ class FileContent(_Media):
 
     >>> FileContent(b"...", "application/pdf", "report.pdf").name
     'report.pdf'
+    >>> FileContent.from_url("https://example.com/report.pdf").name
+    'report.pdf'
     """
 
     name: str
     """The file name, without a directory."""
 
+    @classmethod
+    def from_url(cls, url: str, mime_type: str | None = None, name: str | None = None) -> Self:
+        """Return the file at a URL, which the provider fetches, never this library; ``data:`` URLs are decoded.
+
+        :param url: an http, https or data URL; others raise ``ValueError``
+        :param mime_type: the media type; by default that of the extension
+        :param name: the file name; by default the last part of the URL
+        """
+        from toolsemble.media_url import file_name_of  # noqa: PLC0415 - rarely used
+
+        fields = cls._read_url(url, mime_type)
+        return cls(**fields, name=name or (file_name_of(url) if "url" in fields else "") or "file")
+
     def __repr__(self) -> str:
-        return f"FileContent(<{len(self.data)} bytes>, mime_type={self.mime_type!r}, name={self.name!r})"
+        return f"FileContent({_show_source(self)}, mime_type={self.mime_type!r}, name={self.name!r})"
 
 
 Content: TypeAlias = TextContent | ImageContent | AudioContent | FileContent
 """The contents that a result can have besides its text."""
+
+Media: TypeAlias = ImageContent | AudioContent | FileContent
+"""The contents that a prompt can have besides its text."""
 
 
 @dataclass(frozen=True, slots=True, repr=False, init=False)
@@ -124,7 +205,8 @@ class ToolResult:
         ToolResult.success('')
         """
         text = _check_text("output", output) if output is not None else ""
-        return cls(text, None, structured_output, tuple(contents), _freeze(attributes))
+        added = _check_contents(contents) if contents != () else ()
+        return cls(text, None, structured_output, added, _freeze(attributes))
 
     @classmethod
     def failure(
@@ -188,6 +270,20 @@ def _restore(
 
 def _freeze(attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:
     return MappingProxyType(dict(attributes)) if attributes else NO_ATTRIBUTES
+
+
+def _check_contents(contents: Any) -> tuple[Content, ...]:
+    is_list = isinstance(contents, Iterable) and not isinstance(contents, (str, bytes))
+    listed = tuple(contents) if is_list else (contents,)
+    for each in listed:
+        if isinstance(each, (str, bytes)) or each is None:  # a program may have contents of its own
+            raise TypeError(
+                "ToolResult contents must be a list of TextContent, ImageContent, AudioContent or FileContent, "
+                f"not {each!r:.80}"
+            )
+    if not is_list:
+        raise TypeError(f"ToolResult contents must be a list: contents=[{contents!r:.80}]")
+    return listed
 
 
 def _check_text(field: str, value: object) -> str:

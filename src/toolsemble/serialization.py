@@ -102,6 +102,8 @@ def write_content(content: Content) -> dict[str, Any]:
     if isinstance(content, TextContent):
         return {"type": kind, "text": content.text}
     name = {"name": content.name} if isinstance(content, FileContent) else {}
+    if content.url:
+        return {"type": kind, **name, "mime_type": content.mime_type, "url": content.url}
     data = b2a_base64(content.data, newline=False).decode()
     return {"type": kind, **name, "mime_type": content.mime_type, "data": data}
 
@@ -116,8 +118,8 @@ def read_content(fields: Mapping[str, Any]) -> Any:
     """
     values = dict(fields)
     kind = _TYPES[values.pop("type", None) or values.pop("kind").removesuffix("Content").lower()]
-    if "data" in values:
-        values["data"] = a2b_base64(values["data"])
+    if "data" in values or "url" in values:
+        values["data"] = a2b_base64(values.get("data", ""))
     return kind(**values)
 
 

@@ -148,7 +148,7 @@ async def test_tool_specifications_are_sent_with_every_request():
 async def test_model_without_tools_answers_in_one_call():
     model = ScriptedModel(["hi"])
     result = await Agent(model).run("hello")
-    assert (result.text, result.output, result.tool_calls, str(result)) == ("hi", "hi", [], "hi")
+    assert (result.text, result.output, result.tool_calls) == ("hi", "hi", [])
     assert [list(request.specifications) for request in model.asked] == [[]]
 
 
@@ -221,14 +221,14 @@ async def test_prompt_can_be_text_messages_or_text_with_images(prompt, messages)
 
 @pytest.mark.parametrize("prompt", [None, 7, [1], ["a", UserMessage("b")], {"a": "b"}])
 async def test_invalid_prompt_is_rejected(prompt):
-    with pytest.raises(TypeError, match="A prompt must be a str, a list of str and images, or messages"):
+    with pytest.raises(TypeError, match="A prompt must be a str, a list of str, images, audio and files, or messages"):
         await Agent(ScriptedModel(["hi"])).run(prompt)
 
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"memory": "a"}, "A run has no setting 'memory'; it takes history, memory_id, parameters, run_id"),
+        ({"memory": "a"}, "A run has no setting 'memory'; it takes deps, history, .*, tools"),
         ({"memory_id": 7}, "The memory_id of a run must be a str, not 7"),
         ({"history": 7}, "The history of a run must be messages, not 7"),
         (
@@ -266,31 +266,36 @@ async def test_blank_input_for_agent_tool_is_reported_to_model():
 
 
 OTHER, THIRD = SystemMessage("You are wordy."), SystemMessage("You are a poet.")
+HISTORY = [THIRD, UserMessage("a"), AssistantMessage("b")]
 
 
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize(
     ("settings", "history", "prompt", "shown"),
     [
-        ({"background": "x"}, None, [OTHER], "Background: x"),
-        ({"background": "x"}, [THIRD, UserMessage("a"), AssistantMessage("b")], [OTHER], "Background: x"),
-        ({}, None, [OTHER], OTHER.text),
-        ({}, [THIRD, UserMessage("a"), AssistantMessage("b")], [OTHER], OTHER.text),
-        ({}, [THIRD, UserMessage("a"), AssistantMessage("b")], [], THIRD.text),
+        ({"background": "x"}, None, [OTHER], ["Background: x", OTHER.text]),
+        ({"background": "x"}, HISTORY, [OTHER], ["Background: x", THIRD.text, OTHER.text]),
+        ({"instructions": "x"}, HISTORY, [], ["x", THIRD.text]),
+        ({}, None, [OTHER], [OTHER.text]),
+        ({}, None, [OTHER, THIRD], [OTHER.text, THIRD.text]),
+        ({}, None, [OTHER, OTHER, SystemMessage(" ")], [OTHER.text]),
+        ({}, HISTORY, [OTHER], [THIRD.text, OTHER.text]),
+        ({}, HISTORY, [THIRD], [THIRD.text]),
+        ({}, HISTORY, [], [THIRD.text]),
     ],
 )
 async def test_system_messages_are_merged_with_agent_text_first(settings, history, prompt, shown, kept):
     model = ScriptedModel(["hi"])
     memory = ConversationMemory() if kept else None
-    await Agent(model, memory=memory, **settings).run([*prompt, UserMessage("c")], history=history)
+    await Agent(model, memory=memory, memory_id="default", **settings).run([*prompt, UserMessage("c")], history=history)
     history_messages = [] if history is None else history[1:]
-    assert model.requests == [[SystemMessage(shown), *history_messages, UserMessage("c")]]
+    assert model.requests == [[SystemMessage("\n\n".join(shown)), *history_messages, UserMessage("c")]]
 
 
 async def test_system_message_in_prompt_precedes_stored_conversation():
     model, memory = ScriptedModel(["b", "d"]), ConversationMemory()
-    await Agent(model, memory=memory).run("a")
-    await Agent(model, memory=memory).run([OTHER, UserMessage("c")])
+    await Agent(model, memory=memory, memory_id="default").run("a")
+    await Agent(model, memory=memory, memory_id="default").run([OTHER, UserMessage("c")])
     assert model.requests[1] == [OTHER, UserMessage("a"), AssistantMessage("b"), UserMessage("c")]
 
 
@@ -348,7 +353,7 @@ EMPTY = UserMessage("Your answer was empty. Answer in words, or call a tool.")
 @pytest.mark.parametrize("text", ["", " \n"])
 async def test_empty_answer_is_dropped_and_retried_once(text):
     model = ScriptedModel([text, "hi"])
-    result = await Agent(model, memory=(memory := ConversationMemory())).run("hello")
+    result = await Agent(model, memory=(memory := ConversationMemory()), memory_id="default").run("hello")
     assert model.requests == [[UserMessage("hello")], [UserMessage("hello"), EMPTY]]
     assert result.messages == memory.load("default") == [UserMessage("hello"), EMPTY, AssistantMessage("hi")]
     assert (result.text, result.usage.model_calls) == ("hi", 2)
@@ -758,7 +763,8 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: make_agent(memory=ConversationMemory), ToolDefinitionError,
          "Agent memory must be a ConversationMemory"),
         (lambda: make_agent(review=AutoApprove), ToolDefinitionError,
-         r"Agent review must be a ReviewHandler: an object with a method review\(request\), not <class"),
+         (r"Agent review must be a ReviewHandler: an object with a method review\(request\), such as "
+          r"CallbackReview\(function\), not <class")),
         (lambda: make_agent(review=print), ToolDefinitionError, "Agent review must be a ReviewHandler"),
         (lambda: make_agent(retry=3), ToolDefinitionError,
          r"Agent retry must be a Retry, such as Retry\(attempts=3\), not 3"),
@@ -770,17 +776,15 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: Agent(ScriptedModel([]), [None]), ToolDefinitionError, "Tool at index 0 is None"),
         (lambda: Agent(ScriptedModel([]), add), ToolDefinitionError, "A toolbox takes a list of tools"),
         (lambda: Agent(ScriptedModel([]), 7), ToolDefinitionError, "A toolbox takes a list of tools, not int"),
-        (lambda: Retry(attempts=-1), ToolDefinitionError, "Retry attempts must be an int >= 0, not -1"),
-        (lambda: Retry(attempts=2.5), ToolDefinitionError, "Retry attempts must be an int >= 0, not 2.5"),
-        (lambda: Retry(attempts=True), ToolDefinitionError, "Retry attempts must be an int >= 0"),
+        (lambda: Retry(attempts=-1), ToolDefinitionError, r"after the first attempt\) must be an int >= 0, not -1"),
+        (lambda: Retry(attempts=2.5), ToolDefinitionError, r"after the first attempt\) must be an int >= 0, not 2.5"),
+        (lambda: Retry(attempts=True), ToolDefinitionError, r"after the first attempt\) must be an int >= 0"),
         (lambda: Retry(wait="1"), ToolDefinitionError, "Retry wait must be a number of seconds >= 0, not '1'"),
         (lambda: Retry(longest=True), ToolDefinitionError, "Retry longest must be a number of seconds >= 0"),
         (lambda: make_agent(max_cost=True, prices=Prices(1, 1)), ToolDefinitionError, "max_cost must be a number >"),
         (lambda: Agent(ScriptedModel([]), [make_agent()]), ToolDefinitionError,
          r"An Agent is not a tool; pass agent.as_tool\(name, description\) instead"),
         (lambda: Agent(ScriptedModel([]), make_agent()), ToolDefinitionError, "An Agent is not a tool"),
-        (lambda: Agent(ScriptedModel([]), [Toolbox([add])]), ToolDefinitionError,
-         r"A Toolbox is not a tool; pass the box itself, Agent\(model, box\), not a list of it"),
         (lambda: Agent(ScriptedModel([]), Toolbox), ToolDefinitionError,
          "Agent tools must be tools, not the class Toolbox; pass an instance"),
         (lambda: Agent(ScriptedModel([]), lambda: [add]), ToolDefinitionError, "a function that takes a RunView"),
@@ -897,3 +901,10 @@ def test_sync_run_does_not_format_its_result(monkeypatch):
     monkeypatch.setattr(AgentResult, "__repr__", lambda _: formatted.append("result") or "AgentResult()")
     result = Agent(ScriptedModel(["Rome"])).run_sync("Where do all roads lead?")
     assert (result.text, formatted) == ("Rome", [])
+
+
+async def test_attempts_are_retries_after_the_first_request():
+    model = ScriptedModel([ModelError("overloaded", retryable=True)] * 5)
+    with pytest.raises(AgentExecutionError, match="overloaded"):
+        await Agent(model, retry=Retry(attempts=3, wait=0)).run("go")
+    assert len(model.requests) == 4

@@ -46,7 +46,7 @@ def make_conversation(*texts):
 
 async def test_memory_id_continues_conversation(memory):
     model = ScriptedModel([sum_of(1, 2, "c1"), "one", "two", "three"])
-    agent = Agent(model, [add], memory=memory)
+    agent = Agent(model, [add], memory=memory, memory_id="default")
     first = await agent.run("a", memory_id="ada")
     await agent.run("b", memory_id="bob")
     third = await agent.run("c", memory_id="ada")
@@ -71,7 +71,7 @@ async def test_without_a_memory_nothing_is_remembered():
 
 
 async def test_clear_deletes_conversation(memory):
-    agent = Agent(ScriptedModel(["one", "two"]), memory=memory)
+    agent = Agent(ScriptedModel(["one", "two"]), memory=memory, memory_id="default")
     await agent.run("a")
     memory.clear("default")
     memory.clear("nobody")
@@ -82,7 +82,7 @@ async def test_clear_deletes_conversation(memory):
 async def test_system_message_is_not_stored(memory):
     model = ScriptedModel(["one", "two", "three", "four"])
     for role in ("a poet", "a clerk", "a clerk", ""):
-        await Agent(model, role=role, memory=memory).run(role or "nobody")
+        await Agent(model, role=role, memory=memory, memory_id="default").run(role or "nobody")
     assert [[message.text for message in messages] for messages in model.requests] == [
         ["You are a poet.", "a poet"],
         ["You are a clerk.", "a poet", "one", "a clerk"],
@@ -93,14 +93,16 @@ async def test_system_message_is_not_stored(memory):
 
 
 async def test_system_message_in_prompt_is_not_stored(memory):
-    agent = Agent(ScriptedModel(["one", "two"]), memory=memory, role="a poet")
+    agent = Agent(ScriptedModel(["one", "two"]), memory=memory, memory_id="default", role="a poet")
     for question in ("a", "b"):
         await agent.run([SystemMessage("Be brief."), UserMessage(question)])
     assert memory.load("default") == [*make_conversation("a", "one"), *make_conversation("b", "two")]
 
 
 async def test_failed_run_stores_only_completed_turns(memory):
-    agent = Agent(ScriptedModel([ValueError("x"), sum_of(1, 2), ValueError("y"), "on"]), [add], memory=memory)
+    agent = Agent(
+        ScriptedModel([ValueError("x"), sum_of(1, 2), ValueError("y"), "on"]), [add], memory=memory, memory_id="default"
+    )
     with pytest.raises(AgentExecutionError, match="x"):
         await agent.run("a")
     assert memory.load("default") == []
@@ -113,7 +115,7 @@ async def test_failed_run_stores_only_completed_turns(memory):
 
 async def test_history_replaces_the_stored_conversation(memory):
     model = ScriptedModel(["one", "two", "three"])
-    agent = Agent(model, memory=memory)
+    agent = Agent(model, memory=memory, memory_id="default")
     await agent.run("b", history=make_conversation("a", "zero"))
     assert memory.load("default") == make_conversation("a", "zero", "b", "one")
     await agent.run("d", history=make_conversation("c", "other"))
@@ -125,7 +127,7 @@ async def test_history_replaces_the_stored_conversation(memory):
 
 @pytest.mark.parametrize("role", ["", "a clerk"])
 async def test_continuing_partial_result_stores_question(memory, role):
-    agent = Agent(ScriptedModel(["one", ValueError("x"), "two"]), memory=memory, role=role)
+    agent = Agent(ScriptedModel(["one", ValueError("x"), "two"]), memory=memory, memory_id="default", role=role)
     await agent.run("a")
     with pytest.raises(AgentExecutionError) as caught:
         await agent.run("b")
@@ -144,12 +146,12 @@ async def test_unreadable_memory_fails_run(history):
             raise OSError("no disk")
 
     with pytest.raises(AgentExecutionError, match="no disk") as caught:
-        await Agent(ScriptedModel([]), memory=Lost()).run("b", history=history)
+        await Agent(ScriptedModel([]), memory=Lost(), memory_id="default").run("b", history=history)
     assert caught.value.partial.messages == [*(history or []), UserMessage("b")]
 
 
 async def test_unanswered_question_is_not_stored(memory):
-    agent = Agent(ScriptedModel(["", "", "two"]), memory=memory)
+    agent = Agent(ScriptedModel(["", "", "two"]), memory=memory, memory_id="default")
     with pytest.raises(AgentExecutionError, match="returned an empty answer twice"):
         await agent.run("a")
     await agent.run("b")
@@ -160,7 +162,7 @@ async def test_concurrent_runs_keep_calls_with_replies(memory):
     def answer(request):
         return "done" if isinstance(request.messages[-1], ToolMessage) else [sum_of(1, 2, "a"), sum_of(3, 4, "b")]
 
-    agent = Agent(FunctionModel(answer), [add], memory=memory)
+    agent = Agent(FunctionModel(answer), [add], memory=memory, memory_id="default")
     await asyncio.gather(*(agent.run(f"run {number}") for number in range(20)))
     kept = memory.load("default")
     assert_valid(kept)
@@ -170,7 +172,7 @@ async def test_concurrent_runs_keep_calls_with_replies(memory):
 
 def test_threads_can_share_a_memory(memory):
     def work(number):
-        agent = Agent(ScriptedModel([sum_of(1, number), "done"]), [add], memory=memory)
+        agent = Agent(ScriptedModel([sum_of(1, number), "done"]), [add], memory=memory, memory_id="default")
         agent.run_sync(f"run {number}", memory_id=str(number % 2))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(10)]
@@ -191,12 +193,12 @@ def test_file_memory_persists_across_processes(tmp_path):
     memory = ConversationMemory(path)
     image = ToolMessage(ToolReply(sum_of(1, 2), ToolResult.success("3", contents=[IMAGE])))
     prompt = [UserMessage("a", (IMAGE,)), AssistantMessage("x", (sum_of(1, 2),)), image]
-    Agent(ScriptedModel(["one"]), memory=memory).run_sync(prompt)
+    Agent(ScriptedModel(["one"]), memory=memory, memory_id="default").run_sync(prompt)
     memory.close()
     code = (
         f"from toolsemble import Agent, ConversationMemory; from toolsemble.testing import ScriptedModel; "
         f"memory = ConversationMemory({str(path)!r}); "
-        f"Agent(ScriptedModel(['two']), memory=memory).run_sync('b'); memory.close()"
+        f"Agent(ScriptedModel(['two']), memory=memory, memory_id='default').run_sync('b'); memory.close()"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
     assert memory.load("default") == [*prompt, AssistantMessage("one"), UserMessage("b"), AssistantMessage("two")]
@@ -205,13 +207,13 @@ def test_file_memory_persists_across_processes(tmp_path):
 
 async def test_memories_share_a_file(tmp_path):
     one, other = (ConversationMemory(tmp_path / "conversations.db") for _ in range(2))
-    await Agent(ScriptedModel(["one"]), memory=one).run("a")
-    await Agent(ScriptedModel(["two"]), memory=other).run("b")
+    await Agent(ScriptedModel(["one"]), memory=one, memory_id="default").run("a")
+    await Agent(ScriptedModel(["two"]), memory=other, memory_id="default").run("b")
     assert one.load("default") == make_conversation("a", "one", "b", "two")
     before = one.load("default")
     other.clear("default")
     assert one.load("default") == []
-    await Agent(ScriptedModel(["three"]), memory=other).run("c")
+    await Agent(ScriptedModel(["three"]), memory=other, memory_id="default").run("c")
     one.extend("default", before, before.plus(UserMessage("d")), 1)
     assert one.load("default") == other.load("default") == [*make_conversation("c", "three"), UserMessage("d")]
     one.close()
@@ -230,10 +232,10 @@ async def test_evicted_conversations_are_read_from_file(tmp_path):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # the process has threads of earlier tests
 def test_forked_process_reopens_file(tmp_path):
     memory = ConversationMemory(tmp_path / "conversations.db")
-    Agent(ScriptedModel(["one"]), memory=memory).run_sync("a")
+    Agent(ScriptedModel(["one"]), memory=memory, memory_id="default").run_sync("a")
 
     def work(queue):
-        Agent(ScriptedModel(["two"]), memory=memory).run_sync("b")
+        Agent(ScriptedModel(["two"]), memory=memory, memory_id="default").run_sync("b")
         queue.put(len(memory.load("default")))
         memory.close()
 
@@ -254,7 +256,7 @@ HELD = """
     from toolsemble.testing import ScriptedModel
 
     memory = ConversationMemory()
-    Agent(ScriptedModel(["one"]), memory=memory).run_sync("a", memory_id="inside")
+    Agent(ScriptedModel(["one"]), memory=memory, memory_id="default").run_sync("a", memory_id="inside")
     warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about
 
     def hold(owners, holds, go):
@@ -273,7 +275,7 @@ HELD = """
         child = os.fork()
         if child == 0:
             signal.alarm(30)  # or it would wait for ever
-            Agent(ScriptedModel(["two"]), memory=memory).run_sync("b", memory_id="inside")
+            Agent(ScriptedModel(["two"]), memory=memory, memory_id="default").run_sync("b", memory_id="inside")
             print([message.text for message in memory.load("inside")], flush=True)
             os._exit(0)
         code = os.waitpid(child, 0)[1]
@@ -284,7 +286,7 @@ HELD = """
         return str(code)
 
     model = ScriptedModel([ToolCall("split"), lambda said: said[-1].text])
-    print(Agent(model, [split], memory=memory).run_sync("a").text)
+    print(Agent(model, [split], memory=memory, memory_id="default").run_sync("a").text)
 """
 
 
@@ -435,7 +437,9 @@ WINDOWS = [
 @pytest.mark.parametrize(("messages", "limit", "shown"), WINDOWS)
 async def test_window_keeps_calls_with_replies(messages, limit, shown):
     model = ScriptedModel(["x"])
-    result = await Agent(model, memory=ConversationMemory(max_messages=limit)).run([], history=messages)
+    result = await Agent(model, memory=ConversationMemory(max_messages=limit), memory_id="default").run(
+        [], history=messages
+    )
     assert model.requests == [shown]
     assert result.messages == [*messages, AssistantMessage("x")]
 
@@ -443,7 +447,7 @@ async def test_window_keeps_calls_with_replies(messages, limit, shown):
 async def test_window_applies_within_a_run():
     model = ScriptedModel([*(sum_of(number, 0) for number in range(6)), "done"])
     memory = ConversationMemory(max_messages=5)
-    result = await Agent(model, [add], role="brief", memory=memory).run("go")
+    result = await Agent(model, [add], role="brief", memory=memory, memory_id="default").run("go")
     assert [len(messages) for messages in model.requests] == [2, 4, 6, 6, 6, 6, 6]
     for messages in model.requests:
         assert_valid(messages)
@@ -468,7 +472,9 @@ async def test_window_can_limit_tokens():
         ({"max_tokens": 10, "max_messages": 3}, "e"),
     ):
         model = ScriptedModel(["x"])
-        await Agent(model, memory=ConversationMemory(count_tokens=count, **settings)).run([], history=messages)
+        await Agent(model, memory=ConversationMemory(count_tokens=count, **settings), memory_id="default").run(
+            [], history=messages
+        )
         assert model.requests[0][0].text[0] == first
 
 
@@ -514,7 +520,12 @@ def count_calls(work):
 
 
 async def run_conversation(turns, memory):
-    agent = Agent(ScriptedModel([each for n in range(turns) for each in (sum_of(n, 1), "ok")]), [add], memory=memory)
+    agent = Agent(
+        ScriptedModel([each for n in range(turns) for each in (sum_of(n, 1), "ok")]),
+        [add],
+        memory=memory,
+        memory_id="default",
+    )
     for _ in range(turns):
         result = await agent.run("go")
     return result
@@ -569,7 +580,7 @@ async def test_nested_agent_has_own_conversation_in_shared_memory(memory):
 
     poet = Agent(ScriptedModel([ToolCall("look"), "one", "two"]), [look], memory=memory).as_tool("poet", "")
     ask = ToolCall("poet", {"input": "a poem"})
-    boss = Agent(ScriptedModel([ask, "a", ask, "b"]), [poet], memory=memory)
+    boss = Agent(ScriptedModel([ask, "a", ask, "b"]), [poet], memory=memory, memory_id="default")
     await boss.run("go", memory_id="ada")
     await boss.run("again", memory_id="ada")
     assert memory.ids() == ["ada/poet", "ada"]

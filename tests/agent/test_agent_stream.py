@@ -214,7 +214,7 @@ class BrokenModel:
 async def test_broken_model_stream_is_retried(error):
     events = await collect_events(Agent(BrokenModel(1, error), retry=Retry(wait=0)))
     reason = "The model's answer was cut off before its end" if error is None else "reset"
-    assert events[:-2] == [TextDelta("Let "), ModelRetried(reason, 0.0), TextDelta("Let "), TextDelta("me")]
+    assert events[:-2] == [TextDelta("Let "), ModelRetried(reason, 0.0, "Let "), TextDelta("Let "), TextDelta("me")]
     assert events[-1].result.text == "Let me"
 
 
@@ -278,7 +278,9 @@ async def test_closing_stream_stops_run_and_keeps_memory_valid():
         return "never"
 
     memory = ConversationMemory()
-    agent = Agent(ScriptedModel([[sum_of(1, 2), ToolCall("forever")], "on"]), [add, forever], memory=memory)
+    agent = Agent(
+        ScriptedModel([[sum_of(1, 2), ToolCall("forever")], "on"]), [add, forever], memory=memory, memory_id="default"
+    )
     async with aclosing(agent.stream("go")) as events:
         async for event in events:
             if isinstance(event, CallReplied):
@@ -317,8 +319,10 @@ async def test_run_can_be_cancelled_at_every_point(way, in_file, tmp_path):
     for turns in range(200):
         memory = ConversationMemory(tmp_path / f"{turns}.db" if in_file else None)
         calls = [ToolCall("later", {"text": "x"}), ToolCall("inner", {"input": "y"}), ToolCall("nothing")]
-        inner = Agent(Slow([calls[:1], "inside"]), [later], memory=memory).as_tool("inner", "Repeats")
-        agent = Agent(Slow([calls, calls[:1], "done", "on"]), [later, inner], memory=memory)
+        inner = Agent(Slow([calls[:1], "inside"]), [later], memory=memory, memory_id="default").as_tool(
+            "inner", "Repeats"
+        )
+        agent = Agent(Slow([calls, calls[:1], "done", "on"]), [later, inner], memory=memory, memory_id="default")
         outcome = await cancel_after(drained(agent), turns)
         kept = memory.load("default")
         assert_valid(kept)
@@ -332,7 +336,7 @@ async def test_run_can_be_cancelled_at_every_point(way, in_file, tmp_path):
                 again = await Agent(ScriptedModel(["on"])).run("go on", history=partial.messages)
                 assert again.text == "on"
             ends.add(len(kept))
-            agent = Agent(ScriptedModel(["on"]), [later], memory=memory)
+            agent = Agent(ScriptedModel(["on"]), [later], memory=memory, memory_id="default")
             assert (await agent.run("go on")).messages[: len(kept)] == list(kept)
         memory.close()
         if not isinstance(outcome, asyncio.CancelledError):
@@ -377,7 +381,7 @@ async def test_cancellation_during_model_request_keeps_question():
             yield StreamEnd()
 
     memory = ConversationMemory()
-    task = asyncio.ensure_future(Agent(Silent(), memory=memory).run("go"))
+    task = asyncio.ensure_future(Agent(Silent(), memory=memory, memory_id="default").run("go"))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError) as caught:
@@ -391,7 +395,7 @@ async def test_failing_memory_does_not_hide_first_exception():
             raise OSError("disk full")
 
     with pytest.raises(AgentExecutionError, match="disk full") as caught:
-        await Agent(ScriptedModel([sum_of(1, 2)]), [add], memory=Full()).run("go")
+        await Agent(ScriptedModel([sum_of(1, 2)]), [add], memory=Full(), memory_id="default").run("go")
     assert [message.role for message in caught.value.partial.messages] == ["user", "assistant", "tool"]
 
     @tool
@@ -399,7 +403,7 @@ async def test_failing_memory_does_not_hide_first_exception():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt) as interrupted:
-        await Agent(ScriptedModel([ToolCall("interrupt")]), [interrupt], memory=Full()).run("go")
+        await Agent(ScriptedModel([ToolCall("interrupt")]), [interrupt], memory=Full(), memory_id="default").run("go")
     assert isinstance(interrupted.value.__context__, OSError)
     assert isinstance(interrupted.value.partial.messages[-1], ToolMessage)
 

@@ -175,7 +175,7 @@ def test_note_is_never_truncated():
 
 def test_note_is_stored_in_memory():
     memory = ConversationMemory()
-    agent = Agent(ScriptedModel([A, A, A, "best", "again"]), [add], memory=memory)
+    agent = Agent(ScriptedModel([A, A, A, "best", "again"]), [add], memory=memory, memory_id="default")
     agent.run_sync("go")
     message = memory.load("default")[-2]
     assert message.text == with_note("3", same_result_note(3))

@@ -1,5 +1,6 @@
 """The events of runs that sinks receive."""
 
+import re
 import sys
 
 import pytest
@@ -127,10 +128,26 @@ async def test_the_console_shows_runs(capsys):
     model = ScriptedModel([ToolCall("shout", {"text": "x"}, "c1"), ModelError("busy", retryable=True), "Done"])
     agent = Agent(model, [shout], sinks=[ConsoleSink(sys.stdout, times=False)], retry=Retry(1, wait=0))
     await agent.run("Shout!", run_id="r1")
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "run r1: ScriptedModel is asked: Shout!"
-    assert lines[1].startswith("run r1: ScriptedModel replied in ")
-    assert lines[1].endswith(", 0 tokens: shout")
-    assert "run r1: the model failed (busy); retry in 0 s" in lines
-    assert lines[-2].endswith(": Done")
-    assert lines[-1].startswith("run r1: answer in ")
+    lines = [re.sub(r"\d+ ms", "T", line) for line in capsys.readouterr().out.splitlines()]
+    assert [line for line in lines if line.startswith("run ")] == [
+        "run r1: started with ScriptedModel",
+        "run r1: ScriptedModel replied in T, 0 tokens, calls shout",
+        "run r1: the model failed (busy); retry in 0 s",
+        "run r1: ScriptedModel replied in T, 0 tokens",
+        "run r1: answer in T",
+    ]
+
+
+async def test_the_console_shows_messages_on_request(capsys):
+    sink = ConsoleSink(sys.stdout, times=False, messages=True)
+    with pytest.raises(AgentExecutionError):
+        await Agent(ScriptedModel([ValueError("broken")]), sinks=[sink]).run("Hello", run_id="r1")
+    await Agent(ScriptedModel(["Done"]), sinks=[sink]).run("Hello", run_id="r2")
+    lines = [re.sub(r"\d+ ms", "T", line) for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "run r1: started with ScriptedModel: Hello",
+        "run r1: error in T: broken: ",
+        "run r2: started with ScriptedModel: Hello",
+        "run r2: ScriptedModel replied in T, 0 tokens: Done",
+        "run r2: answer in T: Done",
+    ]

@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 from toolsemble import Toolbox, ToolCall
 from toolsemble.builtin import DateTimeTool
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble.runtime.extras import install_command
 
 pytestmark = pytest.mark.slow
 
@@ -454,7 +455,7 @@ def test_clock_must_be_callable():
 @pytest.mark.parametrize("package", ["whenever", "tzdata"])
 def test_missing_extra_is_named(monkeypatch, package):
     monkeypatch.setitem(sys.modules, package, None)
-    expected = f"DateTimeTool needs the package '{package}': pip install 'toolsemble[datetime]'"
+    expected = f"DateTimeTool needs the package '{package}': {install_command('datetime')}"
     with pytest.raises(ToolDefinitionError, match=re.escape(expected)):
         DateTimeTool()
 

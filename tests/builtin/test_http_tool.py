@@ -335,9 +335,42 @@ def test_url_in_error_shows_no_secret():
     assert result.error_message.startswith("Cannot connect to '***'")
 
 
-def test_private_address_is_denied_by_default(web):
-    result = call(make_tool(web.url(), allow_hosts=()), "x")
-    assert (result.error_message, web.requests) == ("Access denied: '127.0.0.1' is not a public address", [])
+@pytest.mark.parametrize("host", ["127.0.0.1", "10.0.0.7", "[::1]", "localhost", "169.254.169.254", "LOCALHOST"])
+def test_a_private_address_is_denied_when_the_tool_is_made(host):
+    plain = host.strip("[]").lower()
+    with pytest.raises(ToolDefinitionError) as refused:
+        make_tool(f"http://{host}:8080/orders", allow_hosts=())
+    assert str(refused.value) == (
+        f"Tool 'service': Access denied: '{plain}' is not a public address; if it may be reached, pass "
+        f"allow_hosts=['{plain}']"
+    )
+    assert make_tool(f"http://{host}:8080/orders", allow_hosts=[plain]).name == "service"
+
+
+def test_a_name_of_a_private_address_is_denied_with_advice_when_it_is_called():
+    private = make_tool("http://intranet/orders", allow_hosts=(), resolver=lambda *_: ["10.0.0.7"])
+    assert call(private, "x").error_message == (
+        "Access denied: 'intranet' is not a public address; the program that made this tool can pass "
+        "allow_hosts=['intranet']"
+    )
+
+
+def test_a_name_is_resolved_when_the_tool_is_called():
+    assert make_tool("http://localhost/x", allow_hosts=(), resolver=lambda *_: ["93.184.215.14"]).name == "service"
+
+
+def test_a_url_that_is_not_one_is_refused_when_the_tool_is_made():
+    with pytest.raises(ToolDefinitionError, match="Tool 'service': Invalid URL: port 99999 does not exist"):
+        make_tool("http://example.com:99999/x")
+
+
+@pytest.mark.parametrize(
+    ("status", "text"), [(204, "Done (204 No Content)"), (200, "Done (200 OK)"), (299, "Done (299 unknown status)")]
+)
+def test_an_empty_answer_is_reported_as_done(web, status, text):
+    web.answers["/"] = (status, {}, b"")
+    result = call(make_tool(web.url()), "x")
+    assert (result.output, result.structured_output, result.attributes["status"]) == (text, None, status)
 
 
 def test_allow_hosts_applies_to_every_redirect(web):
@@ -511,7 +544,7 @@ def test_redirect_does_not_send_body_to_another_server(web):
 def test_missing_package_error_names_extra(monkeypatch):
     monkeypatch.delitem(sys.modules, "toolsemble.builtin.fetch")
     monkeypatch.setitem(sys.modules, "httpcore2", None)
-    with pytest.raises(ToolDefinitionError, match=r"HttpTool needs the package 'httpcore2': .*toolsemble\[http\]"):
+    with pytest.raises(ToolDefinitionError, match=r"HttpTool needs the package 'httpcore2': .*\[http\]"):
         make_tool("https://example.com")
 
 

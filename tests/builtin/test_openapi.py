@@ -2,6 +2,7 @@
 
 import copy
 import json
+import sys
 
 import pytest
 
@@ -645,3 +646,214 @@ def test_excluded_operation_may_have_another_server():
 def test_server_variable_without_value_is_rejected():
     with pytest.raises(ToolDefinitionError, match="the server of 'it' has no variable 'host'"):
         HttpTool.from_openapi(make_redirecting_document("https://{host}", "path"))
+
+
+FASTAPI = {
+    "openapi": "3.1.0",
+    "info": {"title": "Shop", "version": "1"},
+    "paths": {
+        "/pets": {
+            "get": {"operationId": "list_pets_pets_get", "summary": "Lists pets"},
+            "post": {"operationId": "add_pet_pets_post", "summary": "Adds a pet"},
+        },
+        "/pets/{pet_id}": {
+            method: {
+                "operationId": f"{verb}_pet_pets__pet_id__{method}",
+                "parameters": [{"name": "pet_id", "in": "path", "required": True, "schema": {"type": "integer"}}],
+            }
+            for method, verb in {"get": "read", "put": "replace", "patch": "change", "delete": "remove"}.items()
+        },
+    },
+}
+FULL_NAMES = [
+    "list_pets_pets_get", "add_pet_pets_post", "read_pet_pets__pet_id__get", "replace_pet_pets__pet_id__put",
+    "change_pet_pets__pet_id__patch", "remove_pet_pets__pet_id__delete",
+]  # fmt: skip
+SHORT_NAMES = ["list_pets", "add_pet", "read_pet", "replace_pet", "change_pet", "remove_pet"]
+YAML = """\
+openapi: 3.1.0
+servers: [{url: https://shop.example}]
+paths:
+  /pets:
+    get:
+      operationId: list_pets
+      parameters:
+        - {name: country, in: query, schema: {type: string, enum: [NO, SE], default: NO}}
+        - {name: since, in: query, schema: {type: string, default: 2024-03-15}}
+        - {name: sold, in: query, schema: {type: boolean, default: false}}
+"""
+
+
+def shop(document=None, **settings):
+    return HttpTool.from_openapi(
+        FASTAPI if document is None else document, **{"base_url": "https://a.example"} | settings
+    )
+
+
+class TestNames:
+    def test_are_those_of_the_document(self):
+        assert [each.name for each in shop()] == FULL_NAMES
+
+    def test_can_be_short(self):
+        assert [each.name for each in shop(rename="short")] == SHORT_NAMES
+
+    def test_stay_long_where_short_ones_would_be_equal(self):
+        document = copy.deepcopy(FASTAPI)
+        document["paths"]["/dogs"] = {"get": {"operationId": "list_pets_dogs_get"}}
+        document["paths"]["/cats"] = {"get": {"operationId": "add_pet"}}
+        document["paths"]["/_"] = {"get": {"operationId": "___get"}}
+        names = [each.name for each in shop(document, rename="short")]
+        assert names[:2] == ["list_pets_pets_get", "add_pet_pets_post"]
+        assert names[-3:] == ["list_pets_dogs_get", "add_pet", "get"]
+
+    def test_can_be_replaced(self):
+        assert shop(rename={"list_pets_pets_get": "pets"})[0].name == "pets"
+        assert [each.name for each in shop(rename=str.upper)] == [name.upper() for name in FULL_NAMES]
+
+    def test_are_chosen_by_those_of_the_document(self):
+        (only,) = shop(only=["list_pets_pets_get"], rename={"list_pets_pets_get": "pets"})
+        assert only.name == "pets"
+
+    @pytest.mark.parametrize(
+        ("rename", "problem"),
+        [
+            (
+                {"list_pets": "pets"},
+                "rename: there is no operation 'list_pets'; the operations are list_pets_pets_get, ",
+            ),
+            ({"list_pets_pets_get": "a b"}, "Invalid tool name 'a b'"),
+            (lambda name: "pets", "rename gives 6 operations the name 'pets'"),
+            (lambda name: None, "The tool has no name"),
+            (5, "rename must be a dict from names to new names, a function of a name, or 'short', not 5"),
+            ("long", "rename must be a dict from names to new names, a function of a name, or 'short', not 'long'"),
+        ],
+    )
+    def test_that_are_wrong_are_refused(self, rename, problem):
+        with pytest.raises(ToolDefinitionError, match=problem):
+            shop(rename=rename)
+
+    def test_errors_of_a_function_are_raised(self):
+        with pytest.raises(ZeroDivisionError):
+            shop(rename=lambda name: 1 / 0)
+
+
+class TestEffects:
+    def test_follow_from_the_method(self):
+        made = {each.name: (each.effects, each.idempotent) for each in shop(rename="short")}
+        assert made == {
+            "list_pets": ("read", False),
+            "add_pet": (None, False),
+            "read_pet": ("read", False),
+            "replace_pet": (None, True),
+            "change_pet": (None, False),
+            "remove_pet": ("irreversible", False),
+        }
+
+    def test_are_hints_for_other_programs(self):
+        hints = {each["name"]: each.get("annotations") for each in Toolbox(shop(rename="short")).to_mcp()}
+        assert hints["list_pets"] == {"readOnlyHint": True}
+        assert hints["remove_pet"] == {"readOnlyHint": False, "destructiveHint": True}
+
+    def test_can_be_set_for_all(self):
+        assert {each.effects for each in shop(effects="write")} == {"write"}
+
+
+class TestWhereADocumentIs:
+    def test_a_file(self, tmp_path):
+        file = tmp_path / "openapi.json"
+        file.write_text(json.dumps(FASTAPI))
+        assert [each.name for each in shop(file)] == FULL_NAMES
+        assert [each.name for each in shop(str(file))] == FULL_NAMES
+
+    @pytest.mark.parametrize("path", ["openapi.json", "no/such/file.yaml", "shop"])
+    def test_a_file_that_does_not_exist(self, path):
+        with pytest.raises(
+            ToolDefinitionError, match=f"OpenAPI: '{path}' is not JSON, YAML or a URL, and cannot be read"
+        ):
+            shop(path)
+
+    def test_a_file_in_another_encoding(self, tmp_path):
+        file = tmp_path / "openapi.json"
+        file.write_bytes(b"\xff\xfe{")
+        with pytest.raises(ToolDefinitionError, match=r"cannot be read as a file: .*utf-8"):
+            shop(file)
+
+    def test_yaml(self, tmp_path):
+        file = tmp_path / "openapi.yaml"
+        file.write_text(YAML)
+        for document in (YAML, file, str(file)):
+            (made,) = HttpTool.from_openapi(document)
+            (specification,) = Toolbox([made]).specifications
+            fields = specification.parameters["properties"]
+            assert fields["country"] == {"type": "string", "enum": ["NO", "SE"], "default": "NO"}
+            assert (fields["since"]["default"], fields["sold"]["default"]) == ("2024-03-15", False)
+
+    @pytest.mark.parametrize("text", ["openapi: [", "a: b: c", "x: &a [*b]", "openapi: !!python/name:os.system x"])
+    def test_yaml_that_is_broken(self, text):
+        with pytest.raises(ToolDefinitionError, match="OpenAPI: the document is neither JSON nor YAML: "):
+            shop(text)
+
+    def test_yaml_without_its_package(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "yaml", None)
+        with pytest.raises(
+            ToolDefinitionError, match=r"An OpenAPI document in YAML needs the package 'yaml': .*\[yaml\]"
+        ):
+            shop(YAML)
+
+    def test_a_url(self, web):
+        web.answers["/openapi.json"] = (200, {"Content-Type": "application/json"}, json.dumps(FASTAPI).encode())
+        web.answers["/pets"] = (200, {}, b"[]")
+        made = HttpTool.from_openapi(
+            web.url("/openapi.json"), allow_hosts=["127.0.0.1"], auth="a-long-token", rename="short"
+        )
+        assert [each.name for each in made] == SHORT_NAMES
+        assert Toolbox(made).execute(ToolCall("list_pets")).text == "[]"
+        assert [(path, headers.get("Authorization")) for _, path, headers, _ in web.requests] == [
+            ("/openapi.json", None),
+            ("/pets", "Bearer a-long-token"),
+        ]
+
+    @pytest.mark.parametrize("server", ["/v1", "v1/", "./v1"])
+    def test_a_url_to_which_servers_are_relative(self, web, server):
+        document = {**FASTAPI, "servers": [{"url": server}]}
+        web.answers["/openapi.json"] = (200, {}, json.dumps(document).encode())
+        web.answers["/v1/pets"] = (200, {}, b"[]")
+        made = HttpTool.from_openapi(web.url("/openapi.json"), allow_hosts=["127.0.0.1"], rename="short")
+        assert Toolbox(made).execute(ToolCall("list_pets")).text == "[]"
+
+    @pytest.mark.parametrize("server", ["https://evil.example", "//evil.example/x"])
+    def test_a_fetched_document_cannot_send_credentials_elsewhere(self, web, server):
+        document = {**FASTAPI, "servers": [{"url": server}]}
+        web.answers["/openapi.json"] = (200, {}, json.dumps(document).encode())
+        with pytest.raises(
+            ToolDefinitionError, match=r"evil.example, which is not http://127.0.0.1:\d+, the document's or"
+        ):
+            HttpTool.from_openapi(web.url("/openapi.json"), allow_hosts=["127.0.0.1"], auth="a-long-token")
+        made = HttpTool.from_openapi(
+            web.url("/openapi.json"), allow_hosts=["127.0.0.1"], auth="a-long-token", base_url="https://b.example"
+        )
+        assert len(made) == len(FULL_NAMES)
+
+    def test_a_url_that_is_not_public(self):
+        for host in ("127.0.0.1", "localhost"):
+            with pytest.raises(ToolDefinitionError) as refused:
+                HttpTool.from_openapi(f"http://{host}/openapi.json")
+            assert str(refused.value) == (
+                f"OpenAPI: the document cannot be fetched: Access denied: '{host}' is not a public address; if it may "
+                f"be reached, pass allow_hosts=['{host}']"
+            )
+
+    def test_a_url_without_a_document(self, web):
+        web.answers["/x"] = (404, {}, b"")
+        with pytest.raises(ToolDefinitionError, match="OpenAPI: the document cannot be fetched: HTTP 404: Not Found"):
+            HttpTool.from_openapi(web.url("/x"), allow_hosts=["127.0.0.1"])
+
+    def test_a_url_that_does_not_exist(self):
+        with pytest.raises(ToolDefinitionError, match=r"cannot be fetched: Cannot resolve host 'shop.example'; check"):
+            HttpTool.from_openapi("https://shop.example/openapi.json", resolver=lambda *_: [])
+
+    def test_a_document_that_never_ends(self, web, monkeypatch):
+        monkeypatch.setattr("toolsemble.builtin.http_tool._MAX_DOCUMENT", 100)
+        web.answers["/x"] = (200, {}, b"x" * 101)
+        with pytest.raises(ToolDefinitionError, match="cannot be fetched: it has more than 100 bytes"):
+            HttpTool.from_openapi(web.url("/x"), allow_hosts=["127.0.0.1"])

@@ -359,7 +359,5 @@ def test_reader_process_does_not_inherit_secrets(monkeypatch):
 
 def test_missing_package_error_names_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "trafilatura", None)
-    with pytest.raises(
-        ToolDefinitionError, match=r"WebScraperTool needs the package 'trafilatura': .*toolsemble\[web\]"
-    ):
+    with pytest.raises(ToolDefinitionError, match=r"WebScraperTool needs the package 'trafilatura': .*\[web\]"):
         WebScraperTool()

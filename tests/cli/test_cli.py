@@ -24,6 +24,7 @@ from toolsemble.cli import app, main, program
 from toolsemble.cli.builtins import BUILT_INS
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
 from toolsemble.cli.screen import Screen
+from toolsemble.runtime.extras import install_command
 from toolsemble.runtime.terminal import OutputStream
 from toolsemble.runtime.text import escape_line, escape_prose
 
@@ -96,6 +97,31 @@ def test_question_can_be_read_from_stdin(bot, run_cli, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("What is it?\n"))
     path = bot("lambda messages: messages[-1].text.upper()")
     assert run_cli("ask", "-", "-q", "-m", f"{path}:model") == (0, "WHAT IS IT?\n", "")
+
+
+SYSTEM = "lambda messages: repr((messages[0].role, messages[0].text))"
+
+
+def test_instructions_come_from_option_and_file(bot, run_cli, monkeypatch, tmp_path):
+    path, file = bot(f"{SYSTEM}, {SYSTEM}, {SYSTEM}, 'done'"), tmp_path / "system.txt"
+    file.write_text("Be kind, Zoë.", encoding="utf-8")
+    asked = ("ask", "q", "-q", "-m", f"{path}:model")
+    assert run_cli(*asked, "--system", "Be brief.")[1] == "('system', 'Be brief.')\n"
+    assert run_cli(*asked, "--system-file", str(file))[1] == "('system', 'Be kind, Zoë.')\n"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
+    options = ("--system-file", str(file), "--system", "Be brief.")
+    path = bot(SYSTEM)
+    assert run_cli("chat", "-q", "-m", f"{path}:model", *options)[1] == ("('system', 'Be brief.\\n\\nBe kind, Zoë.')\n")
+
+
+@pytest.mark.parametrize("content", [None, b"\xff"])
+def test_unreadable_system_file_is_reported(bot, run_cli, tmp_path, content):
+    file = tmp_path / "system.txt"
+    if content is not None:
+        file.write_bytes(content)
+    code, out, err = run_cli("ask", "q", "-m", f"{bot('1')}:model", "--system-file", str(file))
+    assert (code, out) == (2, "")
+    assert f"--system-file {str(file)!r} cannot be read: " in err
 
 
 def test_output_shows_parallel_calls_long_results_and_progress(bot, run_cli):
@@ -402,7 +428,7 @@ def test_edit_is_shown(bot, person, monkeypatch):
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     path = bot('ToolCall("delete", {"path": "a"}), "Done."')
-    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", '{"path": "b"}\n'))
+    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", "b\n"))
     assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path]) == 0
     actor.join(60)
     assert '  ok delete: approved with {"path": "b"}\n  -> deleted b\n' in person.plain()
@@ -412,7 +438,7 @@ def test_edits_are_json_lines(bot, person, monkeypatch):
     monkeypatch.delenv("VISUAL", raising=False)
     monkeypatch.delenv("EDITOR", raising=False)
     path = bot('ToolCall("delete", {"path": "a"}), "Done."')
-    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", '{"path": "b"}\n'))
+    actor = person.answers(("[c]ontinue", "e\n"), ("Instead", "b\n"))
     assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path, "--json"]) == 0
     actor.join(60)
     line = next(line for line in person.plain().splitlines() if '"review_decided"' in line)
@@ -559,9 +585,7 @@ def test_built_in_tools_are_listed_with_settings(run_cli):
 def test_built_in_tool_with_missing_packages_names_extra(run_cli, monkeypatch):
     monkeypatch.setitem(sys.modules, "whenever", None)
     _, out, _ = run_cli("tools")
-    assert (
-        "datetime\tnot available: DateTimeTool needs the package 'whenever': pip install 'toolsemble[datetime]'" in out
-    )
+    assert f"datetime\tnot available: DateTimeTool needs the package 'whenever': {install_command('datetime')}" in out
     assert "datetime" not in run_cli("tools", "--json")[1]
 
 
@@ -741,7 +765,7 @@ def test_missing_extra_is_named(monkeypatch, run_cli):
     for name in [name for name in sys.modules if name.split(".")[0] == "click" or name == "toolsemble.cli.app"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "click", None)
-    message = "toolsemble: the command line needs the package 'click': pip install 'toolsemble[cli]'\n"
+    message = f"toolsemble: the command line needs the package 'click': {install_command('cli')}\n"
     assert run_cli("version") == (2, "", message)
 
 
@@ -754,7 +778,7 @@ def test_broken_installation_raises_import_error(monkeypatch):
 def test_missing_rich_is_named(person, monkeypatch):
     monkeypatch.setitem(sys.modules, "rich.console", None)
     assert person.runs(["tools"]) == 2
-    assert "A table needs the package 'rich.console': pip install 'toolsemble[cli]'" in person.plain()
+    assert f"A table needs the package 'rich.console': {install_command('cli')}" in person.plain()
 
 
 def test_program_exits_with_code_of_command(monkeypatch, capsys):
@@ -936,3 +960,134 @@ def test_several_targets_can_be_shown(run_cli):
     assert (code, [json.loads(line)["name"] for line in out.splitlines()]) == (0, ["calculator", "json_parser"])
     assert run_cli("explain", "calculator,json_parser", "--json")[0] == 0
     assert run_cli("tools", ",")[0] == Exit.USAGE_ERROR
+
+
+# --- files
+
+
+SHOW = (
+    "lambda messages: ' '.join(f'{type(each).__name__}:{each.mime_type}:{getattr(each, \"name\", \"\")}' "
+    "for each in messages[-1].contents)"
+)
+FILES = {
+    "a.pdf": (b"%PDF-1.7", "FileContent:application/pdf:a.pdf"),
+    "a.txt": (b"\x89PNG\r\n\x1a\nxyz", "ImageContent:image/png:"),
+    "a.jpg": (b"\xff\xd8\xff\xe0", "ImageContent:image/jpeg:"),
+    "b.gif": (b"GIF89a..", "ImageContent:image/gif:"),
+    "a.webp": (b"RIFF....WEBPVP8", "ImageContent:image/webp:"),
+    "talk": (b"RIFF....WAVEfmt", "AudioContent:audio/wav:"),
+    "song.bin": (b"ID3\x03", "AudioContent:audio/mpeg:"),
+    "data.csv": (b"a;b", "FileContent:text/csv:data.csv"),
+    "Makefile": (b"all:\n", "FileContent:text/plain:Makefile"),
+    "notes.md": (b"# Hi", "FileContent:text/markdown:notes.md"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_is_asked_about_by_what_is_in_it(bot, run_cli, tmp_path, name):
+    data, shown = FILES[name]
+    (tmp_path / name).write_bytes(data)
+    path = bot(SHOW)
+    assert run_cli("ask", "What?", "-q", "-m", f"{path}:model", "--file", str(tmp_path / name)) == (0, f"{shown}\n", "")
+
+
+def test_several_files_and_urls_are_asked_about_at_once(bot, run_cli, tmp_path):
+    (tmp_path / "a.md").write_text("# Hi")
+    urls = [f"https://example.com/{name}" for name in ("a.png", "a.mp3", "a.pdf")]
+    options = [option for each in (str(tmp_path / "a.md"), *urls) for option in ("-f", each)]
+    path = bot(SHOW)
+    _, out, _ = run_cli("ask", "What?", "-q", "-m", f"{path}:model", *options)
+    assert out == (
+        "FileContent:text/markdown:a.md ImageContent:image/png: AudioContent:audio/mpeg: "
+        "FileContent:application/pdf:a.pdf\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("missing.pdf", None, "--file: '{}' cannot be read: No such file or directory"),
+        ("empty.pdf", b"", "--file: '{}' is empty"),
+        ("odd", b"\x00\x01", "--file: the type of '{}' is unknown; give it an extension, such as .pdf, .png"),
+        ("odd2", b"\xff\x01", "--file: the type of '{}' is unknown"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_refused_before_the_model_is_asked(bot, run_cli, tmp_path, name, data, message):
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    path = bot("lambda messages: 1 / 0")
+    code, out, err = run_cli("ask", "What?", "-m", f"{path}:model", "-f", str(tmp_path / name))
+    assert (code, out) == (2, "")
+    assert message.format(tmp_path / name) in err
+
+
+def test_a_file_that_is_too_large_is_refused(bot, run_cli, tmp_path, monkeypatch):
+    monkeypatch.setattr("toolsemble.cli.attachments.MAX_BYTES", 3_000_000)
+    (tmp_path / "a.txt").write_bytes(b"a" * 3_000_001)
+    code, _, err = run_cli("ask", "What?", "-m", f"{bot(SHOW)}:model", "-f", str(tmp_path / "a.txt"))
+    assert (code, "has more than 3 MB; pass a part of it" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("file:///etc/passwd", "--file: FileContent needs an http, https or data URL"),
+        ("https://example.com/report", "--file: FileContent cannot tell the media type"),
+    ],
+)
+def test_a_url_that_cannot_be_used_is_refused(bot, run_cli, url, message):
+    code, _, err = run_cli("ask", "What?", "-m", f"{bot(SHOW)}:model", "-f", url)
+    assert (code, message in err) == (2, True)
+
+
+# --- Markdown and progress
+
+ANSWER = "# Rome\n\nIt is **sunny** in [Rome](https://example.com).\n\n- one\n- two\n\n```\na  =  1\n\nb = 2\n```\n"
+
+
+def test_chat_renders_markdown_at_a_terminal(bot, person):
+    path = bot(f"{ANSWER!r}")
+    actor = person.answers(("> ", "hello\n"), (" out", ""), ("> ", "\x04"))
+    assert person.runs(["chat", "-m", f"{path}:model"]) == 0
+    actor.join(60)
+    text = person.plain()
+    assert "Rome\n" in text
+    assert "It is sunny in Rome (https://example.com)." in text
+    assert " • one\n • two\n" in text
+    assert "a  =  1" in text
+    assert not {"**", "```", "# Rome"} & {mark for mark in ("**", "```", "# Rome") if mark in text}
+
+
+def test_piped_chat_writes_markdown_as_it_is(bot, run_cli, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
+    assert run_cli("chat", "-q", "-m", f"{bot(repr(ANSWER))}:model") == (0, ANSWER, "")
+
+
+def test_control_characters_in_markdown_are_escaped(bot, person):
+    actor = person.answers(("> ", "hello\n"), (" out", ""), ("> ", "\x04"))
+    assert person.runs(["chat", "-m", f"{bot(repr('a **b** ' + chr(27) + '[2J'))}:model"]) == 0
+    actor.join(60)
+    assert "\\x1b[2J" in person.plain()
+    assert "\x1b[2J" not in person.seen
+
+
+READING_MODEL = """
+from toolsemble.models import PromptProgress, ThoughtDelta
+
+class Reader(ScriptedModel):
+    async def stream(self, request):
+        for chunk in (PromptProgress(0.42), ThoughtDelta("All roads")):
+            yield chunk
+            await asyncio.sleep(0.25)
+        async for chunk in super().stream(request):
+            yield chunk
+
+model = Reader(["Done."])
+"""
+
+
+def test_status_line_shows_how_much_of_the_prompt_is_read_and_the_thoughts(bot, person):
+    assert person.runs(["ask", "q", "-m", f"{bot('', READING_MODEL)}:model"]) == 0
+    person.plain()
+    assert "s reading the prompt, 42%" in person.seen
+    assert "s thinking: All roads" in person.seen

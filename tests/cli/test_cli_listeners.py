@@ -6,9 +6,10 @@ import json
 import math
 import os
 import sys
+from dataclasses import replace
 from functools import reduce
 from types import SimpleNamespace
-from typing import get_args
+from typing import get_args, get_origin
 
 import pytest
 
@@ -27,11 +28,14 @@ from toolsemble.events import (
     CallRetried,
     CallStarted,
     CallTimedOut,
+    ModelReplied,
     ReviewDecided,
     ReviewRequested,
+    RunFinished,
+    RunStarted,
 )
 from toolsemble.models import AssistantMessage
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, PromptProgress, TextDelta, ThoughtDelta
 
 pytestmark = pytest.mark.slow
 
@@ -59,6 +63,8 @@ EARLY = {
 # Each event, and what a person is told of it where the output is no terminal.
 TOLD = [
     (TextDelta("Hm."), ""),
+    (ThoughtDelta("Hm."), ""),
+    (PromptProgress(0.5), ""),
     (CallDelta(0, "add", "c1"), ""),
     (ArgumentsDelta(0, "{"), ""),
     (CallRequested(CALL), 'add {"a":1}\n'),
@@ -70,6 +76,9 @@ TOLD = [
         (Final(AgentResult("Three.", stop_reason=reason)), f"stopped early: {words}\n0.0 s\n")
         for reason, words in EARLY.items()
     ),
+    (RunStarted("gpt-5"), ""),
+    (ModelReplied(AssistantMessage("Hm.")), ""),
+    (RunFinished("answer"), ""),
     (CallStarted("add", "c1", {"a": 1}), ""),
     (CallRepaired("add", "c1", REPAIRS), "  .. add: arguments repaired: the JSON text, a\n"),
     (CallRetried("add", "c1", 1, 0.5, "bu\nsy"), "  .. add: failed; retry in 0.5 s: bu\\nsy\n"),
@@ -83,7 +92,7 @@ TOLD = [
     (CallFinished("add", "c1", "error", error_type="KeyError", error="'a'"), ""),
     (ReviewRequested(REQUEST), ""),
     (ReviewDecided(REQUEST, Continue()), "  ok add: approved\n"),
-    (ReviewDecided(REQUEST, Edit('{"a":2}')), '  ok add: approved with {"a":2}\n'),
+    (ReviewDecided(REQUEST, Edit('{"a":2}')), ""),  # shown when it is accepted
     (ReviewDecided(REQUEST, ExitEarly("no")), "  no add: rejected: no\n"),
     (SimpleNamespace(kind="of_another_version", __dataclass_fields__={}), ""),
 ]
@@ -123,7 +132,7 @@ def write_json_line(event, capsys):
 def test_every_event_is_tested():
     known = {type(event) for event, _ in TOLD}
     named = [getattr(module, name) for module in (events, agent) for name in module.__all__]
-    assert known >= {*get_args(agent.Event), *get_args(events.Event)}
+    assert known >= {get_origin(each) or each for each in (*get_args(agent.Event), *get_args(events.Event))}
     assert known >= {each for each in named if isinstance(getattr(each, "kind", None), str)}
 
 
@@ -132,6 +141,41 @@ def test_every_event_is_written_as_text(event, expected, capsys, monkeypatch):
     monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: 100.0))
     assert show_event(event, capsys).err == expected
     assert show_event(event, capsys, quiet=True).err == ""
+
+
+def replied(text, id="c1"):
+    call = ToolCall("add", {"a": 1}, id=id)
+    result = (
+        ToolResult.failure(text.removeprefix("Error: ")) if text.startswith("Error: ") else ToolResult.success(text)
+    )
+    return CallReplied(ToolCallRecord(call, ToolReply(call, result)))
+
+
+BY_C1 = replace(REQUEST, call_id="c1")
+WELL = ReviewDecided(BY_C1, Edit('{"a":2}'))
+BADLY = ReviewDecided(BY_C1, Edit('{"a":"x"}'))
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([WELL, replied("3")], '  ok add: approved with {"a":2}\n  -> 3\n'),
+        ([WELL, replied("3", None)], '  ok add: approved with {"a":2}\n  -> 3\n'),
+        ([WELL, replied("3", "c2")], "  -> 3\n"),
+        (
+            [BADLY, ReviewRequested(BY_C1), WELL, replied("3")],
+            '  .. add: {"a":"x"} does not fit; asked again\n  ok add: approved with {"a":2}\n  -> 3\n',
+        ),
+        ([BADLY, replied("Error: Rejected by reviewer: no")], "  -> Error: Rejected by reviewer: no\n"),
+        ([WELL, replied("Error: no room")], '  ok add: approved with {"a":2}\n  -> Error: no room\n'),
+    ],
+)
+def test_reports_an_edit_when_it_is_accepted(events, told, capsys):
+    listener = Setup().make_listener(Screen(colors=False))
+    listener.take(CallRequested(CALL))
+    for event in events:
+        listener.take(event)
+    assert capsys.readouterr().err == f'add {{"a":1}}\n{told}'
 
 
 @pytest.mark.parametrize("event", [event for event, _ in TOLD], ids=lambda each: each.kind)
@@ -146,7 +190,7 @@ def test_every_event_is_a_json_line(event, capsys):
         (CallFinished("add", "c1", "error", error_type="KeyError", error="'a'"), {"text": "KeyError: 'a'"}),
         (CallProgress("add", "c1", math.inf, None), {"fraction": None, "message": ""}),
         (CallRepaired("add", "c1", REPAIRS), {"repairs": list(REPAIRS)}),
-        (CallStarted("add", "c1", {"a": math.nan, "b": {1}}), {"arguments": {"a": "NaN", "b": "{1}"}}),
+        (CallStarted("add", "c1", {"a": math.nan, "b": {1}}), {"arguments": {"a": "NaN", "b": [1]}}),
         (CallStarted("add", "c1", CIRCLE), {"arguments": "a list that JSON cannot hold"}),
     ],
 )
@@ -343,3 +387,13 @@ def test_file_is_not_a_model(bot, run_cli):
     path = bot()
     message = f"toolsemble: {path!r} is a module, not a model: write {path}:NAME for a model in it\n"
     assert run_cli("ask", "q", "-m", path) == (2, "", message)
+
+
+def test_cached_tokens_and_those_of_reasoning_are_shown(bot, run_cli, tmp_path):
+    path = tmp_path / "counted.py"
+    path.write_text(
+        "from toolsemble.models import ScriptedModel, TokenUsage\n"
+        "model = ScriptedModel(['hi'], usage=TokenUsage(2000, 300, 1500, 200))\n"
+    )
+    _, _, err = run_cli("ask", "q", "-m", f"{path}:model")
+    assert "2,000 tokens in (1,500 cached), 300 out (200 reasoning)" in err

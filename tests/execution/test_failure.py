@@ -3,6 +3,7 @@
 import re
 import threading
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 
 import pytest
 
@@ -24,7 +25,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.review import AutoReject
-from toolsemble.testing import CallbackReview, ScriptedModel
+from toolsemble.testing import CallbackReview, RecordingSink, ScriptedModel
 
 INNER = "connection to db-7.internal as admin failed"
 HIDDEN = re.compile(r"Error: (Step '\w+' raised: )?internal error \(reference ([0-9a-f]{16})\)")
@@ -226,3 +227,85 @@ def test_exception_for_the_caller_is_found_in_nested_groups():
 def test_rejects_unknown_expose_errors(value):
     with pytest.raises(ToolDefinitionError, match="Toolbox expose_errors must be 'all' or 'declared', not"):
         Toolbox([], expose_errors=value)
+
+
+@dataclass
+class Place:
+    name: str
+
+
+class BrokenRepr:
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+    def __str__(self):
+        return "shown"
+
+
+class OwnTextError(KeyError):
+    def __str__(self):
+        return f"no such city: {self.args[0]}"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (KeyError("rome"), "KeyError: 'rome'"),
+        (KeyError("\ud800"), r"KeyError: '\ud800'"),
+        (KeyError("Column 'x' is missing"), "KeyError: \"Column 'x' is missing\""),
+        (KeyError(("rome", 1)), "KeyError: ('rome', 1)"),
+        (ValueError(404), "ValueError: 404"),
+        (ValueError("no", 404), "ValueError: ('no', 404)"),
+        (RuntimeError(Place("rome")), "RuntimeError: Place(name='rome')"),
+        (KeyError(), "KeyError"),
+        (OwnTextError("rome"), "no such city: rome"),
+        (ValueError("'rome'"), "'rome'"),
+        (ValueError("no such city"), "no such city"),
+        (FileNotFoundError(2, "No such file"), "[Errno 2] No such file"),
+        (RuntimeError(ValueError("no such city")), "no such city"),
+        (RuntimeError(BrokenRepr()), "shown"),
+    ],
+)
+def test_message_that_is_only_a_repr_gets_the_class_name(error, message):
+    def raising(_):
+        raise error
+
+    assert Toolbox([Function(raising)]).execute(ToolCall("function", {"input": "x"})).text == f"Error: {message}"
+
+
+def test_class_name_is_there_once_where_it_always_is(caplog):
+    def raising(*_):
+        raise KeyError("rome")
+
+    hooked = Toolbox([Echo()], before_call=raising).execute(ToolCall("echo", {"input": "x"}))
+    assert hooked.text == "Error: The before_call hook failed: KeyError: 'rome'"
+    events = RecordingSink()
+    Toolbox([Function(raising)], sinks=[events]).execute(ToolCall("function", {"input": "x"}))
+    assert [(each.error_type, each.error) for each in events.of("call_finished")] == [("KeyError", "'rome'")]
+    assert "KeyError: KeyError" not in caplog.text
+    assert "-> Error: KeyError: 'rome' [" in caplog.text
+    asked = []
+
+    @tool(requires_approval=raising)
+    def delete(path: str) -> str:
+        return path
+
+    box = Toolbox([delete], review=CallbackReview(lambda request: asked.append(request.prompt)))
+    box.execute(ToolCall("delete", {"path": "a"}))
+    assert asked == ["The approval predicate failed: KeyError: 'rome'"]
+
+
+def test_constructor_that_raises_a_key_error_is_named():
+    @dataclass
+    class City:
+        name: str
+
+        def __post_init__(self):
+            raise KeyError(self.name)
+
+    @tool
+    def visit(city: City) -> str:
+        return city.name
+
+    reply = Toolbox([visit]).execute(ToolCall("visit", {"city": {"name": "rome"}}))
+    assert reply.text == "Error: Invalid arguments for 'visit': city: KeyError: 'rome'"

@@ -45,7 +45,7 @@ def show_broken() -> str:
     raise ValueError("no screen")
 
 
-@tool(requires_approval=True)
+@tool(requires_approval=lambda *_: True)  # a condition: runs without a reviewer may have the tool
 def delete(path: str) -> str:
     """Delete a file."""
     return f"deleted {path}"

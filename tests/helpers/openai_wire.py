@@ -99,6 +99,7 @@ def counted(usage):
             "completion_tokens": out,
             "total_tokens": into + out,
             "prompt_tokens_details": {"cached_tokens": cached},
+            "completion_tokens_details": {"reasoning_tokens": 1},
         }
     }
 

@@ -178,7 +178,7 @@ TABLE = [
     (Literal["a", 3], {"anyOf": [{"type": "string", "enum": ["a"]}, {"type": "integer", "enum": [3]}]}, 3, 3, 4),
     (Literal["a", None], {"anyOf": [{"type": "string", "enum": ["a"]}, NULL]}, None, None, "b"),
     (Color, {"type": "string", "enum": ["red", "blue"]}, "red", Color.RED, "green"),
-    (Level, {"type": "integer", "enum": [1, 2]}, 2, Level.HIGH, 3),
+    (Level, {"type": "integer", "description": "LOW=1, HIGH=2", "enum": [1, 2]}, 2, Level.HIGH, 3),
     (Corner, {"type": "string", "enum": ["TOP", "BOTTOM"]}, "TOP", Corner.TOP, "LEFT"),
     (datetime.date, text("a date, YYYY-MM-DD"), "2024-03-15", datetime.date(2024, 3, 15), "soon"),
     (

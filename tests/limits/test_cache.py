@@ -451,7 +451,9 @@ def test_invocation_parameters_must_be_in_the_key(counted):
     texts = [box.execute(call, parameters={"tenant": each}).text for each in ("x", "y", "x")]
     assert texts == ["x: result 1", "y: result 2", "x: result 1"]
     unset = box.execute(call)
-    assert unset.text == "Error: 'tenant'"  # the key cannot be computed, and the body cannot do without it either
+    assert (
+        unset.text == "Error: KeyError: 'tenant'"
+    )  # the key cannot be computed, and the body cannot do without it either
 
 
 def first_letter(arguments):

@@ -153,6 +153,8 @@ def test_retries_are_counted_logged_and_emitted(caplog):
         ({"wait": 0.001, "longest": 0.003, "jitter": 0}, [0.001, 0.002, 0.003, 0.003], [0.001, 0.002, 0.003, 0.003]),
         ({"wait": 0.001, "jitter": 0.002}, [0.001, 0.002, 0.004, 0.008], [0.003, 0.004, 0.006, 0.010]),
         ({"wait": 0.001, "longest": 0.001, "jitter": 600}, [0.001] * 4, [0.001] * 4),
+        ({"wait": 0.001}, [0.001, 0.002, 0.004, 0.008], [0.002, 0.003, 0.005, 0.009]),
+        ({"wait": 0}, [0] * 4, [0] * 4),
     ],
 )
 def test_delay_doubles_up_to_the_longest_with_jitter(settings, least, most):
@@ -195,7 +197,7 @@ def test_rejects_retries_of_tools_that_are_not_idempotent(settings):
         (lambda: -1, "retries must be an int >= 0, or Retries"),
         (lambda: True, "retries must be an int >= 0, or Retries"),
         (lambda: "3", "retries must be an int >= 0, or Retries"),
-        (lambda: Retries(-1), "Retries attempts must be an int >= 0, not -1"),
+        (lambda: Retries(-1), r"Retries attempts \(retries after the first attempt\) must be an int >= 0, not -1"),
         (lambda: Retries(wait=-1), "Retries wait must be a number of seconds >= 0, not -1"),
         (lambda: Retries(longest=float("inf")), "Retries longest must be a number of seconds >= 0, not inf"),
         (lambda: Retries(on=(int,)), "Retries on must be exception classes, not <class 'int'>"),

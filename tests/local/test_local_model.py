@@ -39,6 +39,7 @@ from toolsemble.models import (
     ChatReply,
     ChatRequest,
     LocalModel,
+    PromptProgress,
     SystemMessage,
     TextDelta,
     TokenUsage,
@@ -46,7 +47,7 @@ from toolsemble.models import (
     UserMessage,
     model_of,
 )
-from toolsemble.result import ImageContent
+from toolsemble.result import FileContent, ImageContent
 
 pytestmark = pytest.mark.slow
 
@@ -102,12 +103,12 @@ def make_request(text="hello", *specifications, **more):
 
 
 def summarize(reply: ChatReply):
-    return reply.text, [(call.name, call.arguments) for call in reply.calls], reply.stop_reason
+    return reply.text, [(call.name, call.json) for call in reply.calls], reply.stop_reason
 
 
 async def test_chat_without_tools_is_answered_in_plain_text(tiny):
     reply = await LocalModel(tiny, threads=1).reply(make_request())
-    assert reply == ChatReply("hi", usage=TokenUsage(62, 3, 0))
+    assert reply == ChatReply("hi", usage=TokenUsage(114, 3, 0))
 
 
 async def test_agent_calls_tool_and_answers(tiny):
@@ -139,11 +140,15 @@ async def test_waiting_run_releases_closed_event_loops(tiny, monkeypatch):
 async def test_stream_yields_calls_and_text_as_generated(tiny):
     model = LocalModel(tiny, threads=1)
     chunks = [chunk async for chunk in model.stream(make_request("hello", WEATHER))]
-    assert isinstance(chunks[0], CallDelta)
+    progress = [chunk.fraction for chunk in chunks if isinstance(chunk, PromptProgress)]
+    assert len(progress) > 1
+    assert progress == sorted(progress)
+    assert 0 < progress[0] < progress[-1] < 1
+    assert isinstance(chunks[len(progress)], CallDelta)
     assert len([chunk for chunk in chunks if isinstance(chunk, ArgumentsDelta)]) > 3
     assert (chunks[-1].stop_reason, set(chunks[-1].details["local_plan"])) == ("calls", {"about"})
     texts = [chunk async for chunk in model.stream(make_request("hello", WEATHER, tool_choice="none"))]
-    assert texts[:-1] == [TextDelta("a"), TextDelta("b")]
+    assert [chunk for chunk in texts[:-1] if not isinstance(chunk, PromptProgress)] == [TextDelta("a"), TextDelta("b")]
     assert texts[-1].stop_reason == "stop"
 
 
@@ -327,8 +332,16 @@ async def test_unwritable_cache_does_not_fail_model(tiny, cache):
 
 async def test_images_are_rejected(tiny):
     message = UserMessage("what is this?", (ImageContent(b"...", "image/png"),))
-    with pytest.raises(ModelError, match="reads text only"):
+    with pytest.raises(ModelError, match=r"reads text and text files only, not \[image/png, 3 bytes, not shown\]; use"):
         await LocalModel(tiny, threads=1).reply(ChatRequest([message]))
+
+
+async def test_text_files_are_part_of_the_prompt(tiny):
+    model = LocalModel(tiny, threads=1)
+    notes = FileContent(b"Rome is sunny.", "text/plain", "notes.txt")
+    asked = await model.reply(ChatRequest([UserMessage("hello", (notes,))]))
+    written = await model.reply(ChatRequest([UserMessage("hello\n\nFile notes.txt:\n\nRome is sunny.")]))
+    assert (asked.text, asked.usage.input) == (written.text, written.usage.input)
 
 
 async def test_setting_rejected_by_llama_cpp_is_reported(tiny):
@@ -519,3 +532,8 @@ async def test_arguments_match_random_schemas(shared_model, seed):
     assert reply.calls[0].name == name
     if reply.stop_reason != "length":
         jsonschema_rs.validate(schema, json.loads(reply.calls[0].json))
+
+
+async def test_reasoning_cannot_be_set(tiny):
+    with pytest.raises(ToolConfigurationError, match="The local model has no reasoning setting; leave out reasoning="):
+        await LocalModel(tiny, threads=1).reply(ChatRequest([UserMessage("hello")], reasoning="low"))

@@ -22,6 +22,7 @@ import pytest
 
 from helpers.web_server import serving
 from toolsemble import ToolConfigurationError, ToolDefinitionError, ToolsembleError
+from toolsemble.runtime.extras import install_command
 from toolsemble.weights import (
     CATALOGUE,
     HubSource,
@@ -332,7 +333,7 @@ def test_sources_can_be_set_in_environment(monkeypatch):
         .partition("'. ")[2]
         .startswith(
             "index: there is no Python interpreter to run pip with; "
-            "hub: The hub needs the package 'huggingface_hub': pip install 'toolsemble[local]'. "
+            f"hub: The hub needs the package 'huggingface_hub': {install_command('local')}. "
         )
     )
     monkeypatch.setenv("TOOLSEMBLE_SOURCES", "index,web")

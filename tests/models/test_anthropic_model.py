@@ -32,7 +32,6 @@ from toolsemble import (
     Agent,
     AgentExecutionError,
     FileContent,
-    ImageContent,
     ToolCall,
     ToolConfigurationError,
     ToolResult,
@@ -159,7 +158,7 @@ async def test_conversation_is_sent_in_anthropic_format(server):
     request = ChatRequest(
         [
             SystemMessage("You are brief."),
-            UserMessage("What is this?", (IMAGE, ImageContent(b"...", "image/bmp"))),
+            UserMessage("What is this?", (IMAGE,)),
             AssistantMessage("Let me see.", (first, second)),
             replied(second, ToolResult.failure("no such city")),
             replied(first, contents=[IMAGE, FileContent(b"a,b", "text/csv", "a.csv")]),
@@ -182,7 +181,7 @@ async def test_conversation_is_sent_in_anthropic_format(server):
         "messages": [
             {
                 "role": "user",
-                "content": [image, text("[image/bmp, 3 bytes, not shown]"), text("What is this?")],
+                "content": [image, text("What is this?")],
             },
             {
                 "role": "assistant",
@@ -406,10 +405,11 @@ WHOLE = [
                 "cache_creation_input_tokens": 20,
                 "cache_read_input_tokens": 30,
                 "output_tokens": 7,
+                "output_tokens_details": {"thinking_tokens": 5},
                 "service_tier": "standard",
             },
         ),
-        ChatReply("x", (), TokenUsage(60, 7, 30)),
+        ChatReply("x", (), TokenUsage(60, 7, 30, 5, 20)),
     ),
     (message(text("x"), stop="max_tokens"), ChatReply("x", (), TokenUsage(9, 3), "length")),
     (message(text("x"), stop="stop_sequence"), ChatReply("x", (), TokenUsage(9, 3), "stop")),

@@ -29,7 +29,6 @@ from toolsemble import (
     Agent,
     ChatModel,
     FileContent,
-    ImageContent,
     ModelError,
     Retry,
     ToolCall,
@@ -252,7 +251,7 @@ REQUESTS = {
     "images": (
         ChatRequest(
             [
-                UserMessage("what?", (IMAGE, ImageContent(b"...", "image/bmp"))),
+                UserMessage("what?", (IMAGE,)),
                 UserMessage(" "),
                 UserMessage("", (IMAGE,)),
             ]
@@ -264,7 +263,6 @@ REQUESTS = {
                     "content": [
                         {"text": "what?"},
                         IMAGE_BLOCK,
-                        {"text": "[image/bmp, 3 bytes, not shown]"},
                         IMAGE_BLOCK,
                     ],
                 }
@@ -466,7 +464,7 @@ REPLIES = {
                 "cacheWriteInputTokens": 3,
             },
         ),
-        ChatReply("Rome", usage=TokenUsage(17, 5, 4)),
+        ChatReply("Rome", usage=TokenUsage(17, 5, 4, cache_write=3)),
     ),
     "texts": (message(text("All "), text("roads")), ChatReply("All roads")),
     "quotations": (

@@ -224,7 +224,7 @@ async def test_stream_with_missing_fields_is_read(web, quirk):
 
 async def test_stream_without_done_marker_is_read(web):
     web.answers[CHAT] = streamed(delta("stop", content="Rome"), tokens(), done=False)
-    expected = [TextDelta("Rome"), StreamEnd(TokenUsage(9, 2, 4))]
+    expected = [TextDelta("Rome"), StreamEnd(TokenUsage(9, 2, 4, 1))]
     assert await chunks(model_at(web), HELLO) == expected
 
 
@@ -232,7 +232,7 @@ async def test_usage_may_be_sent_with_every_chunk(web):
     first = {**delta(content="Ro"), **tokens((9, 1, 0)), "choices": delta(content="Ro")["choices"]}
     last = {**tokens((9, 2, 0)), "choices": delta("stop", content="me")["choices"]}
     web.answers[CHAT] = streamed(first, last)
-    assert (await chunks(model_at(web), HELLO))[-1] == StreamEnd(TokenUsage(9, 2))
+    assert (await chunks(model_at(web), HELLO))[-1] == StreamEnd(TokenUsage(9, 2, 0, 1))
 
 
 async def test_call_starts_when_its_name_arrives(web):

@@ -14,6 +14,7 @@ from toolsemble import Agent, ToolConfigurationError
 from toolsemble.models import Offer, OpenAIModel, found, model_of, offers, probe, registry
 from toolsemble.models.openai.compatible import SERVERS
 from toolsemble.providers import PROVIDERS
+from toolsemble.runtime.extras import install_command
 
 NOWHERE = "127.0.0.1:9"
 LOCAL = ["ollama", "lmstudio", "llamacpp", "vllm"]
@@ -139,7 +140,7 @@ def test_key_without_package_names_extra(monkeypatch, variable, package, absent,
     monkeypatch.setitem(sys.modules, absent, None)
     offer = offers()[place]
     why = "AWS credentials and a region are" if extra == "bedrock" else f"{variable} is"
-    problem = f"{why} set, but the package '{package}' is not installed: pip install 'toolsemble[{extra}]'"
+    problem = f"{why} set, but the package '{package}' is not installed: {install_command(extra)}"
     assert offer == unavailable_offer(NOTHING[place].name, problem)
 
 
@@ -148,7 +149,7 @@ def test_embedded_model_needs_package_and_weights(monkeypatch):
     assert offers()[-1] == available_offer("local", "its weights are at small.gguf")
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
     assert offers()[-1] == unavailable_offer(
-        "local", "the package 'xllamacpp' is not installed: pip install 'toolsemble[local]'"
+        "local", f"the package 'xllamacpp' is not installed: {install_command('local')}"
     )
 
 
@@ -185,7 +186,7 @@ def test_server_without_package_names_extra(monkeypatch):
         web.answers["/v1/models"] = whole({"data": [{"id": "qwen3:8b"}]})
         monkeypatch.setitem(sys.modules, "openai", None)
         why = f"it is served at {web.url('/v1')}, but the package 'openai' is not installed"
-        why += ": pip install 'toolsemble[openai]'"
+        why += f": {install_command('openai')}"
         assert offers()[5] == unavailable_offer("ollama:qwen3:8b", why)
 
 

@@ -28,7 +28,6 @@ from toolsemble import (
     Agent,
     ChatModel,
     FileContent,
-    ImageContent,
     ModelError,
     Retry,
     ToolCall,
@@ -47,6 +46,7 @@ from toolsemble.models import (
     StreamEnd,
     SystemMessage,
     TextDelta,
+    ThoughtDelta,
     TokenUsage,
     ToolMessage,
     UserMessage,
@@ -181,7 +181,7 @@ REQUESTS = {
         NEW,
         ChatRequest(
             [
-                UserMessage("what?", (IMAGE, ImageContent(b"...", "image/gif"))),
+                UserMessage("what?", (IMAGE,)),
                 UserMessage(""),
                 UserMessage("", (IMAGE,)),
             ]
@@ -190,7 +190,7 @@ REQUESTS = {
             "contents": [
                 {
                     "role": "user",
-                    "parts": [{"text": "what?"}, IMAGE_PART, {"text": "[image/gif, 3 bytes, not shown]"}],
+                    "parts": [{"text": "what?"}, IMAGE_PART],
                 },
                 {"role": "user", "parts": [IMAGE_PART]},
             ],
@@ -397,7 +397,7 @@ USAGE = {
     "totalTokenCount": 23,
 }
 REPLIES = {
-    "text": (candidate(text("Rome"), usage=USAGE), ChatReply("Rome", usage=TokenUsage(11, 12, 4))),
+    "text": (candidate(text("Rome"), usage=USAGE), ChatReply("Rome", usage=TokenUsage(11, 12, 4, 7))),
     "nothing counted": (candidate(text("Rome"), usage={"totalTokenCount": 0}), ChatReply("Rome")),
     "texts": (candidate(text("All "), text("roads")), ChatReply("All roads")),
     "thoughts are not told": (candidate(text("Hm.", thought=True), text("Rome")), ChatReply("Rome")),
@@ -492,6 +492,7 @@ async def test_stream_yields_chunks_as_received(gemini):
         )
     ]
     assert await chunks(gemini.model()) == [
+        ThoughtDelta("Hm."),
         TextDelta("All "),
         TextDelta("roads"),
         CallDelta(0, "add", "c1"),

@@ -43,6 +43,28 @@ def test_circular_error_contexts_are_handled():
         raise ModelError("It failed") from one
 
 
+@pytest.mark.parametrize(
+    ("key", "text", "said"),
+    [
+        ("k", "Incorrect API key provided: k. Check k", "Incorrect API key provided: ***. Check ***"),
+        ("key", "Incorrect keys: 'key', monkeys", "Incorrect keys: '***', monkeys"),
+        ("sk-1234", "No sk-1234, but sk-12345", "No ***, but sk-12345"),
+        ("s3cret-k", "Nos3cret-key", "No***ey"),
+    ],
+)
+def test_masks_a_short_key_as_a_word_only(key, text, said):
+    with pytest.raises(ModelError) as caught, mask_keys_in_errors(lambda: [key]):
+        raise ModelError(text)
+    assert str(caught.value) == said
+
+
+def test_error_with_a_short_key_inside_of_words_is_unchanged():
+    raised = ModelError("Incorrect API key provided")
+    with pytest.raises(ModelError) as caught, mask_keys_in_errors(lambda: ["k"]):
+        raise raised
+    assert caught.value is raised
+
+
 def test_without_a_key_nothing_is_changed():
     raised = ModelError("It failed")
     with pytest.raises(ModelError) as caught, mask_keys_in_errors(lambda: [None]):

@@ -76,7 +76,7 @@ APIS = ["chat", "responses"]
 HELLO = ChatRequest([UserMessage("hello")])
 IMAGE = ImageContent(b"hi", "image/png")
 IMAGE_URL = "data:image/png;base64,aGk="
-USAGE = TokenUsage(9, 2, 4)
+USAGE = TokenUsage(9, 2, 4, 1)
 WEATHER = ToolSpecification(
     "weather", "The weather", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 )

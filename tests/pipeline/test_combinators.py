@@ -113,9 +113,9 @@ def test_merge_combines_results(run):
         "length": "2",
     }
     result = run(fan_out(upper, merge=lambda results: results["lower"]), '{"text": "ab"}')
-    assert result.error_message == "'lower'"
+    assert result.error_message == "KeyError: 'lower'"
     assert run(Echo() | fan_out(upper, merge=lambda results: results["lower"]), "ab").error_message == (
-        "Step 'upper' raised: 'lower'"
+        "Step 'upper' raised: KeyError: 'lower'"
     )
 
 
@@ -294,10 +294,6 @@ def test_model_can_call_fan_out_in_toolbox(run):
         (lambda: fan_out(upper, upper), "Duplicate branch name: 'upper'"),
         (lambda: fan_out(upper, merge="x"), "fan_out: merge must be a function of the results, not 'x'"),
         (lambda: fan_out(upper, error_strategy="x"), "fan_out: the error strategy must be an ErrorStrategy"),
-        (
-            lambda: fan_out(*(Function(str, c * 30) for c in "abc")),
-            "Invalid tool name 'aaa.*; pass another name with name=",
-        ),
         (lambda: fan_out(upper, name=" "), "Invalid tool name: it is blank"),
         (lambda: map_over(5), r"The tool of map_over \(int\) is not a tool"),
         (lambda: map_over(upper, 0), "map_over: max_concurrency must be an int >= 1, not 0"),

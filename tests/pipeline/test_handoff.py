@@ -2,6 +2,7 @@ import asyncio
 import dataclasses
 import datetime
 import enum
+import logging
 import re
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
@@ -33,6 +34,8 @@ from toolsemble import (
     map_over,
     tool,
 )
+from toolsemble.telemetry import TraceFile
+from toolsemble.testing import RecordingSink
 
 
 @dataclass
@@ -609,7 +612,7 @@ URL_OR_NULL = {"properties": {"url": {"type": ["integer", "null"]}, "x": {}}, "r
             ToolPipeline("inner", "", [fan_out(two), Echo()]),
             "returns float, but step 'two' takes",
         ),
-        (map_over(takeint), take2, "returns list[Union[int, str]], but step 'take2' takes take2(title: string, n"),
+        (map_over(takeint), take2, "returns list[int], but step 'take2' takes take2(title: string, n"),
         (fan_out(takeint, Echo()), take2, "Step 'takeint_and_echo' returns Results, but step 'take2' takes"),
         (choose(len, takeint, takeint), take2, "returns int, but step 'take2' takes"),
         (anything_listed, number, "returns list[Any], but step 'number' takes"),
@@ -781,3 +784,53 @@ def test_typed_pipeline_runs_in_a_toolbox_with_repairs_off():
 
     reply = Toolbox([search | titles], repair=False).execute(ToolCall("search_then_titles", {"query": "rome"}))
     assert reply.text == '["rome"]'
+
+
+@tool
+def fetch_rows(url: str) -> ToolResult:
+    return ToolResult.success("a page", {"rows": (1, 2), "url": url})
+
+
+@tool
+def take_amount(amount: int) -> str:
+    return str(amount)
+
+
+@tool
+def fetch_opaque(url: str) -> ToolResult:
+    rows = []
+    rows.append(rows)
+    return ToolResult.success("an object", rows)
+
+
+@tool
+def fetch_text(url: str) -> str:
+    return "a page"
+
+
+@pytest.mark.parametrize(
+    ("first", "shown"),
+    [
+        (fetch_rows, '{"rows": [1, 2], "url": "x"}'),
+        (fetch_text, "a page"),
+        (Step(fetch_rows, lambda result: {"rows": result.structured_output["rows"]}), '{"rows":[1,2]}'),
+    ],
+    ids=["values", "text", "adapter"],
+)
+def test_input_that_does_not_fit_is_traced_as_json(tmp_path, caplog, first, shown):
+    caplog.set_level(logging.INFO)
+    sink, path = RecordingSink(), tmp_path / "trace.jsonl"
+    box = Toolbox([first | take_amount], sinks=[sink, TraceFile(path)])
+    assert box.execute(ToolCall(box.names[0], {"url": "x"})).is_error
+    last = [event for event in sink.events if event.tool_name == "take_amount"]
+    assert [event.arguments for event in last] == [shown, shown]
+    assert box.flush(5)
+    assert "ToolResult" not in path.read_text()
+    assert f"take_amount({shown}) -> " in caplog.text
+
+
+def test_object_that_json_cannot_hold_is_traced_as_the_text_of_its_step():
+    sink = RecordingSink()
+    box = Toolbox([fetch_opaque | take_amount], sinks=[sink])
+    box.execute(ToolCall(box.names[0], {"url": "x"}))
+    assert [event.arguments for event in sink.of("call_started")][-1] == "an object"

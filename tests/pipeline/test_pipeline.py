@@ -207,10 +207,6 @@ def test_functions_methods_schemas_and_objects_with_one_tool_are_steps(mode):
         (lambda: ToolPipeline(None, "", [Echo()]), "has no name"),
         (lambda: ToolPipeline("p", None, [Echo()]), "description must be a str"),
         (lambda: ToolPipeline("p", "", [Function(str, " ")]), "Step 1 of 'p': Invalid tool name: it is blank"),
-        (
-            lambda: ToolPipeline.of(Function(str, "a" * 40), Function(str, "b" * 40)),
-            r"pass another name with name=",
-        ),
         (lambda: Echo() | None, "Step 2 is None; pass a tool"),
         (lambda: 5 | Echo(), r"Step 1 \(int\) is not a tool"),
         (lambda: Step(Echo()) | 5, r"Step 2 \(int\) is not a tool"),
@@ -489,7 +485,7 @@ def test_raising_adapter_fails_step(mode, caplog):
     def adapter(result):
         raise KeyError("hits")
 
-    message = "Step 'add_a' raised: 'hits'"
+    message = "Step 'add_a' raised: KeyError: 'hits'"
     for strategy, text in ((FAIL_FAST, f"Error: {message}"), (CONTINUE, message)):
         result = execute_tool(mode, ToolPipeline("p", "", [Step(make_adder("a"), adapter), Echo()], strategy), "x")
         assert result.text == text

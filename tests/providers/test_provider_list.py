@@ -104,9 +104,7 @@ def fork(tmp_path_factory):
     (package / "models" / "toy" / "model.py").write_text(MODEL, encoding="utf-8")
     listed = package / "providers" / "__init__.py"
     text = listed.read_text(encoding="utf-8")
-    listed.write_text(
-        text.replace('        Provider("mcp"),\n', f'        {LINE}\n        Provider("mcp"),\n'), "utf-8"
-    )
+    listed.write_text(text.replace('        Provider("mcp"', f'        {LINE}\n        Provider("mcp"'), "utf-8")
     (root / "my_tools.py").write_text(TOOLS, encoding="utf-8")
     return root
 

@@ -15,12 +15,15 @@ import time
 import warnings
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Annotated, Literal
 
 import pytest
+from annotated_types import Le
 
 from helpers.console_person import WAIT, Person
 from helpers.wait import LONG, until
-from toolsemble import Continue, Edit, ExitEarly, Tool, Toolbox, ToolCall
+from toolsemble import Continue, Edit, ExitEarly, Tool, Toolbox, ToolCall, tool
 from toolsemble.review import ConsoleReview, OnTimeout, ReviewRequest, ReviewTiming
 from toolsemble.review.question import Question
 from toolsemble.runtime.terminal import TERMINAL_LOCK
@@ -90,18 +93,21 @@ def wait_for_queue(count):
         ("EXIT\n\n", ExitEarly()),
         ("exit early\n  not \x16\x1b today \n", ExitEarly("not \\x1b today")),
         ("x\n\x04", ExitEarly()),
-        ("foo\n", ExitEarly("the answer 'foo' was not understood")),
-        ("cc\n", ExitEarly("the answer 'cc' was not understood")),
-        ("yes\n", ExitEarly("the answer 'yes' was not understood")),
-        (b"\xff\n", ExitEarly("the answer '\\udcff' was not understood")),
-        (f"{'n' * 50}\n", ExitEarly(f"the answer '{'n' * 40}...' was not understood")),
+        ("y\n", Continue()),
+        ("YES\n", Continue()),
+        ("n\nnot now\n", ExitEarly("not now")),
+        ("No\n\n", ExitEarly()),
+        ("foo\nc\n", Continue()),
+        ("cc\nx\n\n", ExitEarly()),
+        (b"\xff\ny\n", Continue()),
+        ("foo\n" * 100, ExitEarly("no answer was understood")),
         ("\n\n  \n\nc\n", Continue()),
         ("\n\n\n\n\nc\n", ExitEarly("no answer was given")),
         ("\x04", ENDED),
         ("c\x04\x04", ENDED),
         ("v\nc\n", Continue()),
         ("e\n\nc\n", Continue()),
-        ("é\n", ExitEarly("the answer 'é' was not understood")),
+        ("é\nc\n", Continue()),
     ],
 )
 def test_typed_line_is_the_decision(person, typed, decision):
@@ -115,7 +121,31 @@ def test_always_is_accepted_only_if_it_can_be_remembered(person):
     answer = person.ask(request(scopes=("arguments",)))
     assert "lways" not in person.prompt()
     person.type("a\n")
-    assert answer.result(WAIT) == ExitEarly("the answer 'a' was not understood")
+    assert "'a' was not understood. Answer c or y, e, x or n." in person.prompt()
+    person.type("c\n")
+    assert answer.result(WAIT) == Continue()
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"), [(b"\xff\n", "'\\udcff' was not"), (f"{'n' * 50}\n", f"'{'n' * 40}...' was not understood")]
+)
+def test_asks_again_after_an_unclear_answer(person, typed, shown):
+    answer = person.ask(request())
+    person.prompt()
+    person.type(typed)
+    assert shown in person.prompt()
+    person.type("c\n")
+    assert answer.result(WAIT) == Continue()
+
+
+def test_unclear_answer_does_not_extend_the_timeout(person, monkeypatch):
+    answer = person.ask(request(timeout=3600))
+    person.prompt()
+    person.type("what?\n")
+    person.prompt()
+    late = time.time() + 3602
+    monkeypatch.setattr("toolsemble.review.console.time", SimpleNamespace(time=lambda: late))
+    assert answer.result(WAIT) == LATE
 
 
 def test_empty_line_shows_the_choices_again(person):
@@ -266,6 +296,7 @@ def test_prompt_shows_all_details_of_the_request(person):
         required_role="ops",
         call_id="c1",
         run_id="r1",
+        memory_id="ada",
         agent_role="janitor",
         repairs=({"step": "coerce", "path": "$.limit", "from": "2", "to": 2},),
         scopes=("tool", "arguments"),
@@ -276,6 +307,7 @@ def test_prompt_shows_all_details_of_the_request(person):
         "| Tool             delete\n"
         "| About            Deletes files. For ever.\n"
         "| Agent            janitor\n"
+        "| Memory           ada\n"
         "| Run              r1\n"
         "| Call             c1\n"
         "| Needs            an answer by role ops\n"
@@ -336,7 +368,14 @@ HOSTILE = "\x1b[2J\x1b]0;title\x07\r\n[c]ontinue\n> \u202eevil\u2066\u061c\u200b
         request(HOSTILE),
         request({HOSTILE: HOSTILE}),
         request({"deep": [{HOSTILE: HOSTILE}]}),
-        request(call_id=HOSTILE, run_id=HOSTILE, agent_role=HOSTILE, required_role=HOSTILE, prompt=HOSTILE),
+        request(
+            call_id=HOSTILE,
+            run_id=HOSTILE,
+            memory_id=HOSTILE,
+            agent_role=HOSTILE,
+            required_role=HOSTILE,
+            prompt=HOSTILE,
+        ),
         request(repairs=({"step": HOSTILE, "path": HOSTILE, "from": HOSTILE, "to": HOSTILE},)),
         ReviewRequest(HOSTILE, HOSTILE, HOSTILE, timeout=None),
     ],
@@ -354,7 +393,7 @@ def test_escapes_control_characters_of_the_model(person, asked, columns):
     person.until("> ")
     person.type("e\n")
     person.until("e\r\n")
-    seen.append(person.until("Instead, in"))
+    seen.append(person.until("Instead"))
     person.type("\n")
     person.prompt()
     person.type("c\n")
@@ -695,12 +734,131 @@ def test_terminal_settings_are_restored_after_the_editor(person, editor):
 
 def test_edits_one_line_without_an_editor(person, monkeypatch):
     monkeypatch.setenv("EDITOR", " ")
-    answer = person.ask(request({"path": "a"}))
+    answer = person.ask(request("first\nsecond"))
     person.prompt()
     person.type("e\n")
-    assert "| {\r\n| " in ANSI.sub("", person.until("in one line (empty for no change): "))
-    person.type('{"path": "b"}\n')
-    assert answer.result(WAIT) == Edit('{"path": "b"}')
+    assert "| first\r\n| second" in ANSI.sub("", person.until("in one line (empty for no change): "))
+    person.type("third\n")
+    assert answer.result(WAIT) == Edit("third")
+
+
+def edit_fields(person, asked, *typed, check=None):
+    """Type what belongs to each prompt, and return the decision."""
+    handler = person.console
+    answer = person.pool.submit(Question(handler, asked, check).do)
+    person.prompt()
+    person.type("e\n")
+    for place, text in typed:
+        person.until(place)
+        if text and place != "> ":
+            person.until("Instead (empty keeps it): ")
+        person.type(text)
+    return answer.result(WAIT)
+
+
+ORDER = {
+    "boxes": 500,
+    "note": "tea\x1b",
+    "rush": False,
+    "to": {"city": "Rome"},
+    "tags": ["a"],
+    "price": 4.5,
+    "by": None,
+}
+
+
+def test_edits_arguments_one_at_a_time(person):
+    decision = edit_fields(
+        person,
+        request(ORDER),
+        ("boxes: 500", "5\n"),
+        ('note: "tea\\u001b"', "\n"),
+        ("rush: false", "true\n"),
+        ('to: {"city": "Rome"}', '{"city": "Bonn"}\n'),
+        ('tags: ["a"]', "\n"),
+        ("price: 4.5", "5\n"),
+        ("by: null", "ada\n"),
+    )
+    assert json.loads(decision.revised) == {
+        "boxes": 5, "note": "tea\x1b", "rush": True, "to": {"city": "Bonn"}, "tags": ["a"], "price": 5, "by": "ada",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "problem", "right", "value"),
+    [
+        ("boxes", "many", "boxes: expected an integer", "7", 7),
+        ("boxes", "true", "boxes: expected an integer", "7", 7),
+        ("rush", "1", "rush: expected true or false", "true", True),
+        ("to", "Bonn", "to: expected an object as JSON", "{}", {}),
+        ("tags", "{", "tags: expected a list as JSON", "[]", []),
+        ("price", "a lot", "price: expected a number", "9", 9),
+    ],
+)
+def test_checks_a_value_when_it_is_entered(person, name, wrong, problem, right, value):
+    typed = [(f"{name}: ", f"{wrong}\n"), (f"{problem}. Enter another value", f"{right}\n")]
+    decision = edit_fields(person, request({name: ORDER[name]}), *typed)
+    assert json.loads(decision.revised) == {name: value}
+
+
+def test_edits_a_text_as_a_text(person):
+    decision = edit_fields(person, request({"a": "x", "b": "y"}), ("a: ", "5\n"), ("b: ", '""\n'))
+    assert json.loads(decision.revised) == {"a": "5", "b": ""}
+
+
+def test_truncates_long_values_of_fields(person):
+    edit_fields(person, request({"a": "x" * 1000}), ("x... (1,002 characters)", "y\n"))
+
+
+def test_rejects_several_lines_as_a_value(person):
+    decision = edit_fields(person, request({"a": "x"}), ("a: ", "b\nc\n"), ("Set EDITOR", "d\n"))
+    assert json.loads(decision.revised) == {"a": "d"}
+
+
+def test_unchanged_arguments_show_the_choices_again(person):
+    typed = [("a: 1", "\n"), ("Nothing was changed.", ""), ("> ", "c\n")]
+    assert edit_fields(person, request({"a": 1}), *typed) == Continue()
+
+
+def test_tool_checks_each_edited_argument(person):
+    @tool(requires_approval=True)
+    def order(boxes: Annotated[int, Le(10)], name: Literal["tea", "rice"] = "tea") -> str:
+        return f"{boxes} of {name}"
+
+    box = Toolbox([order], review=person.console)
+    reply = person.pool.submit(box.execute, ToolCall("order", {"boxes": 5}))
+    person.prompt()
+    person.type("e\n")
+    for place, typed in [
+        ("boxes: 5", "500\n"),
+        ("Invalid arguments for 'order': boxes: ", "7\n"),
+        ('name: "tea"', "salt\n"),
+        ("Invalid arguments for 'order': name: ", "rice\n"),
+    ]:
+        person.until(place)
+        person.until("Instead (empty keeps it): ")
+        person.type(typed)
+    assert reply.result(WAIT).text == "7 of rice"
+
+
+def test_edits_values_that_depend_on_each_other(person):
+    def check(text):
+        values = json.loads(text)
+        return "" if float(values["start"]) < float(values["end"]) else "start must be before end"
+
+    typed = [
+        ("start: 1", "8\n"),
+        ("start must be before end. Enter another value, or the same one again", "8\n"),
+        ("end: 5", "9\n"),
+    ]
+    decision = edit_fields(person, request({"start": 1, "end": 5}), *typed, check=check)
+    assert json.loads(decision.revised) == {"start": 8, "end": 9}
+
+
+def test_invalid_edit_shows_the_choices_again(person, editor):
+    editor(append_code("!"))
+    typed = [("The edit does not fit: not JSON", ""), ("> ", "c\n")]
+    assert edit_fields(person, request({"a": 1}), *typed, check=lambda _: "not JSON") == Continue()
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,25 @@ import os
 import sqlite3
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
 from helpers.wait import auntil
-from toolsemble import Continue, Edit, ExitEarly, OnTimeout, Toolbox, ToolCall, tool
+from toolsemble import Agent, Continue, Edit, ExitEarly, OnTimeout, Toolbox, ToolCall, tool
 from toolsemble.errors import ReviewTimeoutError, ToolConfigurationError, ToolDefinitionError
-from toolsemble.review import MemoryStore, QueueReview, ReviewRequest, SQLiteStore
+from toolsemble.observers.watchers import unwatch, watch
+from toolsemble.review import (
+    MemoryStore,
+    QueueReview,
+    RememberReview,
+    ReviewRequest,
+    Rule,
+    RulesReview,
+    SQLiteStore,
+)
 from toolsemble.review.question import Question
+from toolsemble.testing import ScriptedModel
 
 pytestmark = pytest.mark.slow
 
@@ -58,6 +69,16 @@ def make_request(**given):
     return ReviewRequest("Deletes a file", "delete", given.pop("arguments", "old.log"), **given)
 
 
+@contextmanager
+def watching():
+    events = []
+    token = watch(events.append)
+    try:
+        yield events
+    finally:
+        unwatch(token)
+
+
 def worker_threads():
     return [thread for thread in threading.enumerate() if thread.name == "toolsemble-review-store"]
 
@@ -81,6 +102,48 @@ async def test_call_waits_for_the_answer_in_the_store(store, decision, text):
     again = await asyncio.to_thread(box.execute, ToolCall("delete", {"path": "old.log"}, id="c2"))
     assert (reply.text, again.text) == (text, text)
     assert audit_kinds(store) == ["asked", "answered", "used"] * 2
+
+
+@pytest.mark.parametrize("wrap", [lambda queue: queue, RememberReview, lambda queue: RulesReview([], ask=queue)])
+async def test_request_can_be_answered_at_its_event(store, wrap):
+    review = wrap(QueueReview(store, poll=FAST))
+    agent = Agent(ScriptedModel([ToolCall("delete", {"path": "old.log"}), "x"]), [delete], review=review)
+    requests = []
+    async for event in agent.stream("go"):
+        if event.kind == "review_requested":
+            store.answer(event.request, Continue())
+        if event.kind.startswith("review_"):
+            requests.append((event.kind, event.request.id))
+    (asked, asked_id), (decided, decided_id) = requests
+    assert (asked, decided, asked_id) == ("review_requested", "review_decided", decided_id)
+    assert audit_kinds(store) == ["asked", "answered", "used"]
+
+
+async def test_events_have_the_stored_id(store):
+    store.ask([first := make_request(run_id="r1")])
+    with watching() as events:
+        asked = asyncio.create_task(Question(QueueReview(store, poll=FAST), make_request(run_id="r1")).ado())
+        await auntil(lambda: events)
+        store.answer(events[0].request, Continue())
+        await asked
+    assert [event.request.id for event in events] == [first.id, first.id]
+
+
+async def test_decision_of_a_rule_has_both_events():
+    review = RulesReview([Rule("deny")])
+    with watching() as events:
+        await Question(review, request := make_request()).ado()
+    assert [(event.kind, event.request) for event in events] == [
+        ("review_requested", request),
+        ("review_decided", request),
+    ]
+
+
+async def test_failed_store_has_both_events(store):
+    store.close()
+    with watching() as events:
+        await Question(QueueReview(store), make_request()).ado()
+    assert [event.kind for event in events] == ["review_requested", "review_decided"]
 
 
 async def test_each_call_of_a_turn_continues_at_its_own_answer(store):
@@ -154,17 +217,16 @@ async def test_cancellation_withdraws_the_request(store):
 
 async def test_cancellation_before_the_request_is_stored_leaves_none(store):
     with store._database.lock:  # the store is busy
-        others = asyncio.create_task(QueueReview(store, poll=FAST).review(make_request()))
         queue = QueueReview(store, poll=60)
         first = asyncio.create_task(queue.review(make_request(arguments="first")))
-        await auntil(lambda: len(worker_threads()) == 2)
+        await auntil(worker_threads)
         await auntil(lambda: not queue._worker._new)
         second = asyncio.create_task(queue.review(make_request(arguments="second")))
         await auntil(lambda: queue._worker._new)
-        for task in (first, second, others):
+        for task in (first, second):
             task.cancel()
         await auntil(lambda: queue._worker._left)
-    await asyncio.wait([first, second, others], timeout=60)
+    await asyncio.wait([first, second], timeout=60)
     assert [request.arguments for request in store.pending()] == []
     assert "second" not in [event.detail for event in store.audit()]
     await auntil(lambda: not worker_threads())

@@ -86,7 +86,7 @@ def test_rejects_invalid_decision(answer):
         ({"tool_name": "write"}, "it is for another tool"),
         ({"schema_digest": "abd"}, "it is for another schema"),
         ({"arguments": {"path": "old.lo"}}, "it is for other arguments"),
-        ({"call_id": "c2"}, "it is for another call"),
+        ({"call_id": "c2", "chosen_run": False}, "it is for another call"),
         ({"run_id": "r2"}, "it is for another run"),
         ({"id": "q2"}, "it is for another request"),
     ],
@@ -94,6 +94,10 @@ def test_rejects_invalid_decision(answer):
 def test_receipt_is_valid_only_for_its_request(changed, reason):
     with pytest.raises(ReviewRefusedError, match=f"^{reason}$"):
         issue().check(replace(REQUEST, **changed), SECRET, NOW)
+
+
+def test_receipt_is_valid_for_another_call_id_of_a_chosen_run():
+    issue().check(replace(REQUEST, call_id="c2"), SECRET, NOW)
 
 
 @pytest.mark.parametrize(

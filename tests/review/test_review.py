@@ -276,7 +276,7 @@ class TestRequest:
     def test_request_shows_the_call_as_it_will_run(self):
         reviewer = Reviewer(Continue())
         box = Toolbox([KINDS[0]], review=reviewer, agent_role="cleaner")
-        box.execute(call("function", "rm old", id="c1"), run_id="r1")
+        box.execute(call("function", "rm old", id="c1"), run_id="r1", memory_id="ada")
         (request,) = reviewer.requests
         assert request == ReviewRequest(
             "Does what the test says",
@@ -291,6 +291,7 @@ class TestRequest:
             agent_role="cleaner",
             schema_digest=request.schema_digest,
             asked_at=request.asked_at,
+            memory_id="ada",
         )
         assert request.deadline == request.asked_at + 300
         assert len(request.schema_digest) == 64
@@ -401,7 +402,8 @@ class TestEdits:
     def test_edit_is_json_of_all_arguments(self):
         box = self.box(Edit('{"path": "b", "content": "x"}'))
         reply = box.execute(ToolCall("write", {"path": "a", "mode": "7"}))
-        assert (reply.text, dict(reply.result.attributes)) == ("b:x:6", {})
+        ran = {"path": "b", "content": "x", "mode": 6}
+        assert (reply.text, dict(reply.result.attributes)) == ("b:x:6", {"edited": ran})
 
     @pytest.mark.parametrize(
         ("revised", "problem"),
@@ -1047,7 +1049,7 @@ class TestReviewDuringExecution:
     def test_request_shows_the_prompt_and_the_call(self, kind):
         reviewer = Reviewer(Continue())
         terms = {"timeout": 9, "on_timeout": OnTimeout.CONTINUE, "required_role": "boss", "arguments": {"a": 1}}
-        Toolbox([kind(**terms)], review=reviewer).execute(call("asking", "go", id="c1"), run_id="r1")
+        Toolbox([kind(**terms)], review=reviewer).execute(call("asking", "go", id="c1"), run_id="r1", memory_id="ada")
         (request,) = reviewer.requests
         assert request == ReviewRequest(
             "May I go?",
@@ -1061,6 +1063,7 @@ class TestReviewDuringExecution:
             run_id="r1",
             id=request.id,
             asked_at=request.asked_at,
+            memory_id="ada",
         )
 
     @kinds

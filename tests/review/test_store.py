@@ -150,6 +150,23 @@ def test_rejects_mismatched_answer(store, caplog, changed, given, reason):
     store.answer(request, Continue(), role="admin")
 
 
+def test_rejects_answer_to_an_unknown_request(store):
+    with pytest.raises(ReviewRefusedError, match=r"^the request is unknown: find\(\) returned None for its id; "):
+        store.answer(store.find("unknown"), Continue())
+
+
+@pytest.mark.parametrize("request_", ["4f1c", 5, {}])
+def test_rejects_answer_to_something_else(store, request_):
+    with pytest.raises(TypeError, match=r"^answer takes a ReviewRequest from pending\(\) or find\(\), not "):
+        store.answer(request_, Continue())
+
+
+@pytest.mark.parametrize("request_id", [None, 5, b"4f1c"])
+def test_find_rejects_an_id_that_is_not_a_str(store, request_id):
+    with pytest.raises(TypeError, match=r"^find takes the id of a request, a str, not "):
+        store.find(request_id)
+
+
 @pytest.mark.parametrize("answer", [None, True, "continue", Continue, Edit(5), ExitEarly(5), Continue("for ever")])
 def test_rejects_invalid_decision(store, answer):
     store.ask([request := make_request()])
@@ -315,6 +332,25 @@ def test_repeated_call_reuses_the_stored_request(store, clock, answered):
     assert store.take({first.id: again}) == {first.id: Continue()}
 
 
+def test_same_call_with_another_id_reuses_the_answer_once(store):
+    store.ask([first := make_request(call_id="c1")])
+    store.answer(first, Continue())
+    assert store.ask([again := make_request(call_id="c2")]) == [first.id]
+    assert store.take({first.id: again}) == {first.id: Continue()}
+    assert store.ask([third := make_request(call_id="c3")]) == [third.id]
+
+
+def test_equal_calls_reuse_their_requests_in_order(store):
+    first, second = (make_request(call_id=call) for call in ("c1", "c2"))
+    store.ask([first, second])
+    store.answer(second, Continue())
+    again = [make_request(call_id=call) for call in ("c3", "c4", "c5")]
+    stored = store.ask(again)
+    assert stored == [first.id, second.id, again[2].id]
+    assert store.take(dict(zip(stored, again, strict=True))) == {second.id: Continue()}
+    assert [request.id for request in store.pending()] == [first.id, again[2].id]
+
+
 def test_answer_is_reused_until_it_expires(store, clock):
     store.ask([first := make_request()])
     store.answer(first, Continue())
@@ -328,8 +364,9 @@ def test_answer_is_reused_until_it_expires(store, clock):
     "changed",
     [
         {"arguments": "other"},
-        {"call_id": "c2"},
         {"run_id": "r2"},
+        {"memory_id": "eve"},
+        {"agent_role": "writer"},
         {"schema_digest": "abd"},
         {"timing": ReviewTiming.DURING_EXECUTION},
         {"required_role": "admin"},
@@ -340,10 +377,10 @@ def test_other_call_does_not_reuse_a_request(store, changed):
     assert store.ask([other := make_request(**changed)]) == [other.id]
 
 
-@pytest.mark.parametrize("unknown", ["call_id", "run_id"])
-def test_call_without_an_id_does_not_reuse_a_request(store, unknown):
-    store.ask([make_request(**{unknown: ""})])
-    assert store.ask([other := make_request(**{unknown: ""})]) == [other.id]
+@pytest.mark.parametrize("unknown", [{"run_id": ""}, {"chosen_run": False}])
+def test_call_without_a_chosen_run_does_not_reuse_a_request(store, unknown):
+    store.ask([make_request(**unknown)])
+    assert store.ask([other := make_request(**unknown)]) == [other.id]
 
 
 def test_equal_calls_of_one_turn_are_asked_separately(store):

@@ -3,6 +3,7 @@
 import functools
 import json
 import math
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -92,6 +93,11 @@ def test_direct_execute_takes_plain_text():
 
 def test_direct_execute_serializes_other_values():
     assert Echo().execute({"a": [1]}).output == '{"a":[1]}'
+    assert Echo().execute({"input": "a"}).output == "a"
+    assert Echo().execute(MappingProxyType({"input": [1]})).output == "[1]"
+    assert Echo().execute('{"input": "a"}').output == '{"input": "a"}'
+    for nothing in ({}, {"input": None}):
+        assert Echo().execute(nothing).error_message == "Missing required parameter(s) for 'echo': input"
     assert Echo().execute(None).output == ""
     assert Echo().execute({1, 2}).error_message.startswith("Invalid JSON input for 'echo': ")
     deep = functools.reduce(lambda inner, _: [inner], range(100_000), [])

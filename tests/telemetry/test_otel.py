@@ -24,10 +24,13 @@ from pydantic import SecretStr
 from toolsemble import (
     Agent,
     AgentExecutionError,
+    AudioContent,
     ExitEarlyError,
+    FileContent,
     ImageContent,
     InMemoryMetrics,
     Retries,
+    TextContent,
     Tool,
     Toolbox,
     ToolCall,
@@ -42,7 +45,7 @@ from toolsemble import (
 )
 from toolsemble.agent import Prices, Retry
 from toolsemble.events import CacheHit, CallAbandoned, CallProgress, CallRetried, CallTimedOut, ModelReplied
-from toolsemble.models import AssistantMessage, ChatReply, OpenAIModel, TokenUsage
+from toolsemble.models import AssistantMessage, ChatReply, FunctionModel, OpenAIModel, TokenUsage
 from toolsemble.observers.watchers import ScopedWatcher, tell, unwatch, watch
 from toolsemble.review import AutoApprove, AutoReject
 from toolsemble.telemetry import OpenTelemetry, OpenTelemetryMetrics
@@ -518,7 +521,7 @@ def test_unsampled_span_has_no_attributes():
 def test_missing_package_error_names_the_extra(monkeypatch, make):
     for name in ("opentelemetry.trace", "opentelemetry.metrics"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[otel\]'"):
+    with pytest.raises(ToolDefinitionError, match=r"pip install .*\[otel\]"):
         make()
 
 
@@ -615,14 +618,29 @@ async def test_agent_runs_and_model_requests_are_spans(traces):
         names.GEN_AI_USAGE_INPUT_TOKENS: 0,
         names.GEN_AI_USAGE_OUTPUT_TOKENS: 0,
         names.GEN_AI_USAGE_CACHE_READ_INPUT_TOKENS: 0,
+        names.GEN_AI_USAGE_CACHE_CREATION_INPUT_TOKENS: 0,
+        names.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS: 0,
     }
-    assert (first.kind, first.attributes[names.GEN_AI_RESPONSE_FINISH_REASONS]) == (SpanKind.CLIENT, ("calls",))
+    assert (first.kind, first.attributes[names.GEN_AI_RESPONSE_FINISH_REASONS]) == (SpanKind.CLIENT, ("tool_calls",))
     assert last.attributes[names.GEN_AI_RESPONSE_FINISH_REASONS] == ("stop",)
     assert set(traces.parents().items()) == {
         ("invoke_agent crier", None),
         ("chat ScriptedModel", "invoke_agent crier"),
         ("execute_tool shout", "invoke_agent crier"),
     }
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [("stop", "stop"), ("length", "length"), ("refusal", "content_filter"), ("other", "other")],
+)
+async def test_finish_reasons_have_the_names_of_the_conventions(traces, reason, expected):
+    model = FunctionModel(lambda request: ChatReply("Done", stop_reason=reason, usage=TokenUsage(9, 8, 3, 5, 2)))
+    await Agent(model, sinks=[OpenTelemetry(traces.provider)]).run("Shout!")
+    attributes = next(span for span in traces.spans() if span.name.startswith("chat")).attributes
+    assert attributes[names.GEN_AI_RESPONSE_FINISH_REASONS] == (expected,)
+    assert attributes[names.GEN_AI_USAGE_CACHE_CREATION_INPUT_TOKENS] == 2
+    assert attributes[names.GEN_AI_USAGE_REASONING_OUTPUT_TOKENS] == 5
 
 
 class TestMessages:
@@ -657,6 +675,44 @@ class TestMessages:
         run = traces.named("invoke_agent crier")
         assert self.content(run, "gen_ai.input.messages") == [asked]
         assert self.content(run, "gen_ai.output.messages") == [answer]
+
+    async def test_messages_have_the_kinds_of_their_contents_and_no_bytes(self, traces):
+        @tool
+        def look() -> ToolResult:
+            """Return a picture."""
+            return ToolResult.success("seen", contents=[TextContent("a map"), ImageContent(b"SECRET", "image/png")])
+
+        prompt = [
+            "Look!",
+            ImageContent(b"SECRET", "image/JPG"),
+            AudioContent(b"SECRET", "audio/wav"),
+            FileContent(b"SECRET", "video/mp4", "a.mp4"),
+            FileContent(b"SECRET", "application/pdf", "a.pdf"),
+            ImageContent.from_url("https://example.com/map?signature=SECRET"),
+            FileContent.from_url("https://example.com/a.pdf"),
+        ]
+        model = ScriptedModel([ToolCall("look", {}, "call_1"), "Done"])
+        await Agent(model, [look], sinks=[OpenTelemetry(traces.provider, messages=True)]).run(prompt)
+        last = [span for span in traces.spans() if span.name == "chat ScriptedModel"][-1]
+        asked, _, replied = self.content(last, "gen_ai.input.messages")
+        assert asked["parts"][1:] == [
+            {"type": "blob", "modality": "image", "mime_type": "image/jpeg"},
+            {"type": "blob", "modality": "audio", "mime_type": "audio/wav"},
+            {"type": "blob", "modality": "video", "mime_type": "video/mp4"},
+            {"type": "blob", "modality": "document", "mime_type": "application/pdf"},
+            {"type": "uri", "modality": "image", "uri": "https://example.com/map"},
+            {
+                "type": "uri",
+                "modality": "document",
+                "mime_type": "application/pdf",
+                "uri": "https://example.com/a.pdf",
+            },
+        ]
+        assert replied["parts"][1:] == [
+            {"type": "text", "content": "a map"},
+            {"type": "blob", "modality": "image", "mime_type": "image/png"},
+        ]
+        assert not any("SECRET" in str(dict(span.attributes)) for span in traces.spans())
 
     async def test_spans_have_no_messages_by_default(self, traces):
         await Agent(ScriptedModel(["Done"]), [shout], sinks=[OpenTelemetry(traces.provider)]).run("Private")

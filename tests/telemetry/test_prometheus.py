@@ -250,7 +250,7 @@ def test_implements_the_metrics_protocol(registry):
 
 def test_missing_package_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[prometheus\]'"):
+    with pytest.raises(ToolDefinitionError, match=r"pip install .*\[prometheus\]"):
         PrometheusMetrics()
 
 

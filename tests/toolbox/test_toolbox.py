@@ -13,9 +13,11 @@ from toolsemble import (
     Toolbox,
     ToolCall,
     ToolConfigurationError,
+    ToolContext,
     ToolDefinitionError,
     ToolReply,
     ToolResult,
+    tool,
 )
 from toolsemble.review import AutoApprove
 
@@ -122,12 +124,12 @@ class TestTools:
     def test_rejects_duplicate_names(self):
         with pytest.raises(ToolDefinitionError) as refused:
             Toolbox([Echo(), Plain(), Echo(), Echo()])
-        assert str(refused.value) == "Duplicate tool name: 'echo'"
+        assert str(refused.value).startswith("Duplicate tool name: 'echo'; rename one of them")
 
     def test_reports_all_invalid_tools_at_once(self):
         with pytest.raises(ToolDefinitionError) as refused:
             Toolbox([Echo(), None, object(), Echo(), Plain, make_bad_tool(name="a b")])
-        assert str(refused.value).splitlines() == [
+        assert [line.partition("; rename")[0] for line in str(refused.value).splitlines()] == [
             "Tool at index 1 is None; pass a tool object",
             "Tool at index 2 (object) is neither an AgentTool nor has @tool methods",
             "Duplicate tool name: 'echo'",
@@ -161,7 +163,10 @@ class TestTools:
         [
             (
                 {"review": "x"},
-                "Toolbox review must be a ReviewHandler: an object with a method review(request), not 'x'",
+                (
+                    "Toolbox review must be a ReviewHandler: an object with a method review(request), such as "
+                    "CallbackReview(function), not 'x'"
+                ),
             ),
             ({"review": print}, "Toolbox review must be a ReviewHandler"),
             ({"review": AutoApprove}, "Toolbox review must be a ReviewHandler"),
@@ -368,6 +373,37 @@ class TestContext:
         assert mine == {"count": 8}
         del shared["count"]
         assert (mine, len(shared), repr(shared)) == ({}, 0, "InvocationParameters({})")
+
+    async def test_tools_get_the_deps_of_their_calls(self):
+        @tool
+        def look(context: ToolContext[str]) -> str:
+            """Tell the dependencies."""
+            return context.deps or "none"
+
+        box, one = Toolbox([look]), call("look")
+        replies = [
+            box.execute(one, deps="a"),
+            await box.aexecute(one, deps="b"),
+            *box.execute_all([one, one], deps="c"),
+            *await box.aexecute_all([one, one], deps="d"),
+            *box.execute_all([one], deps="e"),
+            box.execute(one),
+        ]
+        assert [reply.text for reply in replies] == ["a", "b", "c", "c", "d", "d", "e", "none"]
+
+    def test_a_nested_call_inherits_the_deps_unless_it_has_its_own(self):
+        @tool
+        def inner(context: ToolContext[str]) -> str:
+            """Tell the dependencies."""
+            return context.deps
+
+        @tool
+        def outer() -> str:
+            """Call the inner tool twice."""
+            box = Toolbox([inner])
+            return box.execute(call("inner")).text + box.execute(call("inner"), deps="own").text
+
+        assert Toolbox([outer]).execute(call("outer"), deps="outer ").text == "outer own"
 
     def test_each_turn_has_its_own_run_id(self):
         tool = Function(lambda _: tool.context.run_id)

@@ -20,11 +20,13 @@ from toolsemble import (
     Tool,
     Toolbox,
     ToolCall,
+    ToolConfigurationError,
     ToolContext,
     ToolDefinitionError,
     tool,
     tool_specifications_from,
 )
+from toolsemble.review import AutoApprove
 
 
 @tool
@@ -174,9 +176,9 @@ def test_bound_method_is_a_tool():
     assert box.execute(ToolCall("named", {"text": "x"})).text == "Calculator x"
 
 
-def test_inherits_tools_unless_overridden_without_the_decorator():
+def test_inherits_tools_and_an_override_without_the_decorator_is_the_tool():
     box = Toolbox([Scientific(10)])
-    assert box.names == ["later", "double", "triple", "name_of", "named", "_hidden", "minus"]
+    assert box.names == ["plus", "later", "double", "triple", "name_of", "named", "_hidden", "minus"]
     assert box.execute(ToolCall("later", {"number": 1})).text == "overridden 1"
     assert box.execute(ToolCall("named", {"text": "x"})).text == "Scientific x"
 
@@ -354,3 +356,118 @@ def test_first_use_is_thread_safe():
 
     with ThreadPoolExecutor(20) as threads:
         assert set(threads.map(use, range(20))) == {"1"}
+
+
+class Account:
+    @tool(requires_approval=True, effects="irreversible", idempotency=True)
+    def pay(self, amount: int) -> str:
+        """Pay an amount."""
+        return f"paid {amount}"
+
+    @tool("balance", "Says how much is left")
+    def left(self) -> str:
+        """Not for the model."""
+        return "100"
+
+    @tool
+    @staticmethod
+    def rate(currency: str) -> str:
+        """Say the rate."""
+        return f"1 {currency}"
+
+    @classmethod
+    @tool
+    def kind(cls) -> str:
+        """Say the kind."""
+        return cls.__name__
+
+    @tool
+    def secret(self) -> str:
+        """Is not for subclasses."""
+        return "s"
+
+
+class Savings(Account):
+    secret = None
+
+    def pay(self, amount: int, note: str = "") -> str:
+        return f"{super().pay(amount)} from savings {note}".strip()
+
+    def left(self) -> str:
+        """Not for the model either."""
+        return "200"
+
+    @staticmethod
+    def rate(currency: str) -> str:
+        """Say the better rate."""
+        return f"2 {currency}"
+
+    @classmethod
+    def kind(cls) -> str:
+        return f"a {cls.__name__}"
+
+
+class OldSavings(Savings):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Savings, OldSavings])
+class TestAnOverrideWithoutTheDecorator:
+    def test_is_the_tool_with_its_own_body_and_parameters(self, kind):
+        box = Toolbox([kind()], review=AutoApprove())
+        assert box.names == ["pay", "balance", "rate", "kind"]
+        calls = {"pay": {"amount": 5, "note": "x"}, "balance": {}, "rate": {"currency": "EUR"}, "kind": {}}
+        texts = [box.execute(ToolCall(name, arguments)).text for name, arguments in calls.items()]
+        assert texts == ["paid 5 from savings x", "200", "2 EUR", f"a {kind.__name__}"]
+
+    def test_keeps_the_settings_of_the_tool(self, kind):
+        with pytest.raises(ToolConfigurationError, match="Tool 'pay' requires approval"):
+            Toolbox([kind()]).execute(ToolCall("pay", {"amount": 5}))
+        assert Toolbox([kind()]).specifications[0].metadata["destructiveHint"] is True
+
+    def test_has_its_own_docstring_unless_the_tool_has_a_description(self, kind):
+        descriptions = [each.description for each in Toolbox([kind()]).specifications]
+        assert descriptions == ["Pay an amount.", "Says how much is left", "Say the better rate.", "Say the kind."]
+        assert [each.description for each in tool_specifications_from(kind)] == descriptions
+
+    def test_shares_the_state_of_its_limits_between_toolboxes(self, kind):
+        account = kind()
+        boxes = [Toolbox([account], review=AutoApprove()) for _ in range(2)]
+        replies = [box.execute(ToolCall("pay", {"amount": 5}), run_id="r1").result for box in boxes]
+        assert [reply.attributes.get("repeated", False) for reply in replies] == [False, True]
+
+    def test_can_be_pickled(self, kind):
+        pay = Toolbox([kind()])["pay"]
+        assert pickle.loads(pickle.dumps(pay))(5) == "paid 5 from savings"
+        named = Toolbox([kind()])["kind"]
+        assert pickle.loads(pickle.dumps(named))() == f"a {kind.__name__}"
+
+
+@pytest.mark.parametrize("decorate", [tool, tool("other"), tool(timeout=5)])
+def test_a_class_is_not_made_a_tool(decorate):
+    with pytest.raises(ToolDefinitionError) as refused:
+
+        @decorate
+        class Search:
+            pass
+
+    assert str(refused.value) == (
+        "@tool is for functions and methods, and Search is a class; put @tool above its methods and pass an object of "
+        "it, or derive it from Tool"
+    )
+
+
+def test_a_repr_shows_the_name():
+    class Nameless(Tool):
+        description = "Has none"
+
+        @property
+        def name(self):
+            raise RuntimeError("no name today")
+
+        def run(self, input):
+            return input
+
+    assert repr(add) == "FunctionTool('add')"
+    assert repr(Nameless()) == "Nameless(None)"
+    assert repr(add.renamed("sum")) == "FunctionTool('sum')"

@@ -74,7 +74,7 @@ def test_name_and_description_may_be_properties():
         (ValueError(), "ValueError"),
         (SilentError(), "SilentError"),
         (UnprintableError(), "UnprintableError"),
-        (KeyError("x"), "'x'"),
+        (KeyError("x"), "KeyError: 'x'"),
         (StopIteration("stop"), "stop"),
         (ToolExecutionError("down"), "down"),
         (ToolArgumentsError("bad city"), "bad city"),

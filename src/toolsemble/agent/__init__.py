@@ -8,7 +8,12 @@ from toolsemble.runtime.lazy import export_lazily
 
 if TYPE_CHECKING:
     from toolsemble.agent.agent import Agent as Agent
-    from toolsemble.agent.budget import Limits as Limits, Prices as Prices, Usage as Usage
+    from toolsemble.agent.budget import (
+        Limits as Limits,
+        Prices as Prices,
+        StopReason as StopReason,
+        Usage as Usage,
+    )
     from toolsemble.agent.event import (
         CallReplied as CallReplied,
         CallRequested as CallRequested,
@@ -17,15 +22,24 @@ if TYPE_CHECKING:
         ModelRetried as ModelRetried,
         TurnEnded as TurnEnded,
     )
+    from toolsemble.agent.event_json import event_from_json as event_from_json, event_to_json as event_to_json
+    from toolsemble.agent.history import keep_last_turns as keep_last_turns, trim_to_tokens as trim_to_tokens
     from toolsemble.agent.loop_guard import LoopGuard as LoopGuard
     from toolsemble.agent.memory import ConversationMemory as ConversationMemory
+    from toolsemble.agent.options import (
+        AgentSettings as AgentSettings,
+        HistoryProcessor as HistoryProcessor,
+        Instructions as Instructions,
+        RunSettings as RunSettings,
+        RunView as RunView,
+    )
     from toolsemble.agent.result import (
         AgentResult as AgentResult,
         ToolCallRecord as ToolCallRecord,
         TraceStep as TraceStep,
     )
     from toolsemble.agent.retry import Retry as Retry
-    from toolsemble.agent.settings import RunView as RunView
+    from toolsemble.agent.summarize import summarize_earlier as summarize_earlier
     from toolsemble.events import (
         CacheHit as CacheHit,
         CallAbandoned as CallAbandoned,
@@ -38,17 +52,26 @@ if TYPE_CHECKING:
         ReviewDecided as ReviewDecided,
         ReviewRequested as ReviewRequested,
     )
-    from toolsemble.models.chat import ArgumentsDelta as ArgumentsDelta, CallDelta as CallDelta, TextDelta as TextDelta
+    from toolsemble.models.chat import (
+        ArgumentsDelta as ArgumentsDelta,
+        CallDelta as CallDelta,
+        PromptProgress as PromptProgress,
+        TextDelta as TextDelta,
+        ThoughtDelta as ThoughtDelta,
+    )
 
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
         "agent": ("Agent",),
-        "budget": ("Limits", "Prices", "Usage"),
+        "budget": ("Limits", "Prices", "StopReason", "Usage"),
         "event": ("CallReplied", "CallRequested", "Event", "Final", "ModelRetried", "TurnEnded"),
+        "event_json": ("event_from_json", "event_to_json"),
         "loop_guard": ("LoopGuard",),
         "memory": ("ConversationMemory",),
-        "settings": ("RunView",),
+        "history": ("keep_last_turns", "trim_to_tokens"),
+        "options": ("AgentSettings", "HistoryProcessor", "Instructions", "RunSettings", "RunView"),
+        "summarize": ("summarize_earlier",),
         "result": ("AgentResult", "ToolCallRecord", "TraceStep"),
         "retry": ("Retry",),
         ".events": (
@@ -63,6 +86,6 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ReviewDecided",
             "ReviewRequested",
         ),
-        ".models.chat": ("ArgumentsDelta", "CallDelta", "TextDelta"),
+        ".models.chat": ("ArgumentsDelta", "CallDelta", "PromptProgress", "TextDelta", "ThoughtDelta"),
     },
 )

@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import AsyncGenerator, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
-from toolsemble.agent.loop_guard import LoopGuard
-from toolsemble.agent.retry import Retry
 from toolsemble.runtime.concurrency import finish
 
 # Loaded when an agent is created or runs: many programs import the class for a type, or for one of their commands.
 if TYPE_CHECKING:
-    from toolsemble.agent.budget import Prices
+    from typing_extensions import TypeVar as DefaultedTypeVar
+
     from toolsemble.agent.event import Event, Final, TurnEnded
-    from toolsemble.agent.memory import ConversationMemory
+    from toolsemble.agent.options import AgentSettings, DynamicTools, RunSettings
     from toolsemble.agent.prompt import Prompt
     from toolsemble.agent.result import AgentResult
-    from toolsemble.agent.settings import DynamicTools, RunSettings
     from toolsemble.models.chat import ChatModel
-    from toolsemble.observers.sinks import Sink
-    from toolsemble.review import ReviewHandler
     from toolsemble.tools.base import Tool
     from toolsemble.tools.settings import ToolSettings
 
+    # A plain ``Agent`` in an annotation is ``Agent[Any]``; Python has such defaults since 3.13 only.
+    OutputT_co = DefaultedTypeVar("OutputT_co", covariant=True, default=Any)
+else:
+    OutputT_co = TypeVar("OutputT_co", covariant=True)
+T = TypeVar("T")
 
-class Agent:
+
+class Agent(Generic[OutputT_co]):
     """A model that calls tools until it can answer; an agent is immutable and can do any number of runs at once.
+
+    For type checkers, an agent with ``output_type=Invoice`` is an ``Agent[Invoice]``, and one without an output type an
+    ``Agent[str]``. Where they cannot infer the type, as for ``int | None``, annotate the variable.
 
     :param model: a model, or its name
     :param tools: tools, a toolbox, or a function from a :class:`RunView` to the tools, called before each request to
         the model
-    :param role: the model's role, such as "a librarian"
+    :param output_type: the type of the answer, any type that a tool's parameter may have; None for text
+    :param instructions: the system prompt, verbatim: a text; a function, sync or async, that takes a :class:`RunView`
+        or nothing, returns a text or None, and is called before each request to the model; or a list of them
+    :param role: the model's role, such as "a librarian"; role, goal and background come before the instructions
     :param goal: what the model has to achieve
     :param background: further information for the model
-    :param max_iterations: the most tool calls of a run; then the model must answer without tools
+    :param max_iterations: the most tool calls of a run, also of those in one reply; then the model must answer
+        without tools
     :param max_turns: the most replies of models in a run, including those of nested agents
     :param max_tokens: the most tokens of a run
     :param max_seconds: the most seconds of a run. A stream starts when its first event is requested, and the time that
@@ -41,14 +50,18 @@ class Agent:
         answer, for which it has the same time again, at least 5 seconds
     :param max_cost: the most that the tokens of a run may cost, by ``prices``
     :param max_depth: how deep agents may be nested as tools
-    :param prices: the prices of tokens
+    :param prices: the prices of tokens, such as ``Prices(2, 8)`` or ``Prices.for_model("openai:gpt-4o")``
     :param review: the reviewer of calls that require approval
     :param memory: stores conversations; None: they are not stored
-    :param memory_id: the default id of the conversation or user of a run
-    :param output_type: the type of the answer, any type that a tool's parameter may have; None for text
+    :param memory_id: the default id of the conversation or user of a run. With a memory, or a tool that takes a
+        :class:`~toolsemble.MemoryId`, a run without an id raises :class:`~toolsemble.ToolConfigurationError`
     :param output_retries: how many times the model may correct an invalid answer
-    :param retry: when a failed model request is retried
+    :param retry: how often a failed model request is retried after the first attempt, and when
     :param settings: further settings of each model request, such as a temperature
+    :param history_processors: functions, sync or async, from messages to messages: what they return is sent to the
+        model in place of the conversation. They may take a :class:`RunView` as a second parameter
+    :param reasoning: how much the model reasons: "low", "medium", "high", or a number of tokens; None: the provider's
+        default
     :param sinks: receive the events of the agent's calls, in addition to the sinks of its toolbox
     :param loop_guard: detects a run that repeats itself, warns the model, and ends the run; None: no detection
 
@@ -64,53 +77,55 @@ class Agent:
     ('Take your sunglasses.', 'answer', ['sunny in Rome'])
     """
 
-    def __init__(  # noqa: PLR0913 - settings by keyword, each with a default
+    @overload
+    def __init__(
+        self: Agent[str],
+        model: ChatModel | str | None = None,
+        tools: Iterable[object] | DynamicTools = (),
+        *,
+        output_type: None = None,
+        **settings: Unpack[AgentSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[T],
+        model: ChatModel | str | None = None,
+        tools: Iterable[object] | DynamicTools = (),
+        *,
+        output_type: type[T],
+        **settings: Unpack[AgentSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[Any],
+        model: ChatModel | str | None = None,
+        tools: Iterable[object] | DynamicTools = (),
+        *,
+        output_type: Any,
+        **settings: Unpack[AgentSettings],
+    ) -> None: ...
+    def __init__(
         self,
         model: ChatModel | str | None = None,
         tools: Iterable[object] | DynamicTools = (),
         *,
-        role: str = "",
-        goal: str = "",
-        background: str = "",
-        max_iterations: int = 25,
-        max_turns: int | None = None,
-        max_tokens: int | None = None,
-        max_seconds: float | None = None,
-        max_cost: float | None = None,
-        max_depth: int = 5,
-        prices: Prices | None = None,
-        review: ReviewHandler | None = None,
-        memory: ConversationMemory | None = None,
-        memory_id: str = "default",
         output_type: Any = None,
-        output_retries: int = 2,
-        retry: Retry = Retry(),  # noqa: B008 - immutable
-        settings: Mapping[str, Any] | None = None,
-        sinks: Iterable[Sink] = (),
-        loop_guard: LoopGuard | None = LoopGuard(),  # noqa: B008 - immutable
+        **settings: Unpack[AgentSettings],
     ) -> None:
         """Check the settings; raise :class:`~toolsemble.ToolDefinitionError` if one is wrong."""
         from toolsemble.agent.settings import build_config  # noqa: PLC0415 - see above
 
-        self._config = build_config(
-            model,
-            tools,
-            limits=(max_iterations, max_turns, max_tokens, max_seconds, max_cost, max_depth, output_retries),
-            role=role,
-            goal=goal,
-            background=background,
-            prices=prices,
-            review=review,
-            memory=memory,
-            memory_id=memory_id,
-            output_type=output_type,
-            retry=retry,
-            settings=settings,
-            sinks=sinks,
-            loop_guard=loop_guard,
-        )
+        self._config = build_config(model, tools, output_type, settings)
 
-    async def run(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AgentResult:
+    @overload
+    async def run(
+        self, prompt: Prompt, *, output_type: None = None, **settings: Unpack[RunSettings]
+    ) -> AgentResult[OutputT_co]: ...
+    @overload
+    async def run(self, prompt: Prompt, *, output_type: type[T], **settings: Unpack[RunSettings]) -> AgentResult[T]: ...
+    @overload
+    async def run(self, prompt: Prompt, *, output_type: Any, **settings: Unpack[RunSettings]) -> AgentResult[Any]: ...
+    async def run(self, prompt: Prompt, **settings: Any) -> AgentResult[Any]:
         """Run until there is an answer.
 
         Failures of tools are reported to the model. A failed run raises :class:`~toolsemble.AgentExecutionError`; one
@@ -118,16 +133,32 @@ class Agent:
         raise :class:`~toolsemble.ToolConfigurationError` and :class:`~toolsemble.ExitEarlyError`. Each has the work so
         far in ``partial``; another run can continue with ``history=error.partial.messages``.
 
-        :param prompt: a text, a list of texts and images, or messages
+        :param prompt: a text, a list of texts, images, audio and files, or messages
         :param settings: ``history``: earlier messages, instead of the stored conversation; ``memory_id``: the id of the
-            conversation or user (the agent's by default); ``parameters``: a mapping that the tools of the run share and
-            the model never sees; ``run_id``: the id of the run, to be reused after a crash
+            conversation or user (the agent's by default); ``deps``: an object that tools get as ``ToolContext.deps``;
+            ``parameters``: a mapping that the tools of the run share (the model sees neither); ``run_id``: the id of
+            the run, to be reused after a crash. ``model``, ``tools``, ``output_type``, ``review``, ``prices``,
+            ``retry``, ``loop_guard``, ``history_processors`` and the budgets replace the agent's for this run, unless
+            they are None; ``settings`` and ``instructions`` are added to the agent's
+
+        >>> from toolsemble.testing import ScriptedModel
+        >>> agent = Agent(ScriptedModel(["Rome"]), instructions="Be brief.")
+        >>> agent.run_sync("Where do all roads lead?", max_tokens=1000, settings={"temperature": 0}).text
+        'Rome'
         """
         from toolsemble.agent.loop import start_run  # noqa: PLC0415 - see above
 
         return await start_run(self._config, prompt, settings).run()
 
-    def run_sync(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AgentResult:
+    @overload
+    def run_sync(
+        self, prompt: Prompt, *, output_type: None = None, **settings: Unpack[RunSettings]
+    ) -> AgentResult[OutputT_co]: ...
+    @overload
+    def run_sync(self, prompt: Prompt, *, output_type: type[T], **settings: Unpack[RunSettings]) -> AgentResult[T]: ...
+    @overload
+    def run_sync(self, prompt: Prompt, *, output_type: Any, **settings: Unpack[RunSettings]) -> AgentResult[Any]: ...
+    def run_sync(self, prompt: Prompt, **settings: Any) -> AgentResult[Any]:
         """Run until there is an answer, as :meth:`run` does, for code that cannot await."""
         from toolsemble.agent.loop import start_run  # noqa: PLC0415 - see above
 
@@ -139,7 +170,19 @@ class Agent:
             error.partial = loop.partial()  # type: ignore[attr-defined]  # set on every error of a run
             raise
 
-    def stream(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AsyncGenerator[Event, None]:
+    @overload
+    def stream(
+        self, prompt: Prompt, *, output_type: None = None, **settings: Unpack[RunSettings]
+    ) -> AsyncGenerator[Event[OutputT_co], None]: ...
+    @overload
+    def stream(
+        self, prompt: Prompt, *, output_type: type[T], **settings: Unpack[RunSettings]
+    ) -> AsyncGenerator[Event[T], None]: ...
+    @overload
+    def stream(
+        self, prompt: Prompt, *, output_type: Any, **settings: Unpack[RunSettings]
+    ) -> AsyncGenerator[Event[Any], None]: ...
+    def stream(self, prompt: Prompt, **settings: Any) -> AsyncGenerator[Event[Any], None]:
         """Run as :meth:`run` does, and yield events as they happen; the last one has the result.
 
         The run ends when the consumer stops: leave the loop through ``contextlib.aclosing`` to end it at once.
@@ -155,7 +198,19 @@ class Agent:
 
         return follow_run(self._config, prompt, settings, streaming=True)
 
-    def iterate(self, prompt: Prompt, **settings: Unpack[RunSettings]) -> AsyncGenerator[TurnEnded | Final, None]:
+    @overload
+    def iterate(
+        self, prompt: Prompt, *, output_type: None = None, **settings: Unpack[RunSettings]
+    ) -> AsyncGenerator[TurnEnded | Final[OutputT_co], None]: ...
+    @overload
+    def iterate(
+        self, prompt: Prompt, *, output_type: type[T], **settings: Unpack[RunSettings]
+    ) -> AsyncGenerator[TurnEnded | Final[T], None]: ...
+    @overload
+    def iterate(
+        self, prompt: Prompt, *, output_type: Any, **settings: Unpack[RunSettings]
+    ) -> AsyncGenerator[TurnEnded | Final[Any], None]: ...
+    def iterate(self, prompt: Prompt, **settings: Any) -> AsyncGenerator[TurnEnded | Final[Any], None]:
         """Run as :meth:`run` does, one turn at a time: the run pauses until the next turn is requested.
 
         >>> from toolsemble import ToolCall
@@ -197,7 +252,8 @@ class Agent:
         """
         from toolsemble.agent.agent_tool import AgentAsTool  # noqa: PLC0415 - see above
 
-        return AgentAsTool(self.run, name, description, settings, self._config.names_inside)
+        config = self._config
+        return AgentAsTool(self.run, name, description, settings, config.names_inside, config.needs_outside())
 
     def __repr__(self) -> str:
         return f"Agent({self._config})"

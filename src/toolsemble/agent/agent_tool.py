@@ -31,15 +31,17 @@ class AgentAsTool(Tool):
         description: str,
         settings: ToolSettings,
         inside: Callable[[], Names],
+        needs: frozenset[str] = frozenset(),
     ) -> None:
         self.name = name
         self.description = description
         self._apply(settings)
         self._ask = ask
         self._inside = inside
+        self._needs = needs
 
     def _define(self) -> ToolDefinition:
-        return replace(super()._define(), inside=self._inside)
+        return replace(super()._define(), inside=self._inside, needs=self._needs)
 
     async def run(self, input: str) -> ToolResult:
         """Run the agent on the input, inside the context of this call."""

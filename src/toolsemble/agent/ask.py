@@ -13,7 +13,16 @@ from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import ModelRetried
 from toolsemble.agent.retry import Retry
 from toolsemble.call import ToolCall, new_id
-from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, StreamEnd, TokenUsage, closing
+from toolsemble.models.chat import (
+    Assembly,
+    ChatModel,
+    ChatReply,
+    ChatRequest,
+    StreamEnd,
+    TextDelta,
+    TokenUsage,
+    closing,
+)
 from toolsemble.models.reply_limit import MAX_REPLY
 from toolsemble.runtime.text import describe_error, escape_surrogates
 
@@ -62,32 +71,38 @@ async def ask_model(
     channel: Channel | None,
     on_retry: Callable[[ModelRetried], None],
     deadline: float | None,
+    streamed: list[str],
 ) -> ChatReply:
     """Return the model's reply, streamed to a channel if there is one; retry retryable failures.
 
     :param on_retry: called before each retry
     :param deadline: no retry starts after it
+    :param streamed: contains the text that the latest attempt has streamed
     """
     tried = 0
     while True:
+        streamed.clear()
         try:
-            return _check_reply(await (model.reply(request) if channel is None else _stream(model, request, channel)))
+            asking = model.reply(request) if channel is None else _stream(model, request, channel, streamed)
+            return _check_reply(await asking)
         except Exception as error:
             pause = retry.pause(error, tried)
             if pause is None or (deadline is not None and time.monotonic() + pause > deadline):
                 raise
             tried += 1
-            event = ModelRetried(describe_error(error), pause)
+            event = ModelRetried(describe_error(error), pause, "".join(streamed))
         LOGGER.warning("The model failed (%s); retry %d in %.1f s", event.reason, tried, event.seconds)
         on_retry(event)
         await asyncio.sleep(event.seconds)
 
 
-async def _stream(model: ChatModel, request: ChatRequest, channel: Channel) -> ChatReply:
+async def _stream(model: ChatModel, request: ChatRequest, channel: Channel, streamed: list[str]) -> ChatReply:
     assembly = Assembly(getattr(model, "max_reply", MAX_REPLY))
     async with closing(model.stream(request)) as chunks:
         async for chunk in chunks:
             assembly.add(chunk)
+            if isinstance(chunk, TextDelta):
+                streamed.append(chunk.text)
             if not isinstance(chunk, StreamEnd):
                 channel.send(chunk)
                 await channel.wait_ready()
@@ -121,7 +136,7 @@ def _has_valid_parts(text: Any, calls: Any) -> bool:
 def _is_usage(usage: Any) -> bool:
     if not isinstance(usage, TokenUsage):
         return False
-    counts = (usage.input, usage.output, usage.cached)
+    counts = (usage.input, usage.output, usage.cached, usage.reasoning, usage.cache_write)
     return set(map(type, counts)) == {int} and min(counts) >= 0
 
 

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.chat import TokenUsage
 from toolsemble.runtime.checks import check_count, check_seconds
 
 _MILLION = 1_000_000
+_OPTIONAL = {"cached", "cache_write"}
+
+Budget: TypeAlias = Literal["max_iterations", "max_turns", "max_tokens", "max_seconds", "max_cost", "loop"]
+"""Why a run was stopped: the name of a used-up limit, or "loop" for repetition."""
+
+StopReason: TypeAlias = (
+    Literal["answer", "immediate", "exit_early", "configuration_error", "error", "cancelled"] | Budget
+)
+"""Why a run ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,26 +29,77 @@ class Prices:
 
     >>> Prices(input=2, output=8).cost(TokenUsage(input=500_000, output=250_000))
     3.0
+    >>> Prices(2, 8, tiers={200_000: Prices(4, 12)}).cost(TokenUsage(input=500_000))
+    2.0
     """
 
     input: float
     """The price of request tokens."""
     output: float
-    """The price of reply tokens."""
+    """The price of reply tokens, including reasoning."""
     cached: float | None = None
     """The price of request tokens that the provider had cached; None: the same as ``input``."""
+    cache_write: float | None = None
+    """The price of request tokens that the provider wrote to its cache; None: the same as ``input``."""
+    tiers: Mapping[int, Prices] = field(default_factory=dict, hash=False)
+    """The prices of all tokens of a request with more than this many request tokens."""
 
     def __post_init__(self) -> None:
-        for name in ("input", "output", "cached"):
+        for name in ("input", "output", "cached", "cache_write"):
             value = getattr(self, name)
-            if not (_is_number(value) and value >= 0) and not (name == "cached" and value is None):
+            if not (_is_number(value) and value >= 0) and not (name in _OPTIONAL and value is None):
                 raise ToolDefinitionError(f"Prices {name} must be a number >= 0, not {value!r:.80}")
+        _check_tiers(self.tiers)
+
+    @classmethod
+    def for_model(
+        cls,
+        model: str,
+        *,
+        input: float | None = None,
+        output: float | None = None,
+        cached: float | None = None,
+        cache_write: float | None = None,
+    ) -> Prices:
+        """Return the list prices of a model, in US dollars, as of now (extra ``prices``); nothing is fetched.
+
+        A price that is passed replaces that of the list, in all tiers.
+
+        :param model: a name such as ``"openai:gpt-4o"``; an unknown one raises ``ToolDefinitionError``
+
+        >>> Prices.for_model("openai:gpt-4o", input=2).input
+        2
+        """
+        from toolsemble.agent.price_list import find_prices  # noqa: PLC0415 - it needs an optional package
+
+        row, tiers = find_prices(model)
+        given = {"input": input, "output": output, "cached": cached, "cache_write": cache_write}
+        own = {name: value for name, value in given.items() if value is not None}
+        return cls(**{**row, **own}, tiers={start: cls(**{**each, **own}) for start, each in tiers.items()})  # type: ignore[arg-type]  # the list always has input and output
 
     def cost(self, usage: TokenUsage) -> float:
         """Return the price of these tokens."""
+        tier = max((start for start in self.tiers if usage.input > start), default=None)
+        if tier is not None:
+            return self.tiers[tier].cost(usage)
         cached = self.input if self.cached is None else self.cached
-        fresh = (usage.input - usage.cached) * self.input
-        return (fresh + usage.cached * cached + usage.output * self.output) / _MILLION
+        written = self.input if self.cache_write is None else self.cache_write
+        fresh = (usage.input - usage.cached - usage.cache_write) * self.input
+        kept = usage.cached * cached + usage.cache_write * written
+        return (fresh + kept + usage.output * self.output) / _MILLION
+
+
+def _check_tiers(tiers: Any) -> None:
+    if not (isinstance(tiers, Mapping) and all(map(_is_tier, tiers.items()))):
+        raise ToolDefinitionError(
+            f"Prices tiers must map numbers of tokens to Prices without tiers, such as {{200_000: Prices(4, 12)}}, "
+            f"not {tiers!r:.80}"
+        )
+
+
+def _is_tier(item: tuple[Any, Any]) -> bool:
+    start, prices = item
+    return type(start) is int and start >= 0 and isinstance(prices, Prices) and not prices.tiers
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +113,7 @@ class Usage:
     input_tokens: int = 0
     """Tokens of the requests, including cached ones."""
     output_tokens: int = 0
-    """Tokens of the replies."""
+    """Tokens of the replies, including reasoning."""
     cached_tokens: int = 0
     """Tokens of the requests that the provider had cached."""
     model_calls: int = 0
@@ -65,6 +126,10 @@ class Usage:
     """The seconds that the run's own model took, including the waits before retries."""
     tool_seconds: float = 0.0
     """The seconds that the run's own tool calls took, including reviews."""
+    reasoning_tokens: int = 0
+    """Tokens of the replies that were reasoning; included in ``output_tokens``."""
+    cache_write_tokens: int = 0
+    """Tokens of the requests that the provider wrote to its cache; included in ``input_tokens``."""
 
     @property
     def total_tokens(self) -> int:
@@ -111,6 +176,10 @@ class Limits:
             raise ToolDefinitionError(f"Agent max_cost must be a number > 0, not {cost!r:.80}")
 
 
+LIMITS = tuple(each.name for each in fields(Limits))
+"""The names of the limits, which are settings of agents and runs."""
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and -math.inf < value < math.inf
 
@@ -118,7 +187,7 @@ def _is_number(value: object) -> bool:
 class Stop(NamedTuple):
     """A budget that is used up."""
 
-    name: str
+    name: Budget
     """The name of the setting."""
     summary: str
     """The limit, in words."""

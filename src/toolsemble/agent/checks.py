@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from toolsemble.agent.budget import Prices
@@ -10,6 +10,8 @@ from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.retry import Retry
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.base import Tool
 
 
 def check_types(**settings: object) -> None:
@@ -26,17 +28,30 @@ def check_types(**settings: object) -> None:
             raise ToolDefinitionError(f"Agent {name} must be {expected}, not {value!r:.80}")
 
 
-def check_keywords(given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise TypeError if a setting of a run is unknown.
+def check_order(model: object, tools: object) -> None:
+    """Raise :class:`ToolDefinitionError` if there are tools in the place of the model.
 
-    >>> check_keywords(["memory"], ["history", "memory_id"])
+    >>> check_order([], "openai:gpt-5")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: Agent takes the model first, then the tools: Agent('openai:gpt-5', [...])
+    """
+    if isinstance(model, (list, tuple, Toolbox, Tool)):
+        meant = repr(tools) if isinstance(tools, str) else "model"
+        raise ToolDefinitionError(f"Agent takes the model first, then the tools: Agent({meant:.80}, [...])")
+
+
+def check_keywords(owner: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """Raise TypeError if a setting is unknown.
+
+    >>> check_keywords("A run", ["memory"], ["history", "memory_id"])
     Traceback (most recent call last):
     ...
     TypeError: A run has no setting 'memory'; it takes history, memory_id
     """
     for name in given:
         if name not in known:
-            raise TypeError(f"A run has no setting '{name}'; it takes {', '.join(known)}")
+            raise TypeError(f"{owner} has no setting '{name}'; it takes {', '.join(sorted(known))}")
 
 
 def check_run(history: object, memory_id: object, parameters: object, run_id: object) -> None:
@@ -55,17 +70,29 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _is_instructions(value: object) -> bool:
+    return value is None or isinstance(value, Sequence) or (callable(value) and not isinstance(value, type))
+
+
 def _is_reviewer(value: Any) -> bool:
     return value is None or (not isinstance(value, type) and callable(getattr(value, "review", None)))
 
 
+def _is_reasoning(value: object) -> bool:
+    return value in (None, "low", "medium", "high") or (type(value) is int and value >= 1)
+
+
 _SETTINGS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
+    "instructions": ("a str, a function, or a list of them", _is_instructions),
     "role": ("a str", _is_text),
     "goal": ("a str", _is_text),
     "background": ("a str", _is_text),
-    "memory_id": ("a str", _is_text),
+    "memory_id": ("a str", lambda value: value is None or isinstance(value, str)),
     "prices": ("Prices, such as Prices(2, 8)", lambda value: value is None or isinstance(value, Prices)),
-    "review": ("a ReviewHandler: an object with a method review(request)", _is_reviewer),
+    "review": (
+        "a ReviewHandler: an object with a method review(request), such as CallbackReview(function)",
+        _is_reviewer,
+    ),
     "memory": (
         "a ConversationMemory, such as ConversationMemory('talks.db')",
         lambda value: value is None or isinstance(value, ConversationMemory),
@@ -75,5 +102,17 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
         "a mapping, such as {'temperature': 0}",
         lambda value: value is None or isinstance(value, Mapping),
     ),
+    "history_processors": (
+        "a list of functions of messages",
+        lambda value: isinstance(value, Iterable) and not isinstance(value, str),
+    ),
+    "sinks": ("a list of sinks", lambda _: True),  # checked where they are built
+    "reasoning": ("'low', 'medium', 'high', or a number of tokens >= 1", _is_reasoning),
     "loop_guard": ("a LoopGuard or None", lambda value: value is None or isinstance(value, LoopGuard)),
 }
+
+CHECKED = frozenset(_SETTINGS)
+"""The settings that :func:`check_types` checks."""
+
+RUN_ONLY = frozenset({"history", "memory_id", "parameters", "deps", "run_id"})
+"""The settings of a run that do not replace one of its agent."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, Generic, Literal, TypeAlias
 
 from toolsemble import events
-from toolsemble.agent.result import AgentResult, ToolCallRecord
+from toolsemble.agent.result import AgentResult, OutputT_co, ToolCallRecord
 from toolsemble.call import ToolCall
 from toolsemble.events import ModelRetried
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, PromptProgress, TextDelta, ThoughtDelta
 from toolsemble.models.message import AssistantMessage
 
 __all__ = ["CallReplied", "CallRequested", "Event", "Final", "ModelRetried", "TurnEnded"]
@@ -25,7 +25,7 @@ class CallRequested:
 
     call: ToolCall
     """The complete call."""
-    kind: ClassVar[str] = "call_requested"
+    kind: ClassVar[Literal["call_requested"]] = "call_requested"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class CallReplied:
 
     record: ToolCallRecord
     """The call and its reply."""
-    kind: ClassVar[str] = "call_replied"
+    kind: ClassVar[Literal["call_replied"]] = "call_replied"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +55,33 @@ class TurnEnded:
     """The model's reply."""
     tool_calls: tuple[ToolCallRecord, ...] = ()
     """Its calls, in request order."""
-    kind: ClassVar[str] = "turn_ended"
+    kind: ClassVar[Literal["turn_ended"]] = "turn_ended"
 
 
 @dataclass(frozen=True, slots=True)
-class Final:
+class Final(Generic[OutputT_co]):
     """The run has ended with a result; always the last event.
 
     >>> Final(AgentResult("Rome")).result.text
     'Rome'
     """
 
-    result: AgentResult
+    result: AgentResult[OutputT_co]
     """The result of the run."""
-    kind: ClassVar[str] = "final"
+    kind: ClassVar[Literal["final"]] = "final"
 
 
 Event: TypeAlias = (
-    TextDelta | CallDelta | ArgumentsDelta | CallRequested | CallReplied | TurnEnded | Final | events.Event
+    TextDelta
+    | ThoughtDelta
+    | PromptProgress
+    | CallDelta
+    | ArgumentsDelta
+    | CallRequested
+    | CallReplied
+    | TurnEnded
+    | Final[OutputT_co]
+    | events.Event
 )
 """Any event of a stream; each has a ``kind``, for serialization.
 

@@ -114,7 +114,7 @@ class Execution:
         if self._detector is not None:
             checked = self._detector.check(reply, exempt=box.is_polling(reply.name))
             self._state.set_stop(self._detector.stop)
-        self._finish(due[place], checked, "error" if reply.is_error else "success")
+        self._finish(due[place], checked.with_edits(), "error" if reply.is_error else "success")
 
     def _reply_unfinished(self, due: Sequence[int], result: ToolResult, why: str) -> None:
         """Reply to the calls that did not finish."""

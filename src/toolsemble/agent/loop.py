@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
 from toolsemble.agent.admission import Admission, OuterBudgetError, check_outer
 from toolsemble.agent.ask import OutOfTimeError, ask_model, wait_until
 from toolsemble.agent.channel import Channel
-from toolsemble.agent.checks import check_keywords
+from toolsemble.agent.checks import RUN_ONLY, check_keywords
 from toolsemble.agent.event import Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
+from toolsemble.agent.history import process_history
+from toolsemble.agent.instructions import write_instructions
 from toolsemble.agent.loop_detector import LoopDetector
+from toolsemble.agent.options import RunSettings
 from toolsemble.agent.otel import (
     conversation_attributes,
     reply_attributes,
@@ -25,7 +28,7 @@ from toolsemble.agent.output import FINAL_ANSWER, Output
 from toolsemble.agent.prompt import Prompt, to_messages
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.agent.run_events import emit_end, emit_reply, emit_retry, emit_start
-from toolsemble.agent.settings import AgentConfig, RunSettings, ToolSource
+from toolsemble.agent.settings import AgentConfig, ToolSource, override_config
 from toolsemble.agent.state import RunState
 from toolsemble.call import ToolCall
 from toolsemble.definition.definition import ReturnBehavior
@@ -37,10 +40,11 @@ from toolsemble.errors import (
     ToolArgumentsError,
     ToolConfigurationError,
 )
-from toolsemble.models.chat import ChatReply, ChatRequest
-from toolsemble.models.message import AssistantMessage, ToolMessage
+from toolsemble.models.chat import ChatReply, ChatRequest, ToolChoice
+from toolsemble.models.message import AssistantMessage, Message, ToolMessage
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
+from toolsemble.toolbox.reviewer_check import check_reviewer
 from toolsemble.toolbox.toolbox import Toolbox
 
 _EMPTY_ANSWER = "Your answer was empty. Answer in words, or call a tool."
@@ -58,7 +62,7 @@ class _Answer(NamedTuple):
 def start_run(
     config: AgentConfig,
     prompt: Prompt,
-    settings: RunSettings,
+    settings: Mapping[str, Any],
     channel: Channel | None = None,
     *,
     streaming: bool = False,
@@ -68,12 +72,16 @@ def start_run(
     :param channel: receives the events of the run; None: nobody does
     :param streaming: whether the model is asked to stream its replies
     """
-    check_keywords(settings, RunSettings.__annotations__)
-    return Loop(config, RunState(config, to_messages(prompt), **settings), channel, streaming=streaming)
+    own: dict[str, Any] = {}
+    if settings:
+        check_keywords("A run", settings, ["output_type", *RunSettings.__annotations__])
+        own = {name: settings[name] for name in RUN_ONLY & settings.keys()}
+        config = override_config(config, settings)
+    return Loop(config, RunState(config, to_messages(prompt), **own), channel, streaming=streaming)
 
 
 def follow_run(
-    config: AgentConfig, prompt: Prompt, settings: RunSettings, *kinds: type, streaming: bool = False
+    config: AgentConfig, prompt: Prompt, settings: Mapping[str, Any], *kinds: type, streaming: bool = False
 ) -> AsyncGenerator[Any, None]:
     """Return the events of a new run, all or those of some types, and its result."""
     channel = Channel(*kinds)
@@ -92,9 +100,12 @@ class Loop:
         self._channel = channel
         self._stream_channel = channel if streaming else None
         self._tool_source = ToolSource(config)
+        self._checked_box: Toolbox | None = None
+        self._is_plain = not (config.is_dynamic or config.history_processors)
         self._detector = None if config.loop_guard is None else LoopDetector(config.loop_guard)
         self._invalid_answers = 0
         self._empty_answers = 0
+        self._streamed: list[str] = []  # the text of the latest reply
 
     def partial(self) -> AgentResult:
         """Return the work so far of a run that was cancelled."""
@@ -155,27 +166,42 @@ class Loop:
             await self._channel.wait_ready()
         check_outer(state.spending.outer)
         box = await self._tool_source.box(state.view)
+        if box is not self._checked_box:
+            self._checked_box = box
+            check_reviewer(box, state.context)
+            if box is not self._config.tools:
+                state.check_needs(box.find_needs())
         state.set_stop(state.spending.find_exhausted())
-        reply = await self._reply(self._request(box), box)
+        reply = await self._reply(box)
         if reply is None:
             return None
         return await self._act(reply, box) if reply.calls else self._answer(reply)
 
-    def _request(self, box: Toolbox) -> ChatRequest:
+    async def _messages(self) -> Sequence[Message]:
+        """Return the messages to send, after the functions for instructions and history were called."""
+        config, state = self._config, self._state
+        with state.enter():
+            if config.is_dynamic:
+                state.set_instructions(await write_instructions(config.instructions, state.view))
+            return await process_history(config.history_processors, state.window(), state.view)
+
+    def _request(self, box: Toolbox, messages: Sequence[Message]) -> ChatRequest:
         config, is_open = self._config, self._state.stop is None
-        messages, specifications = self._state.window(), box.specifications
+        specifications = box.specifications
         if config.output is None or config.native_output:
             schema = None if config.output is None else config.output.schema
-            return ChatRequest(messages, specifications, "auto" if is_open else "none", schema, config.settings)
+            choice: ToolChoice = "auto" if is_open else "none"
+            return ChatRequest(messages, specifications, choice, schema, config.settings, config.reasoning)
         # The tool for the answer stays when the others are removed: without it the model could not answer.
         offered = [*(specifications if is_open else ()), config.output.specification]
-        return ChatRequest(messages, offered, "required", None, config.settings)
+        return ChatRequest(messages, offered, "required", None, config.settings, config.reasoning)
 
-    async def _reply(self, request: ChatRequest, box: Toolbox) -> ChatReply | None:
+    async def _reply(self, box: Toolbox) -> ChatReply | None:
         """Return the model's reply; None if the time was up, and the model is to be asked for a final answer."""
         state, started = self._state, time.monotonic()
         try:
-            return await wait_until(self._reply_when_admitted(request, box), state.deadline)
+            asking = self._reply_when_admitted(box) if self._is_plain else self._reply_to_processed(box)
+            return await wait_until(asking, state.deadline)
         except OutOfTimeError:
             is_last = state.stop is not None
             self._out_of_time(started)
@@ -184,22 +210,27 @@ class Loop:
                 raise self._no_answer_error() from None
             return None
 
-    async def _reply_when_admitted(self, request: ChatRequest, box: Toolbox) -> ChatReply:
+    async def _reply_to_processed(self, box: Toolbox) -> ChatReply:
+        """Return the model's reply to what the functions for instructions and history make of the conversation."""
+        return await self._reply_when_admitted(box, await self._messages())
+
+    async def _reply_when_admitted(self, box: Toolbox, messages: Sequence[Message] | None = None) -> ChatReply:
         """Return the model's reply, after admission by the enclosing runs; count it before other requests start."""
         spending = self._state.spending
+        request = self._request(box, self._state.window() if messages is None else messages)
         async with Admission(spending, request):
             started = time.monotonic()
             reply = await self._ask(request, box)
             seconds = time.monotonic() - started
             spending.add_reply(reply.usage, seconds)
-            self._state.add_trace("model", type(self._config.model).__name__, started, seconds, reply.stop_reason)
+            self._state.add_trace("model", self._config.model_name, started, seconds, reply.stop_reason)
             emit_reply(self._config, self._state, box, reply, seconds)
         return reply
 
     async def _ask(self, request: ChatRequest, box: Toolbox) -> ChatReply:
         config = self._config
         deadline, channel = self._state.deadline, self._stream_channel
-        asking = ask_model(config.model, request, config.retry, channel, self._on_retry, deadline)
+        asking = ask_model(config.model, request, config.retry, channel, self._on_retry, deadline, self._streamed)
         if config.sinks is None:
             return await asking
         with config.sinks.enter("chat", request_attributes(config, self._state.context, request, box)) as attributes:
@@ -211,17 +242,16 @@ class Loop:
         """Record that the model was cancelled; what it had sent so far is discarded."""
         state, seconds = self._state, time.monotonic() - started
         state.spending.model_seconds += seconds
-        state.add_trace("model", type(self._config.model).__name__, started, seconds, "out of time")
+        state.add_trace("model", self._config.model_name, started, seconds, "out of time")
         if state.stop is not None:
             return
         stop = state.spending.out_of_time()
         state.set_stop(stop)
         if self._channel is not None:
-            self._channel.send(ModelRetried(f"{stop.summary} reached", 0.0))
+            self._channel.send(ModelRetried(f"{stop.summary} reached", 0.0, "".join(self._streamed)))
 
     def _on_retry(self, event: ModelRetried) -> None:
-        name = type(self._config.model).__name__
-        self._state.add_trace("retry", name, time.monotonic(), event.seconds, event.reason)
+        self._state.add_trace("retry", self._config.model_name, time.monotonic(), event.seconds, event.reason)
         emit_retry(self._state, event)
         if self._channel is not None:
             self._channel.send(event)

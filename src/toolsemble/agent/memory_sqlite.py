@@ -35,7 +35,7 @@ class SQLiteMemoryStore:
     >>> store = SQLiteMemoryStore(Path(tempfile.mkdtemp()) / "conversations.db")
     >>> store.extend("ada", Transcript(), Transcript([UserMessage("hello")]), 1)
     >>> store.load("ada")
-    [UserMessage(text='hello', images=())]
+    [UserMessage(text='hello', contents=())]
     >>> store.close()
     """
 

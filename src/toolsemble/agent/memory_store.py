@@ -13,7 +13,7 @@ def append_messages(kept: Transcript, before: Transcript | None, after: Transcri
     >>> from toolsemble.models import UserMessage
     >>> kept = Transcript([UserMessage("a")])
     >>> append_messages(kept, None, Transcript([UserMessage("b"), UserMessage("c")]), 1)
-    [UserMessage(text='a', images=()), UserMessage(text='c', images=())]
+    [UserMessage(text='a', contents=()), UserMessage(text='c', contents=())]
     """
     new = new_messages(after, count)
     # Usually nobody else has written, and the other copy already is the result.

@@ -10,7 +10,7 @@ from toolsemble.agent.budget import Usage
 from toolsemble.agent.redaction import hide_secrets
 from toolsemble.agent.settings import AgentConfig
 from toolsemble.context import ToolContext
-from toolsemble.models.chat import ChatReply, ChatRequest
+from toolsemble.models.chat import ChatReply, ChatRequest, StopReason
 from toolsemble.models.message import AssistantMessage, Message
 from toolsemble.toolbox.toolbox import Toolbox
 
@@ -18,6 +18,8 @@ INPUT_MESSAGES, OUTPUT_MESSAGES = "gen_ai.input.messages", "gen_ai.output.messag
 """The attributes whose values are functions that return messages: they are private and long, so only some sinks ask."""
 TOOL_DEFINITIONS = "gen_ai.tool.definitions"
 """The attribute whose value is a function that returns specifications."""
+# The stop reasons with another name in the conventions.
+_FINISH_REASONS: dict[StopReason, str] = {"calls": "tool_calls", "refusal": "content_filter"}
 
 
 def run_attributes(config: AgentConfig, context: ToolContext) -> dict[str, Any]:
@@ -44,22 +46,21 @@ def request_attributes(config: AgentConfig, context: ToolContext, request: ChatR
     return _shared_attributes(config, context) | contents
 
 
-def name_model(config: AgentConfig) -> str:
-    """Return the name of a model, or its class if it has none."""
-    name = getattr(config.model, "name", None)
-    return name if isinstance(name, str) else type(config.model).__name__
+def model_attributes(config: AgentConfig) -> dict[str, Any]:
+    """Return the attributes of a model: its name and its provider."""
+    from toolsemble.providers import PROVIDERS  # noqa: PLC0415 - only traces need it
+
+    attributes, module = {"gen_ai.request.model": config.model_name}, type(config.model).__module__
+    names = [each.otel_name for each in PROVIDERS.values() if each.otel_name and each.model_module == module]
+    return attributes | {"gen_ai.provider.name": names[0]} if names else attributes
 
 
 def _shared_attributes(config: AgentConfig, context: ToolContext) -> dict[str, Any]:
-    """Return the ids of a run, and the name and the provider of its model."""
-    from toolsemble.providers import PROVIDERS  # noqa: PLC0415 - only traces need it
-
-    attributes = {"toolsemble.run.id": context.run_id, "gen_ai.request.model": name_model(config)}
+    """Return the ids of a run, and the attributes of its model."""
+    attributes = {"toolsemble.run.id": context.run_id, **model_attributes(config)}
     if context.memory_id != ToolContext.memory_id:
         attributes["gen_ai.conversation.id"] = context.memory_id
-    module = type(config.model).__module__
-    names = [each.otel_name for each in PROVIDERS.values() if each.otel_name and each.model_module == module]
-    return attributes | {"gen_ai.provider.name": names[0]} if names else attributes
+    return attributes
 
 
 def reply_attributes(reply: ChatReply, box: Toolbox | None = None) -> dict[str, Any]:
@@ -68,9 +69,12 @@ def reply_attributes(reply: ChatReply, box: Toolbox | None = None) -> dict[str, 
     >>> reply_attributes(ChatReply("Rome"))["gen_ai.response.finish_reasons"]
     ('stop',)
     """
-    usage = Usage(reply.usage.input, reply.usage.output, reply.usage.cached)
+    used = reply.usage
+    details = {"reasoning_tokens": used.reasoning, "cache_write_tokens": used.cache_write}
+    usage = Usage(used.input, used.output, used.cached, **details)
     messages = partial(hide_secrets, [AssistantMessage(reply.text, reply.calls)], box)
-    attributes = {"gen_ai.response.finish_reasons": (reply.stop_reason,), OUTPUT_MESSAGES: messages}
+    reason = _FINISH_REASONS.get(reply.stop_reason, reply.stop_reason)
+    attributes = {"gen_ai.response.finish_reasons": (reason,), OUTPUT_MESSAGES: messages}
     return attributes | usage_attributes(usage)
 
 
@@ -84,4 +88,6 @@ def usage_attributes(usage: Usage) -> dict[str, Any]:
         "gen_ai.usage.input_tokens": usage.input_tokens,
         "gen_ai.usage.output_tokens": usage.output_tokens,
         "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
     }

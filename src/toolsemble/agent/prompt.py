@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from toolsemble.result import ImageContent
+from toolsemble.result import AudioContent, FileContent, ImageContent, Media
 from toolsemble.runtime.text import escape_surrogates
 
-Prompt: TypeAlias = str | ImageContent | Message | Sequence[str | ImageContent] | Sequence[Message]
-"""The prompt of a run: a text, texts with images, or messages."""
+Prompt: TypeAlias = str | Media | Message | Sequence[str | Media | Message]
+"""The prompt of a run: a text, texts with images, audio and files, or messages."""
 
+_MEDIA = (ImageContent, AudioContent, FileContent)
 _MESSAGES = (SystemMessage, UserMessage, AssistantMessage, ToolMessage)
 
 
@@ -19,49 +20,20 @@ def to_messages(prompt: Prompt) -> list[Message]:
     """Return a prompt as messages; raise TypeError if it is not valid.
 
     >>> to_messages(["What is this?", ImageContent(b"...", "image/png")])
-    [UserMessage(text='What is this?', images=(ImageContent(<3 bytes>, mime_type='image/png'),))]
+    [UserMessage(text='What is this?', contents=(ImageContent(<3 bytes>, mime_type='image/png'),))]
     """
     if isinstance(prompt, _MESSAGES):
         return [prompt]
-    parts = [prompt] if isinstance(prompt, (str, ImageContent)) else prompt
+    parts = [prompt] if isinstance(prompt, (str, *_MEDIA)) else prompt
     if isinstance(parts, Sequence):
         messages = [part for part in parts if isinstance(part, _MESSAGES)]
         if len(messages) == len(parts):
             return messages
         texts = [part for part in parts if isinstance(part, str)]
-        images = tuple(part for part in parts if isinstance(part, ImageContent))
-        if len(texts) + len(images) == len(parts):
-            return [UserMessage(escape_surrogates("\n".join(texts)), images)]
-    raise TypeError(f"A prompt must be a str, a list of str and images, or messages, not {prompt!r:.80}")
-
-
-def build_system_message(role: str, goal: str, background: str) -> SystemMessage | None:
-    """Return the system message of an agent; None if it has no role, goal or background.
-
-    >>> print(build_system_message("a librarian", "find the book", "").text)
-    You are a librarian.
-    Your goal: find the book
-    """
-    lines = [
-        f"You are {role.strip().rstrip('.')}." if role.strip() else "",
-        f"Your goal: {goal.strip()}" if goal.strip() else "",
-        f"Background: {background.strip()}" if background.strip() else "",
-    ]
-    text = "\n".join(filter(None, lines))
-    return SystemMessage(text) if text else None
-
-
-def split_system_message(
-    system: SystemMessage | None, prompt: Sequence[Message]
-) -> tuple[SystemMessage | None, Sequence[Message]]:
-    """Return the system message of a run, the agent's or else the prompt's, and the prompt without it.
-
-    >>> split_system_message(None, [SystemMessage("You are wordy."), UserMessage("hello")])
-    (SystemMessage(text='You are wordy.'), [UserMessage(text='hello', images=())])
-    """
-    if not prompt or not isinstance(prompt[0], SystemMessage):
-        return system, prompt
-    return system or prompt[0], prompt[1:]
+        contents = tuple(part for part in parts if isinstance(part, _MEDIA))
+        if len(texts) + len(contents) == len(parts):
+            return [UserMessage(escape_surrogates("\n".join(texts)), contents)]
+    raise TypeError(f"A prompt must be a str, a list of str, images, audio and files, or messages, not {prompt!r:.80}")
 
 
 def is_blank(message: Message) -> bool:
@@ -70,4 +42,4 @@ def is_blank(message: Message) -> bool:
     >>> is_blank(UserMessage(" ")), is_blank(UserMessage("hello"))
     (True, False)
     """
-    return isinstance(message, UserMessage) and not message.text.strip() and not message.images
+    return isinstance(message, UserMessage) and not message.text.strip() and not message.contents

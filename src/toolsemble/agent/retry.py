@@ -13,7 +13,9 @@ from toolsemble.runtime.checks import check_count, check_seconds
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The number of retries of a model request, and their delays.
+    """The retries of a failed model request: how many, and how long apart.
+
+    For failed calls of tools, see :class:`~toolsemble.Retries`.
 
     >>> Retry(attempts=1, wait=0).pause(ModelError("Too many requests", retryable=True), 0)
     0.0
@@ -22,14 +24,14 @@ class Retry:
     """
 
     attempts: int = 3
-    """The most retries, an int >= 0."""
+    """The most retries after the first attempt: ``Retry(attempts=3)`` sends up to 4 requests; 0 sends one."""
     wait: float = 0.5
     """The approximate seconds before the first retry; doubled before each further one."""
     longest: float = 60.0
     """The longest delay in seconds; if a provider asks for a longer one, there is no retry."""
 
     def __post_init__(self) -> None:
-        check_count("Retry attempts", self.attempts, least=0)
+        check_count("Retry attempts (retries after the first attempt)", self.attempts, least=0)
         check_seconds("Retry wait", self.wait, zero=True)
         check_seconds("Retry longest", self.longest, zero=True)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable
 
-from toolsemble.agent.otel import name_model
 from toolsemble.agent.redaction import hide_secrets
 from toolsemble.agent.result import AgentResult
 from toolsemble.agent.settings import AgentConfig
@@ -24,7 +23,7 @@ def emit_start(config: AgentConfig, state: RunState) -> None:
     if watchers():
         box = config.tools if isinstance(config.tools, Toolbox) else None
         messages, tools = hide_secrets(state.messages, box), () if box is None else tuple(box.names)
-        tell(RunStarted.of(state.context, model=name_model(config), messages=messages, tools=tools))
+        tell(RunStarted.of(state.context, model=config.model_name, messages=messages, tools=tools))
 
 
 def emit_reply(config: AgentConfig, state: RunState, box: Toolbox, reply: ChatReply, seconds: float) -> None:
@@ -35,7 +34,7 @@ def emit_reply(config: AgentConfig, state: RunState, box: Toolbox, reply: ChatRe
                 state.context,
                 message=hide_secrets([AssistantMessage(reply.text, reply.calls)], box)[0],
                 turn=state.spending.turns,
-                model=name_model(config),
+                model=config.model_name,
                 usage=reply.usage,
                 stop_reason=reply.stop_reason,
                 duration=seconds,

@@ -3,68 +3,55 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypedDict
+from typing import Any
 
-from toolsemble.agent.budget import Limits, Prices, Usage
-from toolsemble.agent.checks import check_types
+from toolsemble.agent.budget import LIMITS, Limits, Prices
+from toolsemble.agent.checks import CHECKED, RUN_ONLY, check_keywords, check_order, check_types
+from toolsemble.agent.history import read_processors
+from toolsemble.agent.instructions import (
+    Part,
+    RunFunction,
+    build_system_message,
+    describe_role,
+    join_texts,
+    read_instructions,
+)
 from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
+from toolsemble.agent.options import AgentSettings, DynamicTools, RunView
 from toolsemble.agent.output import FINAL_ANSWER, Output
-from toolsemble.agent.prompt import build_system_message
 from toolsemble.agent.retry import Retry
-from toolsemble.context import InvocationParameters
 from toolsemble.definition.definition import Names
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.models.chat import ChatModel
-from toolsemble.models.message import Message, SystemMessage
+from toolsemble.models.chat import ChatModel, Reasoning
+from toolsemble.models.message import SystemMessage
 from toolsemble.models.registry import model_of
-from toolsemble.observers.sinks import Sink, Sinks, build_sinks
+from toolsemble.observers.sinks import Sinks, build_sinks
 from toolsemble.review import ReviewHandler
 from toolsemble.runtime.concurrency import is_awaitable
-from toolsemble.toolbox.toolbox import Toolbox, names_inside
+from toolsemble.toolbox.formats import names_inside
+from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.base import Tool
 
-
-class RunSettings(TypedDict, total=False):
-    """The keyword arguments of one run."""
-
-    history: Sequence[Message] | None
-    """Earlier messages, instead of the stored conversation."""
-    memory_id: str | None
-    """The id of the conversation or user; the agent's own by default."""
-    parameters: MutableMapping[str, Any] | None
-    """A mapping that the tools of the run share; the model never sees it."""
-    run_id: str | None
-    """The id of the run; reuse it after a crash to find earlier effects and approvals. A new one by default."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunView:
-    """The state of a run, as passed to a function that returns the agent's tools.
-
-    >>> RunView("r1", "ada", InvocationParameters(), [], Usage(), 0).memory_id
-    'ada'
-    """
-
-    run_id: str
-    """The id that the calls of the run share."""
-    memory_id: str
-    """The id of the conversation or user."""
-    parameters: InvocationParameters
-    """The parameters that the tools of the run share."""
-    messages: Sequence[Message]
-    """The conversation so far."""
-    usage: Usage
-    """The usage so far."""
-    turn: int
-    """The number of the model's replies so far."""
-
-
-DynamicTools: TypeAlias = Callable[[RunView], Iterable[object] | Awaitable[Iterable[object]]]
-"""Returns the tools of a run; called before each model request."""
+_DEFAULTS: Mapping[str, Any] = {
+    "instructions": None,
+    "role": "",
+    "goal": "",
+    "background": "",
+    "prices": None,
+    "review": None,
+    "memory": None,
+    "memory_id": None,
+    "retry": Retry(),
+    "settings": None,
+    "reasoning": None,
+    "history_processors": (),
+    "sinks": (),
+    "loop_guard": LoopGuard(),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,23 +60,47 @@ class AgentConfig:
 
     model: ChatModel
     tools: Toolbox | DynamicTools
-    system: SystemMessage | None
+    instructions: tuple[Part, ...]
+    """The instructions for the model, beginning with its role, goal and background."""
     role: str
     """The agent's role, for the context of its calls."""
     limits: Limits
     prices: Prices | None
     review: ReviewHandler | None
     memory: ConversationMemory | None
-    memory_id: str
-    """The default id of the conversation of a run."""
+    memory_id: str | None
+    """The default id of the conversation of a run; None: each run must have its own, if it needs one."""
     output: Output | None
     retry: Retry
     settings: Mapping[str, Any]
     """Further settings of each model request."""
+    history_processors: tuple[RunFunction, ...]
+    """Functions that change the messages that the model is sent."""
+    reasoning: Reasoning | None
+    """How much the model reasons; None: the provider's default."""
     sinks: Sinks | None
     """The sinks of the events of its calls; None: no sinks."""
     loop_guard: LoopGuard | None
     """When a run counts as repeating itself; None: never."""
+
+    needs: Mapping[str, str] = field(init=False)
+    """The context fields that a run must have, each with the name of a tool that needs it, or "" for the memory."""
+
+    model_name: str = field(init=False)
+    """The name of the model, or its class if it has none."""
+
+    is_dynamic: bool = field(init=False)
+    """Whether a function writes a part of the instructions."""
+    system: SystemMessage | None = field(init=False)
+    """The system message of a run without functions for instructions, and without other system messages."""
+
+    def __post_init__(self) -> None:
+        fixed = [part for part in self.instructions if isinstance(part, str)]
+        name = getattr(self.model, "name", None)
+        object.__setattr__(self, "model_name", name if isinstance(name, str) and name else type(self.model).__name__)
+        object.__setattr__(self, "needs", self._find_needs())
+        object.__setattr__(self, "is_dynamic", len(fixed) < len(self.instructions))
+        object.__setattr__(self, "system", build_system_message(join_texts(fixed), ""))
 
     @property
     def native_output(self) -> bool:
@@ -100,42 +111,78 @@ class AgentConfig:
         """Return the names of the tools that a run can call; dynamic tools are not known in advance."""
         return names_inside(self.tools) if isinstance(self.tools, Toolbox) else Names((), all_known=False)
 
+    def _find_needs(self) -> dict[str, str]:
+        needs = self.tools.find_needs() if isinstance(self.tools, Toolbox) else {}
+        return needs if self.memory is None else {**needs, "memory_id": ""}
+
+    def needs_outside(self) -> frozenset[str]:
+        """Return the context fields that a run around this agent must set, if the agent is a tool of it."""
+        return frozenset(self.needs) - ({"memory_id"} if self.memory_id is not None else set())
+
     def __str__(self) -> str:
         tools = ", ".join(self.tools.names) if isinstance(self.tools, Toolbox) else "a function of the run"
         return f"{type(self.model).__name__}, tools: {tools or 'none'}"
 
 
 def build_config(
-    model: ChatModel | str | None,
-    tools: Iterable[object] | DynamicTools,
-    *,
-    limits: tuple[Any, ...],
-    goal: str,
-    background: str,
-    output_type: Any,
-    sinks: Iterable[Sink],
-    **settings: Any,
+    model: ChatModel | str | None, tools: Iterable[object] | DynamicTools, output_type: Any, given: AgentSettings
 ) -> AgentConfig:
-    """Return the settings of an agent; raise :class:`~toolsemble.ToolDefinitionError` if one is not valid.
-
-    :param limits: the fields of :class:`Limits`
-    :param settings: the other fields of :class:`AgentConfig`
-    """
-    checked = Limits(*limits)
-    check_types(goal=goal, background=background, **settings)
-    if checked.max_cost is not None and settings["prices"] is None:
-        raise ToolDefinitionError("Agent max_cost needs prices, such as prices=Prices(2, 8)")
+    """Return the settings of an agent; raise :class:`~toolsemble.ToolDefinitionError` if one is not valid."""
+    check_order(model, tools)
+    check_keywords("An Agent", given, ["model", "tools", "output_type", *AgentSettings.__annotations__])
+    values: dict[str, Any] = {**_DEFAULTS, **given}
+    limits = Limits(**{name: values.pop(name) for name in LIMITS if name in values})
+    check_types(**values)
     output = None if output_type is None else Output(output_type)
-    role = settings["role"]
-    return AgentConfig(
-        tools=build_tools(tools, settings["review"], role, output),
-        system=build_system_message(role, goal, background),
-        limits=checked,
-        output=output,
-        sinks=build_sinks("Agent", sinks),
-        **settings | {"settings": MappingProxyType(dict(settings["settings"] or {}))},
-        model=model_of(model),  # last, because it may take long
-    )
+    goal, background, role = values.pop("goal"), values.pop("background"), values["role"]
+    values |= {
+        "instructions": _own_instructions(describe_role(role, goal, background), values["instructions"]),
+        "settings": MappingProxyType(dict(values["settings"] or {})),
+        "history_processors": read_processors(values["history_processors"]),
+        "sinks": build_sinks("Agent", values["sinks"]),
+    }
+    box = build_tools(tools, role, output)
+    check_prices(limits, values["prices"])
+    # The model comes last, because it may take long.
+    return AgentConfig(tools=box, limits=limits, output=output, **values, model=model_of(model))
+
+
+def override_config(config: AgentConfig, given: Mapping[str, Any]) -> AgentConfig:
+    """Return the settings of a run: the agent's, except for those that the run sets to something else than None."""
+    values = {name: value for name, value in given.items() if value is not None and name not in RUN_ONLY}
+    if not values:
+        return config
+    changed = {name: values.pop(name) for name in LIMITS if name in values}
+    limits = replace(config.limits, **changed) if changed else config.limits
+    check_types(**{name: value for name, value in values.items() if name in CHECKED})
+    check_prices(limits, values.get("prices", config.prices))
+    output = Output(values.pop("output_type")) if "output_type" in values else config.output
+    if "instructions" in values:
+        values["instructions"] = (*config.instructions, *read_instructions(values["instructions"]))
+    if "settings" in values:
+        values["settings"] = MappingProxyType({**config.settings, **values["settings"]})
+    if "history_processors" in values:
+        values["history_processors"] = read_processors(values["history_processors"])
+    if "tools" in values:
+        values["tools"] = build_tools(values["tools"], config.role, output)
+    elif output is not config.output and isinstance(config.tools, Toolbox):
+        check_reserved(config.tools, output)
+    if "model" in values:
+        values["model"] = model_of(values["model"])
+    return replace(config, limits=limits, output=output, **values)
+
+
+def check_prices(limits: Limits, prices: Prices | None) -> None:
+    """Raise if there is a limit of the cost, and no prices."""
+    if limits.max_cost is not None and prices is None:
+        raise ToolDefinitionError(
+            "Agent max_cost needs prices, such as prices=Prices(2, 8), or Prices.for_model('openai:gpt-4o')"
+        )
+
+
+def _own_instructions(described: str, given: object) -> tuple[Part, ...]:
+    """Return the instructions of an agent: its role, goal and background, and what else was given."""
+    return (described, *read_instructions(given)) if described else read_instructions(given)
 
 
 class ToolSource:
@@ -161,29 +208,31 @@ class ToolSource:
         return self._last[1]
 
     def _build_toolbox(self, tools: Iterable[object]) -> Toolbox:
-        return build_toolbox(tools, self._config.review, self._config.role, self._config.output)
+        return build_toolbox(tools, self._config.role, self._config.output)
 
 
-def build_tools(
-    tools: Iterable[object] | DynamicTools, review: ReviewHandler | None, role: str, output: Output | None
-) -> Toolbox | DynamicTools:
+def build_tools(tools: Iterable[object] | DynamicTools, role: str, output: Output | None) -> Toolbox | DynamicTools:
     """Return the tools of an agent: a function as it is, anything else as a toolbox."""
     if isinstance(tools, type):
         raise ToolDefinitionError(f"Agent tools must be tools, not the class {tools.__name__}; pass an instance")
     if callable(tools) and not isinstance(tools, (Tool, Iterable)):
         _check_function(tools)
         return tools
-    return build_toolbox(tools, review, role, output)
+    return build_toolbox(tools, role, output)
 
 
-def build_toolbox(tools: Iterable[object], review: ReviewHandler | None, role: str, output: Output | None) -> Toolbox:
+def build_toolbox(tools: Iterable[object], role: str, output: Output | None) -> Toolbox:
     """Return the toolbox of an agent, which may not have a tool with the name of the final-answer tool."""
-    if not isinstance(tools, Toolbox):
-        _check_each(tools)
-    box = tools if isinstance(tools, Toolbox) else Toolbox(tools, review=review, agent_role=role or "unknown")
+    # Without a reviewer of its own, the box asks that of the run.
+    box = tools if isinstance(tools, Toolbox) else Toolbox(tools, agent_role=role or "unknown")
+    check_reserved(box, output)
+    return box
+
+
+def check_reserved(box: Toolbox, output: Output | None) -> None:
+    """Raise if a tool has the name of the tool for the answer, and there is one."""
     if output is not None and FINAL_ANSWER in box:
         raise ToolDefinitionError(f"The name '{FINAL_ANSWER}' is reserved for output_type; rename the tool")
-    return box
 
 
 def _check_function(tools: Callable[..., object]) -> None:
@@ -197,17 +246,6 @@ def _check_function(tools: Callable[..., object]) -> None:
         ) from None
     except ValueError:
         return  # its signature is unknown
-
-
-def _check_each(tools: object) -> None:
-    """Raise if an agent or a toolbox is among the tools, and say what to pass instead."""
-    for each in tools if isinstance(tools, (list, tuple)) else [tools]:
-        if callable(getattr(each, "as_tool", None)):
-            raise ToolDefinitionError("An Agent is not a tool; pass agent.as_tool(name, description) instead")
-        if isinstance(each, Toolbox):
-            raise ToolDefinitionError(
-                "A Toolbox is not a tool; pass the box itself, Agent(model, box), not a list of it"
-            )
 
 
 def _check_list(found: object) -> tuple[object, ...]:

@@ -24,6 +24,7 @@ class Tally:
         self._lock = fork_safe_lock(self)
         self.begin()
         self.input = self.output = self.cached = self.replies = self.calls = 0
+        self.reasoning = self.cache_write = 0
         self.cost = 0.0
         # Reserved by unanswered requests of nested agents, and used by the longest reply so far.
         self.in_flight = self.reserved_tokens = self.most_tokens = 0
@@ -70,6 +71,8 @@ class Tally:
         self.input += usage.input
         self.output += usage.output
         self.cached += usage.cached
+        self.reasoning += usage.reasoning
+        self.cache_write += usage.cache_write
         self.cost += cost
         self.most_tokens = max(self.most_tokens, usage.total)
         self.most_cost = max(self.most_cost, cost)
@@ -151,7 +154,7 @@ class Spending:
 
     def add_reply(self, usage: TokenUsage, seconds: float) -> None:
         """Count a reply of the run's own model."""
-        cost = self.price(usage) or 0.0
+        cost = 0.0 if self.prices is None else self.prices.cost(usage)
         self.turns += 1
         self.model_seconds += seconds
         with self._shared.lock:
@@ -211,6 +214,8 @@ class Spending:
                 own.cost,
                 self.model_seconds,
                 self.tool_seconds,
+                own.reasoning,
+                own.cache_write,
             )
 
 

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
-from toolsemble.agent.budget import Stop
+from toolsemble.agent.budget import Stop, StopReason
 from toolsemble.agent.checks import check_run
-from toolsemble.agent.prompt import is_blank, split_system_message
+from toolsemble.agent.instructions import (
+    NO_SYSTEM_TEXTS,
+    build_system_message,
+    collect_system_texts,
+    count_system_messages,
+)
+from toolsemble.agent.options import RunView
+from toolsemble.agent.prompt import is_blank
 from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
-from toolsemble.agent.settings import AgentConfig, RunView
+from toolsemble.agent.settings import AgentConfig
 from toolsemble.agent.spending import Spending, current_spending
-from toolsemble.call import new_id
-from toolsemble.context import InvocationParameters, ToolContext, current_context
+from toolsemble.call import new_run_id
+from toolsemble.context import InvocationParameters, ToolContext, current_context, enter, leave
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.message import Message, SystemMessage, UserMessage
 from toolsemble.models.transcript import Transcript
+
+_NO_MEMORY_ID = (
+    "The run of this agent has no memory_id, but {who} one: users without an id would share their data. Pass "
+    "run(..., memory_id=...), or Agent(..., memory_id=...) if there is only one"
+)
 
 
 class RunState:
@@ -30,13 +43,17 @@ class RunState:
         history: Sequence[Message] | None = None,
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
+        deps: Any = None,
         run_id: str | None = None,
     ) -> None:
         """Check the settings of the run; raise if one has the wrong type, or if a call in the history has no reply."""
         check_run(history, memory_id, parameters, run_id)
         outer = current_spending.get()
         self.spending = Spending(config.limits, config.prices, outer)
-        self.context = _derive_context(config, memory_id, parameters, run_id)
+        self.context = _derive_context(config, memory_id, parameters, deps, run_id)
+        # Inside another call, a run has the id of the run around it.
+        named = config.memory_id if memory_id is None else memory_id
+        self._has_memory_id = bool(named) or current_context() is not None
         self.stop: Stop | None = None
         self._last_deadline: float | None = None
         self.records: list[ToolCallRecord] = []
@@ -46,16 +63,53 @@ class RunState:
         inside = outer is not None and memory_id is None
         own_id = self.context.memory_id
         self._conversation_id = f"{own_id}/{self.context.tool_name}" if inside else own_id
-        self._system, self._prompt = split_system_message(config.system, prompt)
         self._continues = history is None
         self._stored: Transcript | None = None
         self._saved = 0
         self._question = -1
         earlier = history if isinstance(history, Transcript) else Transcript(history or ())
-        self.messages = (earlier if self._system is None else earlier.under(self._system)).plus(*self._prompt)
+        self._prompt, self._system, self._system_texts = prompt, config.system, NO_SYSTEM_TEXTS
+        if earlier or (prompt and isinstance(prompt[0], SystemMessage)):
+            self._system_texts = collect_system_texts(earlier, prompt)
+            self._system = self._build_system("" if config.system is None else config.system.generated)
+            self._prompt = prompt[count_system_messages(prompt) :]
+        self.messages = earlier.under(self._system).plus(*self._prompt)
+
+    def _build_system(self, instructions: str) -> SystemMessage | None:
+        """Return the system message; an agent without instructions keeps those of the agent before it."""
+        generated, kept = self._system_texts
+        return build_system_message(instructions or generated, kept)
+
+    def set_instructions(self, instructions: str) -> None:
+        """Replace the instructions in the system message, which may have changed since the last request."""
+        self._system, before = self._build_system(instructions), len(self.messages)
+        self.messages = self.messages.under(self._system)
+        shift = len(self.messages) - before
+        self._saved += shift
+        self._question += shift if self._question >= 0 else 0
+
+    @contextmanager
+    def enter(self) -> Iterator[None]:
+        """Make this the current run: agents that run inside count for its budgets, and inherit its context."""
+        inside, spending = enter(self.context), current_spending.set(self.spending)
+        try:
+            yield
+        finally:
+            current_spending.reset(spending)
+            leave(inside)
+
+    def check_needs(self, needs: Mapping[str, str]) -> None:
+        """Raise :class:`ToolConfigurationError` if the run lacks what its memory or a tool needs."""
+        if "memory_id" in needs and not self._has_memory_id:
+            raise ToolConfigurationError(_NO_MEMORY_ID.format(who=_describe_user(needs["memory_id"])))
+        if "deps" in needs and self.context.deps is None:
+            raise ToolConfigurationError(
+                f"The run of this agent has no deps, but {_describe_user(needs['deps'])} them; pass run(..., deps=...)"
+            )
 
     def begin(self) -> None:
         """Start the clock, and load the stored conversation, unless a history was given."""
+        self.check_needs(self._config.needs)
         self.spending.begin()
         ends = [each for each in (self.context.deadline, self.spending.deadline) if each is not None]
         self.context = self.context.derive({"deadline": min(ends, default=None)})
@@ -83,8 +137,16 @@ class RunState:
     def view(self) -> RunView:
         """Return the view of the run for a function that returns tools."""
         context, spending = self.context, self.spending
+        asked = self.messages[self._question] if self._question >= 0 else None
         return RunView(
-            context.run_id, context.memory_id, context.parameters, self.messages, spending.usage(), spending.turns
+            context.run_id,
+            context.memory_id,
+            context.parameters,
+            self.messages,
+            spending.usage(),
+            spending.turns,
+            context.deps,
+            asked if isinstance(asked, UserMessage) else None,
         )
 
     def add(self, *messages: Message) -> None:
@@ -113,7 +175,7 @@ class RunState:
         """Add a step to the trace."""
         self._trace.append(TraceStep(kind, name, started - self.spending.started, seconds, detail))
 
-    def result(self, stop_reason: str, text: str = "", output: Any = None) -> AgentResult:
+    def result(self, stop_reason: StopReason, text: str = "", output: Any = None) -> AgentResult:
         """Return the result of the run, or the work so far."""
         return AgentResult(
             text,
@@ -123,29 +185,40 @@ class RunState:
             self.spending.usage(),
             stop_reason,
             tuple(self._trace),
-            self.context.run_id,
+            # A plain str: a program that passes it on chooses it.
+            str(self.context.run_id),
         )
 
 
 def _derive_context(
-    config: AgentConfig, memory_id: str | None, parameters: MutableMapping[str, Any] | None, run_id: str | None
+    config: AgentConfig,
+    memory_id: str | None,
+    parameters: MutableMapping[str, Any] | None,
+    deps: object,
+    run_id: str | None,
 ) -> ToolContext:
     """Return the context that the calls of the run inherit; a nested run inherits that of its call."""
     base = current_context() or ToolContext()
     shared = base.parameters if parameters is None else parameters
     changes: dict[str, Any] = {
-        "run_id": run_id or base.run_id or new_id(),
+        "run_id": run_id or base.run_id or new_run_id(),
         "parameters": shared if isinstance(shared, InvocationParameters) else InvocationParameters(shared),
     }
     if memory_id is not None:
         changes["memory_id"] = memory_id
-    elif config.memory_id != ToolContext.memory_id:  # not the default
+    elif config.memory_id is not None:
         changes["memory_id"] = config.memory_id
+    if deps is not None:
+        changes["deps"] = deps
     if config.role:
         changes["agent_role"] = config.role
     if config.review is not None:
         changes["review"] = config.review
     return base.derive(changes)
+
+
+def _describe_user(tool: str) -> str:
+    return f"its tool '{tool}' needs" if tool else "its memory needs"
 
 
 def _count_saved(stored: Transcript, messages: Transcript, history: int) -> int:

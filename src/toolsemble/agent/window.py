@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from toolsemble.models.transcript import Transcript
 
 _CHARACTERS_PER_TOKEN = 4
 _TOKENS_PER_IMAGE = 800
@@ -22,14 +21,16 @@ def estimate_tokens(message: Message) -> int:
     if isinstance(message, AssistantMessage):
         characters += sum(len(call.name) + len(call.json) for call in message.calls)
     elif isinstance(message, UserMessage):
-        images = len(message.images)
+        texts = [content for content in message.contents if content.mime_type.startswith("text/")]
+        characters += sum(len(content.data) for content in texts)
+        images = len(message.contents) - len(texts)
     elif isinstance(message, ToolMessage):
         images = len(message.reply.contents)
     return characters // _CHARACTERS_PER_TOKEN + images * _TOKENS_PER_IMAGE + _TOKENS_PER_MESSAGE
 
 
 def trim_messages(
-    messages: Transcript, limit: int, weigh: Callable[[Message], int], question: int
+    messages: Sequence[Message], limit: int, weigh: Callable[[Message], int], question: int
 ) -> Sequence[Message]:
     """Return the last messages whose total weight is within the limit; a call and its replies stay together.
 
@@ -57,7 +58,7 @@ def trim_messages(
     return [*kept, *messages[_find_last_turns(messages, left, weigh, max(question + 1, len(system))) :]]
 
 
-def _find_last_turns(messages: Transcript, left: int, weigh: Callable[[Message], int], first: int) -> int:
+def _find_last_turns(messages: Sequence[Message], left: int, weigh: Callable[[Message], int], first: int) -> int:
     """Return where the turns that fit begin, not before ``first``; the last turn always fits."""
     begin = turn = len(messages)
     while turn > first:
@@ -69,7 +70,7 @@ def _find_last_turns(messages: Transcript, left: int, weigh: Callable[[Message],
     return begin
 
 
-def _find_turn(messages: Transcript, end: int, weigh: Callable[[Message], int]) -> tuple[int, int]:
+def _find_turn(messages: Sequence[Message], end: int, weigh: Callable[[Message], int]) -> tuple[int, int]:
     """Return the start of the turn that ends there, and its weight: one message, or calls with their replies."""
     begin = end - 1
     weight = weigh(messages[begin])

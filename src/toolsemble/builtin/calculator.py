@@ -44,6 +44,10 @@ class CalculatorTool(Tool):
     )
     inline = True
 
+    def __init__(self, *, name: str | None = None, description: str | None = None) -> None:
+        """Set another name or description for the model, if one is passed."""
+        self._set_names(name, description)
+
     def run(self, input: str) -> ToolResult:
         """Evaluate one expression."""
         if len(input) > _MAX_LENGTH:

@@ -49,7 +49,13 @@ class DateTimeTool(Tool):
     )
     inline = True
 
-    def __init__(self, clock: Clock | None = None) -> None:
+    def __init__(self, clock: Clock | None = None, *, name: str | None = None, description: str | None = None) -> None:
+        """Check the clock, and that the extra is installed.
+
+        :param name: another name for the model
+        :param description: another description for the model
+        """
+        self._set_names(name, description)
         if clock is not None and not callable(clock):
             raise ToolDefinitionError(f"clock must be a callable without arguments, not {type(clock).__name__}")
         for package in ("whenever", "tzdata"):

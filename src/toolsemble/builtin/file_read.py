@@ -66,12 +66,22 @@ class FileReadTool(TypedTool[FileReadInput]):
         "answer that had to be cut ends with a line that says which lines it holds, and of how many."
     )
 
-    def __init__(self, base_dir: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        base_dir: str | os.PathLike[str],
+        *,
+        max_bytes: int = MAX_BYTES,
+        name: str | None = None,
+        description: str | None = None,
+    ) -> None:
         """Open the directory.
 
         :param base_dir: the directory, which must exist
         :param max_bytes: the size limit of a file
+        :param name: another name for the model
+        :param description: another description for the model
         """
+        self._set_names(name, description)
         self._sandbox = Sandbox(base_dir)
         self._max_bytes = max_bytes
 

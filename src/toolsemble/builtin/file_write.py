@@ -74,14 +74,23 @@ class FileWriteTool(TypedTool[FileWriteInput]):
     editable = "content"
 
     def __init__(
-        self, base_dir: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES, **settings: Unpack[ToolSettings]
+        self,
+        base_dir: str | os.PathLike[str],
+        *,
+        max_bytes: int = MAX_BYTES,
+        name: str | None = None,
+        description: str | None = None,
+        **settings: Unpack[ToolSettings],
     ) -> None:
         """Open the directory.
 
         :param base_dir: the directory, which must exist
         :param max_bytes: the size limit of a file
+        :param name: another name for the model
+        :param description: another description for the model
         :param settings: the settings of any tool, such as ``requires_approval``; a reviewer edits the content
         """
+        self._set_names(name, description)
         self._sandbox = Sandbox(base_dir)
         self._apply(settings)
         self._max_bytes = max_bytes

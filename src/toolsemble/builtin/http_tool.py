@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping
+from http.client import responses
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Unpack
 
 from toolsemble.builtin.charset import decode_body
 from toolsemble.builtin.endpoint import SAFE, Auth, Redactor, carries_credentials, make_endpoint
-from toolsemble.builtin.openapi import Operation, read_operations
+from toolsemble.builtin.openapi import read_operations
+from toolsemble.builtin.openapi_document import load_document
+from toolsemble.builtin.openapi_operation import Operation, Rename
 from toolsemble.definition.build import typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
-from toolsemble.guard.urls import Resolver, UrlGuard, resolve
+from toolsemble.guard.urls import Resolver, UrlGuard, UrlRefusedError, host_of, refusal, resolve
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_count
+from toolsemble.runtime.concurrency import finish
 from toolsemble.runtime.extras import import_extra
 from toolsemble.schema.decode import Arguments
 from toolsemble.schema.json_schema import SchemaArguments
@@ -31,6 +36,8 @@ if TYPE_CHECKING:
 
 _TEMPORARY = {502, 503, 504}  # usually temporary
 _FIRST_DELAY = 0.1
+_MAX_DOCUMENT = 32 << 20
+_DOCUMENT_TYPES = "application/json, application/yaml, */*;q=0.5"
 _BINARY = ("image/", "audio/", "video/", "font/", "application/octet-stream", "application/pdf", "application/zip")
 
 
@@ -75,8 +82,10 @@ class HttpTool(Tool):
     :param settings: see :class:`~toolsemble.builtin.http_tool.HttpSettings`
 
     >>> order = HttpTool("order", "Orders a book by its title", "http://10.0.0.7/orders", auth="a-token")
-    >>> order.execute("Emma").text
-    "Error: Access denied: '10.0.0.7' is not a public address"
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: Tool 'order': Access denied: '10.0.0.7' is not a public address; if it may \
+be reached, pass allow_hosts=['10.0.0.7']
     """
 
     def __init__(
@@ -119,7 +128,9 @@ class HttpTool(Tool):
         self._retries = settings.get("retries", 2) if self._endpoint.method in SAFE else 0
         self._max_bytes = settings.get("max_bytes", 1 << 20)
         self._request, self._unreachable = fetch.Request, fetch.FetchError
-        guard = UrlGuard(settings.get("allow_hosts", ()), resolver=settings.get("resolver", resolve))
+        guard = _make_guard(settings)
+        host = _check_host(name, guard, self._endpoint.url)
+        self._refusal, self._advice = refusal(host), f"; the program that made this tool can pass {_allow(host)}"
         self._fetcher: Fetcher = fetch.Fetcher(guard, timeout=timeout, limit=self._max_bytes, tls=settings.get("tls"))
         self._redact = Redactor(self._endpoint)
         # The reviewer has to know the URL; the model does not.
@@ -129,10 +140,11 @@ class HttpTool(Tool):
     @classmethod
     def from_openapi(
         cls,
-        document: Mapping[str, Any] | str,
+        document: Mapping[str, Any] | str | os.PathLike[str],
         *,
         base_url: str | None = None,
         only: Iterable[str] | None = None,
+        rename: Rename | None = None,
         headers: Mapping[str, str] | None = None,
         timeout: float = 30,
         **settings: Unpack[HttpSettings],
@@ -140,11 +152,16 @@ class HttpTool(Tool):
         """Return one typed tool for each operation of an OpenAPI 3 document.
 
         With ``auth``, ``secrets`` or custom headers, an operation must have the same origin as the document's first
-        server: a document must not decide who receives credentials.
+        server: a document must not decide who receives credentials. For a document that is fetched, that is the origin
+        of its URL. Unless ``settings`` say otherwise, tools for GET, HEAD and OPTIONS have ``effects="read"``, those
+        for DELETE ``effects="irreversible"``, and those for PUT ``idempotent=True``.
 
-        :param document: the document, as a dict or as JSON text
+        :param document: the document: a dict, JSON text, YAML text (extra ``yaml``), the path of a file, or a URL, from
+            which it is fetched without credentials; the URLs of its servers may be relative to it
         :param base_url: the URL of the service; the default is the first server of the operation, path or document
-        :param only: the names of the operations to include; the default is all
+        :param only: the names of the operations to include, as the document has them; the default is all
+        :param rename: other names for the tools: a dict from names of operations, a function of a name, or ``"short"``
+            for names without the path and method that FastAPI adds: ``list_pets`` for ``list_pets_pets_get``
 
         >>> document = {
         ...     "openapi": "3.1.0",
@@ -158,10 +175,12 @@ class HttpTool(Tool):
         """
         guarded = carries_credentials(headers, settings.get("auth"), settings.get("secrets"))
         configured = {str(name).lower() for name in headers or ()}
-        found = read_operations(document, base_url, only, configured, guarded=guarded)
+        parsed, source = load_document(document, lambda url: finish(_fetch_document(url, timeout, settings)))
+        found = read_operations(parsed, base_url, only, configured, rename=rename, source=source, guarded=guarded)
         shared: dict[str, Any] = {"headers": headers, "timeout": timeout, **settings}
         return [
-            cls(each.name, each.description, each.url, method=each.method, operation=each, **shared) for each in found
+            cls(each.name, each.description, each.url, method=each.method, operation=each, **each.effects | shared)
+            for each in found
         ]
 
     async def run(self, input: Any) -> ToolResult:
@@ -174,7 +193,8 @@ class HttpTool(Tool):
         except TimeoutError:
             raise ToolExecutionError(f"Timed out after {self._timeout:g} s") from None
         except ToolExecutionError as problem:
-            raise ToolExecutionError(self._redact(str(problem))) from None  # the cause may show the URL
+            advice = self._advice if str(problem) == self._refusal else ""
+            raise ToolExecutionError(self._redact(str(problem)) + advice) from None  # the cause may show the URL
         return self._make_result(response)
 
     async def _send(self, request: Any) -> Response:
@@ -191,6 +211,8 @@ class HttpTool(Tool):
 
     def _make_result(self, response: Response) -> ToolResult:
         text = self._redact(_to_text(response), truncated=response.truncated)
+        if not text and not response.failed:
+            text = f"Done ({response.status} {responses.get(response.status, 'unknown status')})"
         attributes = {"status": response.status}
         if response.failed:
             return ToolResult.failure(response.failure(text), attributes=attributes)
@@ -219,6 +241,41 @@ class HttpTool(Tool):
         if unknown := self._endpoint.placeholders - known:
             raise ToolDefinitionError(f"Tool '{self.name}': no argument or secret for {{{min(unknown)}}} in the URL")
         return made
+
+
+def _make_guard(settings: HttpSettings) -> UrlGuard:
+    return UrlGuard(settings.get("allow_hosts", ()), resolver=settings.get("resolver", resolve))
+
+
+def _check_host(name: str, guard: UrlGuard, url: str) -> str:
+    """Return the host of a tool's URL; raise ToolDefinitionError if it is known to be refused at every call."""
+    try:
+        host = host_of(url)
+    except UrlRefusedError as problem:
+        raise ToolDefinitionError(f"Tool '{name}': {problem}") from None
+    if guard.refuses(host):
+        raise ToolDefinitionError(f"Tool '{name}': {refusal(host)}; if it may be reached, pass {_allow(host)}")
+    return host
+
+
+def _allow(host: str) -> str:
+    return f"allow_hosts=[{host!r:.200}]"
+
+
+async def _fetch_document(url: str, seconds: float, settings: HttpSettings) -> str:
+    """Return the text at a URL, fetched without credentials; raise ToolDefinitionError if there is none."""
+    fetch = import_extra("toolsemble.builtin.fetch", extra="http", user="HttpTool.from_openapi")
+    fetcher = fetch.Fetcher(_make_guard(settings), timeout=seconds, limit=_MAX_DOCUMENT, tls=settings.get("tls"))
+    try:
+        response: Response = await fetcher.fetch(fetch.Request("GET", url, {"Accept": _DOCUMENT_TYPES}))
+    except ToolExecutionError as problem:
+        refused = isinstance(problem, UrlRefusedError) and "public address" in str(problem)
+        advice = f"; if it may be reached, pass {_allow(host_of(url))}" if refused else ""
+        raise ToolDefinitionError(f"OpenAPI: the document cannot be fetched: {problem}{advice}") from None
+    if response.failed or response.truncated:
+        reason = f"it has more than {_MAX_DOCUMENT} bytes" if response.truncated else response.failure()
+        raise ToolDefinitionError(f"OpenAPI: the document cannot be fetched: {reason}")
+    return decode_body(response.body, response.charset)
 
 
 def _typed_arguments(name: str, input_type: type, names: Mapping[str, Any]) -> TypedArguments:

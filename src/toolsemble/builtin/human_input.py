@@ -28,8 +28,20 @@ class HumanInputTool(Tool):
         "answer it."
     )
 
-    def __init__(self, *, timeout: float | None = TIMEOUT, on_timeout: OnTimeout = OnTimeout.CONTINUE) -> None:
-        """Set the seconds to wait for an answer, and what happens when there is none."""
+    def __init__(
+        self,
+        *,
+        timeout: float | None = TIMEOUT,
+        on_timeout: OnTimeout = OnTimeout.CONTINUE,
+        name: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        """Set the seconds to wait for an answer, and what happens when there is none.
+
+        :param name: another name for the model
+        :param description: another description for the model
+        """
+        self._set_names(name, description)
         check_terms("HumanInputTool: ", timeout, on_timeout)
         self._timeout = timeout
         self._on_timeout = on_timeout

@@ -61,11 +61,14 @@ class JsonParserTool(TypedTool[JsonParserInput]):
         "JSONPath query that begins with $ ($.users[?@.age > 30].name) for a list of all values that it selects."
     )
 
-    def __init__(self, *, timeout: float = TIMEOUT) -> None:
+    def __init__(self, *, timeout: float = TIMEOUT, name: str | None = None, description: str | None = None) -> None:
         """Check that the extra is installed.
 
         :param timeout: the time limit of a JSONPath query, in seconds
+        :param name: another name for the model
+        :param description: another description for the model
         """
+        self._set_names(name, description)
         import_extra("jsonpath_rfc9535", extra="json", user="JsonParserTool")
         self._timeout = timeout
 

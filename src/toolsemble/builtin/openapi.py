@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from toolsemble.builtin.endpoint import FORM, HEADER_NAME, JSON, METHODS, RESERVED, Style
+from toolsemble.builtin.openapi_operation import TEXT as _TEXT, Operation, Rename, rename_operations
 from toolsemble.builtin.openapi_servers import find_url
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.schema.pointer import follow_ref
@@ -23,7 +22,6 @@ _STYLES = {
     "header": ("simple",),
     "query": ("form", "spaceDelimited", "pipeDelimited", "deepObject"),
 }
-_TEXT = "text/plain"
 _MAX_NAME = 64
 _MAX_NUMBER = 8
 _MAX_DESCRIPTION = 1000
@@ -39,54 +37,37 @@ _FORMATS = {"date", "date-time", "time", "duration", "uuid", "email", "uri", "ip
 _LISTS = {"anyOf", "oneOf", "allOf", "prefixItems"}
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """An operation of a service."""
-
-    name: str
-    """The name of its tool."""
-    description: str
-    """What it does."""
-    method: str
-    """The method, in upper case."""
-    url: str
-    """The URL, with ``{name}`` for arguments."""
-    schema: dict[str, Any]
-    """The JSON Schema of the arguments."""
-    endpoint_fields: dict[str, Any]
-    """The fields of its ``Endpoint`` that say where arguments are sent."""
-
-    @property
-    def editable(self) -> str:
-        """The argument that a reviewer edits as plain text: a body of type text/plain; else empty."""
-        return str(self.endpoint_fields["body"]) if self.endpoint_fields["content_type"] == _TEXT else ""
-
-
 class _UnsupportedError(ToolDefinitionError):
     """An operation is valid, but not supported."""
 
 
 def read_operations(
-    document: Mapping[str, Any] | str,
+    document: Mapping[str, Any],
     base_url: str | None,
     only: Iterable[str] | None = None,
     configured: Collection[str] = (),
     *,
+    rename: Rename | None = None,
+    source: str = "",
     guarded: bool = False,
 ) -> list[Operation]:
     """Return the operations of a document, in its order; raise if one is not supported.
 
     Headers whose names are ``configured``, in lower case, do not become arguments. With ``guarded``, requests carry
     credentials, so all operations must have the origin of the document's server.
+
+    :param rename: the names of the tools: see ``HttpTool.from_openapi``
+    :param source: the URL of the document, to which the URLs of its servers are relative
     """
-    parsed = _parse_document(document)
     try:
-        return _find_operations(_Reader(parsed, base_url, configured, guarded=guarded), only)
+        reader = _Reader(document, base_url, configured, source=source, guarded=guarded)
+        found = _find_operations(reader, only)
     except ToolDefinitionError:
         raise
     except Exception as problem:
         # The document is untrusted input: any problem in it is the same kind of error.
         raise ToolDefinitionError(f"OpenAPI: the document is broken: {type(problem).__name__}: {problem}") from problem
+    return rename_operations(found, rename)
 
 
 def _find_operations(reader: _Reader, only: Iterable[str] | None) -> list[Operation]:
@@ -119,20 +100,6 @@ def _build_operations(reader: _Reader, found: Mapping[str, tuple[str, str, Mappi
             f"OpenAPI: cannot call {_enumerate(problems, '; ')}; for the others pass only=[{others}]"
         )
     return built
-
-
-def _parse_document(document: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    parsed: Any = document
-    if isinstance(document, str):
-        try:
-            parsed = json.loads(document)
-        except (ValueError, RecursionError) as problem:
-            raise ToolDefinitionError(f"OpenAPI: the document is not JSON: {problem}") from None
-    if not isinstance(parsed, Mapping) or not str(parsed.get("openapi", "")).startswith("3."):
-        raise ToolDefinitionError("OpenAPI: the document must have version 3 ('openapi': '3.…')")
-    if not isinstance(parsed.get("paths"), Mapping):
-        raise ToolDefinitionError("OpenAPI: the document has no paths")
-    return parsed
 
 
 def _make_name(operation: Mapping[str, Any], method: str, path: str) -> str:
@@ -171,9 +138,16 @@ class _Reader:
     """A reader of one document; it follows references inside the document only."""
 
     def __init__(
-        self, document: Mapping[str, Any], base_url: str | None, configured: Collection[str], *, guarded: bool
+        self,
+        document: Mapping[str, Any],
+        base_url: str | None,
+        configured: Collection[str],
+        *,
+        source: str,
+        guarded: bool,
     ) -> None:
         self.document = document
+        self._source = source
         self._base_url = base_url
         self._guarded = guarded
         self._excluded_headers = {*_EXCLUDED_HEADERS, *configured}
@@ -215,14 +189,17 @@ class _Reader:
         builder = _ArgumentsBuilder(self)
         clean = {(each["in"], each["name"]): builder.add(each) for each in self._parameters(item, operation)}
         template = re.sub(r"\{([^{}]+)\}", lambda found: f"{{{clean.get(('path', found[1]), found[1])}}}", path)
-        base = self._base_url or find_url(name, operation, item, self.document, guarded=self._guarded)
+        base = self._base_url or find_url(
+            name, operation, item, self.document, source=self._source, guarded=self._guarded
+        )
         # Not with urljoin: a colon in the path would be read as the end of a scheme.
         url = f"{base.rstrip('/')}/{template.lstrip('/')}"
         if "requestBody" in operation:
             builder.add_body(self.resolve(operation["requestBody"]))
         texts = filter(None, (operation.get("summary"), operation.get("description")))
         description = " ".join(texts) or f"{method} {path}"
-        return Operation(name, description[:_MAX_DESCRIPTION], method, url, builder.schema(), builder.endpoint_fields)
+        text = description[:_MAX_DESCRIPTION]
+        return Operation(name, text, method, path, url, builder.schema(), builder.endpoint_fields)
 
     def _parameters(self, item: Mapping[str, Any], operation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Return the parameters of an operation; its own override those of its path."""

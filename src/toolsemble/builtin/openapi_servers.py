@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urljoin
 
 from toolsemble.errors import ToolDefinitionError
 
@@ -12,11 +13,12 @@ _ORIGIN = re.compile(r"(https?)://([^/?#\\{}@\s]+)", re.IGNORECASE)
 _PORTS = {"http": ":80", "https": ":443"}
 
 
-def find_url(name: str, *levels: Mapping[str, Any], guarded: bool) -> str:
+def find_url(name: str, *levels: Mapping[str, Any], guarded: bool, source: str = "") -> str:
     """Return the URL of an operation's server: the first of its own servers, its path's, or the document's.
 
     :param levels: the operation, its path and the document
     :param guarded: whether requests carry credentials, which must not be sent to another origin
+    :param source: the URL of the document, to which URLs are relative, and whose origin alone gets credentials
 
     >>> document = {"servers": [{"url": "https://api.example.com/v1"}]}
     >>> find_url("add", {"servers": [{"url": "https://evil.example"}]}, document, guarded=True)
@@ -25,21 +27,23 @@ def find_url(name: str, *levels: Mapping[str, Any], guarded: bool) -> str:
     toolsemble.errors.ToolDefinitionError: OpenAPI: 'add' would send credentials to https://evil.example, which is \
 not https://api.example.com, the document's own server; set the URL of all operations with base_url='https://…'
     """
-    url = _first_url(name, *levels)
+    given = _first_url(name, *levels)
+    url = urljoin(source, given or "/") if source else given
     if not re.match(r"https?://", url, re.IGNORECASE):
         raise ToolDefinitionError(
             f"OpenAPI: the server of {name!r} is {url!r:.80}, which is not an absolute URL; "
             "set the URL of the service with base_url='https://…'"
         )
     if guarded:
-        _check_origin(name, url, _origin(_first_url(name, levels[-1])))
+        wanted = source or _first_url(name, levels[-1])
+        _check_origin(name, url, _origin(wanted), "the document's origin" if source else "the document's own server")
     return url
 
 
-def _check_origin(name: str, url: str, wanted: str) -> None:
+def _check_origin(name: str, url: str, wanted: str, what: str) -> None:
     asked = _origin(url)
     if not wanted or wanted != asked:
-        own = f"which is not {wanted}, the document's own server" if wanted else "and the document has no server"
+        own = f"which is not {wanted}, {what}" if wanted else "and the document has no server"
         raise ToolDefinitionError(
             f"OpenAPI: {name!r} would send credentials to {asked or repr(url[:80])}, {own}; "
             "set the URL of all operations with base_url='https://…'"

@@ -78,6 +78,8 @@ class WebScraperTool(TypedTool[WebScraperInput]):
     :param max_bytes: the size limit of a page
     :param tls: the TLS context; the default trusts the system's certificates
     :param resolver: returns the addresses of a host name; the default is the system's
+    :param name: another name for the model
+    :param description: another description for the model
 
     >>> WebScraperTool().execute('{"url": "http://169.254.169.254/latest/meta-data"}').text
     "Error: Access denied: '169.254.169.254' is not a public address"
@@ -97,7 +99,10 @@ class WebScraperTool(TypedTool[WebScraperInput]):
         max_bytes: int = 5_000_000,
         tls: SSLContext | None = None,
         resolver: Resolver = resolve,
+        name: str | None = None,
+        description: str | None = None,
     ) -> None:
+        self._set_names(name, description)
         import_extra("trafilatura", extra="web", user="WebScraperTool")
         fetch = import_extra("toolsemble.builtin.fetch", extra="web", user="WebScraperTool")
         self._request = fetch.Request

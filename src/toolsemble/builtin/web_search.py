@@ -58,6 +58,8 @@ class WebSearchTool(TypedTool[WebSearchInput]):
     :param provider: any object with ``search(query, max_results)``, sync or async; or the name of one: ``"tavily"``,
         ``"brave"``, ``"serpapi"``, ``"searxng"``, ``"duckduckgo"``; the default is the first of these that has a key
         or a URL in the environment
+    :param name: another name for the model
+    :param description: another description for the model
 
     >>> class Archive:
     ...     def search(self, query, max_results):
@@ -74,7 +76,14 @@ class WebSearchTool(TypedTool[WebSearchInput]):
         "facts; read a page that it finds with another tool."
     )
 
-    def __init__(self, provider: SearchProvider | str | None = None) -> None:
+    def __init__(
+        self,
+        provider: SearchProvider | str | None = None,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+    ) -> None:
+        self._set_names(name, description)
         self._provider = _choose_provider(provider)
 
     def run(self, input: WebSearchInput) -> ToolResult | Awaitable[ToolResult]:

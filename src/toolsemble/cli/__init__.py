@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -28,7 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         except ModuleNotFoundError as problem:
             if problem.name != "click":
                 raise
-            sys.stderr.write("toolsemble: the command line needs the package 'click': pip install 'toolsemble[cli]'\n")
+            from toolsemble.runtime.extras import install_command  # noqa: PLC0415 - only for this error
+
+            sys.stderr.write(f"toolsemble: the command line needs the package 'click': {install_command('cli')}\n")
             return _USAGE_ERROR
         return run(sys.argv[1:] if argv is None else list(argv))
 
@@ -40,6 +43,8 @@ def program(leave: Callable[[int], object] = os._exit) -> None:
     """
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="surrogateescape")  # an invalid byte must not end a chat
+    # There is no line of a program to show it at; `toolsemble tools` shows which tools have none.
+    warnings.filterwarnings("ignore", r"Tool '.*' has no description")
     try:
         code = main()
     except KeyboardInterrupt:  # before the command could handle it

@@ -7,19 +7,17 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from toolsemble import __version__
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
+from toolsemble.cli.options import GlobalOptions, common_options, json_option
+from toolsemble.cli.waiting import approvals, ledger
 from toolsemble.providers import PROVIDERS
 from toolsemble.runtime.text import escape_line, escape_prose
-
-if TYPE_CHECKING:
-    from toolsemble.cli.screen import Screen
 
 PROGRAM = "toolsemble"
 VARIABLE = "_TOOLSEMBLE_COMPLETE"
@@ -40,26 +38,6 @@ TARGETS = (
 _MAX_LENGTH = 2000
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-@dataclass(slots=True)
-class GlobalOptions:
-    """The options of every command.
-
-    >>> GlobalOptions().debug
-    False
-    """
-
-    debug: bool = False
-    """Whether errors are shown with their traceback."""
-    colors: bool | None = None
-    """Whether to use colors; None: if the stream is a terminal."""
-
-    def make_screen(self) -> Screen:
-        """Return the screen of a command."""
-        from toolsemble.cli.screen import Screen
-
-        return Screen(colors=self.colors)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -150,21 +128,6 @@ class _Program(click.Group):
         return code
 
 
-def _common_options(command: _Function) -> _Function:
-    """Add the options of every command, so that they are accepted before and after its name."""
-
-    def debug(ctx: click.Context, _: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's signature
-        ctx.ensure_object(GlobalOptions).debug |= given
-
-    def colors(ctx: click.Context, _: click.Parameter, given: bool) -> None:  # noqa: FBT001 - click's signature
-        if given:
-            ctx.ensure_object(GlobalOptions).colors = False
-
-    settings: dict[str, Any] = {"is_flag": True, "expose_value": False, "is_eager": True}
-    command = click.option("--debug", callback=debug, help="Show tracebacks of errors.", **settings)(command)
-    return click.option("--no-color", callback=colors, help="Write without colors.", **settings)(command)
-
-
 def _complete_target(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     done, comma, last = incomplete.rpartition(",")
     return [CompletionItem(f"{done}{comma}{name}") for name in TARGETS if name.startswith(last)]
@@ -182,12 +145,19 @@ def _model_options(command: _Function) -> _Function:
             shell_complete=_complete_target,
             help="Tools for the model, such as calculator,file_read:./docs,my_module:my_tools.",
         ),
+        click.option("--system", metavar="TEXT", help="Instructions for the model."),
+        click.option(
+            "--system-file",
+            type=click.Path(dir_okay=False),
+            metavar="FILE",
+            help="A file of instructions, after --system.",
+        ),
         _approve,
         click.option("--max-calls", type=click.IntRange(0), help="Maximum number of tool calls for an answer (25)."),
         click.option("--max-tokens", type=click.IntRange(1), help="Maximum number of tokens for an answer."),
         click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Maximum time for an answer."),
         click.option("--memory", type=click.Path(dir_okay=False), help="Keep the conversation in this file."),
-        _json,
+        json_option,
         click.option("-q", "--quiet", is_flag=True, help="Write only the answer, no progress."),
     )
     for option in reversed(options):
@@ -202,7 +172,6 @@ _approve = click.option(
     show_default=True,
     help="What to do with calls that need approval.",
 )
-_json = click.option("--json", "as_json", is_flag=True, help="Write lines of JSON.")
 _provider = click.option("-p", "--provider", type=click.Choice(PROVIDERS), help="One provider's wire format.")
 
 
@@ -215,7 +184,7 @@ _provider = click.option("-p", "--provider", type=click.Choice(PROVIDERS), help=
 @click.version_option(__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 @click.option("--show-completion", metavar="SHELL", help="Print the completion script for bash, zsh or fish.")
 @click.option("--install-completion", metavar="SHELL", help="Install completion for a shell; 'auto' detects yours.")
-@_common_options
+@common_options
 @click.pass_context
 def app(ctx: click.Context, show_completion: str | None, install_completion: str | None) -> int | None:
     """Run models with tools, and call tools by hand."""
@@ -232,22 +201,30 @@ def app(ctx: click.Context, show_completion: str | None, install_completion: str
 
 @app.command()
 @click.argument("question", nargs=-1, required=True)
+@click.option(
+    "-f",
+    "--file",
+    "files",
+    multiple=True,
+    metavar="PATH",
+    help="A file or URL to ask about: an image, a PDF, audio, a text; repeatable.",
+)
 @_model_options
-@_common_options
+@common_options
 @click.pass_obj
-def ask(options: GlobalOptions, /, question: tuple[str, ...], **wanted: Any) -> int:
+def ask(options: GlobalOptions, /, question: tuple[str, ...], files: tuple[str, ...], **wanted: Any) -> int:
     """Answer a QUESTION; "-" reads it from standard input.
 
     The answer is written to standard output, progress to standard error.
     """
     from toolsemble.cli.ask import Setup, ask as do
 
-    return do(question, Setup(**wanted), options.make_screen())
+    return do(question, Setup(**wanted), options.make_screen(), files)
 
 
 @app.command()
 @_model_options
-@_common_options
+@common_options
 @click.pass_obj
 def chat(options: GlobalOptions, /, **wanted: Any) -> int:
     """Hold a conversation; Ctrl-C stops an answer, Ctrl-D leaves."""
@@ -259,8 +236,8 @@ def chat(options: GlobalOptions, /, **wanted: Any) -> int:
 @app.command()
 @click.argument("target", required=False, shell_complete=_complete_target)
 @_provider
-@_json
-@_common_options
+@json_option
+@common_options
 @click.pass_obj
 def tools(options: GlobalOptions, target: str | None, provider: str | None, *, as_json: bool) -> int:
     """Show the built-in tools, or those of TARGET.
@@ -276,8 +253,8 @@ def tools(options: GlobalOptions, target: str | None, provider: str | None, *, a
 @click.argument("tool", shell_complete=_complete_target)
 @click.argument("arguments", nargs=-1)
 @_approve
-@_json
-@_common_options
+@json_option
+@common_options
 @click.pass_obj
 def call(options: GlobalOptions, tool: str, arguments: tuple[str, ...], approve: str, *, as_json: bool) -> int:
     """Call TOOL by hand, as a model would.
@@ -293,8 +270,8 @@ def call(options: GlobalOptions, tool: str, arguments: tuple[str, ...], approve:
 @app.command()
 @click.argument("tool", shell_complete=_complete_target)
 @_provider
-@_json
-@_common_options
+@json_option
+@common_options
 @click.pass_obj
 def explain(options: GlobalOptions, tool: str, provider: str | None, *, as_json: bool) -> int:
     """Show what models do not see of TOOL.
@@ -307,8 +284,8 @@ def explain(options: GlobalOptions, tool: str, provider: str | None, *, as_json:
 
 
 @app.group(invoke_without_command=True)
-@_json
-@_common_options
+@json_option
+@common_options
 @click.pass_context
 def models(ctx: click.Context, *, as_json: bool) -> int | None:
     """Show which models can be used here, and why others cannot."""
@@ -321,7 +298,7 @@ def models(ctx: click.Context, *, as_json: bool) -> int | None:
 
 @models.command()
 @click.argument("name", required=False)
-@_common_options
+@common_options
 @click.pass_obj
 def pull(options: GlobalOptions, name: str | None) -> int:
     """Download the embedded model NAME, unless it is there; print where it is."""
@@ -335,7 +312,7 @@ def pull(options: GlobalOptions, name: str | None) -> int:
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="The port.")
 @click.option("--api-key", envvar="TOOLSEMBLE_API_KEY", help="The key that clients must send.")
-@_common_options
+@common_options
 @click.pass_obj
 def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_key: str | None) -> int:
     """Serve the embedded model NAME to other programs, in OpenAI's format."""
@@ -349,7 +326,7 @@ def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_ke
 @click.option("--http", metavar="HOST:PORT", help="Listen at this address; default: standard input and output.")
 @click.option("--gate", "gates", multiple=True, metavar="PATTERN", help="Tools that need the approval of the user.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name under which clients reach it.")
-@_common_options
+@common_options
 @click.pass_obj
 def serve_tools(
     options: GlobalOptions, targets: tuple[str, ...], http: str | None, gates: tuple[str, ...], hosts: tuple[str, ...]
@@ -367,7 +344,7 @@ def serve_tools(
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--run", "run_id", metavar="ID", help="Show only this run.")
 @click.option("--full", is_flag=True, help="Do not shorten texts.")
-@_common_options
+@common_options
 @click.pass_obj
 def trace(options: GlobalOptions, file: str, run_id: str | None, *, full: bool) -> int:
     """Print what happened in the runs of FILE, which a TraceFile wrote."""
@@ -377,10 +354,14 @@ def trace(options: GlobalOptions, file: str, run_id: str | None, *, full: bool) 
 
 
 @app.command()
-@_common_options
+@common_options
 def version() -> int:
     """Show the version."""
     import platform
 
     click.echo(f"{PROGRAM} {__version__} (Python {platform.python_version()}, {platform.system()})")
     return Exit.DONE
+
+
+app.add_command(approvals)
+app.add_command(ledger)

@@ -6,11 +6,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from toolsemble.agent.agent import Agent
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.result import AgentResult
 from toolsemble.cli.approval import make_reviewer
+from toolsemble.cli.attachments import read_attachments
 from toolsemble.cli.chat import Chat
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.follow import run_agent, save_interrupted
@@ -20,6 +22,7 @@ from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import load_toolbox, split_targets
 from toolsemble.cli.text_output import Listener, TextOutput
 from toolsemble.errors import ToolConfigurationError
+from toolsemble.runtime.text import describe_error
 from toolsemble.toolbox.toolbox import Toolbox
 
 _MAX_CALLS = 25
@@ -47,24 +50,35 @@ class Setup:
     """The maximum number of seconds for an answer; None: no limit."""
     memory: str | None = None
     """The file of the conversation; None: it is not saved."""
+    system: str | None = None
+    """The instructions for the model; None: none."""
+    system_file: str | None = None
+    """The file of further instructions; None: none."""
     as_json: bool = False
     """Whether events are written as lines of JSON."""
     quiet: bool = False
     """Whether only the answer is written."""
 
-    def make_listener(self, screen: Screen) -> Listener:
+    def make_listener(self, screen: Screen, *, markdown: bool = False) -> Listener:
         """Return the listener that writes the events of a run."""
-        return JsonOutput(screen) if self.as_json else TextOutput(screen, quiet=self.quiet)
+        return JsonOutput(screen) if self.as_json else TextOutput(screen, quiet=self.quiet, markdown=markdown)
 
     def toolbox(self) -> Toolbox:
         """Return the toolbox."""
         return load_toolbox(split_targets(self.tools))
 
+    def instructions(self) -> list[str]:
+        """Return the instructions for the model; raise if the file cannot be read."""
+        own = [] if self.system is None else [self.system]
+        return own if self.system_file is None else [*own, _read_instructions(self.system_file)]
+
     def make_agent(self, box: Toolbox, memory: ConversationMemory | None, screen: Screen) -> Agent:
         """Return the agent."""
+        instructions = self.instructions()  # before the model, which may take long to load
         return Agent(
             find_model(self.model, screen),
             box,
+            instructions=instructions,
             max_iterations=_MAX_CALLS if self.max_calls is None else self.max_calls,
             max_tokens=self.max_tokens,
             max_seconds=self.max_seconds,
@@ -73,15 +87,16 @@ class Setup:
         )
 
 
-def ask(words: Sequence[str], setup: Setup, screen: Screen) -> Exit:
-    """Answer one question; ``-`` reads it from standard input."""
+def ask(words: Sequence[str], setup: Setup, screen: Screen, files: Sequence[str] = ()) -> Exit:
+    """Answer one question, about some files; ``-`` reads the question from standard input."""
     with ExitStack() as opened:
         with _report_setup_errors(setup, screen):
             question = _read_question(words)
+            prompt = [question, *read_attachments(files)] if files else question
             box = setup.toolbox()  # before the model, which may take long to load
             memory = None if setup.memory is None else opened.enter_context(closing(ConversationMemory(setup.memory)))
             agent = setup.make_agent(box, memory, screen)
-        outcome = run_agent(agent, question, setup.make_listener(screen))
+        outcome = run_agent(agent, prompt, setup.make_listener(screen))
         if memory is not None:
             save_interrupted(memory, outcome)
         return outcome.code
@@ -94,7 +109,14 @@ def chat(setup: Setup, screen: Screen) -> Exit:
             box = setup.toolbox()
             memory = opened.enter_context(closing(ConversationMemory(setup.memory)))
             agent = setup.make_agent(box, memory, screen)
-        return Chat(agent, box, memory, screen, lambda: setup.make_listener(screen)).run()
+        return Chat(agent, box, memory, screen, lambda: setup.make_listener(screen, markdown=True)).run()
+
+
+def _read_instructions(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ToolConfigurationError(f"--system-file {path!r} cannot be read: {describe_error(error)}") from error
 
 
 def _read_question(words: Sequence[str]) -> str:

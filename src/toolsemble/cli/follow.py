@@ -10,6 +10,7 @@ from typing import Any
 from toolsemble.agent.agent import Agent
 from toolsemble.agent.event import Final
 from toolsemble.agent.memory import ConversationMemory
+from toolsemble.agent.prompt import Prompt
 from toolsemble.agent.result import AgentResult
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.redirect import redirect_prints
@@ -40,7 +41,7 @@ class Outcome:
     """The text of an interrupted model reply, which is not in the messages of ``partial``."""
 
 
-def run_agent(agent: Agent, question: str, listener: Listener) -> Outcome:
+def run_agent(agent: Agent, question: Prompt, listener: Listener) -> Outcome:
     """Run an agent and pass its events to a listener; Ctrl-C ends the run, not the program; errors are raised."""
     run = _Run(agent, question, listener)
     try:
@@ -68,7 +69,7 @@ def save_interrupted(memory: ConversationMemory, outcome: Outcome) -> None:
 class _Run:
     """A run whose events are passed to a listener."""
 
-    def __init__(self, agent: Agent, question: str, listener: Listener) -> None:
+    def __init__(self, agent: Agent, question: Prompt, listener: Listener) -> None:
         self._agent = agent
         self._question = question
         self._listener = listener
@@ -79,7 +80,7 @@ class _Run:
         clock = asyncio.create_task(self._tick_regularly())
         event: Any = None
         try:
-            async with aclosing(self._agent.stream(self._question)) as events:
+            async with aclosing(self._agent.stream(self._question, memory_id=MEMORY_ID)) as events:
                 async for event in events:
                     self._listener.take(event)
         except asyncio.CancelledError as error:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from typing import Any
 
 from toolsemble.agent.event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded
+from toolsemble.agent.event_json import event_to_values
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall
 from toolsemble.cli.exit_codes import exit_code_for, format_error
@@ -15,8 +15,7 @@ from toolsemble.events import CallFinished, CallProgress, ReviewDecided, ReviewR
 from toolsemble.models.chat import TextDelta
 from toolsemble.review import Continue, Edit
 from toolsemble.serialization import compact_json
-
-_ADDED_LEVELS = 20  # levels of nesting that a line adds to a value
+from toolsemble.shape import to_json_value
 
 
 class JsonOutput:
@@ -73,9 +72,9 @@ def _event_fields(event: Event) -> dict[str, Any]:
     if isinstance(event, CallReplied):
         return record_to_json(event.record)
     if isinstance(event, CallFinished):
-        return {name: each for name, each in _to_fields(event).items() if name != "result"} | {"text": event.text}
+        return {name: each for name, each in _fields_of(event).items() if name != "result"} | {"text": event.text}
     if isinstance(event, CallProgress):
-        return {**_to_fields(event), "fraction": _to_number(event.fraction), "message": _to_text(event.message)}
+        return {**_fields_of(event), "message": _to_text(event.message)}
     if isinstance(event, ReviewRequested):
         return {"request": json.loads(event.request.to_json())}
     if isinstance(event, ReviewDecided):
@@ -89,7 +88,12 @@ def _event_fields(event: Event) -> dict[str, Any]:
     if isinstance(event, Final):
         result = event.result
         return {"text": result.text, "stop_reason": result.stop_reason, **_totals(result)}
-    return _to_fields(event)
+    return _fields_of(event)
+
+
+def _fields_of(event: Event) -> dict[str, Any]:
+    """Return the fields of an event as JSON values, without its kind."""
+    return {name: each for name, each in event_to_values(event).items() if name != "kind"}
 
 
 def _call_fields(call: ToolCall) -> dict[str, Any]:
@@ -100,34 +104,11 @@ def _parse_arguments(text: str) -> dict[str, Any] | str:
     """Return arguments as an object; as text if they are not one, or contain NaN or infinity."""
     try:
         value = json.loads(text)
-        _check_writable(value)
+        json.dumps(value, allow_nan=False)
     except (ValueError, RecursionError):
         return text
-    return value if isinstance(value, dict) else text
-
-
-def _to_fields(event: Any) -> dict[str, Any]:
-    """Return the fields of an event as JSON values."""
-    return {name: _to_json(getattr(event, name)) for name in event.__dataclass_fields__ if name != "kind"}
-
-
-def _to_json(thing: Any) -> Any:
-    """Return any value as a JSON value."""
-    if isinstance(thing, str):
-        return thing
-    try:
-        value = json.loads(json.dumps(thing, default=str, skipkeys=True), parse_constant=str)
-        _check_writable(value)
-    except (ValueError, RecursionError):  # circular or nested too deeply
-        return f"a {type(thing).__name__} that JSON cannot hold"
-    return value
-
-
-def _check_writable(value: Any) -> None:
-    """Raise if a value cannot be written as JSON inside of a line, which adds levels of nesting."""
-    for _ in range(_ADDED_LEVELS):
-        value = [value]
-    json.dumps(value, allow_nan=False)
+    plain = to_json_value(value)
+    return plain if isinstance(plain, dict) else text
 
 
 def _decision_fields(decision: Any) -> dict[str, Any]:
@@ -151,14 +132,9 @@ def _error_fields(error: BaseException) -> dict[str, Any]:
     return {"kind": "error", "message": format_error(error), "exit_code": int(exit_code_for(error))}
 
 
-def _to_number(fraction: Any) -> float | None:
-    """Return a finite number as a float; None for any other value."""
-    return float(fraction) if isinstance(fraction, (int, float)) and math.isfinite(fraction) else None
-
-
 def _to_text(message: Any) -> str:
     return message if isinstance(message, str) else ""
 
 
 def _size(content: Any) -> int:
-    return len(content.text if hasattr(content, "text") else content.data)
+    return len(content.text if hasattr(content, "text") else content.data)  # 0 for a URL

@@ -6,8 +6,9 @@ import time
 from typing import Any, Protocol
 
 from toolsemble.agent.event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded
-from toolsemble.agent.result import AgentResult
+from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall
+from toolsemble.cli.markdown import MarkdownWriter
 from toolsemble.cli.screen import Screen, format_progress
 from toolsemble.events import (
     CacheHit,
@@ -20,15 +21,17 @@ from toolsemble.events import (
     ReviewDecided,
     ReviewRequested,
 )
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, PromptProgress, TextDelta, ThoughtDelta
 from toolsemble.review import Continue, Edit
 from toolsemble.runtime.terminal import wrap_text
 from toolsemble.runtime.text import escape_line, escape_prose
 
 _MAX_ARGUMENTS = 300
+_REJECTED = "Error: Rejected by reviewer"
 _MAX_LINES = 6
 _MAX_LENGTH = 200
 _MAX_REASON = 200
+_MAX_THOUGHT = 60
 _SPINNER = "|/-\\"
 _PROGRESS_INTERVAL = 1.0
 _EARLY_REASONS = {
@@ -64,23 +67,27 @@ class TextOutput:
     complete, so that a program that reads it gets only the answer.
     """
 
-    def __init__(self, screen: Screen, *, quiet: bool = False) -> None:
+    def __init__(self, screen: Screen, *, quiet: bool = False, markdown: bool = False) -> None:
         """Start the clock.
 
         :param quiet: whether to write only the answer
+        :param markdown: whether to render Markdown, if standard output is a terminal
         """
         self._screen = screen
         self._quiet = quiet
         self._live = screen.out.is_terminal
+        self._markdown = MarkdownWriter(screen) if markdown and self._live else None
         self._activity = "thinking"
         self._started = time.monotonic()
         self._last_progress = self._started - _PROGRESS_INTERVAL
         self._ticks = 0
         self._pieces: list[str] = []
         self._is_new_text = True
+        self._thought = ""
         self._waiting = 0
         self._has_several_calls = False
         self._arguments: dict[int, str] = {}
+        self._edits: list[ReviewDecided] = []
 
     def take(self, event: Event) -> None:
         """Write an event."""
@@ -100,7 +107,7 @@ class TextOutput:
         left = "" if self._is_new_text else "".join(self._pieces).rstrip()
         if left and not self._live:
             self._screen.answer(left)
-        self._screen.close_line()
+        self._close_text()
         why = "interrupted" if error is None else "failed"
         self._print("warning", f"{why} after {self._format_usage(partial)}")
         self._screen.clear_status()
@@ -110,8 +117,17 @@ class TextOutput:
         if self._is_new_text:
             self._pieces, self._is_new_text = [], False
         self._pieces.append(event.text)
-        if self._live:
+        if self._markdown is not None:
+            self._markdown.add(event.text)
+        elif self._live:
             self._screen.answer(event.text, end="")
+
+    def _prompt_progress(self, event: PromptProgress) -> None:
+        self._activity = f"reading the prompt, {event.fraction:.0%}"
+
+    def _thought_delta(self, event: ThoughtDelta) -> None:
+        self._thought = f"{self._thought}{event.text}"[-_MAX_THOUGHT:]
+        self._activity = f"thinking: {escape_line(self._thought)}"
 
     def _call_delta(self, event: CallDelta) -> None:
         self._arguments[event.index] = f"{event.name} "
@@ -125,6 +141,7 @@ class TextOutput:
     def _call_requested(self, event: CallRequested) -> None:
         if self._pieces and not (self._live or self._is_new_text):
             self._print("dim", escape_prose("".join(self._pieces)))
+        self._close_text()
         self._pieces = []
         self._waiting += 1
         self._has_several_calls = self._waiting > 1
@@ -156,20 +173,43 @@ class TextOutput:
 
     def _review_requested(self, event: ReviewRequested) -> None:
         self._activity = f"waiting for approval of {event.request.tool_name}"
+        for edit in self._take_edits(event.request.call_id, event.tool_name):
+            # The same call is asked about again: its edit was not accepted.
+            revised = escape_line(edit.revised, _MAX_REASON)
+            self._print(
+                "warning", f"  .. {escape_line(event.tool_name, _MAX_LENGTH)}: {revised} does not fit; asked again"
+            )
 
     def _review_decided(self, event: ReviewDecided) -> None:
         decision, name = event.decision, escape_line(event.request.tool_name, _MAX_LENGTH)
         if isinstance(decision, Continue):
             self._print("good", f"  ok {name}: approved")
         elif isinstance(decision, Edit):
-            self._print("warning", f"  ok {name}: approved with {escape_line(decision.revised, _MAX_REASON)}")
+            self._edits.append(event)  # it is not accepted yet
         else:
             self._print("bad", f"  no {name}: rejected{_format_reason(decision.reason)}")
+
+    def _take_edits(self, call_id: str | None, name: str) -> list[Edit]:
+        """Return the edits of a call that were not shown yet, and forget them; without an id it goes by its name."""
+        mine = [
+            each for each in self._edits if (each.tool_name == name if call_id is None else each.call_id == call_id)
+        ]
+        self._edits = [each for each in self._edits if each not in mine]
+        return [each.decision for each in mine if isinstance(each.decision, Edit)]
+
+    def _print_edits(self, record: ToolCallRecord) -> None:
+        """Write that edits were accepted: the call was made with them."""
+        edits = self._take_edits(record.call.id, record.name)
+        if not record.reply.text.startswith(_REJECTED):
+            for edit in edits:
+                name = escape_line(record.name, _MAX_LENGTH)
+                self._print("warning", f"  ok {name}: approved with {escape_line(edit.revised, _MAX_REASON)}")
 
     def _call_replied(self, event: CallReplied) -> None:
         reply = event.record.reply
         if not self._waiting:  # it was answered without a request event
             self._print_call(reply.call)
+        self._print_edits(event.record)
         label = f"{escape_line(event.record.name, _MAX_LENGTH)} " if self._has_several_calls else ""
         first, *rest = self._excerpt(reply.text) or ["(empty)"]
         style = "bad" if reply.is_error else ""
@@ -182,13 +222,14 @@ class TextOutput:
         self._activity = f"running {self._waiting} more" if self._waiting else "thinking"
 
     def _model_retried(self, event: ModelRetried) -> None:
+        self._close_text()
         self._is_new_text = True
         reason = escape_line(event.reason, _MAX_REASON)
         self._print("warning", f"the model failed; retry in {event.seconds:.1f} s: {reason}")
 
     def _turn_ended(self, _: TurnEnded) -> None:
-        self._screen.close_line()
-        self._is_new_text, self._waiting, self._arguments = True, 0, {}
+        self._close_text()
+        self._is_new_text, self._waiting, self._arguments, self._thought = True, 0, {}, ""
         self._activity = "thinking"
 
     def _final(self, event: Final) -> None:
@@ -199,6 +240,12 @@ class TextOutput:
             why = _EARLY_REASONS.get(result.stop_reason, escape_line(result.stop_reason, _MAX_REASON))
             self._print("warning", f"stopped early: {why}")
         self._print("dim", self._format_usage(result))
+
+    def _close_text(self) -> None:
+        """Write the rest of the text, and end its line."""
+        if self._markdown is not None:
+            self._markdown.finish()
+        self._screen.close_line()
 
     def _excerpt(self, text: str) -> list[str]:
         """Return the first lines of a text, truncated to the width, and a line with the number of the others."""
@@ -217,7 +264,9 @@ class TextOutput:
         parts = [f"{count} call{'' if count == 1 else 's'}"] if count else []
         parts.append(f"{time.monotonic() - self._started:.1f} s")
         if usage.total_tokens:
-            parts.append(f"{usage.input_tokens:,} tokens in, {usage.output_tokens:,} out")
+            cached = f" ({usage.cached_tokens:,} cached)" if usage.cached_tokens else ""
+            thought = f" ({usage.reasoning_tokens:,} reasoning)" if usage.reasoning_tokens else ""
+            parts.append(f"{usage.input_tokens:,} tokens in{cached}, {usage.output_tokens:,} out{thought}")
         return ", ".join(parts)
 
     def _print_call(self, call: ToolCall) -> None:

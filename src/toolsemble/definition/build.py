@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.errors import ToolDefinitionError
+from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.review.terms import TIMEOUT, OnTimeout
 from toolsemble.runtime.concurrency import is_async
-from toolsemble.schema.decode import Arguments, Decoded, decode_arguments, decode_input, json_text, plain_input
+from toolsemble.schema.decode import Arguments, Decoded, Read, decode_arguments, decode_input, json_text, plain_input
 
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+LONGEST_NAME = 64
+"""The number of characters that a tool's name may have."""
+_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_NAME}}}")
 
 
 def string_definition(name: object, description: object, body: Callable[[str], Any], **settings: Any) -> ToolDefinition:
@@ -29,11 +33,18 @@ def string_definition(name: object, description: object, body: Callable[[str], A
         description=check_description(owner, description),
         body=body,
         decode=lambda text, steps: decode_input(text, owner, steps),
-        accept=lambda value, _: (plain_input(value, owner), ()),
+        accept=lambda value, steps: _accept_input(value, owner, steps),
         schema=_string_schema,
         awaits=is_async(body),
         **settings,
     )
+
+
+def _accept_input(value: object, owner: str, steps: frozenset[str]) -> Decoded:
+    """Return the input that a program passes: a text as it is, and arguments as a model would send them."""
+    if isinstance(value, Mapping):
+        return decode_input(json_text(dict(value), owner), owner, steps)
+    return plain_input(value, owner), ()
 
 
 def typed_definition(
@@ -45,8 +56,7 @@ def typed_definition(
     decode = partial(_decode_strict if settings.get("strict") else decode_arguments, arguments)
 
     def accept(value: Any, steps: frozenset[str]) -> Decoded:
-        text = value if isinstance(value, str) else json_text({} if value is None else value, arguments.owner)
-        return decode(text, steps)
+        return decode(value if isinstance(value, str) else _write_arguments(value, arguments.owner), steps)
 
     return ToolDefinition(
         name=owner,
@@ -61,9 +71,61 @@ def typed_definition(
     )
 
 
+def _write_arguments(value: object, owner: str) -> str:
+    """Return arguments that a program passes as JSON text; None as no arguments."""
+    if isinstance(value, Mapping):
+        return json_text(dict(value), owner)
+    return json_text({} if value is None else value, owner)
+
+
 def _decode_strict(arguments: Arguments, text: str, steps: frozenset[str]) -> Decoded:
     """Decode arguments with null for omitted parameters: strict mode has no other way to omit one."""
     return decode_arguments(arguments, text, steps | {"null"})
+
+
+def rename_definition(definition: ToolDefinition, name: object, description: object = None) -> ToolDefinition:
+    """Return the definition of the same tool under another name; raise if the name or description is not valid.
+
+    :param description: another description for the model; None: that of the definition
+
+    >>> shout = rename_definition(string_definition("shout", "Says it louder", str.upper), "crm_shout")
+    >>> shout.decode("{}", frozenset())
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolArgumentsError: Missing required parameter(s) for 'crm_shout': input
+    """
+    old, new = definition.name, check_name(name)
+    arguments = definition.arguments
+    if arguments is not None and arguments.owner == old:
+        arguments = copy(arguments)
+        arguments.owner = new
+    return replace(
+        definition,
+        name=new,
+        description=definition.description if description is None else check_description(new, description),
+        decode=_RenamedReader(definition.decode, old, new),
+        accept=_RenamedReader(definition.accept, old, new),
+        arguments=arguments,
+    )
+
+
+class _RenamedReader:
+    """A reader of arguments whose errors name a tool by its new name."""
+
+    __slots__ = ("_new", "_old", "_read")
+
+    def __init__(self, read: Read, old: str, new: str) -> None:
+        self._read = read
+        self._old = f" for '{old}'"
+        self._new = f" for '{new}'"
+
+    def __call__(self, value: Any, steps: frozenset[str]) -> Decoded:
+        """Read arguments."""
+        try:
+            return self._read(value, steps)
+        except ToolArgumentsError as problem:
+            problem.args = (str(problem).replace(self._old, self._new, 1),)
+            raise
 
 
 def review_settings(name: object, source: object) -> dict[str, Any]:
@@ -118,6 +180,8 @@ def check_name(name: object) -> str:
         raise ToolDefinitionError("The tool has no name; add an attribute or property 'name' to its class")
     if isinstance(name, str) and not name.strip():
         raise ToolDefinitionError("Invalid tool name: it is blank; use 1 to 64 letters, digits, '_' or '-'")
+    if name == "<lambda>":
+        raise ToolDefinitionError("A lambda has no name; pass one: tool('name', 'what it does')(lambda ...)")
     raise ToolDefinitionError(f"Invalid tool name {name!r:.80}: use 1 to 64 letters, digits, '_' or '-'")
 
 

@@ -133,7 +133,9 @@ class ToolDefinition:
     policy: Policy | None = None
     """The declared limits; None if there are none."""
     sees: frozenset[str] = frozenset()
-    """The context fields that the body receives besides its input: ``"memory_id"``, ``"parameters"``."""
+    """The context fields that the body receives besides its input: ``"memory_id"``, ``"parameters"``, ``"deps"``."""
+    needs: frozenset[str] = frozenset()
+    """The context fields that an agent's run must set for the tool: ``"memory_id"``, ``"deps"``."""
     holder: object = None
     """The object whose state the body may depend on: a tool object, or the object of a method; None for a function."""
     flow: Flow | None = None
@@ -179,11 +181,11 @@ class ToolDefinition:
         bounded = self.policy is not None and self.policy.limits
         return not (self.awaits or self.inline or bounded) and self.gate is None and self.flow is None
 
-    def specification(self) -> ToolSpecification:
-        """Return the specification that models are shown."""
+    def specification(self, *, bounds: bool = False) -> ToolSpecification:
+        """Return the specification that models are shown; with ``bounds``, also as keywords of the schema."""
         from toolsemble.schema.portable import make_portable  # noqa: PLC0415 - calls do not need it
 
-        parameters = {"type": "object", **make_portable(self.schema())[0]}
+        parameters = {"type": "object", **make_portable(self.schema(), bounds=bounds)[0]}
         nothing = not parameters.get("properties") and parameters.get("additionalProperties") is False
         taken = None if nothing else parameters
         metadata = self.metadata if self.policy is None else {**self.policy.hints, **self.metadata}

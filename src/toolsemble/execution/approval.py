@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+from toolsemble.call import GeneratedRunId
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import RejectedError, ToolArgumentsError, ToolConfigurationError
-from toolsemble.execution.edits import apply_edit, matches_edit
+from toolsemble.execution.edits import EditedArguments, apply_edit, matches_edit, show_edit
 from toolsemble.masking.secrets import add_sent_secrets, mask_error, mask_text, mask_value
 from toolsemble.review import Continue, ExitEarly, ReviewHandler, ReviewRequest
 from toolsemble.review.gate import Gate, Predicate
@@ -18,7 +20,7 @@ from toolsemble.review.question import Question
 from toolsemble.review.request import digest
 from toolsemble.review.terms import fit_to_deadline
 from toolsemble.runtime.concurrency import unwrap_stop_iteration
-from toolsemble.runtime.text import describe_error, preview
+from toolsemble.runtime.text import describe_with_class, preview
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.work.body import Apply, Work
 from toolsemble.work.snapshot import UncopyableError, copy_input, exact_digest
@@ -29,13 +31,13 @@ _ANOTHER_READING = "The edit was read as what is shown here; continue if that is
 
 def ask_reviewers(
     definition: ToolDefinition, gate: Gate, read: Decoded, given: Any, steps: frozenset[str], context: ToolContext
-) -> Generator[Work, Any, Decoded]:
-    """Return the input that every gate approves, with its repairs; raise RejectedError otherwise.
+) -> Generator[Work, Any, tuple[Decoded, EditedArguments | None]]:
+    """Return the input that every gate approves, with its repairs and the edit; raise RejectedError otherwise.
 
     An edit by one reviewer goes to the other reviewers again: each of them approves exactly what runs.
     """
     # A private copy from here on: what a reviewer or a predicate has seen is what runs.
-    read = _copy_input(definition, read[0]), read[1]
+    read = first = _copy_input(definition, read[0]), read[1]
     gates = (gate, *gate.further)
     agreed = asked = 0
     while agreed < len(gates):
@@ -47,7 +49,7 @@ def ask_reviewers(
         agreed += 1
         if read[0] is not before and gate.further:
             agreed, given = 1, definition.present(read[0], reveal=True)
-    return read
+    return read, None if read[0] is first[0] else show_edit(definition, first[0], read[0])
 
 
 def _ask_gate(
@@ -65,7 +67,7 @@ def _ask_gate(
             _build_request(definition, gate, value, repairs, context, doubt),
             exact_digest(definition, value),
         )
-        decision = yield Question(handler, request)
+        decision = yield Question(handler, request, partial(_find_edit_problem, definition, value, given, steps))
         if type(decision) is ExitEarly:
             raise RejectedError(f"Rejected by reviewer: {decision.reason or _format_call(request)}")
         if type(decision) is Continue:
@@ -83,6 +85,15 @@ def _ask_gate(
             return _copy_input(definition, edited), ()
         value, repairs, given, doubt = _copy_input(definition, edited), (), decision.revised, _ANOTHER_READING
     raise RejectedError(f"Rejected by reviewer: {doubt[0].lower()}{doubt[1:]}")
+
+
+def _find_edit_problem(definition: ToolDefinition, value: Any, given: Any, steps: frozenset[str], revised: str) -> str:
+    """Return what is wrong with an edit that a reviewer is about to make; "" if it fits."""
+    try:
+        apply_edit(definition, value, given, revised, steps)
+    except ToolArgumentsError as problem:
+        return mask_text(f"{problem}")
+    return ""
 
 
 def _copy_input(definition: ToolDefinition, value: Any) -> Any:
@@ -105,7 +116,7 @@ def _needs_approval(
             error = unwrap_stop_iteration(wrapped)
             shown = mask_error(error)
             context.logger.warning("The approval predicate of '%s' failed", definition.name, exc_info=shown)
-            return True, f"The approval predicate failed: {type(error).__name__}: {describe_error(error)}"
+            return True, f"The approval predicate failed: {describe_with_class(error)}"
         if told is None:
             return True, "The approval predicate returned None instead of True or False"
         if told:
@@ -147,6 +158,8 @@ def _build_request(
         call_id=context.call_id,
         run_id=context.run_id,
         agent_role=context.agent_role,
+        memory_id=context.memory_id,
+        chosen_run=not isinstance(context.run_id, GeneratedRunId),
         repairs=tuple(repairs),
         editable=definition.editable,
         schema_digest=digest(definition.schema()),

@@ -12,15 +12,17 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.execution.failure import find_fatal_error, to_failure, to_refusal
 from toolsemble.locks.claims import Slots
+from toolsemble.masking.secrets import mask_value
 from toolsemble.record import LOG_LIMIT
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import THREADS, unwrap_stop_iteration
 from toolsemble.schema.decode import Read, Repair
 from toolsemble.schema.repair import STEPS
-from toolsemble.shape import to_result
+from toolsemble.shape import to_handed_on_result, to_result
 from toolsemble.work.body import Work
 
 if TYPE_CHECKING:
+    from toolsemble.execution.edits import EditedArguments
     from toolsemble.execution.hooks import CallHooks
     from toolsemble.execution.instrumentation import Instrumentation
 
@@ -42,12 +44,53 @@ class SubCallReport:
     """How to undo what was done, oldest first."""
     undone: tuple[Any, ...] = ()
     """The records of undoing it, if an exception ended the call and there is no result to hold them."""
+    is_handed_on: bool = False
+    """Whether only the next step of a pipeline gets the result, and no model."""
+
+    def begin(self, given: Any) -> None:
+        """Receive what the body gets, before it runs; most reports do not need it."""
 
     def end(self, name: str, given: Any, result: ToolResult | None, raised: BaseException | None, took: float) -> None:
         """Store how the call ended."""
         self.given, self.duration = given, took
         if raised is not None and (result is None or result.error_message is not None):
             self.raised_by = name
+
+
+class ArgumentsReport(SubCallReport):
+    """A report that keeps the arguments of a call as JSON values, from before the body can change them.
+
+    >>> report = ArgumentsReport()
+    >>> report.arguments is None
+    True
+    """
+
+    definition: ToolDefinition | None = None
+    """The tool, set when the call starts."""
+    arguments: dict[str, Any] | None = None
+    """The arguments that ran, with secrets masked; for a refused call, those that were read; None if none were."""
+
+    def begin(self, given: Any) -> None:
+        """Keep the arguments."""
+        assert self.definition is not None  # noqa: S101 - set when the call starts
+        try:
+            shown = mask_value(self.definition.present(given, best_effort=True))
+        except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be shown; its call runs all the same
+            return
+        if self.definition.arguments is None:
+            self.arguments = {"input": shown}
+        elif isinstance(shown, dict):
+            self.arguments = shown
+
+    def end(self, name: str, given: Any, result: ToolResult | None, raised: BaseException | None, took: float) -> None:  # noqa: ARG002 - parts are judged by the rest
+        """Store how the call ended, and the arguments of a call that was refused after they were read."""
+        # Nobody asks for the rest: this is the report of a whole call, not of a part.
+        if self.arguments is not None or self.definition is None:
+            return
+        if not isinstance(given, str):
+            self.begin(given)
+        elif self.definition.secret:
+            self.arguments = {}  # they could not be read, so nobody knows which of them is a secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +121,7 @@ class Call:
     __slots__ = (
         "context",
         "definition",
+        "edited",
         "given",
         "instrumentation",
         "raised",
@@ -106,6 +150,8 @@ class Call:
         self.settings = settings
         self.report = report
         self.repairs: Sequence[Repair] = ()
+        self.edited: EditedArguments | None = None
+        """The arguments after a reviewer changed them; None if nobody did."""
         self.result: ToolResult | None = None
         self.raised: BaseException | None = None
         self.instrumentation: Instrumentation | None = None
@@ -124,19 +170,25 @@ class Call:
         self.raised = error = unwrap_stop_iteration(error)
         through = find_fatal_error(error)
         if through is None:
-            result = to_failure(error, self.context)
-            self.result = self._add_repairs(result) if self.repairs else result
+            self.result = self.add_facts(to_failure(error, self.context))
         elif through is not error:
             raise through from error
         return through is None
 
     def succeed(self, returned: object) -> None:
         """Set what the body returned as the result."""
-        result = to_result(returned)
-        self.result = self._add_repairs(result) if self.repairs else result
+        handed_on = self.report is not None and self.report.is_handed_on
+        result = to_handed_on_result(returned) if handed_on else to_result(returned)
+        self.result = self.add_facts(result) if self.repairs or self.edited is not None else result
 
-    def _add_repairs(self, result: ToolResult) -> ToolResult:
-        attributes = MappingProxyType({**result.attributes, "repairs": tuple(self.repairs)})
+    def add_facts(self, result: ToolResult) -> ToolResult:
+        """Return a result with the repairs and the edit of the arguments as attributes."""
+        facts: dict[str, Any] = {"repairs": tuple(self.repairs)} if self.repairs else {}
+        if self.edited is not None:
+            facts["edited"] = self.edited
+        if not facts:
+            return result
+        attributes = MappingProxyType({**result.attributes, **facts})
         # dataclasses.replace would take four times as long, in every repaired call.
         kind = type(result)
         return kind(result.output, result.error_message, result.structured_output, result.contents, attributes)

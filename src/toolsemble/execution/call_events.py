@@ -11,9 +11,9 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.events import CallFinished, CallRepaired, CallStarted
 from toolsemble.masking.secrets import mask_result, mask_value
 from toolsemble.observers.watchers import tell
-from toolsemble.record import determine_outcome
+from toolsemble.record import determine_outcome, input_text
 from toolsemble.result import ToolResult
-from toolsemble.runtime.text import describe_error
+from toolsemble.runtime.text import get_message
 from toolsemble.schema.decode import Repair
 
 _UNREAD = object()
@@ -44,12 +44,12 @@ class CallEvents:
         """Send that the call has finished; first that it has started, if its arguments were invalid."""
         try:
             if self._value is _UNREAD:
-                self._send_started(mask_value(str(given)))
+                self._send_started(mask_value(input_text(given)))
             elif given is not self._value:  # a reviewer edited it
                 self._display(given)
             facts: dict[str, Any] = {"outcome": determine_outcome(result, error), "duration": duration}
             if error is not None:
-                facts |= {"error_type": type(error).__name__, "error": describe_error(error)}
+                facts |= {"error_type": type(error).__name__, "error": get_message(error)}
             shown = None if result is None else mask_result(result)
             tell(CallFinished.of(self._context, result=shown, arguments=self._shown, **facts))
         except Exception:  # noqa: BLE001 - as above

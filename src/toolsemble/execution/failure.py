@@ -16,7 +16,7 @@ from toolsemble.errors import (
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.record import count
 from toolsemble.result import ToolResult
-from toolsemble.runtime.text import describe_error
+from toolsemble.runtime.text import describe_error, describe_with_class
 
 _FATAL = (ExitEarlyError, ToolConfigurationError)
 _CODED = (ToolArgumentsError, ToolExecutionError)
@@ -56,11 +56,7 @@ def to_failure(error: BaseException, context: ToolContext, about: str = "") -> T
         return ToolResult.failure(f"internal error (reference {reference})", attributes={"reference": reference})
     # From the instance dict: a property of a subclass could raise.
     code = vars(error).get("error_code") if isinstance(error, _CODED) else None
-    said = (
-        describe_error(error)
-        if declared or not about
-        else f"{about} failed: {type(error).__name__}: {describe_error(error)}"
-    )
+    said = describe_error(error) if declared or not about else f"{about} failed: {describe_with_class(error)}"
     return ToolResult.failure(mask_text(said), attributes=None if code is None else {"error_code": code})
 
 

@@ -15,6 +15,7 @@ from toolsemble.execution.call import Call
 from toolsemble.execution.hooks import AnsweredError
 from toolsemble.execution.instrumentation import Instrumentation
 from toolsemble.observers.watchers import Watcher
+from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import unwrap_stop_iteration
 from toolsemble.work.body import Work
 
@@ -37,6 +38,9 @@ def read_and_approve(call: Call) -> Generator[Work, Any, bool]:
             read, sent = yield from instrumentation.ask_hooks(call.read, sent, call.settings.steps)
             call.given, call.repairs = instrumentation.read(read, sent, call.settings.steps)
         if call.definition.gate is not None:
+            if (known := (yield from find_earlier_answer(call))) is not None:
+                call.succeed(known)
+                return False
             yield from approve(call, sent)
     except (ToolArgumentsError, RejectedError) as refusal:
         call.refuse(refusal)
@@ -47,13 +51,23 @@ def read_and_approve(call: Call) -> Generator[Work, Any, bool]:
     return True
 
 
+def find_earlier_answer(call: Call) -> Generator[Work, Any, ToolResult | None]:
+    """Return the answer to a call whose effect has happened, so that nobody is asked whether it may; else None."""
+    policy = call.definition.policy
+    for layer in () if policy is None else policy.layers:
+        find = getattr(layer, "find_answer", None)  # most layers have no memory of earlier calls
+        if find is not None:
+            return (yield from find(call.definition, call.given, call.context))  # type: ignore[no-any-return]  # a layer
+    return None
+
+
 def approve(call: Call, sent: Any) -> Generator[Work, Any, None]:
     """Ask the reviewer, who may change the arguments; the time of a person is not the tool's."""
     definition, gate = call.definition, call.definition.gate
     assert gate is not None  # noqa: S101 - only calls with a gate come here
     try:
         was = call.given, call.repairs
-        agreed = yield from ask_reviewers(definition, gate, was, sent, call.settings.steps, call.context)
+        agreed, call.edited = yield from ask_reviewers(definition, gate, was, sent, call.settings.steps, call.context)
         call.given, call.repairs = agreed
     finally:
         call.started = time.perf_counter()
@@ -63,7 +77,7 @@ def answer(call: Call) -> Generator[Work, Any, None]:
     """Ask the hooks after the call, which may replace the result."""
     assert call.instrumentation is not None and call.result is not None  # noqa: S101, PT018 - calls with hooks have one
     try:
-        call.result = yield from call.instrumentation.answer(call.result)
+        call.result = call.add_facts((yield from call.instrumentation.answer(call.result)))
     except BaseException as error:
         call.raised, call.result = unwrap_stop_iteration(error), None
         raise

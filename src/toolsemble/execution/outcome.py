@@ -8,7 +8,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import RejectedError
 from toolsemble.masking.secrets import mask_result, mask_text, mask_value
 from toolsemble.metrics import Outcome
-from toolsemble.record import determine_outcome
+from toolsemble.record import determine_outcome, input_text
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
 
@@ -68,7 +68,9 @@ class FinishedCall:
     @property
     def arguments(self) -> Any:
         """The arguments as a reviewer sees them; if they were invalid, as they were sent."""
-        return mask_value(self._definition.present(self._given, best_effort=True) if self._read else str(self._given))
+        return mask_value(
+            self._definition.present(self._given, best_effort=True) if self._read else input_text(self._given)
+        )
 
     @property
     def result(self) -> ToolResult | None:

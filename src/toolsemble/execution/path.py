@@ -76,6 +76,8 @@ def run(call: Call) -> Generator[Work, Any, Any]:
     definition, context, settings = call.definition, call.context, call.settings
     if call.repairs:
         record_repairs(context, call.repairs, settings.log_limit)
+    if call.report is not None:
+        call.report.begin(call.given)
     policy = definition.policy
     if (policy is not None and policy.limits) or context.deadline is not None or settings.slots is not None:
         return limited.run_limited(call)

@@ -125,8 +125,16 @@ class UrlGuard:
             raise UrlRefusedError(f"Access denied: port {port} is not a web port; use 80 or 443")
         addresses = self._addresses(host, port)
         if not (is_allowed or all(map(is_public, addresses))):
-            raise UrlRefusedError(f"Access denied: {quote_text(written)} is not a public address")
+            raise UrlRefusedError(refusal(written))
         return Target(scheme, host, port, path, tuple(addresses[:_MOST_ADDRESSES]))
+
+    def refuses(self, host: str) -> bool:
+        """Return whether a host is known to be refused; names are not resolved, except ``localhost``."""
+        if host in self._allowed:
+            return False
+        if _parse_address(host) is None:
+            return host == "localhost" and self._resolver is resolve
+        return not is_public(host)
 
     def _addresses(self, host: str, port: int) -> Sequence[str]:
         if _parse_address(host) is not None:
@@ -138,6 +146,25 @@ class UrlGuard:
         if not found:
             raise UrlRefusedError(f"Cannot resolve host {quote_text(host)}; check the spelling")
         return found
+
+
+def refusal(host: str) -> str:
+    """Return the message for a host that is not public.
+
+    >>> refusal("10.0.0.7")
+    "Access denied: '10.0.0.7' is not a public address"
+    """
+    return f"Access denied: {quote_text(host)} is not a public address"
+
+
+def host_of(url: str) -> str:
+    """Return the host of a URL as written, in lower case and without brackets; raise UrlRefusedError if it has none.
+
+    >>> host_of("http://[::1]:8080/status")
+    '::1'
+    """
+    scheme, authority, _ = _split(url)
+    return _host_and_port(authority, scheme)[0]
 
 
 def check_hosts(hosts: Iterable[str]) -> frozenset[str]:

@@ -20,7 +20,7 @@ from toolsemble.locks.table import DeadlockError
 from toolsemble.observers.watchers import tell
 from toolsemble.record import count_and_log
 from toolsemble.result import ToolResult
-from toolsemble.runtime.text import describe_error
+from toolsemble.runtime.text import describe_with_class
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import TimedOutError, check_time_left, earliest, is_past
 from toolsemble.work.start import Start
@@ -76,7 +76,7 @@ def _run_within_timeout(
         # The reason why a call could not start is more useful than a timeout.
         if not started_bodies or not is_past(deadline) or _is_uncaught(error):
             raise
-        cause = f"; then it raised {type(error).__name__}: {describe_error(error)}"
+        cause = f"; then it raised {describe_with_class(error)}"
     else:
         # A flow checks the deadline itself, while it can still undo its steps.
         is_flow = definition.flow is not None and isinstance(returned, ToolResult)

@@ -123,11 +123,12 @@ class CacheLayer(Layer):
             raise ToolDefinitionError(f"{owner}: cache is for a tool with a body; declare it on the tools inside")
         if self._cache.key is None:
             definition.check_no_init_vars("a cache could not tell calls by it")
-        if self._cache.key is None and "parameters" in definition.sees:
-            raise ToolDefinitionError(
-                f"{owner}: the cache key does not contain what the tool takes from its InvocationParameters; "
-                "pass Cache(key=lambda arguments, context: ...)"
-            )
+        for field, source in (("parameters", "InvocationParameters"), ("deps", "deps")):
+            if self._cache.key is None and field in definition.sees:
+                raise ToolDefinitionError(
+                    f"{owner}: the cache key does not contain what the tool takes from its {source}; "
+                    "pass Cache(key=lambda arguments, context: ...)"
+                )
         if self._cache.results.in_place:
             self._call_key.check(f"{owner} with a cache", definition)
         elif self._cache.key is None and _is_method(definition):

@@ -112,6 +112,15 @@ class EffectLedger:
         effects = [self._read(row) for row in found]
         return [effect for effect in effects if state in (None, effect.state)]
 
+    def find(self, key: str) -> Effect | None:
+        """Return the entry with a key, or None; nothing is reserved.
+
+        >>> EffectLedger().find("4f3a") is None
+        True
+        """
+        with self._database.reading() as rows:
+            return self._find(rows, key)
+
     def unknown(self) -> list[Effect]:
         """Return the entries of unknown outcome, oldest first.
 

@@ -29,6 +29,7 @@ from toolsemble.serialization import without_retries, write_result
 from toolsemble.shape import to_result
 from toolsemble.work.body import Work
 from toolsemble.work.deadline import check_time_left, is_past, remaining
+from toolsemble.work.snapshot import copy_input
 from toolsemble.work.thread import RunInThread
 from toolsemble.work.wait import Acquire, Sleep
 
@@ -120,6 +121,24 @@ class IdempotencyLayer(Layer):
             if flight.is_open:
                 raise ToolExecutionError("The call is nested in the same call, which has not ended")
 
+    def find_answer(
+        self, definition: ToolDefinition, value: Any, context: ToolContext
+    ) -> Generator[Work, Any, ToolResult | None]:
+        """Return the answer to a call whose effect the ledger knows; None for a call that has to be made.
+
+        Nothing is reserved: the call may still be refused. What prevents an answer here, such as a key that cannot be
+        computed or a ledger that cannot be read, is reported when the call is made.
+        """
+        ledger = self._ledger()
+        try:
+            key = self._effect(definition, copy_input(definition, value), context, ledger).key
+            known: Effect | None = yield RunInThread(partial(ledger.find, key), in_place=ledger.in_memory)
+        except Exception:  # noqa: BLE001 - see above
+            return None
+        if known is None or known.state == "running" or (self._idempotent and known.state == "unknown"):
+            return None
+        return _answer(known, context)
+
     def _lead(
         self, own: SharedCall, ledger: EffectLedger, effect: Effect, context: ToolContext, inner: Inner
     ) -> Generator[Work, Any, Any]:
@@ -181,7 +200,11 @@ class IdempotencyLayer(Layer):
     def _effect(self, definition: ToolDefinition, value: Any, context: ToolContext, ledger: EffectLedger) -> Effect:
         from toolsemble.limits.effect_ledger import Effect  # noqa: PLC0415 - only for tools with a ledger
 
-        parts = self._call_key.parts(definition, value, context, shared=not ledger.in_memory)
+        name, *parts = self._call_key.parts(definition, value, context, shared=not ledger.in_memory)
+        # In memory the tool is known by its object: under another name it has the same effects. A file knows tools by
+        # their names only, and those of different tools may differ by a prefix.
+        if not ledger.in_memory:
+            parts = [name, *parts]
         run = context.run_id if self._settings.scope == "run" else None
         shown = preview(canonical_json(definition.present(value)), _MAX_ARGUMENTS)
         details = definition.name, context.run_id, context.call_id, shown

@@ -30,7 +30,9 @@ _MAX_DOUBLINGS = 1000  # 2.0 ** 1024 is too large for a float
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """The number of retries, the exceptions that are retried, and the backoff.
+    """The retries of a failed tool call: how many, for which exceptions, and how long apart.
+
+    For failed requests to a model, see :class:`~toolsemble.Retry`.
 
     >>> from toolsemble import tool
     >>> @tool(effects="read", retries=Retries(2, on=(OSError,), wait=0.1))
@@ -41,20 +43,22 @@ class Retries:
     """
 
     attempts: int = 3
-    """The maximum number of retries."""
+    """The most retries after the first attempt: ``Retries(3)`` runs a body up to 4 times; 0 runs it once."""
     on: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)
     """The exceptions that are retried; a call past its own deadline is never retried."""
     wait: float = 0.5
     """Seconds before the first retry; doubled before each further one."""
     longest: float = 30.0
     """The maximum number of seconds before a retry."""
-    jitter: float = 0.5
-    """Up to this many random seconds are added, so that calls that failed together do not retry together."""
+    jitter: float | None = None
+    """Up to this many random seconds are added to each delay, so that calls that failed together do not retry
+    together; None: as many as ``wait``."""
 
     def __post_init__(self) -> None:
-        check_count("Retries attempts", self.attempts, least=0)
+        check_count("Retries attempts (retries after the first attempt)", self.attempts, least=0)
         for name in ("wait", "longest", "jitter"):
-            check_seconds(f"Retries {name}", getattr(self, name), zero=True)
+            if name != "jitter" or self.jitter is not None:
+                check_seconds(f"Retries {name}", getattr(self, name), zero=True)
         kinds: Any = self.on
         kinds = tuple(kinds) if isinstance(kinds, (tuple, list, set, frozenset)) else (kinds,)
         for kind in kinds:
@@ -95,7 +99,8 @@ def _delay(retries: Retries, done: int) -> float:
     """Return the seconds before the next retry."""
     import random  # noqa: PLC0415 - of no use to a tool that does not fail
 
-    jitter = random.uniform(0, retries.jitter)  # noqa: S311 - not used for security
+    most = retries.wait if retries.jitter is None else retries.jitter
+    jitter = random.uniform(0, most)  # noqa: S311 - not used for security
     return min(retries.wait * 2.0 ** min(done, _MAX_DOUBLINGS) + jitter, retries.longest)
 
 

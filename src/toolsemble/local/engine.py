@@ -117,12 +117,12 @@ class Engine:
         """Return the text of tokens."""
         return str((await self._client.request("/detokenize", {"tokens": list(tokens)}))["content"])
 
-    async def prepare(self, prefix: Sequence[int]) -> None:
-        """Compute the prefix of a prompt, or load it from the cache.
+    def prepare(self, prefix: Sequence[int]) -> AsyncGenerator[dict[str, Any], None]:
+        """Compute the prefix of a prompt, or load it from the cache; return llama.cpp's events of the progress.
 
         Only call this inside :meth:`turn`.
         """
-        await self._prefixes.prepare(self._client, prefix)
+        return self._prefixes.prepare(self._client, prefix)
 
     def generate(self, prompt: Sequence[int], settings: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Return llama.cpp's events with the text that follows a prompt; closing the generator stops the computation.

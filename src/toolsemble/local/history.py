@@ -12,6 +12,8 @@ from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
 from toolsemble.local.grammar import dump_json, format_opening
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
+from toolsemble.providers.wire import describe_omitted, write_as_text
+from toolsemble.result import Media
 
 PLAN = "local_plan"
 """The key of the plan in the details of a message."""
@@ -35,6 +37,16 @@ class PromptMessage:
 
 Turn = tuple[PromptMessage, ...]
 """Messages that belong together: a user message, an answer, or calls with their results."""
+
+
+def _read_file(content: Media) -> str:
+    """Return a text file as text; raise ``ModelError`` for any other content."""
+    text = write_as_text(content)
+    if text is None:
+        raise ModelError(
+            f"The local model reads text and text files only, not {describe_omitted(content)}; use another model"
+        )
+    return text
 
 
 class History:
@@ -69,9 +81,8 @@ class History:
                 self._add_result(message)
 
     def _add_question(self, message: UserMessage) -> None:
-        if message.images:
-            raise ModelError("The local model reads text only, and a message has images; use another model")
-        self.turns.append((PromptMessage("user", message.text),))
+        text = "\n\n".join(filter(None, (message.text, *map(_read_file, message.contents))))
+        self.turns.append((PromptMessage("user", text),))
         self._question = message.text
         self.left, self.made, self.is_new, self.failed = [], set(), True, None
         self._tried.clear()

@@ -17,12 +17,14 @@ from toolsemble.local.prompt import LocalRequest
 from toolsemble.local.prompt_layout import Prompt, build_prompt
 from toolsemble.local.reply_reader import PlainReader, StepReader
 from toolsemble.local.weights.cache import cache_directory
+from toolsemble.models.adapter.reasoning import reasoning_refusal
 from toolsemble.models.chat import (
     Assembly,
     ChatModel,
     ChatReply,
     ChatRequest,
     Chunk,
+    PromptProgress,
     StopReason,
     StreamEnd,
     TokenUsage,
@@ -88,13 +90,18 @@ class LocalModel(ChatModel):
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
         """Yield the reply in pieces; closing the generator stops the computation."""
+        if request.reasoning is not None:
+            raise reasoning_refusal("The local model")
         local = LocalRequest(request)
         turns = local.opening_turns(), local.history.turns
         engine = await self._load_engine()
         async with engine.turn():
             room = min(self._setup.context, await engine.context_size())
             prompt = await build_prompt(engine, *turns, room - min(self._max_tokens, room // 4))
-            await engine.prepare(prompt.tokens[: prompt.prefix])
+            async with aclosing(engine.prepare(prompt.tokens[: prompt.prefix])) as events:
+                async for event in events:
+                    for chunk in _read_progress(event, prompt):
+                        yield chunk
             settings = {"temperature": 0, "max_tokens": self._max_tokens, **request.settings}
             settings["n_predict"] = min(settings.pop("max_tokens"), room - len(prompt.tokens))
             attempts, repeated, spent = iter(local.attempts()), True, 0
@@ -124,11 +131,18 @@ async def _generate(
 ) -> AsyncGenerator[Chunk, None]:
     async with aclosing(engine.generate(prompt.tokens, settings)) as events:
         async for event in events:
-            for chunk in reader.add(event["content"]):
+            for chunk in (*_read_progress(event, prompt), *reader.add(event["content"])):
                 yield chunk
             if event["stop"]:
                 for chunk in _end_chunks(reader, event, spent):
                     yield chunk
+
+
+def _read_progress(event: Mapping[str, Any], prompt: Prompt) -> Iterator[Chunk]:
+    """Yield how much of the prompt is read, until all of it is."""
+    processed = (event.get("prompt_progress") or {}).get("processed", 0)
+    if 0 < processed < len(prompt.tokens):
+        yield PromptProgress(processed / len(prompt.tokens))
 
 
 def _end_chunks(reader: PlainReader | StepReader, end: Mapping[str, Any], spent: int) -> Iterator[Chunk]:

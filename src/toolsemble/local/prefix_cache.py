@@ -10,8 +10,8 @@ import asyncio
 import hashlib
 import os
 import secrets
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +42,23 @@ class PrefixCache:
         """The folder in llama.cpp's notation; "" if there is no cache."""
         return "" if self._folder is None else f"{self._folder}{os.sep}"
 
-    async def prepare(self, client: ServerClient, prefix: Sequence[int]) -> None:
-        """Compute or load a prefix, once for each process: then llama.cpp has it in memory."""
+    async def prepare(self, client: ServerClient, prefix: Sequence[int]) -> AsyncGenerator[dict[str, Any], None]:
+        """Compute or load a prefix, once for each process: then llama.cpp has it in memory; yield its progress."""
         name = hashlib.sha256(f"{self._model} {list(prefix)}".encode()).hexdigest()
         if self._folder is None or name in self._seen or len(prefix) < _MIN_TOKENS:
             return
         found = await asyncio.wrap_future(THREADS.submit(_find, self._folder, name))
         if found is None or not await _transfer(client, "restore", found):
-            await client.request("/completion", {"prompt": list(prefix), "n_predict": 0, "cache_prompt": True})
+            body = {
+                "prompt": list(prefix),
+                "n_predict": 0,
+                "cache_prompt": True,
+                "stream": True,
+                "return_progress": True,
+            }
+            async with aclosing(client.stream("/completion", body)) as events:
+                async for event in events:
+                    yield event
             await self._write(client, self._folder, name)
         self._seen.add(name)
 

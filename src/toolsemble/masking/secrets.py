@@ -253,10 +253,9 @@ def _mask_content(content: Content) -> Content:
     """Return a content with secrets masked; bytes that contain one are replaced as a whole."""
     if isinstance(content, TextContent):
         return TextContent(mask_text(content.text))
-    contains_secret = any(
-        len(form) >= _SHORT and form.encode(errors="replace") in content.data for form in known_secrets()
-    )
-    shown = replace(content, data=HIDDEN.encode()) if contains_secret else content
+    held = content.url.encode() or content.data
+    contains_secret = any(len(form) >= _SHORT and form.encode(errors="replace") in held for form in known_secrets())
+    shown = replace(content, data=HIDDEN.encode(), url="") if contains_secret else content
     return replace(shown, name=mask_text(shown.name)) if isinstance(shown, FileContent) else shown
 
 

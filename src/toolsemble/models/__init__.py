@@ -9,6 +9,10 @@ from toolsemble.runtime.lazy import export_lazily
 if TYPE_CHECKING:
     from toolsemble.local.model import LocalModel as LocalModel
     from toolsemble.models.adapter.offer import Offer as Offer
+    from toolsemble.models.anthropic.history import (
+        messages_from_anthropic as messages_from_anthropic,
+        messages_to_anthropic as messages_to_anthropic,
+    )
     from toolsemble.models.anthropic.model import AnthropicModel as AnthropicModel
     from toolsemble.models.bedrock.model import BedrockModel as BedrockModel
     from toolsemble.models.chat import (
@@ -19,9 +23,11 @@ if TYPE_CHECKING:
         ChatReply as ChatReply,
         ChatRequest as ChatRequest,
         Chunk as Chunk,
+        PromptProgress as PromptProgress,
         StopReason as StopReason,
         StreamEnd as StreamEnd,
         TextDelta as TextDelta,
+        ThoughtDelta as ThoughtDelta,
         TokenUsage as TokenUsage,
         ToolChoice as ToolChoice,
         chunks_of as chunks_of,
@@ -40,17 +46,26 @@ if TYPE_CHECKING:
         message_to_json as message_to_json,
     )
     from toolsemble.models.mistral.model import MistralModel as MistralModel
+    from toolsemble.models.openai.history import (
+        messages_from_openai as messages_from_openai,
+        messages_to_openai as messages_to_openai,
+    )
     from toolsemble.models.openai.model import OpenAIModel as OpenAIModel
     from toolsemble.models.recorded import RecordedModel as RecordedModel
     from toolsemble.models.registry import found as found, model_of as model_of
     from toolsemble.models.scripted import ScriptedModel as ScriptedModel
-    from toolsemble.models.transcript import Transcript as Transcript
+    from toolsemble.models.transcript import (
+        Transcript as Transcript,
+        messages_from_json as messages_from_json,
+        messages_to_json as messages_to_json,
+    )
 
 # Using one provider does not load the others.
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
         "adapter.offer": ("Offer",),
+        "anthropic.history": ("messages_from_anthropic", "messages_to_anthropic"),
         "anthropic.model": ("AnthropicModel",),
         "bedrock.model": ("BedrockModel",),
         "chat": (
@@ -63,7 +78,9 @@ __getattr__, __dir__, __all__ = export_lazily(
             "Chunk",
             "StopReason",
             "StreamEnd",
+            "PromptProgress",
             "TextDelta",
+            "ThoughtDelta",
             "TokenUsage",
             "ToolChoice",
             "chunks_of",
@@ -83,10 +100,11 @@ __getattr__, __dir__, __all__ = export_lazily(
             "message_to_json",
         ),
         "mistral.model": ("MistralModel",),
+        "openai.history": ("messages_from_openai", "messages_to_openai"),
         "openai.model": ("OpenAIModel",),
         "recorded": ("RecordedModel",),
         "registry": ("found", "model_of"),
         "scripted": ("ScriptedModel",),
-        "transcript": ("Transcript",),
+        "transcript": ("Transcript", "messages_from_json", "messages_to_json"),
     },
 )

@@ -18,6 +18,9 @@ _CALL_SIZE = 100
 ToolChoice: TypeAlias = Literal["auto", "required", "none"]
 """Whether the model may call tools, must, or must not."""
 
+Reasoning: TypeAlias = Literal["low", "medium", "high"] | int
+"""How much a model reasons before it answers: a level, or a number of tokens."""
+
 StopReason: TypeAlias = Literal["stop", "calls", "length", "refusal", "other"]
 """Why a model stopped: the answer is complete, it made calls, it reached the token limit, it refused."""
 
@@ -36,6 +39,10 @@ class TokenUsage:
     """Tokens of the reply, including reasoning."""
     cached: int = 0
     """Tokens of the request that the provider read from its cache."""
+    reasoning: int = 0
+    """Tokens of the reply that were reasoning."""
+    cache_write: int = 0
+    """Tokens of the request that the provider wrote to its cache."""
 
     @property
     def total(self) -> int:
@@ -66,6 +73,8 @@ class ChatRequest:
     """The JSON Schema, of an object, that the text of the answer must match; only for models with ``native_output``."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Further settings for the model, such as a temperature, under the provider's names."""
+    reasoning: Reasoning | None = None
+    """How much the model reasons; None: the provider's default. Models that cannot map it raise an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +107,33 @@ class TextDelta:
 
     text: str
     """The piece."""
-    kind: ClassVar[str] = "text_delta"
+    kind: ClassVar[Literal["text_delta"]] = "text_delta"
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtDelta:
+    """A piece of the model's reasoning, or of its summary; not part of the answer.
+
+    >>> ThoughtDelta("The capital of Italy is").text
+    'The capital of Italy is'
+    """
+
+    text: str
+    """The piece."""
+    kind: ClassVar[Literal["thought_delta"]] = "thought_delta"
+
+
+@dataclass(frozen=True, slots=True)
+class PromptProgress:
+    """The part of a long prompt that the model has read so far; only the local model tells it.
+
+    >>> PromptProgress(0.4).fraction
+    0.4
+    """
+
+    fraction: float
+    """From 0 to 1."""
+    kind: ClassVar[Literal["prompt_progress"]] = "prompt_progress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +150,7 @@ class CallDelta:
     """The tool that is called."""
     id: str | None = None
     """The provider's id of the call."""
-    kind: ClassVar[str] = "call_delta"
+    kind: ClassVar[Literal["call_delta"]] = "call_delta"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +165,7 @@ class ArgumentsDelta:
     """The index of its call."""
     text: str
     """The piece."""
-    kind: ClassVar[str] = "arguments_delta"
+    kind: ClassVar[Literal["arguments_delta"]] = "arguments_delta"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +184,7 @@ class StreamEnd:
     """JSON values that the provider needs back with the message."""
 
 
-Chunk: TypeAlias = TextDelta | CallDelta | ArgumentsDelta | StreamEnd
+Chunk: TypeAlias = TextDelta | ThoughtDelta | PromptProgress | CallDelta | ArgumentsDelta | StreamEnd
 """A piece of a streamed reply."""
 
 
@@ -210,7 +245,7 @@ class Assembly:
             self._calls[chunk.index][1].append(chunk.text)
         elif isinstance(chunk, StreamEnd):
             self._end = chunk
-        else:
+        elif not isinstance(chunk, (ThoughtDelta, PromptProgress)):
             raise TypeError(f"The model yielded {chunk!r:.80}, not a Chunk")
 
     def assemble(self, chunks: Iterable[Chunk]) -> ChatReply:
@@ -231,7 +266,7 @@ def _size(chunk: Chunk) -> int:
     """Return the number of characters in a chunk; the start of a call counts as well, as it takes memory."""
     if isinstance(chunk, CallDelta):
         return len(chunk.name) + _CALL_SIZE
-    return len(chunk.text) if isinstance(chunk, (TextDelta, ArgumentsDelta)) else 0
+    return len(chunk.text) if isinstance(chunk, (TextDelta, ThoughtDelta, ArgumentsDelta)) else 0
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from toolsemble.models.adapter.offer import Offer, is_installed, offer_with_pack
 from toolsemble.models.openai.compatible import SERVERS, Server
 from toolsemble.models.probe import fetch_models
 from toolsemble.providers import PROVIDERS
+from toolsemble.runtime.extras import install_command
 
 LOGGER = logging.getLogger("toolsemble.models")
 LOGGER.addHandler(logging.NullHandler())  # a program that has not set up logging gets nothing printed
@@ -79,9 +80,8 @@ def _offer_server(server: Server) -> Offer:
 def _offer_embedded() -> Offer:
     """Return the offer of the embedded model, which needs its package and its weights."""
     if not is_installed("xllamacpp"):
-        return Offer(
-            _EMBEDDED, available=False, why="the package 'xllamacpp' is not installed: pip install 'toolsemble[local]'"
-        )
+        why = f"the package 'xllamacpp' is not installed: {install_command('local')}"
+        return Offer(_EMBEDDED, available=False, why=why)
     from toolsemble.local.weights.cache import located  # noqa: PLC0415 - only the embedded model has weights
 
     try:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.result import ImageContent, ToolResult
+from toolsemble.result import ImageContent, Media, ToolResult
 from toolsemble.serialization import read_content, write_content
 
 
@@ -22,22 +22,29 @@ class SystemMessage:
 
     text: str
     """The text."""
-    role: ClassVar[str] = "system"
+    generated: str = field(default="", compare=False, repr=False)
+    """The first part of the text, if an agent wrote it from its own instructions: another run replaces it."""
+    role: ClassVar[Literal["system"]] = "system"
 
 
 @dataclass(frozen=True, slots=True)
 class UserMessage:
-    """A message of the user: text, images, or both.
+    """A message of the user: text, images, audio and files.
 
-    >>> UserMessage("What is this?", (ImageContent(b"...", "image/png"),)).images
+    >>> UserMessage("What is this?", (ImageContent(b"...", "image/png"),)).contents
     (ImageContent(<3 bytes>, mime_type='image/png'),)
     """
 
     text: str = ""
     """The text."""
-    images: tuple[ImageContent, ...] = ()
-    """Images beside the text."""
-    role: ClassVar[str] = "user"
+    contents: tuple[Media, ...] = ()
+    """Images, audio and files beside the text."""
+    role: ClassVar[Literal["user"]] = "user"
+
+    @property
+    def images(self) -> tuple[ImageContent, ...]:
+        """The images among the contents."""
+        return tuple(content for content in self.contents if isinstance(content, ImageContent))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,7 @@ class AssistantMessage:
     """The requested calls, each answered by a :class:`ToolMessage`."""
     details: Mapping[str, Any] | None = None
     """JSON values that its provider needs back, such as signed reasoning; other providers ignore them."""
-    role: ClassVar[str] = "assistant"
+    role: ClassVar[Literal["assistant"]] = "assistant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +74,7 @@ class ToolMessage:
 
     reply: ToolReply
     """The reply, with its call."""
-    role: ClassVar[str] = "tool"
+    role: ClassVar[Literal["tool"]] = "tool"
 
     @property
     def text(self) -> str:
@@ -99,7 +106,7 @@ def message_from_json(text: str) -> Message:
     """Return the message that :func:`message_to_json` wrote; raise ``ValueError`` for any other text.
 
     >>> message_from_json('{"role":"user","text":"hello"}')
-    UserMessage(text='hello', images=())
+    UserMessage(text='hello', contents=())
     """
     try:
         fields = json.loads(text)
@@ -111,7 +118,7 @@ def message_from_json(text: str) -> Message:
 
 def write_call(call: ToolCall) -> dict[str, Any]:
     """Return a call as JSON values, for :func:`read_call`."""
-    return {"name": call.name, "arguments": call.arguments, "id": call.id}
+    return {"name": call.name, "arguments": call.original, "id": call.id}
 
 
 def read_call(fields: Mapping[str, Any]) -> ToolCall:
@@ -124,8 +131,10 @@ def _write(message: Message) -> dict[str, Any]:
     if isinstance(message, ToolMessage):
         return {**fields, "call": write_call(message.call), **_write_result(message.reply)}
     fields["text"] = message.text
-    if isinstance(message, UserMessage) and message.images:
-        fields["images"] = [write_content(image) for image in message.images]
+    if isinstance(message, SystemMessage) and message.generated:
+        fields["generated"] = message.generated
+    if isinstance(message, UserMessage) and message.contents:
+        fields["contents"] = [write_content(content) for content in message.contents]
     if isinstance(message, AssistantMessage):
         fields["calls"] = [write_call(call) for call in message.calls]
         if message.details is not None:
@@ -146,7 +155,8 @@ def _write_result(reply: ToolReply) -> dict[str, Any]:
 
 
 def _read_user(fields: Mapping[str, Any]) -> UserMessage:
-    return UserMessage(fields["text"], tuple(map(read_content, fields.get("images", ()))))
+    contents = fields.get("contents", fields.get("images", ()))  # "images" in earlier versions
+    return UserMessage(fields["text"], tuple(map(read_content, contents)))
 
 
 def _read_assistant(fields: Mapping[str, Any]) -> AssistantMessage:
@@ -161,7 +171,7 @@ def _read_tool(fields: Mapping[str, Any]) -> ToolMessage:
 
 
 _READERS: dict[str, Any] = {
-    "system": lambda fields: SystemMessage(fields["text"]),
+    "system": lambda fields: SystemMessage(fields["text"], fields.get("generated", "")),
     "user": _read_user,
     "assistant": _read_assistant,
     "tool": _read_tool,

@@ -21,8 +21,10 @@ from toolsemble.models.chat import (
     ChatReply,
     ChatRequest,
     Chunk,
+    PromptProgress,
     StreamEnd,
     TextDelta,
+    ThoughtDelta,
     TokenUsage,
     chunks_of,
     closing,
@@ -31,7 +33,8 @@ from toolsemble.models.message import message_to_json, read_call, write_call
 from toolsemble.runtime.text import preview
 
 _SHOWN = 80
-_KINDS: dict[str, Any] = {kind.__name__: kind for kind in (TextDelta, CallDelta, ArgumentsDelta, StreamEnd)}
+_CHUNKS = (TextDelta, ThoughtDelta, PromptProgress, CallDelta, ArgumentsDelta, StreamEnd)
+_KINDS: dict[str, Any] = {kind.__name__: kind for kind in _CHUNKS}
 
 
 class RecordedModel:
@@ -147,6 +150,7 @@ def _digest(request: ChatRequest) -> str:
         "tool_choice": request.tool_choice,
         "output_schema": request.output_schema,
         "settings": dict(request.settings),
+        **({} if request.reasoning is None else {"reasoning": request.reasoning}),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from importlib import import_module  # a provider's module is loaded when its name is used
 
@@ -9,6 +10,16 @@ from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.chat import ChatModel
 
 _COMPATIBLE = "toolsemble.models.openai.compatible"
+_LONGEST = 80
+# How the names of well-known models begin, for a name without a provider.
+_FAMILIES = {
+    **dict.fromkeys(("gpt-", "chatgpt", "o1", "o3", "o4"), "openai"),
+    "claude": "anthropic",
+    "gemini": "google",
+    **dict.fromkeys(("mistral", "ministral", "magistral", "codestral", "devstral"), "mistral"),
+    **dict.fromkeys(("amazon.", "anthropic.", "meta."), "bedrock"),
+    **dict.fromkeys(("qwen", "llama", "gemma", "phi", "deepseek"), "ollama"),
+}
 
 
 def model_of(source: ChatModel | str | None) -> ChatModel:
@@ -68,7 +79,27 @@ def _create(name: str) -> ChatModel:
     prefix, _, rest = name.partition(":")
     module = find_module(prefix)
     if module is None:
-        known = ", ".join(sorted(dict(_iterate_modules())))
-        raise ToolConfigurationError(f"Unknown model {name!r:.80}; known providers: {known}; or pass a ChatModel")
+        known = sorted(dict(_iterate_modules()))
+        suggestion = _suggest(name, known)
+        start = f"{suggestion} Known" if suggestion else "; known"
+        raise ToolConfigurationError(
+            f"Unknown model {name!r:.80}{start} providers: {', '.join(known)}; or pass a ChatModel"
+        )
     model: ChatModel = import_module(module).model_from_name(prefix, rest)
     return model
+
+
+def _suggest(name: str, known: list[str]) -> str:
+    """Return a question with the name that was probably meant; empty if there is none.
+
+    >>> _suggest("opnai:gpt-4o", ["anthropic", "openai"]), _suggest("gpt-4o", [])
+    (". Did you mean 'openai:gpt-4o'?", ". Did you mean 'openai:gpt-4o'?")
+    """
+    from difflib import get_close_matches  # noqa: PLC0415 - only for errors
+
+    written = re.match(r"([\w-]*)[:/](.*)", name[:_LONGEST])
+    for prefix, model in [written.groups()] if written else []:
+        if near := get_close_matches(prefix.lower(), known, n=1):
+            return f". Did you mean '{near[0]}:{model}'?"
+    provider = next((each for start, each in _FAMILIES.items() if name.lower().startswith(start)), None)
+    return f". Did you mean '{provider}:{name[:_LONGEST]}'?" if provider else ""

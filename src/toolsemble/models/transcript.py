@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
@@ -9,7 +10,15 @@ from typing import Any, overload
 
 from toolsemble.call import ToolCall
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
+from toolsemble.models.message import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    UserMessage,
+    message_from_json,
+    message_to_json,
+)
 from toolsemble.runtime.fork_locks import fork_safe_lock
 
 
@@ -51,7 +60,7 @@ class Transcript(Sequence[Message]):
         """Return the same conversation with its system message replaced, or removed for None.
 
         >>> Transcript([SystemMessage("You are brief."), UserMessage("hello")]).under(None)
-        [UserMessage(text='hello', images=())]
+        [UserMessage(text='hello', contents=())]
         """
         head = () if system is None else (system,)
         return self if head == self._head else self._create(head, self._shared, self._length)
@@ -107,6 +116,47 @@ class Transcript(Sequence[Message]):
         return Transcript, (list(self),)
 
 
+def messages_to_json(messages: Iterable[Message]) -> str:
+    """Return a conversation as one line of ASCII JSON: an array of messages, as by :func:`message_to_json`.
+
+    >>> messages_to_json([UserMessage("hello")])
+    '[{"role":"user","text":"hello"}]'
+    """
+    return f"[{','.join(map(message_to_json, messages))}]"
+
+
+def messages_from_json(text: str | bytes) -> Transcript:
+    """Return the conversation that :func:`messages_to_json` wrote; raise ``ValueError`` for any other text.
+
+    >>> messages_from_json('[{"role":"user","text":"hello"}]')[0].text
+    'hello'
+    >>> messages_from_json('[{"role":"user"}]')
+    Traceback (most recent call last):
+    ...
+    ValueError: Message 0: This is not a message: '{"role": "user"}' (KeyError: 'text')
+    """
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        raise ValueError(f"A conversation must be a JSON array of messages: {problem}") from None
+    if not isinstance(values, list):
+        raise ValueError(f"A conversation must be a JSON array of messages, not {values!r:.80}")  # noqa: TRY004 - the text is wrong
+    try:
+        return Transcript(_read_message(index, value) for index, value in enumerate(values))
+    except ToolConfigurationError as problem:
+        raise ValueError(str(problem)) from None
+
+
+def _read_message(index: int, value: Any) -> Message:
+    try:
+        message = message_from_json(json.dumps(value))
+    except (ValueError, AttributeError) as problem:
+        raise ValueError(f"Message {index}: {problem}") from None
+    if not isinstance(message.text, str):
+        raise ValueError(f"Message {index}: its text must be a str, not {message.text!r:.80}")  # noqa: TRY004 - the text is wrong
+    return message
+
+
 class _SharedMessages:
     """An append-only list of messages, shared by conversations with a common start."""
 
@@ -140,7 +190,9 @@ def _check(messages: Sequence[Message]) -> None:
         elif isinstance(message, AssistantMessage):
             waiting = deque(message.calls)
         elif not isinstance(message, (UserMessage, SystemMessage)):
-            raise ToolConfigurationError(f"Message {index} is not a message but a {type(message).__name__}")
+            raise ToolConfigurationError(
+                f"Message {index} is not a message but a {type(message).__name__}{_conversion_hint(message)}"
+            )
     if waiting:
         raise _unanswered_error(waiting[0].name, len(messages))
 
@@ -149,3 +201,10 @@ def _unanswered_error(name: str, index: int) -> ToolConfigurationError:
     return ToolConfigurationError(
         f"The call of '{name:.64}' has no reply before message {index}; put a ToolMessage for each call after it"
     )
+
+
+def _conversion_hint(message: object) -> str:
+    """Return the next step for a message in the format of a provider; empty for anything else."""
+    if not (isinstance(message, dict) or hasattr(message, "role")):
+        return ""
+    return "; convert the list with messages_from_openai or messages_from_anthropic of toolsemble.models"

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias, Unpack, final
 
-from toolsemble.definition.build import check_description, string_definition, typed_definition
+from toolsemble.definition.build import check_description, check_name, string_definition, typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.branch import Branch
 from toolsemble.pipeline.combined_arguments import CombinedArguments, ListArguments, display_text
 from toolsemble.pipeline.flows import Choice, FanOut, ForEach
 from toolsemble.pipeline.handoff import pass_through
-from toolsemble.pipeline.step import check_generated_name, get_definition
+from toolsemble.pipeline.step import get_definition, shorten_name
 from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_count
@@ -46,7 +46,7 @@ class CompositeTool(Tool):
         settings: BareSettings,
         recipe: Callable[[], Tool],
     ) -> None:
-        self.name = check_generated_name(name)
+        self.name = check_name(name)
         self.description = check_description(self.name, description)
         self._flow = flow
         self._arguments = None if arguments is None else arguments(self.name)
@@ -86,8 +86,9 @@ def fan_out(
 
     Its structured output is a dict from each tool's name to its result; its text is the same as JSON. It fails when
     all branches fail. With ``FAIL_FAST`` it fails when one does: the others are cancelled, and the result is that of
-    the failed branch. Branches share the input: an object that one of them changes is changed for all. Branches that
-    are gated, cached, idempotent or retried get a copy, and so do all branches of a plan that was approved as a whole.
+    the failed branch. A failed branch is never a value for a next step: without ``merge``, the pipeline fails.
+    Branches share the input: an object that one of them changes is changed for all. Branches that are gated, cached,
+    idempotent or retried get a copy, and so do all branches of a plan that was approved as a whole.
 
     :param tools: the branches; the model sees the parameters of all of them combined
     :param merge: a function from the dict of results to one result; its return value is treated like a tool's
@@ -120,7 +121,7 @@ def fan_out(
     flow = FanOut(tuple(map(Branch.of, parts)), merge, fail_fast=fail_fast)
     recipe = partial(fan_out, *tools, merge=merge, error_strategy=error_strategy, name=name)
     arguments = _combine_arguments(parts, all_run=True)
-    return CompositeTool(name or "_and_".join(names), text, flow, arguments, settings, recipe)
+    return CompositeTool(name or shorten_name("_and_".join(names)), text, flow, arguments, settings, recipe)
 
 
 def map_over(
@@ -135,8 +136,9 @@ def map_over(
     """Return a tool that applies a tool to each item of a list, several items in parallel.
 
     Its structured output is the list of results in the order of the items; its text is the same as JSON. It fails when
-    all items fail; with ``FAIL_FAST``, when one does. In a pipeline the list is the structured output of the previous
-    step, or its text read as JSON; a model passes it as ``items``.
+    all items fail; with ``FAIL_FAST``, when one does. A failed item is never a value for a next step: the pipeline
+    fails with its index and error. In a pipeline the list is the structured output of the previous step, or its text
+    read as JSON; a model passes it as ``items``.
 
     :param tool: the tool to apply
     :param max_concurrency: the most items to process at the same time, an int >= 1; 16 by default
@@ -160,7 +162,7 @@ def map_over(
     flow = ForEach(Branch.of(part), limit, fail_fast=fail_fast)
     recipe = partial(map_over, tool, max_concurrency, error_strategy=error_strategy, name=name)
     arguments = partial(ListArguments, item=part)
-    return CompositeTool(name or f"each_{part.name}", text, flow, arguments, settings, recipe)
+    return CompositeTool(name or shorten_name(f"each_{part.name}"), text, flow, arguments, settings, recipe)
 
 
 def choose(
@@ -202,7 +204,7 @@ def choose(
     flow = Choice(predicate, *map(Branch.of, parts))
     recipe = partial(choose, predicate, then, otherwise, name=name)
     arguments = _combine_arguments(parts, all_run=False)
-    return CompositeTool(name or "_or_".join(names), text, flow, arguments, settings, recipe)
+    return CompositeTool(name or shorten_name("_or_".join(names)), text, flow, arguments, settings, recipe)
 
 
 def _combine_arguments(parts: tuple[ToolDefinition, ...], *, all_run: bool) -> Callable[[str], Arguments] | None:

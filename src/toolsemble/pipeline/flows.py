@@ -12,6 +12,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.variants import always_gated_in, to_dry_run
 from toolsemble.execution.approval import check_reviewer
 from toolsemble.execution.call import CallPath, CallSettings, SubCallReport
+from toolsemble.execution.edits import carry_edits
 from toolsemble.execution.failure import find_fatal_error, to_logged_failure
 from toolsemble.execution.path import start_sub_call
 from toolsemble.pipeline.branch import Branch, split_input
@@ -62,7 +63,7 @@ class FanOut:
         if self.merge is None:
             return join_results(results_by_name, results)
         try:
-            return to_result((yield Apply(self.merge, context, results_by_name)))
+            return carry_edits(to_result((yield Apply(self.merge, context, results_by_name))), results)
         except Exception as error:  # noqa: BLE001 - logged with the failure
             if (through := find_fatal_error(error)) is not None:
                 raise through from (None if through is error else error)
@@ -87,7 +88,7 @@ class FanOut:
         """Return the type of the dict of results; Any if they are merged."""
         if self.merge is not None:
             return Any
-        kinds = {part.name: return_type(part, can_fail=not self.fail_fast) for part in self.parts()}
+        kinds = {part.name: return_type(part) for part in self.parts()}
         return TypedDict("Results", kinds)  # type: ignore[operator]  # the keys are only known at run time
 
 
@@ -140,7 +141,7 @@ class ForEach:
 
     def returns(self) -> Any:
         """Return the type of the list of results."""
-        item = return_type(self.branch.definition, can_fail=not self.fail_fast)
+        item = return_type(self.branch.definition)
         return list[item]  # type: ignore[valid-type]  # the type is only known at run time
 
 

@@ -17,6 +17,8 @@ from toolsemble.schema.pointer import resolve_schema
 from toolsemble.schema.problem import MismatchError
 from toolsemble.shape import to_result
 
+_FAILURES_SHOWN = 3
+
 
 class Handoff(NamedTuple):
     """The input of a step: text, values, or both forms of the same data.
@@ -76,6 +78,32 @@ def _unwrap(value: Any) -> Any:
     if not isinstance(value, ToolResult):
         return value
     return value.text if value.structured_output is None else unwrap_results(value.structured_output)
+
+
+def describe_failures(payload: Any) -> str:
+    """Return the places and messages of the failed results in a payload; "" if there are none.
+
+    A failed result has no value: its error message must never reach a step in place of one.
+
+    >>> describe_failures([ToolResult.success("x"), ToolResult.failure("no such city")])
+    'items[1]: no such city'
+    """
+    found = list(_find_failures(payload, ""))
+    more = f"; and {len(found) - _FAILURES_SHOWN} more" if len(found) > _FAILURES_SHOWN else ""
+    return "; ".join(found[:_FAILURES_SHOWN]) + more
+
+
+def _find_failures(payload: Any, place: str) -> Iterator[str]:
+    named = isinstance(payload, Mapping)
+    if not named and not isinstance(payload, (list, tuple)):
+        return
+    for key, each in payload.items() if named else enumerate(payload):
+        if isinstance(each, ToolResult):
+            where = (f"{place}.{key}" if place else str(key)) if named else f"{place or 'items'}[{key}]"
+            if each.error_message is not None:
+                yield f"{where}: {each.error_message}"
+            else:
+                yield from _find_failures(each.structured_output, where)
 
 
 def as_handoff(given: Any) -> Handoff:

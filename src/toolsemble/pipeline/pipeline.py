@@ -11,7 +11,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.plan import Plan, describe_plan, require_plan_approval
 from toolsemble.pipeline.sequence import StepSequence
-from toolsemble.pipeline.step import Step, build_part, check_generated_name, get_definition
+from toolsemble.pipeline.step import Step, build_part, get_definition, shorten_name
 from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble.pipeline.type_check import check_fit
 from toolsemble.review.gate import build_gate
@@ -94,7 +94,7 @@ class ToolPipeline(Tool):
         steps = [step for each in (first, *rest) for step in _flatten(each)]
         names = [get_definition(f"Step {number}", _get_tool(each)).name for number, each in enumerate(steps, 1)]
         made = cls(
-            check_generated_name("_then_".join(names)) if name is None else name,
+            shorten_name("_then_".join(names)) if name is None else name,
             f"Pipeline: {' -> '.join(names)}" if description is None else description,
             steps,
         )
@@ -110,6 +110,10 @@ class ToolPipeline(Tool):
     def error_strategy(self) -> ErrorStrategy:
         """What to do when a step fails that has no ``on_error``."""
         return self._error_strategy
+
+    def __repr__(self) -> str:
+        steps = " -> ".join(part.definition.name for part in self._sequence.steps)
+        return f"{type(self).__name__}({self.name!r}: {steps})"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_sequence"}

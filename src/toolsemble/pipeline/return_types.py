@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Union, get_args
+from typing import Any, get_args
 
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.result import AudioContent, FileContent, ImageContent, TextContent, ToolResult
@@ -19,16 +19,16 @@ def is_opaque(kind: Any) -> bool:
     return any(kind is each for each in _OPAQUE) or any(map(is_opaque, get_args(kind)))
 
 
-def return_type(part: ToolDefinition, *, can_fail: bool = False) -> Any:
-    """Return the type that a part hands on; if it can fail, including str for the error message.
+def return_type(part: ToolDefinition) -> Any:
+    """Return the type that a part hands on.
 
     >>> from toolsemble.definition.build import string_definition
-    >>> return_type(string_definition("count", "", len, returns=lambda: int), can_fail=True)
-    typing.Union[int, str]
+    >>> return_type(string_definition("count", "", len, returns=lambda: int))
+    <class 'int'>
     """
     kind = part.returns()
     if kind is Any or kind is object or is_opaque(kind):
         return Any
     if kind is None or kind is type(None):
         return str  # the empty text
-    return Union[kind, str] if can_fail else kind  # noqa: UP007 - the type is only known at run time
+    return kind

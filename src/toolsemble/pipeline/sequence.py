@@ -14,7 +14,7 @@ from toolsemble.execution.approval import check_reviewer
 from toolsemble.execution.call import CallPath, CallSettings, SubCallReport
 from toolsemble.execution.failure import find_fatal_error, to_logged_failure
 from toolsemble.execution.path import start_sub_call
-from toolsemble.pipeline.handoff import Handoff, pass_through, unwrap_input
+from toolsemble.pipeline.handoff import Handoff, describe_failures, pass_through, unwrap_input
 from toolsemble.pipeline.step import Adapter, Part
 from toolsemble.pipeline.strategy import ErrorStrategy
 from toolsemble.pipeline.undo import StepRecord, Undo, add_undone, fail_if_late, must_undo, run_undos
@@ -69,6 +69,7 @@ class StepSequence:
         last = 1 if self.dry else len(self.steps)
         for number, step in enumerate(self.steps[:last], 1):
             report = progress.report = SubCallReport()
+            report.is_handed_on = number < last
             name = step.definition.name
             result = yield from start_sub_call(settings, step.definition, read, value, context, report, number)
             given = report.given if type(report.given) is str else unwrap_input(report.given)
@@ -80,7 +81,7 @@ class StepSequence:
                     progress.undos.append(Undo(name, step.compensation, given, result, context))
                 if number < last:
                     if step.adapter is None:
-                        value = result
+                        result = value = _fail_with_parts(name, result, result.structured_output)
                     else:
                         result, value = yield from _adapt(name, step.adapter, result, context)
             progress.records.append(StepRecord(name, given, result, report.duration))
@@ -133,11 +134,19 @@ def _adapt(
 ) -> Generator[Work, Any, tuple[ToolResult, Handoff | None]]:
     """Return the step's result and the next step's input; if the adapter raises, the result is a failure."""
     try:
-        return result, Handoff.from_value((yield Apply(adapter, context, result)), exact=True)
+        made = yield Apply(adapter, context, result)
+        return _fail_with_parts(name, result, made), Handoff.from_value(made, exact=True)
     except Exception as error:  # noqa: BLE001 - logged with the failure
         if (through := find_fatal_error(error)) is not None:
             raise through from (None if through is error else error)
         return _add_step_name(name, to_logged_failure(error, context, f"The adapter of step '{name}'")), None
+
+
+def _fail_with_parts(name: str, result: ToolResult, handed: Any) -> ToolResult:
+    """Return the result of a step, or a failure if what it hands over has failed items or branches."""
+    if type(handed) is str or handed is None or not (failures := describe_failures(handed)):
+        return result
+    return replace(result, output="", error_message=f"'{name}' failed for {failures}")
 
 
 def _add_step_name(name: str, result: ToolResult) -> ToolResult:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolsemble.definition.build import check_name
+from toolsemble.definition.build import LONGEST_NAME
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.handoff import make_reader
@@ -20,6 +21,8 @@ from toolsemble.tools.collection import collect_tools
 
 if TYPE_CHECKING:
     from toolsemble.pipeline.pipeline import ToolPipeline
+
+_HASH = 8
 
 Adapter: TypeAlias = Callable[[ToolResult], Any]
 """Makes the next step's input of a step's result: a str, a dict of arguments or a list; None is the empty text."""
@@ -107,18 +110,29 @@ def get_definition(place: str, source: object) -> ToolDefinition:
         # A property of a foreign object can raise anything.
         raise ToolDefinitionError(f"{place} ({type(source).__name__}): {describe_error(problem)}") from problem
     if len(found) != 1 or found[0] is None:
-        has = f"has {len(found)} tools; pass one of its methods" if found else "is not a tool"
-        raise ToolDefinitionError(f"{place} ({type(source).__name__}) {has}")
+        raise ToolDefinitionError(f"{place} {_explain(source, len(found))}")
     return found[0]
 
 
-def check_generated_name(name: str) -> str:
-    """Return a name that was made of the names of several tools; raise :class:`ToolDefinitionError` if it is not valid.
+def _explain(source: object, tools: int) -> str:
+    from toolsemble.tools.mistakes import explain_mistake  # noqa: PLC0415 - only for errors
 
-    >>> check_generated_name("search_then_save")
+    kind = f"({type(source).__name__})"
+    if tools:
+        return f"{kind} has {tools} tools; pass one of its methods"
+    explained = explain_mistake(source)
+    return f"{kind}: {explained}" if explained else f"{kind} is not a tool"
+
+
+def shorten_name(name: str) -> str:
+    """Return a name that was made of the names of several tools; if it is too long, its beginning and a hash of it.
+
+    >>> shorten_name("search_then_save")
     'search_then_save'
+    >>> shorten_name("_then_".join(["fetch_customer_orders", "filter_open_orders", "summarize_orders"]))
+    'fetch_customer_orders_then_filter_open_orders_then_summ_010b04cb'
     """
-    try:
-        return check_name(name)
-    except ToolDefinitionError as problem:
-        raise ToolDefinitionError(f"{problem}; pass another name with name=...") from None
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:_HASH]
+    return f"{name[: LONGEST_NAME - _HASH - 1].rstrip('_-')}_{digest}"

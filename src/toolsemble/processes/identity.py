@@ -37,6 +37,16 @@ class ProcessIdentity(NamedTuple):
             return _find_start(self.pid) == self.started
         return _exists(self.pid)
 
+    def has_ended(self) -> bool:
+        """Return whether the process is certainly no longer running; False if that cannot be known from here.
+
+        >>> ProcessIdentity.current().has_ended(), ProcessIdentity("another machine", 1, "").has_ended()
+        (False, False)
+        """
+        if self.place != _place() or (not self.started and os.name != "posix"):
+            return False
+        return not self.is_running()
+
 
 def _place() -> str:
     try:

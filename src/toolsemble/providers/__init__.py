@@ -23,6 +23,8 @@ class Provider(NamedTuple):
     """Whether the wire format has a strict mode: its ``adapt`` takes ``strict``."""
     models: tuple[str, ...] = ()
     """The prefixes of its models' names, the most usual one first; empty: there is no model class for it."""
+    keeps_bounds: bool = False
+    """Whether the wire format takes all of JSON Schema, so that bounds stay keywords beside their words."""
     otel_name: str = ""
     """Its name in OpenTelemetry's attribute ``gen_ai.provider.name``; empty: unknown."""
 
@@ -41,7 +43,7 @@ PROVIDERS = {
         Provider("mistral", has_strict=True, models=("mistral",), otel_name="mistral_ai"),
         Provider("bedrock", has_strict=True, models=("bedrock",), otel_name="aws.bedrock"),
         Provider("ollama"),  # its models are those of a server that is compatible with OpenAI
-        Provider("mcp"),
+        Provider("mcp", keeps_bounds=True),
     )
 }
 """All providers, by name. An agent without a model looks for their models in this order."""

@@ -9,7 +9,6 @@ from toolsemble.providers.dialect import adapt
 from toolsemble.providers.wire import (
     Answer,
     Call,
-    Media,
     Offer,
     base64_text,
     decode_text,
@@ -20,11 +19,13 @@ from toolsemble.providers.wire import (
     media_type,
     parameters_of,
     unexpected_source,
+    write_as_text,
     write_blocks,
 )
-from toolsemble.result import ImageContent
+from toolsemble.result import Media
 
-_IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
+IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
+"""The types of images."""
 
 
 def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
@@ -70,14 +71,14 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     return {**block, "is_error": True} if answer.is_error else block
 
 
-def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[str, Any]]:
+def write_prompt(text: str, contents: Iterable[Media] = ()) -> list[dict[str, Any]]:
     """Return the content blocks of a user message; blank text has no block.
 
     >>> write_prompt("hello")
     [{'type': 'text', 'text': 'hello'}]
     """
-    # Images come first, as Anthropic recommends.
-    written = [_block(image) or _text(describe_omitted(image)) for image in images]
+    # Images and documents come first, as Anthropic recommends.
+    written = [_block(content) or _text(write_as_text(content) or describe_omitted(content)) for content in contents]
     return [*written, _text(text)] if text.strip() else written
 
 
@@ -87,15 +88,17 @@ def _text(text: str) -> dict[str, Any]:
 
 def _block(content: Media) -> dict[str, Any] | None:
     kind, text = media_type(content), decode_text(content)
-    if kind in _IMAGES:
-        return {"type": "image", "source": _base64(content)}
+    if kind in IMAGES or (content.url and kind.startswith("image/")):
+        return {"type": "image", "source": _source(content)}
     if kind == "application/pdf":
-        return {"type": "document", "source": _base64(content), "title": file_name(content)}
+        return {"type": "document", "source": _source(content), "title": file_name(content)}
     if text and text.strip():
         source = {"type": "text", "media_type": "text/plain", "data": text}
         return {"type": "document", "source": source, "title": file_name(content)}
     return None
 
 
-def _base64(content: Media) -> dict[str, Any]:
+def _source(content: Media) -> dict[str, Any]:
+    if content.url:
+        return {"type": "url", "url": content.url}
     return {"type": "base64", "media_type": media_type(content), "data": base64_text(content.data)}

@@ -11,7 +11,6 @@ from toolsemble.providers.dialect import adapt
 from toolsemble.providers.wire import (
     Answer,
     Call,
-    Media,
     Offer,
     describe_omitted,
     field,
@@ -20,13 +19,15 @@ from toolsemble.providers.wire import (
     media_type,
     parameters_of,
     unexpected_source,
+    write_as_text,
     write_blocks,
 )
-from toolsemble.result import ImageContent
+from toolsemble.result import Media
 
-_IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
+IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
+"""The formats of images, by media type."""
 _OFFICE = "application/vnd.openxmlformats-officedocument."
-_DOCUMENTS = {
+DOCUMENTS = {
     "application/pdf": "pdf",
     "text/csv": "csv",
     "application/msword": "doc",
@@ -37,7 +38,8 @@ _DOCUMENTS = {
     "text/plain": "txt",
     "text/markdown": "md",
 }
-_VIDEOS = {
+"""The formats of documents, by media type."""
+VIDEOS = {
     "video/mp4": "mp4",
     "video/webm": "webm",
     "video/quicktime": "mov",
@@ -47,6 +49,20 @@ _VIDEOS = {
     "video/x-ms-wmv": "wmv",
     "video/3gpp": "three_gp",
 }
+"""The formats of videos, by media type."""
+AUDIO = {
+    "audio/wav": "wav",
+    "audio/x-wav": "wav",
+    "audio/mpeg": "mp3",
+    "audio/mp3": "mp3",
+    "audio/aac": "aac",
+    "audio/flac": "flac",
+    "audio/ogg": "ogg",
+    "audio/opus": "opus",
+    "audio/mp4": "m4a",
+    "audio/webm": "webm",
+}
+"""The formats of audio in prompts, by media type."""
 _NOT_IN_A_NAME = re.compile(r"[^0-9A-Za-z()\[\]-]+")
 _LONGEST_NAME = 200
 
@@ -96,14 +112,23 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     return {"toolResult": {"toolUseId": answer.call_id or "", "status": status, "content": content}}
 
 
-def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[str, Any]]:
+def write_prompt(text: str, contents: Iterable[Media] = ()) -> list[dict[str, Any]]:
     """Return the content blocks of a user message; blank text has no block.
 
     >>> write_prompt("hello")
     [{'text': 'hello'}]
     """
-    shown = [_block(image) or _text(describe_omitted(image)) for image in images]
+    shown = [_prompt_block(content) for content in contents]
+    if not text.strip() and any("document" in block for block in shown):
+        text = "Read this."  # a document without a text is rejected
     return [_text(text), *shown] if text.strip() else shown
+
+
+def _prompt_block(content: Media) -> dict[str, Any]:
+    kind = media_type(content)
+    if kind in AUDIO and content.data:
+        return {"audio": {"format": AUDIO[kind], "source": {"bytes": content.data}}}
+    return _block(content) or _text(write_as_text(content) or describe_omitted(content))
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -114,12 +139,12 @@ def _block(content: Media) -> dict[str, Any] | None:
     kind, source = media_type(content), {"bytes": content.data}
     if not content.data:
         return None
-    if kind in _IMAGES:
-        return {"image": {"format": _IMAGES[kind], "source": source}}
-    if kind in _VIDEOS:
-        return {"video": {"format": _VIDEOS[kind], "source": source}}
-    if kind in _DOCUMENTS:
-        return {"document": {"format": _DOCUMENTS[kind], "name": _name(content), "source": source}}
+    if kind in IMAGES:
+        return {"image": {"format": IMAGES[kind], "source": source}}
+    if kind in VIDEOS:
+        return {"video": {"format": VIDEOS[kind], "source": source}}
+    if kind in DOCUMENTS:
+        return {"document": {"format": DOCUMENTS[kind], "name": _name(content), "source": source}}
     return None
 
 

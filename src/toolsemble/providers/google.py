@@ -13,7 +13,6 @@ from toolsemble.providers.dialect import Schema, describe, ensure_object, move_d
 from toolsemble.providers.wire import (
     Answer,
     Call,
-    Media,
     Offer,
     describe_omitted,
     field,
@@ -23,11 +22,17 @@ from toolsemble.providers.wire import (
     parameters_of,
     select_media,
     unexpected_source,
+    write_as_text,
 )
-from toolsemble.result import ImageContent
+from toolsemble.result import Media
 from toolsemble.serialization import compact_json, json_type
 
-_IMAGES = frozenset({"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"})
+PROMPT_MEDIA = frozenset({
+    "image/png", "image/jpeg", "image/webp", "image/heic", "image/heif", "application/pdf",
+    "audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3", "audio/aiff", "audio/aac", "audio/ogg", "audio/flac",
+    "video/mp4", "video/mpeg", "video/quicktime", "video/webm",
+})  # fmt: skip
+"""The types of contents in prompts, beside text files."""
 _MEDIA = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 
 
@@ -152,18 +157,22 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     return {"function_response": {**found, "name": answer.name, "response": response, **beside}}
 
 
-def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> list[dict[str, Any]]:
+def write_prompt(text: str, contents: Iterable[Media] = ()) -> list[dict[str, Any]]:
     """Return the parts of a user message; empty text has no part.
 
     >>> write_prompt("hello")
     [{'text': 'hello'}]
     """
-    shown = [_inline(image) if _is_supported(image) else {"text": describe_omitted(image)} for image in images]
+    shown = [_prompt_part(content) for content in contents]
     return [{"text": text}, *shown] if text else shown
 
 
-def _is_supported(image: ImageContent) -> bool:
-    return bool(image.data) and media_type(image) in _IMAGES
+def _prompt_part(content: Media) -> dict[str, Any]:
+    if content.url:
+        return {"file_data": {"file_uri": content.url, "mime_type": media_type(content)}}
+    if content.data and media_type(content) in PROMPT_MEDIA:
+        return _inline(content)
+    return {"text": write_as_text(content) or describe_omitted(content)}
 
 
 def _inline(content: Media) -> dict[str, Any]:

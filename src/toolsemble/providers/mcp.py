@@ -11,7 +11,6 @@ from toolsemble.providers.dialect import Schema, ensure_object
 from toolsemble.providers.wire import (
     Answer,
     Call,
-    Media,
     Offer,
     base64_text,
     decode_text,
@@ -23,7 +22,7 @@ from toolsemble.providers.wire import (
     unexpected_source,
     write_blocks,
 )
-from toolsemble.result import AudioContent, ImageContent
+from toolsemble.result import AudioContent, ImageContent, Media
 
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
@@ -85,7 +84,10 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _block(content: Media) -> dict[str, Any]:
-    data, kind = base64_text(content.data), media_type(content)
+    kind = media_type(content)
+    if content.url:
+        return {"type": "resource_link", "uri": content.url, "name": file_name(content), "mimeType": kind}
+    data = base64_text(content.data)
     if isinstance(content, ImageContent | AudioContent):
         name = "image" if isinstance(content, ImageContent) else "audio"
         return {"type": name, "data": data, "mimeType": kind}

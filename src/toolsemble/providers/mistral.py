@@ -9,19 +9,27 @@ from toolsemble.providers.dialect import adapt
 from toolsemble.providers.wire import (
     Answer,
     Call,
-    Media,
     Offer,
+    base64_text,
     data_url,
     describe_omitted,
+    file_name,
     function_tool,
     media_type,
     parameters_of,
     read_function_call,
+    write_as_text,
     write_blocks,
 )
-from toolsemble.result import ImageContent
+from toolsemble.result import Media
 
-_IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
+IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
+"""The types of images."""
+AUDIO = {"audio/wav", "audio/x-wav", "audio/mpeg", "audio/mp3", "audio/flac", "audio/ogg", "audio/mp4"}
+"""The types of audio."""
+_OFFICE = "application/vnd.openxmlformats-officedocument."
+DOCUMENTS = {"application/pdf", f"{_OFFICE}wordprocessingml.document", f"{_OFFICE}presentationml.presentation"}
+"""The types of documents."""
 
 
 def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
@@ -63,13 +71,13 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     return {"role": "tool", **found, "name": answer.name, "content": content or answer.text}
 
 
-def write_prompt(text: str, images: Iterable[ImageContent] = ()) -> str | list[dict[str, Any]]:
-    """Return the content of a user message: its text, or chunks if there are images.
+def write_prompt(text: str, contents: Iterable[Media] = ()) -> str | list[dict[str, Any]]:
+    """Return the content of a user message: its text, or chunks if there are other contents.
 
     >>> write_prompt("hello")
     'hello'
     """
-    chunks = [_image(image) or _text(describe_omitted(image)) for image in images]
+    chunks = [_chunk(content) or _text(write_as_text(content) or describe_omitted(content)) for content in contents]
     if not chunks:
         return text
     return [_text(text), *chunks] if text.strip() else chunks
@@ -79,5 +87,16 @@ def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
+def _chunk(content: Media) -> dict[str, Any] | None:
+    kind = media_type(content)
+    if kind in AUDIO:
+        return {"type": "input_audio", "input_audio": content.url or base64_text(content.data)}
+    if kind in DOCUMENTS:
+        return {"type": "document_url", "document_url": data_url(content), "document_name": file_name(content)}
+    return _image(content)
+
+
 def _image(content: Media) -> dict[str, Any] | None:
-    return {"type": "image_url", "image_url": data_url(content)} if media_type(content) in _IMAGES else None
+    kind = media_type(content)
+    is_image = kind in IMAGES or (content.url and kind.startswith("image/"))
+    return {"type": "image_url", "image_url": data_url(content)} if is_image else None

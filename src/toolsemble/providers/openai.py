@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -10,9 +11,10 @@ from toolsemble.providers.dialect import Schema, adapt_strict, ensure_object, re
 from toolsemble.providers.wire import (
     Answer,
     Call,
-    Media,
     Offer,
+    base64_text,
     data_url,
+    describe_omitted,
     field,
     file_name,
     function_tool,
@@ -21,16 +23,20 @@ from toolsemble.providers.wire import (
     media_type,
     parameters_of,
     read_function_call,
+    write_as_text,
     write_blocks,
 )
-from toolsemble.result import FileContent
+from toolsemble.result import FileContent, Media
 from toolsemble.serialization import compact_json, json_type
 
 Api: TypeAlias = Literal["chat", "responses"]
 
-_IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
+IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
+"""The types of images."""
+AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+"""The formats of audio in chat completions, by media type."""
 _OFFICE = "application/vnd.openxmlformats-officedocument."
-_FILES = {
+FILES = {
     "application/pdf",
     "application/json",
     "application/xml",
@@ -38,22 +44,43 @@ _FILES = {
     f"{_OFFICE}spreadsheetml.sheet",
     f"{_OFFICE}presentationml.presentation",
 }
+"""The types of files in responses, beside texts."""
+_NUMBER = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_BOUNDS_BY_TYPE = {
+    "string": ("pattern", "format"),
+    "integer": _NUMBER,
+    "number": _NUMBER,
+    "array": ("minItems", "maxItems"),
+}
+_BOUNDS = {
+    *_NUMBER, "pattern", "format", "minItems", "maxItems", "minLength", "maxLength", "uniqueItems", "minProperties",
+    "maxProperties", "contentEncoding", "contentMediaType",
+}  # fmt: skip
+_FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
+# Groups with a question mark, word boundaries, back references and Python's anchors, which OpenAI does not document.
+_SPECIAL_PATTERN = re.compile(r"\(\?|\\[bBAZ1-9]")
 _NULL = {"type": "null"}
 _MANY_VALUES = 250
 
 
-def write_tools(offers: Iterable[Offer], api: Api = "chat", *, strict: bool | None = None) -> list[dict[str, Any]]:
+def write_tools(
+    offers: Iterable[Offer], api: Api = "chat", *, strict: bool | None = None, bounds: bool = False
+) -> list[dict[str, Any]]:
     """Return the ``tools`` argument; ``strict`` takes precedence over the setting of each tool.
+
+    :param bounds: whether the schemas have bounds, patterns and formats as keywords besides their words
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")], "responses")[0]["parameters"]
     {'type': 'object', 'properties': {}}
     """
-    return [_tool(offer, api, strict=bool(offer.strict if strict is None else strict)) for offer in offers]
+    return [
+        _tool(offer, api, strict=bool(offer.strict if strict is None else strict), bounds=bounds) for offer in offers
+    ]
 
 
-def _tool(offer: Offer, api: Api, *, strict: bool) -> dict[str, Any]:
-    parameters, _ = adapt(parameters_of(offer), strict=strict)
+def _tool(offer: Offer, api: Api, *, strict: bool, bounds: bool) -> dict[str, Any]:
+    parameters, _ = adapt(parameters_of(offer), strict=strict, bounds=bounds)
     if _is_chat(api):
         return function_tool(offer, parameters, strict=strict)
     named = {"type": "function", "name": offer.name, "description": offer.description}
@@ -66,7 +93,7 @@ def _is_chat(api: Api) -> bool:
     raise ValueError(f"OpenAI's api is 'chat' or 'responses', not {api!r}")
 
 
-def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
+def adapt(parameters: Schema, *, strict: bool = False, bounds: bool = False) -> tuple[Schema, list[Note]]:
     r"""Return the schema for OpenAI, and notes of the changes; raise ValueError if strict mode does not support it.
 
     >>> limit = {"type": "integer", "default": 5}
@@ -80,7 +107,8 @@ def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Not
     """
     if not strict:
         return rewrite(ensure_object(parameters), _add_items)
-    schema, notes = adapt_strict(parameters, _add_types, _require_all)
+    rules = (_drop_unsupported_bounds, _add_types, _require_all) if bounds else (_add_types, _require_all)
+    schema, notes = adapt_strict(parameters, *rules)
     _check_limits(schema)
     return schema, notes
 
@@ -88,6 +116,17 @@ def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Not
 def _add_items(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - the signature of a rule
     """Return the schema; an array without ``items`` gets the empty ones that OpenAI requires."""
     return ({**schema, "items": {}} if schema.get("type") == "array" and "items" not in schema else schema), []
+
+
+def _drop_unsupported_bounds(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - as above
+    """Return the schema with those bounds only that strict mode supports for its type; all of them are in its words."""
+    supported = () if "enum" in schema else _BOUNDS_BY_TYPE.get(str(schema.get("type")), ())
+    kept = {name: value for name, value in schema.items() if name not in _BOUNDS or name in supported}
+    if "format" in kept and kept["format"] not in _FORMATS:
+        del kept["format"]
+    if "pattern" in kept and _SPECIAL_PATTERN.search(kept["pattern"]):
+        del kept["pattern"]
+    return kept, []
 
 
 def _add_types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
@@ -185,14 +224,52 @@ def write_reply(answer: Answer, api: Api = "chat") -> dict[str, Any]:
     return {"type": "function_call_output", "call_id": answer.call_id or "", "output": output or answer.text}
 
 
+def write_prompt(text: str, contents: Iterable[Media], api: Api = "chat") -> str | list[dict[str, Any]]:
+    """Return the content of a user message: its text, or parts if there are other contents.
+
+    >>> write_prompt("hello", ())
+    'hello'
+    """
+    text_part, media_part = (_chat_text, _chat_media) if _is_chat(api) else (_input_text, _prompt_media)
+    parts = [
+        media_part(content) or text_part(write_as_text(content) or describe_omitted(content)) for content in contents
+    ]
+    if not parts:
+        return text
+    return [text_part(text), *parts] if text else parts
+
+
+def _chat_text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def _chat_media(content: Media) -> dict[str, Any] | None:
+    kind = media_type(content)
+    if kind in IMAGES or (content.url and kind.startswith("image/")):
+        return {"type": "image_url", "image_url": {"url": data_url(content)}}
+    if kind in AUDIO_FORMATS and not content.url:
+        audio = {"data": base64_text(content.data), "format": AUDIO_FORMATS[kind]}
+        return {"type": "input_audio", "input_audio": audio}
+    if kind == "application/pdf":
+        return {"type": "file", "file": {"filename": file_name(content), "file_data": data_url(content)}}
+    return None
+
+
+def _prompt_media(content: Media) -> dict[str, Any] | None:
+    part = _input_media(content)
+    return {**part, "detail": "auto"} if part and part["type"] == "input_image" else part
+
+
 def _input_text(text: str) -> dict[str, Any]:
     return {"type": "input_text", "text": text}
 
 
 def _input_media(content: Media) -> dict[str, Any] | None:
     kind = media_type(content)
-    if kind in _IMAGES:
+    if kind in IMAGES or (content.url and kind.startswith("image/")):
         return {"type": "input_image", "image_url": data_url(content)}
-    if isinstance(content, FileContent) and (kind in _FILES or kind.startswith("text/")):
+    if content.url:
+        return {"type": "input_file", "file_url": content.url} if isinstance(content, FileContent) else None
+    if isinstance(content, FileContent) and (kind in FILES or kind.startswith("text/")):
         return {"type": "input_file", "filename": file_name(content), "file_data": data_url(content)}
     return None

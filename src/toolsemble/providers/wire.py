@@ -7,11 +7,17 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol, TypeAlias
 
-from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent
+from toolsemble.result import Content, FileContent, Media, TextContent
 
-Media: TypeAlias = ImageContent | AudioContent | FileContent
 Call: TypeAlias = tuple[str, str | dict[str, Any] | None, str | None]
 """The name, the arguments and the id of a call."""
+
+TEXT_TYPES = frozenset({
+    "application/javascript", "application/json", "application/sql", "application/toml", "application/x-ndjson",
+    "application/x-sh", "application/x-yaml", "application/xml", "application/yaml",
+})  # fmt: skip
+"""The types of text files beside those that begin with ``text/``."""
+_TEXT_SUFFIXES = ("+json", "+xml", "+yaml")
 
 
 class Offer(Protocol):
@@ -152,6 +158,7 @@ def base64_text(data: bytes) -> str:
 def media_type(content: Media) -> str:
     """Return the media type in its usual spelling, without parameters.
 
+    >>> from toolsemble import ImageContent
     >>> media_type(ImageContent(b"...", "image/JPG")), media_type(FileContent(b"a", "text/csv; header=absent", "a.csv"))
     ('image/jpeg', 'text/csv')
     """
@@ -160,24 +167,39 @@ def media_type(content: Media) -> str:
 
 
 def data_url(content: Media) -> str:
-    """Return media as a data URL.
+    """Return media as a data URL; or the URL that they are at.
 
+    >>> from toolsemble import ImageContent
     >>> data_url(ImageContent(b"hi", "image/png"))
     'data:image/png;base64,aGk='
     """
-    return f"data:{media_type(content)};base64,{base64_text(content.data)}"
+    return content.url or f"data:{media_type(content)};base64,{base64_text(content.data)}"
 
 
 def decode_text(content: Media) -> str | None:
     """Return the text of media with UTF-8 text; None for any other.
 
+    >>> from toolsemble import ImageContent
     >>> decode_text(FileContent(b"a;b", "text/csv", "a.csv")), decode_text(ImageContent(b"...", "image/png"))
     ('a;b', None)
     """
-    if not media_type(content).startswith("text/"):
-        return None
+    return _decode(content) if media_type(content).startswith("text/") else None
+
+
+def write_as_text(content: Media) -> str | None:
+    r"""Return a text file, also one of code or data, as a text for the model; None for any other.
+
+    >>> write_as_text(FileContent(b"[1]", "application/json", "a.json"))
+    'File a.json:\n\n[1]'
+    """
+    kind = media_type(content)
+    text = _decode(content) if kind.startswith("text/") or kind in TEXT_TYPES or kind.endswith(_TEXT_SUFFIXES) else None
+    return f"File {file_name(content)}:\n\n{text}" if text and text.strip() else None
+
+
+def _decode(content: Media) -> str | None:
     try:
-        return content.data.decode()
+        return None if content.url else content.data.decode()
     except UnicodeDecodeError:
         return None
 
@@ -185,6 +207,7 @@ def decode_text(content: Media) -> str | None:
 def file_name(content: Media) -> str:
     """Return the name of a file, or one derived from the media type.
 
+    >>> from toolsemble import ImageContent
     >>> file_name(FileContent(b"...", "application/pdf", "report.pdf")), file_name(ImageContent(b"...", "image/png"))
     ('report.pdf', 'image.png')
     """
@@ -199,7 +222,8 @@ def describe_omitted(content: Media) -> str:
     '[a.zip, application/zip, 3 bytes, not shown]'
     """
     name = f"{content.name}, " if isinstance(content, FileContent) and content.name else ""
-    return f"[{name}{content.mime_type}, {len(content.data)} bytes, not shown]"
+    size = content.url or f"{len(content.data)} bytes"
+    return f"[{name}{content.mime_type}, {size}, not shown]"
 
 
 def write_blocks(
@@ -227,6 +251,7 @@ def join_text(answer: Answer, admitted: frozenset[str] = frozenset()) -> str:
     r"""Return the answer as text, with a line for each of the media that are not of the admitted types.
 
     >>> from types import SimpleNamespace
+    >>> from toolsemble import ImageContent
     >>> join_text(SimpleNamespace(text="a map", contents=(ImageContent(b"...", "image/png"),)))
     'a map\n[image/png, 3 bytes, not shown]'
     """
@@ -238,19 +263,20 @@ def _text_lines(answer: Answer, admitted: frozenset[str]) -> Iterator[str]:
     for content in answer.contents:
         if isinstance(content, TextContent):
             yield content.text
-        elif media_type(content) not in admitted:
+        elif content.url or media_type(content) not in admitted:
             yield describe_omitted(content)
 
 
 def select_media(answer: Answer, admitted: frozenset[str]) -> list[Media]:
-    """Return the answer's media of the admitted types.
+    """Return the answer's media of the admitted types, without those at a URL.
 
     >>> from types import SimpleNamespace
+    >>> from toolsemble import ImageContent
     >>> select_media(SimpleNamespace(contents=(ImageContent(b"...", "image/png"),)), frozenset({"image/png"}))
     [ImageContent(<3 bytes>, mime_type='image/png')]
     """
     pieces = [content for content in answer.contents if not isinstance(content, TextContent)]
-    return [content for content in pieces if media_type(content) in admitted]
+    return [content for content in pieces if media_type(content) in admitted and not content.url]
 
 
 def parameters_of(offer: Offer) -> dict[str, Any]:

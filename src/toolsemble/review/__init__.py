@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Continue as Continue,
         Edit as Edit,
         ExitEarly as ExitEarly,
+        Reject as Reject,
         ReviewDecision as ReviewDecision,
     )
     from toolsemble.review.queue import QueueReview as QueueReview
@@ -32,6 +33,11 @@ if TYPE_CHECKING:
     )
     from toolsemble.review.terms import OnTimeout as OnTimeout, ReviewTiming as ReviewTiming
     from toolsemble.review.webhook import WebhookReview as WebhookReview
+    from toolsemble.review.webhook_service import (
+        WebhookMessage as WebhookMessage,
+        read_webhook as read_webhook,
+        sign_answer as sign_answer,
+    )
 
 # Loaded on first use: most tools need no reviewer, and most reviewers no terminal, database or web server.
 __getattr__, __dir__, __all__ = export_lazily(
@@ -40,7 +46,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "automatic": ("AutoApprove", "AutoReject", "CallbackReview"),
         "console": ("ConsoleReview",),
         "audit": ("ReviewEvent",),
-        "decision": ("Continue", "Edit", "ExitEarly", "ReviewDecision"),
+        "decision": ("Continue", "Edit", "ExitEarly", "Reject", "ReviewDecision"),
         "queue": ("QueueReview",),
         "receipt": ("Receipt",),
         "remember": ("RememberReview",),
@@ -49,5 +55,6 @@ __getattr__, __dir__, __all__ = export_lazily(
         "store": ("MemoryStore", "ReviewStore", "SQLiteStore"),
         "terms": ("OnTimeout", "ReviewTiming"),
         "webhook": ("WebhookReview",),
+        "webhook_service": ("WebhookMessage", "read_webhook", "sign_answer"),
     },
 )

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-EventKind: TypeAlias = Literal["asked", "answered", "used", "refused", "expired", "withdrawn"]
+EventKind: TypeAlias = Literal["asked", "answered", "used", "refused", "expired", "withdrawn", "abandoned"]
 
 LOGGER = logging.getLogger("toolsemble.review")
 LOGGER.addHandler(logging.NullHandler())  # prints nothing in a program without logging setup
@@ -22,7 +22,8 @@ class ReviewEvent:
     """
 
     kind: EventKind
-    """What happened: the request was asked, answered, used, refused, expired or withdrawn."""
+    """What happened: the request was asked, answered, used, refused, expired, withdrawn or
+    abandoned: the process that asked has ended."""
     request_id: str
     """The id of the request."""
     tool_name: str

@@ -9,6 +9,7 @@ from typing import Self
 
 from toolsemble.call import new_id
 from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.review.asker import Asker
 from toolsemble.review.audit import LOGGER, ReviewEvent
 from toolsemble.review.database import Database
 from toolsemble.review.decision import ExitEarly, ReviewDecision
@@ -19,17 +20,22 @@ from toolsemble.runtime.signing import is_signed
 from toolsemble.runtime.text import HIDDEN, preview
 
 _MAX_SPENT = 10_000
+# Seconds for which a question without a deadline stays open after its process has ended: its run may ask again.
+_KEPT = 24 * 3600.0
 _CHANGED = "the request was changed in the store"
 _ENDS = {
     "used": ExitEarly("the approval was used already"),
     "withdrawn": ExitEarly("the request was withdrawn"),
     "expired": ExitEarly("nobody answered in time", timed_out=True),
+    "abandoned": ExitEarly("the process that asked has ended"),
 }
 _CLOSED = {
     "used": "it was answered already, and the answer was used",
     "withdrawn": "it was withdrawn: nobody waits for the answer",
     "expired": "its deadline has passed",
+    "abandoned": "the process that asked has ended, and nobody can use the answer: its run has no run_id of its own",
 }
+_NOT_RESUMED = "the process that asked has ended, and its run did not ask again"
 
 
 class Ledger:
@@ -49,6 +55,7 @@ class Ledger:
         self._secret = secret
         self._valid_for = valid_for
         self._clock = clock
+        self._asker = Asker()
         # Answers used by this process, until they expire: somebody may restore an older copy of the file.
         self._spent: dict[str, float] = {}
         with self._changing() as (records, _):
@@ -60,20 +67,23 @@ class Ledger:
     def ask(self, requests: Sequence[ReviewRequest], *, held: Iterable[str] = ()) -> list[str]:
         """Store requests, all or none; return the ids that they are stored under, in the same order.
 
-        A request of the same call and run that is stored already, and is open or has an unused answer, is reused: the
-        process that asked it has died. Those in ``held`` are not reused, because they are waited for here.
+        The same question of the same run is reused if it is open or has an unused answer, and the process that asked it
+        has ended: the same tool with the same arguments, whatever the id of the call. Of several equal ones the oldest
+        is reused, each of them once. This needs a run id that the program chose. Those in ``held`` are not reused,
+        because they are waited for here.
         """
         stored: list[str] = []
+        asker = self._asker.text()
         with self._changing() as (records, now):
             taken = set(held)
             for request in requests:
-                found = records.find_orphan(request, taken, now)
+                found = records.find_orphan(request, taken, now, self._asker.has_left)
                 if found is not None:
                     kept = replace(request, id=found.id)
-                    records.renew(kept)
+                    records.renew(kept, asker)
                 else:
                     kept = replace(request, id=new_id()) if records.get(request.id) else request
-                    records.add(kept)
+                    records.add(kept, asker)
                 stored.append(kept.id)
                 taken.add(kept.id)
                 detail = f"again: {request.arguments_text}" if found else request.arguments_text
@@ -81,17 +91,22 @@ class Ledger:
         return stored
 
     def pending(self) -> list[ReviewRequest]:
-        """Return the requests that wait for an answer, oldest first, without those that were tampered with."""
+        """Return the requests that wait for an answer, oldest first, without those that were tampered with.
+
+        Those of a process that has ended are left out and closed, unless their run can ask again.
+        """
         with self._database.reading() as connection:
             records = Records(connection, self._secret)
             found, overdue = records.open(), records.overdue(self._clock())
         # Reading does not block writers; write only if necessary.
-        if overdue or any(record.request is None for record in found):
-            found = self._refuse_tampered()
+        if overdue or any(record.request is None for record in found) or self._find_abandoned(found):
+            found = self._close_unusable()
         return [record.request for record in found if record.request is not None]
 
     def find(self, request_id: str) -> ReviewRequest | None:
         """Return a stored request in any state; None if it is unknown or was tampered with."""
+        if not isinstance(request_id, str):
+            raise TypeError(f"find takes the id of a request, a str, not {request_id!r:.80}")
         with self._database.reading() as connection:
             record = Records(connection, self._secret).get(request_id)
         return None if record is None else record.request
@@ -109,12 +124,14 @@ class Ledger:
 
         ``arguments_digest`` is that of the arguments that the person saw, if it was sent with the answer.
         """
+        _check_request(request)
         seen = request.arguments_digest if arguments_digest is None else arguments_digest
         refusal = None
         with self._changing() as (records, now):
             event = ReviewEvent("answered", request.id, request.tool_name, now, f"{person}", f"{role}")
             try:
-                stored = _check_open(records.get(request.id), request, seen, person, role)
+                record = self._get(records, request.id, now)
+                stored = _check_open(record, request, seen, person, role)
                 receipt = self._issue(stored, decision, event)
                 records.answer(receipt)
                 records.note(replace(event, detail=_describe(stored, receipt)))
@@ -163,6 +180,7 @@ class Ledger:
 
     def close(self) -> None:
         """Close the store; further use raises."""
+        self._asker.close()
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -182,14 +200,42 @@ class Ledger:
                 records.note(ReviewEvent("expired", record.id, _tool_name(record), now))
             yield records, now
 
-    def _refuse_tampered(self) -> list[Record]:
+    def _close_unusable(self) -> list[Record]:
+        """Close the open requests that were tampered with, and those that nobody waits for; return the others."""
         with self._changing() as (records, now):
             found = records.open()
             changed = [record for record in found if record.request is None]
             records.move("refused", changed)
             for record in changed:
                 _record_refusal(records, ReviewEvent("refused", record.id, "", now, detail=_CHANGED))
-        return found
+            self._abandon(records, found, now)
+            return records.open()
+
+    def _find_abandoned(self, records: Iterable[Record]) -> list[Record]:
+        """Return the open records that must be closed, or given a deadline, because their process has ended."""
+        found = [record for record in records if record.request is not None and record.state == "open"]
+        ended = {asker for asker in {record.asker for record in found} if self._asker.has_ended(asker)}
+        return [
+            record
+            for record in found
+            if record.asker in ended and (record.deadline is None or not _may_be_resumed(record))
+        ]
+
+    def _abandon(self, records: Records, found: Iterable[Record], now: float) -> None:
+        abandoned = self._find_abandoned(found)
+        closed = [record for record in abandoned if not _may_be_resumed(record)]
+        records.move("abandoned", closed)
+        for record in closed:
+            records.note(ReviewEvent("abandoned", record.id, _tool_name(record), now))
+        records.set_deadline([record.id for record in abandoned if _may_be_resumed(record)], now + _KEPT)
+
+    def _get(self, records: Records, id: str, now: float) -> Record | None:
+        """Return a record; close it first if nobody waits for it any more."""
+        record = records.get(id)
+        if record is None or not self._find_abandoned([record]):
+            return record
+        self._abandon(records, [record], now)
+        return records.get(id)
 
     def _issue(self, stored: ReviewRequest, decision: ReviewDecision, event: ReviewEvent) -> Receipt:
         # The deadline column is not signed; the request is.
@@ -231,6 +277,14 @@ class Ledger:
         return receipt.decision
 
 
+def _check_request(request: object) -> None:
+    """Raise for anything but a request: ReviewRefusedError for what ``find`` returns for an unknown id."""
+    if request is None:
+        raise ReviewRefusedError("the request is unknown: find() returned None for its id; take one from pending()")
+    if not isinstance(request, ReviewRequest):
+        raise TypeError(f"answer takes a ReviewRequest from pending() or find(), not {request!r:.80}")
+
+
 def _check_open(
     record: Record | None, request: ReviewRequest, arguments_digest: str, person: str, role: str
 ) -> ReviewRequest:
@@ -265,6 +319,8 @@ def _describe(request: ReviewRequest, receipt: Receipt) -> str:
 
 def _why_closed(record: Record) -> str:
     """Return why a request can no longer be answered."""
+    if record.state == "expired" and record.request is not None and record.request.deadline is None:
+        return _NOT_RESUMED
     if record.state != "answered":
         return _CLOSED.get(record.state, _CHANGED)
     try:
@@ -277,6 +333,11 @@ def _why_closed(record: Record) -> str:
 def _record_refusal(records: Records, event: ReviewEvent) -> None:
     LOGGER.warning("refused: %s %s: %s", preview(event.tool_name), preview(event.request_id), event.detail)
     records.note(event)
+
+
+def _may_be_resumed(record: Record) -> bool:
+    # A request without a run id is a program's own; only a generated id says that nobody comes back.
+    return record.request is None or record.request.chosen_run
 
 
 def _tool_name(record: Record) -> str:

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TextIO
 
 from toolsemble.review.audit import LOGGER
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.editor import edit_text, find_editor
-from toolsemble.review.question import is_abandoned
+from toolsemble.review.field_editor import FieldEditor, check_without_schema
+from toolsemble.review.question import can_check_edits, check_edit, is_abandoned
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.request_view import RequestView, add_margin
+from toolsemble.review.terms import ReviewTiming
 from toolsemble.runtime.terminal import NO_TERMINAL, TERMINAL_LOCK, AbandonedError, Terminal, find_terminal
 from toolsemble.runtime.text import escape_invisible, escape_lines, preview
 
 _EMPTY_LINES = 5
+# A program that types for ever must not be asked for ever, if there is no timeout.
+_UNCLEAR_ANSWERS = 100
 _ANSWER_SHOWN = 40
 _LATE = 1.0
 
 
 class ConsoleReview:
     """A reviewer that asks the person at the terminal: ``[c]ontinue  [e]dit  [x] exit early``.
+
+    ``y`` and ``yes`` continue, ``n`` and ``no`` exit early; an answer that is not understood is asked again. Arguments
+    are edited in the editor of ``VISUAL`` or ``EDITOR``, or else one at a time, and are checked at once.
 
     Questions are shown one at a time, however many calls, toolboxes and handlers ask. What is typed before a question
     appears is discarded. Without a terminal, every call is rejected at once.
@@ -105,30 +114,33 @@ class _Dialog:
             raise
 
     def _decision(self, choices: str) -> ReviewDecision:
-        empty = 0
-        while empty < _EMPTY_LINES:
+        empty = unclear = 0
+        while empty < _EMPTY_LINES and unclear < _UNCLEAR_ANSWERS:
             self._terminal.write(choices)
             answer = self._terminal.read_line(lambda: f"{self._remaining_time()}> ", live=True).strip()
-            empty += not answer
-            if answer and (decision := self._read_answer(answer)) is not None:
+            act = self._actions().get(answer.lower())
+            if act is not None and (decision := act()) is not None:
                 return decision
-        return ExitEarly("no answer was given")
+            empty += not answer
+            if answer and act is None:
+                unclear += 1
+                self._say(f"'{preview(answer, _ANSWER_SHOWN)}' was not understood. Answer c or y, e, x or n.")
+        return ExitEarly("no answer was understood" if unclear else "no answer was given")
 
-    def _read_answer(self, answer: str) -> ReviewDecision | None:
-        """Return the decision that an answer means; None to ask again."""
-        match answer.lower():
-            case "c" | "continue":
-                return Continue()
-            case "e" | "edit":
-                return self._edit()
-            case "x" | "exit" | "exit early":
-                return ExitEarly(self._reason())
-            case "v" | "view" | "view all":
-                self._show(RequestView(self._request, whole=True))
-                return None
-            case "a" | "always" if "tool" in self._request.scopes:
-                return Continue(always="tool")
-        return ExitEarly(f"the answer '{preview(answer, _ANSWER_SHOWN)}' was not understood")
+    def _actions(self) -> Mapping[str, Callable[[], ReviewDecision | None]]:
+        """Return what each answer does: it returns the decision, or None to ask again."""
+        actions: dict[str, Callable[[], ReviewDecision | None]] = {
+            **dict.fromkeys(("c", "continue", "y", "yes"), Continue),
+            **dict.fromkeys(("e", "edit"), self._edit),
+            **dict.fromkeys(("x", "exit", "exit early", "n", "no"), lambda: ExitEarly(self._reason())),
+            **dict.fromkeys(("v", "view", "view all"), self._show_all),
+        }
+        if "tool" in self._request.scopes:
+            actions |= dict.fromkeys(("a", "always"), lambda: Continue(always="tool"))
+        return actions
+
+    def _show_all(self) -> None:
+        self._show(RequestView(self._request, whole=True))
 
     def _reason(self) -> str:
         # The person has rejected the call: a timeout while the reason is typed must not override that.
@@ -146,16 +158,35 @@ class _Dialog:
         return is_abandoned() or (deadline is not None and time.time() > deadline - _LATE)
 
     def _edit(self) -> Edit | None:
+        """Return the edit; None to ask again, if nothing was changed or the edit does not fit."""
         command, text = find_editor(), self._request.editable_text
         try:
-            revised = edit_text(command, text, self._file, self._terminal) if command else self._edit_inline(text)
+            revised = edit_text(command, text, self._file, self._terminal) if command else self._edit_here(text)
         except (OSError, ValueError) as problem:
             self._say(f"The editor '{command}' gave no text: {problem}. Check VISUAL and EDITOR.")
             return None
         if revised == text:
             self._say("Nothing was changed.")
             return None
+        if misfit := check_edit(revised):
+            self._say(f"The edit does not fit: {misfit}")
+            return None
         return Edit(revised)
+
+    def _edit_here(self, text: str) -> str:
+        """Return the text after an edit without an editor: field by field, or as one line."""
+        request = self._request
+        if not self._has_fields:
+            return self._edit_inline(text)
+        check = check_edit if can_check_edits() else check_without_schema(request.arguments)
+        revised = FieldEditor(self._terminal, self._remaining_time, check).edit(request.arguments)
+        return text if json.loads(revised) == json.loads(text) else revised
+
+    @property
+    def _has_fields(self) -> bool:
+        request = self._request
+        is_whole = request.timing is not ReviewTiming.DURING_EXECUTION and not request.editable
+        return is_whole and isinstance(request.arguments, Mapping) and bool(request.arguments)
 
     @property
     def _file(self) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import suppress
 from pathlib import Path
 
+from toolsemble.review.request import ReviewRequest, digest
 from toolsemble.runtime import sqlite
 
 _TABLES = """
     CREATE TABLE requests (
         number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, state TEXT NOT NULL, bound TEXT NOT NULL,
-        deadline REAL, request TEXT NOT NULL, seal TEXT NOT NULL, receipt TEXT, expires REAL
+        deadline REAL, request TEXT NOT NULL, seal TEXT NOT NULL, receipt TEXT, expires REAL, asker TEXT
     );
     CREATE INDEX requests_by_state ON requests (state, deadline);
     CREATE INDEX requests_by_bound ON requests (bound, state);
@@ -35,4 +38,41 @@ class Database(sqlite.Database):
     """
 
     def __init__(self, path: Path | None) -> None:
-        super().__init__(path, sqlite.Kind("review store", 0x746F6F6C, 1, _TABLES))
+        super().__init__(path, sqlite.Kind("review store", 0x746F6F6C, 2, _TABLES, upgrades={1: _add_askers}))
+
+
+def _add_askers(connection: sqlite3.Connection) -> None:
+    """Change the tables of version 1: no row said who asked, and questions were bound to the id of the call."""
+    connection.execute("ALTER TABLE requests ADD COLUMN asker TEXT")
+    live = "SELECT number, request FROM requests WHERE state IN ('open', 'answered')"
+    for number, text in connection.execute(live).fetchall():
+        with suppress(ValueError, TypeError, LookupError):  # a damaged row stays as it is, and is refused when read
+            bound = binding(ReviewRequest.from_json(text))
+            connection.execute("UPDATE requests SET bound = ? WHERE number = ?", (bound, number))
+
+
+def binding(request: ReviewRequest) -> str:
+    """Return a digest of all that makes two requests the same question.
+
+    The id of the call is a part of it only if nothing but that id could find the answer again.
+
+    >>> first, again = (ReviewRequest("Pays", "pay", {"order": 7}, run_id="r1", call_id=id) for id in ("a", "b"))
+    >>> binding(first) == binding(again)
+    True
+    """
+    return digest(
+        [
+            request.tool_name,
+            request.schema_digest,
+            request.arguments_digest,
+            "" if request.resumable else request.call_id,
+            request.run_id,
+            request.memory_id,
+            request.agent_role,
+            request.timing.value,
+            request.description,
+            request.required_role,
+            request.editable,
+            request.prompt,
+        ]
+    )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Unpack
 
+from toolsemble.call import GeneratedRunId
 from toolsemble.masking.secrets import mask_object
 from toolsemble.review.decision import Continue, ReviewDecision
 from toolsemble.review.question import Question
@@ -44,6 +45,8 @@ def _question(
         call_id=context.call_id,
         run_id=context.run_id,
         agent_role=context.agent_role,
+        memory_id=context.memory_id,
+        chosen_run=not isinstance(context.run_id, GeneratedRunId),
         hidden_digest="" if shown == exact else digest([context.run_id, *exact]),
         **fit_to_deadline(context.deadline, timeout, on_timeout),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from toolsemble.review.decision import ReviewDecision
 from toolsemble.review.request import ReviewRequest
@@ -46,7 +46,7 @@ class ReviewRequested(_RequestEvent):
     'delete'
     """
 
-    kind: ClassVar[str] = "review_requested"
+    kind: ClassVar[Literal["review_requested"]] = "review_requested"
 
     @property
     def at(self) -> float:
@@ -67,4 +67,4 @@ class ReviewDecided(_RequestEvent):
     """The decision; the text of an edit is masked if the arguments contain secrets."""
     at: float = field(default_factory=time.time, kw_only=True, compare=False)
     """When, in seconds since the epoch."""
-    kind: ClassVar[str] = "review_decided"
+    kind: ClassVar[Literal["review_decided"]] = "review_decided"

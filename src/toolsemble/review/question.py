@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolsemble.errors import ReviewTimeoutError
 from toolsemble.masking.secrets import mask_error, mask_text
@@ -41,6 +41,8 @@ _LEEWAY = 0.1  # seconds for an abandoned handler to end
 _INTERRUPTED = ExitEarly("the prompt was interrupted")
 _ABANDONED: set[asyncio.Task[Any]] = set()  # abandoned answers, until they have ended
 
+Check: TypeAlias = Callable[[str], str]
+
 _question: ContextVar[OpenQuestion | None] = ContextVar("toolsemble.question", default=None)
 _batch: ContextVar[Batch | None] = ContextVar("toolsemble.batch", default=None)
 
@@ -48,11 +50,20 @@ _batch: ContextVar[Batch | None] = ContextVar("toolsemble.batch", default=None)
 class OpenQuestion:
     """The state of an open question: whether it is abandoned, and how many prompts are open for it."""
 
-    __slots__ = ("abandoned", "prompts")
+    __slots__ = ("abandoned", "announced", "check", "prompts", "request")
 
-    def __init__(self) -> None:
+    def __init__(self, request: ReviewRequest | None = None, check: Check | None = None) -> None:
         self.abandoned = threading.Event()
+        self.check = check
         self.prompts = 0
+        self.request = request
+        self.announced = False
+
+    def announce(self, request: ReviewRequest) -> None:
+        """Send the event that a reviewer is asked, once."""
+        if not self.announced:
+            self.announced, self.request = True, request
+            tell(ReviewRequested(request))
 
 
 class Question:
@@ -69,10 +80,14 @@ class Question:
 
     __slots__ = ("_handler", "_question", "_request")
 
-    def __init__(self, handler: ReviewHandler, request: ReviewRequest) -> None:
+    def __init__(self, handler: ReviewHandler, request: ReviewRequest, check: Check | None = None) -> None:
+        """Store what to ask.
+
+        :param check: returns what is wrong with the text of an edit, or ""; None: edits cannot be checked here
+        """
         self._handler = handler
         self._request = request
-        self._question = OpenQuestion()
+        self._question = OpenQuestion(request, check)
 
     def do(self) -> ReviewDecision:
         """Ask, and wait in this thread; raise only :class:`ReviewTimeoutError` and what must end the program."""
@@ -92,9 +107,10 @@ class Question:
 
     async def ado(self) -> ReviewDecision:
         """Ask without blocking the event loop."""
-        tell(ReviewRequested(self._request))
         decision = await self._ask()
-        tell(ReviewDecided(self._request, self._mask(decision)))
+        # A rule may have decided without asking anybody.
+        self._question.announce(self._request)
+        tell(ReviewDecided(self._question.request or self._request, self._mask(decision)))
         return decision
 
     async def _ask(self) -> ReviewDecision:
@@ -263,13 +279,47 @@ def is_abandoned() -> bool:
     return asked is not None and asked.abandoned.is_set()
 
 
+def can_check_edits() -> bool:
+    """Return whether the call path of the current question can check an edit before it is the decision."""
+    asked = _question.get()
+    return asked is not None and asked.check is not None
+
+
+def check_edit(revised: str) -> str:
+    """Return what is wrong with the text of an edit for the current question; "" if it fits, or is not known.
+
+    >>> check_edit('{"boxes": 500}')
+    ''
+    """
+    asked = _question.get()
+    return "" if asked is None or asked.check is None else asked.check(revised)
+
+
+def note_stored(request: ReviewRequest, *, waits: bool) -> None:
+    """Record that the current question is in a store, under the id of this request, and send the event for it.
+
+    :param waits: whether it waits for an answer; there is no event for one that was answered before a crash
+    """
+    asked = _question.get()
+    if asked is None:
+        return
+    if waits:
+        asked.announce(request)
+    elif not asked.announced:
+        asked.announced, asked.request = True, request
+
+
 async def ask(handler: Any, request: ReviewRequest) -> Any:
     """Return the answer of a handler, whatever it is; requests of one turn are batched if it has ``review_all``.
 
-    A handler that wraps another one uses this to pass requests on.
+    A handler that wraps another one uses this to pass requests on. The event that a reviewer is asked is sent before,
+    unless the handler has a true ``sends_event``: it sends it itself, or passes the request on.
     """
     import asyncio  # noqa: PLC0415 - as above
 
+    asked = _question.get()
+    if asked is not None and getattr(handler, "sends_event", False) is not True:
+        asked.announce(request)
     together = _batch.get()
     # A tool in another thread asks in another loop, which cannot wake up this one.
     ours = together is not None and together.loop is asyncio.get_running_loop()
@@ -322,4 +372,5 @@ def _log_fields(request: ReviewRequest) -> dict[str, Any]:
         "call_id": request.call_id,
         "run_id": request.run_id,
         "agent_role": request.agent_role,
+        "memory_id": request.memory_id,
     }

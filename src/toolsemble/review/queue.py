@@ -8,9 +8,10 @@ from dataclasses import replace
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.decision import ExitEarly, ReviewDecision
+from toolsemble.review.question import note_stored
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.store import ReviewStore
-from toolsemble.review.store_worker import StoreWorker
+from toolsemble.review.store_worker import StoreWorker, get_worker
 
 # Seconds beyond the timeout of a request: the call path handles timeouts and must come first.
 _GRACE = 0.25
@@ -21,7 +22,9 @@ _WITHDRAW_TIMEOUT = 2.0
 class QueueReview:
     """A reviewer that puts requests into a store: anyone who can reach the store can answer, even hours later.
 
-    Each request waits for its own answer; those of concurrent calls share transactions.
+    Each request waits for its own answer; those of concurrent calls share transactions. If the process dies, a call of
+    the same run, tool and arguments takes up the question, or the answer that was given meanwhile; the program has to
+    choose the ``run_id``.
 
     :param store: the store of requests and answers
     :param poll: seconds between checks of the store
@@ -37,6 +40,9 @@ class QueueReview:
     ...     asyncio.run(approve(store, ReviewRequest("Deletes a file", "delete", "old.log")))
     Continue(always=None)
     """
+
+    sends_event = True
+    """This reviewer sends ``review_requested`` itself, once the request is stored."""
 
     def __init__(self, store: ReviewStore, *, poll: float = 0.05) -> None:
         if not callable(getattr(store, "take", None)):
@@ -59,7 +65,12 @@ class QueueReview:
         worker = self._worker
         pending = worker.post(request)
         try:
-            await self.announce(replace(request, id=await asyncio.wrap_future(pending.stored)))
+            stored = replace(request, id=await asyncio.wrap_future(pending.stored))
+            # An answer from before a crash may be there already; then nobody is asked.
+            waits = not pending.answer.done()
+            note_stored(stored, waits=waits)
+            if waits:
+                await self.announce(stored)
             decision = await asyncio.wrap_future(pending.answer)
             if type(decision) is ExitEarly and decision.timed_out:
                 await asyncio.sleep(ends - loop.time())
@@ -78,5 +89,7 @@ class QueueReview:
 
     @property
     def _worker(self) -> StoreWorker:
-        # A forked child has neither the thread nor the waiting calls of its parent; setdefault is atomic.
-        return self._workers.setdefault(os.getpid(), StoreWorker(self.store, self._poll))
+        worker = self._workers.get(os.getpid())
+        if worker is None:
+            worker = self._workers[os.getpid()] = get_worker(self.store, self._poll)
+        return worker

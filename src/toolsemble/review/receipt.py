@@ -19,7 +19,10 @@ MAX_CLOCK_SKEW = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A signed answer to one request; it is not valid for another tool, schema, arguments, call or run.
+    """A signed answer to one request; it is not valid for another tool, schema, arguments or run.
+
+    Nor is it valid for another call id, unless the program chose the id of the run: after a crash, the same call of
+    that run has another id.
 
     >>> request = ReviewRequest("Deletes a file", "delete", "old.log")
     >>> receipt = Receipt.issue(request, Continue(), person="ada", role="", expires_at=2e9, secret="s")
@@ -73,7 +76,7 @@ class Receipt:
 
         ``timed_out`` of a decision is not kept: an answer that exists was in time.
         """
-        kind, text, always = _split_decision(decision)
+        kind, text, always = split_decision(decision)
         receipt = cls(
             request.id,
             request.tool_name,
@@ -107,7 +110,8 @@ class Receipt:
             ("another tool", self.tool_name, request.tool_name),
             ("another schema", self.schema_digest, request.schema_digest),
             ("other arguments", self.arguments_digest, request.arguments_digest),
-            ("another call", self.call_id, request.call_id),
+            # A provider gives a call another id when it is asked again, after a crash.
+            ("another call", self.call_id, self.call_id if request.resumable else request.call_id),
             ("another run", self.run_id, request.run_id),
             ("another request", self.request_id, request.id),
         ):
@@ -158,10 +162,14 @@ class Receipt:
         return receipt
 
 
-def _split_decision(
+def split_decision(
     decision: ReviewDecision,
 ) -> tuple[Literal["continue", "edit", "exit_early"], str, Literal["tool", "arguments"] | None]:
-    """Return a decision as JSON values; raise ReviewRefusedError for anything else."""
+    """Return a decision as JSON values; raise ReviewRefusedError for anything else.
+
+    >>> split_decision(ExitEarly("too much"))
+    ('exit_early', 'too much', None)
+    """
     if type(decision) is Continue and decision.always in (None, "tool", "arguments"):
         return "continue", "", decision.always
     if type(decision) is Edit and issubclass(type(decision.revised), str):

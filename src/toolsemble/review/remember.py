@@ -39,6 +39,9 @@ class RememberReview:
     [{'path': 'a'}, {'path': 'b'}]
     """
 
+    sends_event = True
+    """The reviewer that is asked sends ``review_requested``, or else the call path."""
+
     def __init__(self, handler: ReviewHandler, scope: Scope = "arguments") -> None:
         """Create a reviewer that remembers nothing yet.
 

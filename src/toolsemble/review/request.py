@@ -62,6 +62,15 @@ class ReviewRequest:
     one, the text of an edit is not shown either."""
     asked_at: float = field(default_factory=time.time)
     """When it was asked, in seconds since the epoch."""
+    memory_id: str = ""
+    """The conversation or user that the call belongs to."""
+    chosen_run: bool = True
+    """Whether the program chose the run id; a generated one is never used again."""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the same run can ask again after a crash, and find the answer."""
+        return self.chosen_run and bool(self.run_id)
 
     @property
     def deadline(self) -> float | None:

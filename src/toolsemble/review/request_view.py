@@ -17,6 +17,7 @@ Paint = Callable[[str, str], str]
 """Takes a style and a text; returns the styled text."""
 
 _NAME_SHOWN = 40
+_NO_MEMORY = "default"  # of a program that has one conversation only
 _ROWS = 20
 _LABELS = 20
 _NARROW = 10
@@ -92,6 +93,7 @@ class RequestView:
         facts = {
             "About": request.description,
             "Agent": request.agent_role,
+            "Memory": "" if request.memory_id == _NO_MEMORY else request.memory_id,
             "Run": request.run_id,
             "Call": request.call_id,
             "Needs": f"an answer by role {request.required_role}" if request.required_role else "",

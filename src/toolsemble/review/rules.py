@@ -98,6 +98,9 @@ class RulesReview:
     ExitEarly(reason='nobody can be asked', timed_out=False)
     """
 
+    sends_event = True
+    """The reviewer that is asked sends ``review_requested``, or else the call path."""
+
     def __init__(self, rules: Iterable[Rule], ask: ReviewHandler | None = None, *, default: Action = "ask") -> None:
         """Raise ToolDefinitionError for anything that is not a rule.
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from toolsemble.errors import ReviewRefusedError
 from toolsemble.review.audit import ReviewEvent
+from toolsemble.review.database import binding
 from toolsemble.review.receipt import Receipt
-from toolsemble.review.request import ReviewRequest, digest
+from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.signing import is_signed, sign
 from toolsemble.runtime.text import preview
 
 USED = "it was used already"
 """The reason for refusing an answer that was used before."""
 _AMONG = "id IN (SELECT value FROM json_each(?))"
-_RECORD = "SELECT id, state, request, seal, receipt, expires FROM requests WHERE "
+_RECORD = "SELECT id, state, request, seal, receipt, expires, asker, deadline FROM requests WHERE "
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,10 @@ class Record:
     """The text of the receipt, not yet verified."""
     expires: float | None
     """When the answer expires."""
+    asker: str = ""
+    """Who waits for the answer, as :class:`~toolsemble.review.asker.Asker` writes it; not signed."""
+    deadline: float | None = None
+    """Until when it stays open; not signed."""
 
 
 class Records:
@@ -51,19 +56,24 @@ class Records:
         self._connection = connection
         self._secret = secret
 
-    def add(self, request: ReviewRequest) -> None:
-        """Store a new request."""
+    def add(self, request: ReviewRequest, asker: str = "") -> None:
+        """Store a new request, and who waits for its answer."""
         self._connection.execute(
-            "INSERT INTO requests (id, state, bound, deadline, request, seal) VALUES (?, 'open', ?, ?, ?, ?)",
-            (request.id, binding(request), *self._serialize(request)),
+            "INSERT INTO requests (id, state, bound, asker, deadline, request, seal) VALUES (?, 'open', ?, ?, ?, ?, ?)",
+            (request.id, binding(request), asker, *self._serialize(request)),
         )
 
-    def renew(self, request: ReviewRequest) -> None:
-        """Replace the stored request of the same id and binding."""
+    def renew(self, request: ReviewRequest, asker: str) -> None:
+        """Replace the stored request of the same id and binding, and who waits for its answer."""
         self._connection.execute(
-            "UPDATE requests SET deadline = ?, request = ?, seal = ? WHERE id = ?",
-            (*self._serialize(request), request.id),
+            "UPDATE requests SET asker = ?, deadline = ?, request = ?, seal = ? WHERE id = ?",
+            (asker, *self._serialize(request), request.id),
         )
+
+    def set_deadline(self, ids: Iterable[str], deadline: float) -> None:
+        """Limit how long requests without a deadline stay open."""
+        query = f"UPDATE requests SET deadline = ? WHERE {_AMONG} AND deadline IS NULL"  # noqa: S608 - a constant
+        self._connection.execute(query, (deadline, json.dumps(list(ids))))
 
     def get(self, id: str) -> Record | None:
         """Return the record of an id, or None."""
@@ -86,15 +96,23 @@ class Records:
         """Return the records of the ids that are open or answered."""
         return list(self._read(f"{_AMONG} AND state IN ('open', 'answered')", json.dumps(list(ids))))
 
-    def find_orphan(self, request: ReviewRequest, held: Collection[str], now: float) -> Record | None:
-        """Return the record of the same question about the same call that a process which died has left; else None."""
-        if not request.call_id or not request.run_id:
+    def find_orphan(
+        self, request: ReviewRequest, held: Collection[str], now: float, has_left: Callable[[str], bool]
+    ) -> Record | None:
+        """Return the record of the same question of the same run that nobody waits for any more; else None.
+
+        The oldest one: the first of several equal calls of a run gets what the first of them was answered.
+
+        :param has_left: returns whether an asker may have ended
+        """
+        if not request.resumable:
             return None
         bound = binding(request)
         for record in self._read("bound = ? AND state IN ('open', 'answered') ORDER BY number", bound):
             # An expired answer would be refused; the person is asked again instead.
             alive = record.state == "open" or (record.expires or 0) > now
-            if alive and record.id not in held and record.request is not None and binding(record.request) == bound:
+            intact = record.request is not None and binding(record.request) == bound
+            if alive and intact and record.id not in held and has_left(record.asker):
                 return record
         return None
 
@@ -163,32 +181,16 @@ class Records:
         return request.deadline, text, sign(self._secret, "request", text)
 
     def _read(self, where: str, *values: object) -> Iterator[Record]:
-        for key, state, text, given, receipt, expires in self._connection.execute(_RECORD + where, values).fetchall():
-            yield Record(key, state, self._verify(key, text, given), receipt, expires)
+        for row in self._connection.execute(_RECORD + where, values).fetchall():
+            key, state, text, given, receipt, expires, asker, deadline = row
+            request = self._verify(key, text, given)
+            yield Record(key, state, request, receipt, expires, f"{asker or ''}", deadline)
 
     def _verify(self, id: str, text: object, given: object) -> ReviewRequest | None:
         if not isinstance(text, str) or not is_signed(f"{given}", self._secret, "request", text):
             return None
         request = ReviewRequest.from_json(text)
         return request if request.id == id else None  # else a row was copied over another one
-
-
-def binding(request: ReviewRequest) -> str:
-    """Return a digest of all that makes two requests the same question."""
-    return digest(
-        [
-            request.tool_name,
-            request.schema_digest,
-            request.arguments_digest,
-            request.call_id,
-            request.run_id,
-            request.timing.value,
-            request.description,
-            request.required_role,
-            request.editable,
-            request.prompt,
-        ]
-    )
 
 
 def replace_surrogates(text: str) -> str:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from toolsemble.review.audit import LOGGER
 from toolsemble.review.decision import ReviewDecision
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.store import ReviewStore
+from toolsemble.runtime.fork_locks import fork_safe_lock
 
 T = TypeVar("T")
 
@@ -46,7 +49,8 @@ class StoreWorker:
 
     def __init__(self, store: ReviewStore, poll: float) -> None:
         self._store = store
-        self._poll = poll
+        self.poll = poll
+        """Seconds between checks of the store."""
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._new: list[Pending] = []
@@ -77,9 +81,12 @@ class StoreWorker:
     def _run(self) -> None:
         while (work := self._next()) is not None:
             new, left = work
-            self._ask([pending for pending in new if not pending.stored.cancelled()])
+            stored = self._ask([pending for pending in new if not pending.stored.cancelled()])
             self._withdraw(left)
             self._take()
+            # Last: an answer from before a crash is there at once, and nobody has to be asked.
+            for id_, pending in stored:
+                _set_result(pending.stored, id_)
 
     def _next(self) -> tuple[list[Pending], list[Pending]] | None:
         """Return the new requests and the cancelled ones; None when there is nothing to do."""
@@ -88,22 +95,22 @@ class StoreWorker:
                 if not self._waiting:
                     self._thread = None
                     return None
-                self._changed.wait(self._poll)
+                self._changed.wait(self.poll)
             work = self._new, self._left
             self._new, self._left = [], []
             return work
 
-    def _ask(self, requests: list[Pending]) -> None:
+    def _ask(self, requests: list[Pending]) -> list[tuple[str, Pending]]:
+        """Store requests; return them with the ids that they are stored under."""
         if not requests:
-            return
+            return []
         try:
             ids = self._store.ask([pending.request for pending in requests], held=self._waiting)
         except Exception as error:  # noqa: BLE001 - raised in each waiting call
             _set_exception([pending.stored for pending in requests], error)
-            return
+            return []
         self._waiting.update(zip(ids, requests, strict=True))
-        for id_, pending in zip(ids, requests, strict=True):
-            _set_result(pending.stored, id_)
+        return list(zip(ids, requests, strict=True))
 
     def _withdraw(self, left: list[Pending]) -> None:
         cancelled = set(left)
@@ -133,6 +140,41 @@ class StoreWorker:
             return
         for id_, decision in decisions.items():
             _set_result(self._waiting.pop(id_).answer, decision)
+
+
+class _Workers:
+    """The workers of this process, by process and store."""
+
+    def __init__(self) -> None:
+        self._lock = fork_safe_lock(self)
+        self._workers: WeakValueDictionary[tuple[int, int], StoreWorker] = WeakValueDictionary()
+
+    def get(self, store: ReviewStore, poll: float) -> StoreWorker:
+        # A worker keeps its store alive: its address belongs to no other object meanwhile.
+        key = os.getpid(), id(store)
+        with self._lock:
+            worker = self._workers.get(key)
+            if worker is None:
+                worker = self._workers[key] = StoreWorker(store, poll)
+            worker.poll = min(worker.poll, poll)
+            return worker
+
+
+_WORKERS = _Workers()
+
+
+def get_worker(store: ReviewStore, poll: float) -> StoreWorker:
+    """Return the worker of a store in this process; all who ask there share it, and none takes over from another.
+
+    A forked child has a worker of its own: it has neither the thread nor the waiting calls of its parent.
+
+    >>> from toolsemble.review import MemoryStore
+    >>> with MemoryStore() as store:
+    ...     worker = get_worker(store, 0.05)
+    ...     get_worker(store, 0.5) is worker
+    True
+    """
+    return _WORKERS.get(store, poll)
 
 
 def _set_result(future: Future[T], value: T) -> None:

@@ -8,9 +8,9 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -37,6 +37,8 @@ class Kind:
     """The SQL statements that create the tables."""
     synchronous: str = "FULL"
     """SQLite's ``synchronous``: ``FULL`` survives a loss of power, ``NORMAL`` only the end of the process."""
+    upgrades: Mapping[int, Callable[[sqlite3.Connection], object]] = field(default_factory=dict)
+    """Functions that change the tables of an earlier version to those of the next one, by that earlier version."""
 
     def script(self) -> str:
         """Return the SQL statements that create a new database.
@@ -168,16 +170,31 @@ class Database:
             stack.callback(connection.close)
             connection.execute(f"PRAGMA synchronous = {self._kind.synchronous}")
             (number,) = connection.execute("PRAGMA application_id").fetchone()
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if (number, version) != (self._kind.number, self._kind.version):
+            if number == self._kind.number and _version(connection) in self._kind.upgrades:
+                self._upgrade(connection)
+            if (number, _version(connection)) != (self._kind.number, self._kind.version):
                 raise OSError(f"it is not a {self._kind.what} of this version; name a file that does not exist yet")
             stack.pop_all()  # keep it open
         return connection
+
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        """Bring the tables of an earlier version up to date, completely or not at all."""
+        with connection:
+            self._begin(connection, self.busy)
+            # Read again: another process may have been faster.
+            while (change := self._kind.upgrades.get(version := _version(connection))) is not None:
+                change(connection)
+                connection.execute(f"PRAGMA user_version = {version + 1}")
 
     def _create(self, path: Path) -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(self._kind.script())
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
 _OPEN: WeakSet[Database] = WeakSet()

@@ -131,16 +131,46 @@ def escape_surrogates(text: str) -> str:
 
 
 def describe_error(error: BaseException | None) -> str:
-    """Return the message of an exception, or its class name if it has none.
+    """Return the message of an exception; its class name in front of a bare repr, or alone if there is no message.
 
     >>> describe_error(ValueError("no such city")), describe_error(ValueError())
     ('no such city', 'ValueError')
+    >>> describe_error(KeyError("rome"))
+    "KeyError: 'rome'"
+    """
+    message = get_message(error)
+    return f"{type(error).__name__}: {message}" if _is_bare_repr(message, error) else message
+
+
+def describe_with_class(error: BaseException | None) -> str:
+    """Return the class name of an exception and its message.
+
+    >>> describe_with_class(ValueError("no such city")), describe_with_class(KeyError("rome"))
+    ('ValueError: no such city', "KeyError: 'rome'")
+    """
+    return f"{type(error).__name__}: {get_message(error)}"
+
+
+def get_message(error: BaseException | None) -> str:
+    """Return the message of an exception, or its class name if it has none.
+
+    >>> get_message(KeyError("rome")), get_message(KeyError())
+    ("'rome'", 'KeyError')
     """
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - an exception without a working __str__ must not hide the failure
         message = ""
     return escape_surrogates(message or type(error).__name__)
+
+
+def _is_bare_repr(message: str, error: BaseException | None) -> bool:
+    """Return whether a message is only the repr of what was raised, such as the key of a KeyError."""
+    try:
+        args = () if error is None else error.args
+        return len(args) > 0 and message == escape_surrogates(repr(args[0] if len(args) == 1 else args))
+    except Exception:  # noqa: BLE001 - an argument without a working repr is no reason to fail
+        return False
 
 
 def _escape_unless_visible(character: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 from toolsemble.errors import ToolArgumentsError
+from toolsemble.schema.flattened import hint_at_nesting
 from toolsemble.schema.lenient import CutOffError, parse_lenient
 from toolsemble.schema.number import TOO_LONG, LongNumberError, WrittenFloat, find_unwritable
 from toolsemble.schema.problem import MismatchError, Problem, report
@@ -116,7 +117,7 @@ def _repair(
         problems, more = arguments.problems(fitting, repaired, problem)
     if not problems:  # the values are fine, but the validator's parser has lower limits
         raise _invalid(arguments.owner, "a number is too large, or it is nested too deeply; send less")
-    raise report(arguments.owner, problems, more)
+    raise report(arguments.owner, problems, more, hint_at_nesting(arguments.schema, value, problems))
 
 
 def decode_object(text: str, owner: str, steps: frozenset[str] = frozenset()) -> tuple[dict[str, Any], list[Repair]]:

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from toolsemble.schema.core_schema import fail_fast, forbid_extra_keys
-from toolsemble.schema.pydantic_hooks import tighten
+from toolsemble.schema.pydantic_hooks import name_members, tighten
 from toolsemble.schema.secret import PASSWORD, remove_secret_values
 from toolsemble.schema.tagged_unions import tag_core
 
@@ -47,6 +47,10 @@ class _JsonSchemaGenerator(GenerateJsonSchema):
         if isinstance(dft, enum.Enum) and not isinstance(dft.value, (str, int, float, type(None))):
             return dft.name
         return super().encode_default(dft)
+
+    def enum_schema(self, schema: Any) -> JsonSchemaValue:
+        """Return the schema of an enumeration, with the names of its members if it is one of numbers."""
+        return name_members(super().enum_schema(schema), schema["members"])
 
     def json_or_python_schema(self, schema: Any) -> JsonSchemaValue:
         """Return the schema, marked as a secret if it is one; pydantic marks only some of its types."""

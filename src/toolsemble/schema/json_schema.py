@@ -12,7 +12,7 @@ from toolsemble.runtime.text import HIDDEN, preview
 from toolsemble.schema.display import to_display, to_display_text
 from toolsemble.schema.number import WrittenFloat, is_exact
 from toolsemble.schema.phrases import TYPES, describe_constraint, format_choices
-from toolsemble.schema.problem import MismatchError, Path, Problem
+from toolsemble.schema.problem import MismatchError, Path, Problem, describe_variants
 from toolsemble.schema.repair import Repairs
 from toolsemble.schema.required import is_missing
 from toolsemble.schema.secret import secret_keys, unnamed_secret
@@ -211,7 +211,11 @@ def _nearest_branch(branches: list[list[tuple[Path, str]]], path: Path) -> list[
     """Return the errors of the nearest option, or one error that lists what each option expects."""
     inside = [branch for branch in branches if branch and all(len(place) > len(path) for place, _ in branch)]
     if inside:
-        return min(inside, key=len)
+        nearest = [branch for branch in inside if len(branch) == min(map(len, inside))]
+        if len({frozenset(place for place, _ in branch) for branch in nearest}) == 1:
+            return nearest[0]
+        problems = describe_variants(path, [[Problem(*each) for each in branch] for branch in nearest])
+        return [(each.path, each.message) for each in problems]
     wanted = [message.removeprefix("expected ") for branch in branches for _, message in branch]
     return [(path, f"expected {' or '.join(dict.fromkeys(wanted))}")]
 

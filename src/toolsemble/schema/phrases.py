@@ -31,6 +31,9 @@ FORMATS = {
     "password": "a secret",
     "hostname": "a host name",
 }
+MEMBER_NAMES = "x-enum-varnames"
+"""The keyword with the names of the values of an enumeration, in their order; code generators use it, too."""
+_MOST_NAMES = 100
 TYPES = {
     "string": "a string",
     "integer": "an integer",
@@ -74,6 +77,18 @@ def format_choices(values: list[Any]) -> str:
     )
 
 
+def find_member_names(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an enumeration by the names that the schema has for them; empty if it has none.
+
+    >>> find_member_names({"enum": [1, 2], "x-enum-varnames": ["RED", "BLUE"]})
+    {'RED': 1, 'BLUE': 2}
+    """
+    names, values = schema.get(MEMBER_NAMES), [schema["const"]] if "const" in schema else schema.get("enum")
+    if not isinstance(names, list) or not isinstance(values, list) or len(names) != len(values):
+        return {}
+    return dict(zip(names, values, strict=True)) if all(isinstance(name, str) for name in names) else {}
+
+
 def describe_constraint(schema: Mapping[str, Any], keyword: str) -> str:
     """Return a keyword as a phrase; empty if there is nothing to say.
 
@@ -87,6 +102,9 @@ def describe_constraint(schema: Mapping[str, Any], keyword: str) -> str:
         return FORMATS.get(value, f"format {value}")
     if keyword == "uniqueItems":
         return "no duplicates" if value else ""
+    if keyword == MEMBER_NAMES:
+        named = [f"{name}={format_value(each)}" for name, each in find_member_names(schema).items()]
+        return ", ".join(named[:_MOST_NAMES]) + ", ..." * (len(named) > _MOST_NAMES)
     template = _WORDS.get(keyword)
     if template is None:
         return ""

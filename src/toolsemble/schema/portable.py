@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
 from toolsemble.note import Note
-from toolsemble.schema.phrases import describe_constraint, format_choices, format_value, has_json_type
+from toolsemble.schema.phrases import MEMBER_NAMES, describe_constraint, format_choices, format_value, has_json_type
 from toolsemble.schema.pointer import find_ref_target
 from toolsemble.serialization import json_type
 
@@ -26,30 +26,36 @@ _KEPT = ("type", "description", "enum", "properties", "required", "items", "anyO
 _MOVED = (
     "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength",
     "pattern", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "contentEncoding",
-    "contentMediaType", "examples",
+    "contentMediaType", "examples", MEMBER_NAMES,
 )  # fmt: skip
+_BOUNDS = tuple(each for each in _MOVED if each not in {"examples", MEMBER_NAMES})
 _STRUCTURE = {
     "$ref", "$defs", "definitions", "title", "$schema", "$id", "$comment", "const", "oneOf", "allOf", "prefixItems",
     "discriminator", "nullable",
 }  # fmt: skip
 
 
-def make_portable(schema: Schema) -> tuple[dict[str, Any], list[Note]]:
+def make_portable(schema: Schema, *, bounds: bool = False) -> tuple[dict[str, Any], list[Note]]:
     """Return the schema in the portable subset, and a note for every keyword that was moved, rewritten or dropped.
+
+    :param bounds: whether bounds, patterns and formats stay as keywords, too, for readers that check them
 
     >>> make_portable({"type": "integer", "minimum": 1, "maximum": 7})[0]
     {'type': 'integer', 'description': 'between 1 and 7'}
+    >>> make_portable({"type": "integer", "minimum": 1}, bounds=True)[0]
+    {'type': 'integer', 'description': 'at least 1', 'minimum': 1}
     """
     notes: list[Note] = []
-    written = _Writer(schema, notes).write(schema, "$", ())
+    written = _Writer(schema, notes, _BOUNDS if bounds else ()).write(schema, "$", ())
     return written, list(dict.fromkeys(notes))
 
 
 class _Writer:
     """The conversion of one schema, with its notes and limits."""
 
-    def __init__(self, root: Schema, notes: list[Note]) -> None:
+    def __init__(self, root: Schema, notes: list[Note], further: tuple[str, ...]) -> None:
         self._root = root
+        self._further = further
         self._notes = notes
         self._left = _LARGEST
         self._depth = 0
@@ -77,7 +83,8 @@ class _Writer:
         written = self._write_shape(schema, path, above, words)
         self._move_keywords(schema, path, words)
         description = _append_words(schema.get("description", ""), words)
-        return _order_keywords({**written, **({"description": description} if description else {})})
+        made = _order_keywords({**written, **({"description": description} if description else {})})
+        return made | {keyword: schema[keyword] for keyword in self._further if keyword in schema}
 
     def _write_reference(self, schema: Schema, path: str, above: tuple[str, ...]) -> dict[str, Any]:
         """Write the target of a reference; below the maximum depth, accept anything."""

@@ -58,8 +58,26 @@ def format_key(key: str) -> str:
     return preview(key, _LONGEST_KEY)
 
 
-def report(owner: str, problems: Sequence[Problem], more: int = 0) -> ToolArgumentsError:
+def describe_variants(path: Path, variants: Iterable[Sequence[Problem]]) -> list[Problem]:
+    """Return one problem for a value that fits none of several variants, with a line for each of them.
+
+    >>> x, y = Problem(("v", "x"), "missing"), Problem(("v", "y"), "missing")
+    >>> print(describe_variants(("v",), [[x], [y]])[0].message)
+    expected
+      either v.x: missing
+      or v.y: missing
+    """
+    different = list(dict.fromkeys(map(tuple, variants)))
+    if len(different) == 1:
+        return list(different[0])
+    lines = ("; ".join(f"{format_path(each.path)}: {each.message}" for each in problems) for problems in different)
+    return [Problem(path, "expected\n  either " + "\n  or ".join(lines))]
+
+
+def report(owner: str, problems: Sequence[Problem], more: int = 0, hint: str = "") -> ToolArgumentsError:
     """Return the error that lists every problem, in a text of limited length; ``more`` problems are only counted.
+
+    :param hint: a remark after the problems, left out if the text would become too long
 
     >>> report("search", [Problem(("query",), "missing"), Problem(("limit",), "missing")])
     ToolArgumentsError("Missing required parameter(s) for 'search': query, limit")
@@ -69,9 +87,13 @@ def report(owner: str, problems: Sequence[Problem], more: int = 0) -> ToolArgume
     owner = owner[:_LONGEST_NAME]
     if all(problem.message == "missing" and len(problem.path) == 1 for problem in problems):
         missing = (format_path(problem.path) for problem in problems)
-        return ToolArgumentsError(_join(f"Missing required parameter(s) for '{owner}': ", missing, ", ", more))
+        return _add_hint(_join(f"Missing required parameter(s) for '{owner}': ", missing, ", ", more), hint)
     described = (f"{format_path(problem.path)}: {problem.message}" for problem in problems)
-    return ToolArgumentsError(_join(f"Invalid arguments for '{owner}': ", described, "; ", more))
+    return _add_hint(_join(f"Invalid arguments for '{owner}': ", described, "; ", more), hint)
+
+
+def _add_hint(text: str, hint: str) -> ToolArgumentsError:
+    return ToolArgumentsError(text + hint if len(text) + len(hint) <= _LONGEST else text)
 
 
 def _join(start: str, parts: Iterable[str], separator: str, more: int) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.schema.phrases import FORMATS
-from toolsemble.schema.problem import Path, Problem
+from toolsemble.schema.problem import Path, Problem, describe_variants
 from toolsemble.schema.required import is_missing
 
 if TYPE_CHECKING:
@@ -17,7 +17,25 @@ if TYPE_CHECKING:
 def translate_errors(errors: list[ErrorDetails], value: Any, schema: Mapping[str, Any]) -> list[Problem]:
     """Return the problems that errors report for a value; the schema decides where null means missing."""
     located = [(_locate(error, value), error) for error in errors]
-    chosen = _select_nearest(located)
+    return _to_problems(_select_nearest(located), value, schema)
+
+
+_Location = tuple[Path, dict[Path, str]]
+_Located = tuple[_Location, "ErrorDetails"]
+
+
+def _to_problems(chosen: list[_Located], value: Any, schema: Mapping[str, Any]) -> list[Problem]:
+    """Return the problems of errors: one for each path, and one for each union with several members equally near."""
+    if (union := _find_open_union(chosen)) is not None:
+        variants: dict[str, list[_Located]] = {}
+        for (path, members), error in chosen:
+            if union in members:
+                others = {place: name for place, name in members.items() if place != union}
+                variants.setdefault(members[union], []).append(((path, others), error))
+        first = next(index for index, ((_, members), _) in enumerate(chosen) if union in members)
+        before, after = chosen[:first], [item for item in chosen[first:] if union not in item[0][1]]
+        described = describe_variants(union, [_to_problems(each, value, schema) for each in variants.values()])
+        return [*_to_problems(before, value, schema), *described, *_to_problems(after, value, schema)]
     found: dict[Path, list[str]] = {}
     for (path, _), error in chosen:
         phrases = found.setdefault(path, [])
@@ -27,7 +45,19 @@ def translate_errors(errors: list[ErrorDetails], value: Any, schema: Mapping[str
     return [Problem(path, _combine(phrases)) for path, phrases in found.items()]
 
 
-_Location = tuple[Path, dict[Path, str]]
+def _find_open_union(chosen: list[_Located]) -> Path | None:
+    """Return the outermost union whose nearest members have their problems at different paths; None for none."""
+    unions = {union for (_, members), _ in chosen for union in members}
+    for union in sorted(unions, key=len):
+        paths: dict[str, set[Path]] = {}
+        for (path, members), _ in chosen:
+            if union in members:
+                paths.setdefault(members[union], set()).add(path)
+        if len(set(map(frozenset, paths.values()))) > 1 and all(
+            len(each) > len(union) for each in set().union(*paths.values())
+        ):
+            return union
+    return None
 
 
 def _locate(error: ErrorDetails, value: Any) -> _Location:
@@ -54,7 +84,7 @@ def _tag_name(error: ErrorDetails) -> str:
     return discriminator[1:-1] if discriminator[:1] == discriminator[-1:] == "'" else ""
 
 
-def _select_nearest(located: list[tuple[_Location, ErrorDetails]]) -> list[tuple[_Location, ErrorDetails]]:
+def _select_nearest(located: list[_Located]) -> list[_Located]:
     """Return, for each union, the errors of the nearest member; all errors if no member is near."""
     unions = {union for (_, members), _ in located for union in members}
     for union in sorted(unions, key=len, reverse=True):  # inner unions first

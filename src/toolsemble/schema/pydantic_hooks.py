@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any, get_args
 
+from toolsemble.runtime.text import describe_error
 from toolsemble.schema.core_schema import rewrite
 from toolsemble.schema.field import Field, default_keywords
-from toolsemble.schema.phrases import FORMATS, format_choices
+from toolsemble.schema.phrases import FORMATS, MEMBER_NAMES, format_choices
 from toolsemble.schema.renamed_keys import make_renamer
 
 CONFIG: Any = {"val_json_bytes": "base64", "allow_inf_nan": False}
@@ -101,6 +102,20 @@ class EnumMember:
                 lambda member: member.value if self.by_value else member.name
             ),
         )
+
+    def __get_pydantic_json_schema__(self, source: Any, handler: Any) -> Any:
+        return name_members(handler(source), list(self.kind)) if self.by_value else handler(source)
+
+
+def name_members(written: dict[str, Any], members: list[enum.Enum]) -> dict[str, Any]:
+    """Return the JSON Schema of an enumeration with the names of its members: a number says nothing to a model.
+
+    >>> name_members({"enum": ["on", "off"]}, list(enum.Enum("Switch", {"ON": "on", "OFF": "off"})))
+    {'enum': ['on', 'off']}
+    """
+    if all(isinstance(member.value, str) for member in members):
+        return written
+    return {**written, MEMBER_NAMES: [member.name for member in members]}
 
 
 def tighten(core: Any) -> Any:
@@ -247,7 +262,7 @@ def _convert_exceptions(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
         except (ValueError, AssertionError):
             raise
         except Exception as problem:
-            raise ValueError(str(problem) or type(problem).__name__) from problem
+            raise ValueError(describe_error(problem)) from problem
 
     convert.makes = make  # type: ignore[attr-defined]  # as above
     return convert

@@ -174,7 +174,12 @@ def _check_known_class(kind: type, scope: Scope) -> Any:
     try:
         TypeAdapter(kind)
     except PydanticSchemaGenerationError:
-        scope.refuse(kind, "use a dataclass, a pydantic model or another type with typed fields")
+        scope.refuse(
+            kind,
+            "use a dataclass, a pydantic model or another type with typed fields. What the program provides, such as "
+            "a connection, comes from a parameter of type InvocationParameters or ToolContext, or from the object of a "
+            "@tool method",
+        )
     return kind
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from toolsemble.schema.lenient import CutOffError, parse_lenient
 from toolsemble.schema.number import LongNumberError, WrittenFloat, is_exact, parse_number, to_integer
+from toolsemble.schema.phrases import find_member_names
 from toolsemble.schema.pointer import find_ref_target
 from toolsemble.schema.problem import Path, format_path
 from toolsemble.serialization import compact_json, json_type
@@ -120,8 +121,9 @@ class Repairs:
             plain = value.strip()
             exact = [each for each in allowed if plain == (each if isinstance(each, str) else json.dumps(each))]
             near = [each for each in allowed if isinstance(each, str) and each.casefold() == plain.casefold()]
-            if exact or len(near) == 1:
-                return self._record("coerce", path, value, (exact or near)[0])
+            found = exact or near or _find_named(plain, schema)
+            if exact or len(found) == 1:
+                return self._record("coerce", path, value, found[0])
         return value
 
     def _repair_type(self, value: Any, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
@@ -348,6 +350,14 @@ def _find_allowed(schema: Mapping[str, Any]) -> list[Any] | None:
         return [schema["const"]]
     allowed: list[Any] | None = schema.get("enum")
     return allowed
+
+
+def _find_named(text: str, schema: Mapping[str, Any]) -> list[Any]:
+    """Return the values of an enumeration whose name is a text: the exact one, or those that differ by case."""
+    names = find_member_names(schema)
+    if text in names:
+        return [names[text]]
+    return [value for name, value in names.items() if name.casefold() == text.casefold()]
 
 
 def _kinds(schema: Mapping[str, Any]) -> frozenset[str]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Any, Literal, NoReturn, Self
 
-from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
+from toolsemble.definition.definition import Names, ReturnBehavior, ToolDefinition
+from toolsemble.definition.policy import Policy
+from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.record import TRACE
 from toolsemble.specification import ToolSpecification
-from toolsemble.toolbox.registry import Registered
+from toolsemble.toolbox.registry import Defined, Registered, find_needs, names_in
 
 
 class ToolSet:
@@ -55,6 +59,14 @@ class ToolSet:
         entry = self._entries.get(name)
         return entry is not None and entry.definition.policy is not None and entry.definition.policy.polling
 
+    def find_needs(self) -> dict[str, str]:
+        """Return the context fields that a run must set for the tools, each with the name of a tool that needs it.
+
+        >>> ToolSet({}).find_needs()
+        {}
+        """
+        return find_needs(entry.definition for entry in self._entries.values())
+
     def has_secrets(self, name: str) -> bool:
         """Return whether a parameter of a tool is or contains a secret.
 
@@ -77,9 +89,13 @@ class ToolSet:
         return self._entries[name]
 
     def to_openai(
-        self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None
+        self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None, bounds: bool = False
     ) -> list[dict[str, Any]]:
-        """Return the ``tools`` argument of OpenAI's SDK; ``strict`` overrides the setting of each tool.
+        """Return the ``tools`` argument of OpenAI's SDK.
+
+        :param strict: whether strict mode is used; None: as each tool is set
+        :param bounds: whether bounds, patterns and formats are also keywords, and not only words of the descriptions;
+            strict mode holds the model to those that it supports, which fine-tuned models may reject
 
         >>> from toolsemble import Toolbox, tool
         >>> @tool
@@ -89,7 +105,7 @@ class ToolSet:
         >>> Toolbox([now]).to_openai()[0]["function"]["name"]
         'now'
         """
-        return self.to_provider("openai", api=api, strict=strict)
+        return self.to_provider("openai", api=api, strict=strict, bounds=bounds)
 
     def to_anthropic(self) -> list[dict[str, Any]]:
         """Return the ``tools`` argument of Anthropic's SDK."""
@@ -121,14 +137,110 @@ class ToolSet:
         >>> ToolSet({}).to_provider("anthropic")
         []
         """
-        from toolsemble.providers import load_wire_format  # noqa: PLC0415 - calls do not need it
+        from toolsemble.providers import PROVIDERS, load_wire_format  # noqa: PLC0415 - calls do not need it
 
         write_tools = load_wire_format(provider).write_tools
+        offers = self.specifications
+        if PROVIDERS[provider].keeps_bounds or settings.get("bounds"):
+            offers = [entry.definition.specification(bounds=True) for entry in self._entries.values()]
         try:
-            tools: list[dict[str, Any]] = write_tools(self.specifications, **settings)
+            tools: list[dict[str, Any]] = write_tools(offers, **settings)
         except ValueError as problem:
             raise ToolDefinitionError(f"{provider}: {problem}") from None
         return tools
+
+    def prefixed(self, prefix: str) -> Self:
+        """Return the same toolbox with a prefix before the names of its tools.
+
+        >>> from toolsemble import Toolbox
+        >>> from toolsemble.builtin import CalculatorTool
+        >>> Toolbox([CalculatorTool()]).prefixed("office_").names
+        ['office_calculator']
+        """
+        if not isinstance(prefix, str):
+            raise ToolDefinitionError(f"prefixed takes a str, such as 'crm_', not {prefix!r:.80}")
+        return self.renamed({name: f"{prefix}{name}" for name, entry in self._entries.items() if not entry.fixed})
+
+    def renamed(self, names: Mapping[str, str]) -> Self:
+        """Return the same toolbox with other names for some of its tools: from the present name to the new one.
+
+        Everything else stays, as with :meth:`Tool.renamed`. The tools of the new toolbox keep the approval and limits
+        that this toolbox adds to them, also in another toolbox.
+
+        >>> from toolsemble import Toolbox
+        >>> from toolsemble.builtin import CalculatorTool
+        >>> Toolbox([CalculatorTool()]).renamed({"calculator": "compute"}).names
+        ['compute']
+        """
+        if not isinstance(names, Mapping):
+            raise ToolDefinitionError(f"renamed takes a dict from names to new names, not {names!r:.80}")
+        for name in names:
+            if name not in self._entries or self._entries[name].fixed:
+                raise ToolDefinitionError(f"renamed: there is no tool {name!r:.80}; the tools are {self._list_names()}")
+        found: dict[str, Registered] = {}
+        for name, entry in self._entries.items():
+            new = _rename_entry(entry, names[name]) if name in names else entry
+            if new.definition.name in found:
+                raise ToolDefinitionError(f"Duplicate tool name: '{new.definition.name}'; choose another one")
+            found[new.definition.name] = new
+        return self._with_entries(found)
+
+    def filtered(self, keep: Iterable[str] | Callable[[ToolSpecification], object]) -> Self:
+        """Return the same toolbox with some of its tools.
+
+        :param keep: names, patterns such as ``"read_*"``, or a function of the tool's specification
+
+        >>> from toolsemble import Toolbox
+        >>> from toolsemble.builtin import CalculatorTool, HumanInputTool
+        >>> box = Toolbox([CalculatorTool(), HumanInputTool()])
+        >>> box.filtered(["calc*"]).names, box.filtered(lambda each: "person" in each.description).names
+        (['calculator'], ['human_input'])
+        """
+        keeps = keep if callable(keep) else self._matcher(keep)
+        kept = {
+            name: entry
+            for name, entry in self._entries.items()
+            if entry.fixed or keeps(entry.definition.specification())
+        }
+        return self._with_entries(kept)
+
+    def members(self, *, reviewed: bool = False) -> list[Defined]:
+        """Return the tools and their definitions, for another toolbox that takes them over.
+
+        :param reviewed: whether this toolbox's reviewer decides about their calls, because the other one has none
+
+        >>> ToolSet({}).members()
+        []
+        """
+        found = [(entry, _own_definition(entry)) for entry in self._entries.values() if not entry.fixed]
+        return [(entry.tool, _keep_reviewer(entry, each) if reviewed else each) for entry, each in found]
+
+    def _with_entries(self, entries: dict[str, Registered]) -> Self:
+        made = copy(self)
+        made._entries = entries  # noqa: SLF001 - a new object of this class
+        made._specifications = None  # noqa: SLF001 - as above
+        return made
+
+    def _matcher(self, patterns: Iterable[str]) -> Callable[[ToolSpecification], bool]:
+        """Return a function that tells whether a tool has one of the names; raise if a name matches no tool."""
+        from fnmatch import fnmatchcase  # noqa: PLC0415 - most toolboxes are not filtered
+
+        given: Any = patterns
+        listed = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
+        for pattern in listed:
+            if not isinstance(pattern, str):
+                raise ToolDefinitionError(
+                    f"filtered takes names or a function of a ToolSpecification, not {patterns!r:.80}"
+                )
+            if not any(fnmatchcase(name, pattern) for name in self._entries):
+                raise ToolDefinitionError(f"filtered: no tool is {pattern!r:.80}; the tools are {self._list_names()}")
+        return lambda specification: any(fnmatchcase(specification.name, str(pattern)) for pattern in listed)
+
+    def _list_names(self) -> str:
+        return ", ".join(name for name, entry in self._entries.items() if not entry.fixed) or "none"
+
+    def __add__(self, other: object) -> NoReturn:
+        raise TypeError("A Toolbox is not added to another; write Toolbox([first, second]), which takes the settings")
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -151,3 +263,44 @@ def _specification_of(definition: ToolDefinition) -> ToolSpecification:
     if definition.logger.isEnabledFor(TRACE):
         definition.logger.log(TRACE, "%s", specification.to_json())
     return specification
+
+
+def _own_definition(entry: Registered) -> ToolDefinition:
+    """Return the definition of a tool of a toolbox, with the limit of its output as its own."""
+    policy = entry.definition.policy or Policy()
+    if policy.max_output == entry.limit:
+        return entry.definition
+    return replace(entry.definition, policy=replace(policy, max_output=entry.limit))
+
+
+def _keep_reviewer(entry: Registered, definition: ToolDefinition) -> ToolDefinition:
+    """Return the definition with the reviewer of its toolbox for its own gates and those inside its flow."""
+    review = entry.context.review
+    if review is None:
+        return definition
+
+    def keep(part: ToolDefinition) -> ToolDefinition:
+        gate = part.gate
+        return part if gate is None or gate.review is not None else replace(part, gate=replace(gate, review=review))
+
+    return map_definition(definition, keep)
+
+
+def _rename_entry(entry: Registered, name: str) -> Registered:
+    """Return a tool of a toolbox under another name, with its gate and limits."""
+    from toolsemble.tools.collection import collect_tools  # noqa: PLC0415 - most toolboxes keep their names
+    from toolsemble.tools.renamed import RenamedTool  # noqa: PLC0415 - as above
+
+    tool = RenamedTool(entry.tool, name, definition=_own_definition(entry))
+    ((_, definition),) = collect_tools(tool)
+    context = entry.context.derive({"tool_name": definition.name, "logger": definition.logger})
+    return replace(entry, tool=tool, definition=definition, context=context)
+
+
+def names_inside(box: ToolSet) -> Names:
+    """Return the names of the tools of a toolbox, and of the tools that they can call.
+
+    >>> names_inside(ToolSet({})).found
+    ()
+    """
+    return names_in(entry.definition for entry in box._entries.values())  # noqa: SLF001 - a class of this module

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import Names, ToolDefinition
 from toolsemble.definition.variants import map_definition
-from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
-from toolsemble.runtime.text import describe_error, preview
-from toolsemble.tools.collection import collect_tools
+from toolsemble.errors import ToolArgumentsError
+from toolsemble.runtime.text import preview
 
 if TYPE_CHECKING:
     from toolsemble.limits.box_limits import BoxLimits
@@ -40,27 +39,26 @@ class Registered:
     """The context of its calls, without the fields that differ between calls."""
     limit: int | None
     """Characters of a result that the model gets; None: no limit."""
+    fixed: bool = False
+    """Whether the tool belongs to the toolbox itself, as the one for paging does, so that it keeps its name."""
 
 
 def register_tools(
-    tools: Iterable[object],
+    found: Sequence[Defined],
     outer: OuterGate | None,
     limits: BoxLimits | None,
     context: ToolContext,
     max_output: int | None,
 ) -> dict[str, Registered]:
-    """Return the tools of a toolbox by name, with its gate and limits; report all bad definitions in one error.
+    """Return the tools of a toolbox by name, with its gate and limits.
 
+    :param found: the tools, with unique names
     :param context: the context fields that all calls of the toolbox share
     :param max_output: characters of a result that the model gets, unless the tool sets less; None: no limit
 
-    >>> register_tools([None, 5], None, None, ToolContext(), None)
-    Traceback (most recent call last):
-    ...
-    toolsemble.errors.ToolDefinitionError: Tool at index 0 is None; pass a tool object
-    Tool at index 1 (int) is neither an AgentTool nor has @tool methods
+    >>> register_tools([], None, None, ToolContext(), None)
+    {}
     """
-    found = _collect(tools)
     definitions = _add_gate([definition for _, definition in found], outer)
     if limits is not None:
         definitions = limits.apply_to(definitions)
@@ -92,43 +90,6 @@ def unknown_tool(name: str, known: Sequence[str]) -> ToolDefinition:
     return ToolDefinition(_UNKNOWN, "", body=refuse, decode=refuse, accept=refuse)
 
 
-def _collect(tools: Iterable[object]) -> list[Defined]:
-    if isinstance(tools, (str, bytes, Mapping)) or not isinstance(tools, Iterable):
-        raise ToolDefinitionError(f"A toolbox takes a list of tools, not {type(tools).__name__}; write Toolbox([...])")
-    found: dict[str, Defined] = {}
-    problems: list[str] = []
-    for index, source in enumerate(tools):
-        try:
-            defined = _define(index, source)
-        except ToolDefinitionError as problem:
-            problems.append(str(problem))
-            continue
-        for tool, definition in defined:
-            if definition.name in found:
-                problems.append(f"Duplicate tool name: '{definition.name}'")
-            found[definition.name] = tool, definition
-    if problems:
-        raise ToolDefinitionError("\n".join(dict.fromkeys(problems)))
-    return list(found.values())
-
-
-def _define(index: int, source: object) -> list[Defined]:
-    if source is None:
-        raise ToolDefinitionError(f"Tool at index {index} is None; pass a tool object")
-    if isinstance(source, type):
-        name = source.__name__
-        raise ToolDefinitionError(f"Tool at index {index} ({name}) is a class; pass an instance: {name}(...)")
-    place = f"Tool at index {index} ({type(source).__name__})"
-    try:
-        defined = collect_tools(source)
-    except Exception as problem:
-        # A property of a foreign object can raise anything.
-        raise ToolDefinitionError(f"{place}: {describe_error(problem)}") from problem
-    if not defined:
-        raise ToolDefinitionError(f"{place} is neither an AgentTool nor has @tool methods")
-    return defined
-
-
 def _add_gate(definitions: list[ToolDefinition], outer: OuterGate | None) -> list[ToolDefinition]:
     """Return the definitions with the approval gate of the toolbox added."""
     if outer is None:
@@ -157,6 +118,19 @@ def names_in(definitions: Iterable[ToolDefinition]) -> Names:
             found += names.found
             all_known = all_known and names.all_known
     return Names(tuple(found), all_known)
+
+
+def find_needs(definitions: Iterable[ToolDefinition]) -> dict[str, str]:
+    """Return the context fields that a run must set for its tools, each with the name of a tool that needs it.
+
+    >>> find_needs([unknown_tool("wether", [])])
+    {}
+    """
+    needs: dict[str, str] = {}
+    for definition in definitions:
+        inside = {} if definition.flow is None else find_needs(definition.flow.tools())
+        needs = inside | dict.fromkeys(definition.needs, definition.name) | needs
+    return needs
 
 
 def unknown_tool_message(name: str, known: Sequence[str]) -> str:

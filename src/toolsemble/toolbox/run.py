@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, MutableMapping
 from typing import Any, TypeAlias
 
-from toolsemble.call import new_id
+from toolsemble.call import GeneratedRunId, new_id, new_run_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context
 
 Run: TypeAlias = dict[str, Any]
 """The context fields that the calls of a turn share."""
 
 
-class UnnamedRunId(str):
-    """The id of a run for which the program did not set one.
+class UnnamedRunId(GeneratedRunId):
+    """The id of a run of a toolbox for which the program did not set one.
 
     >>> new_unnamed_run() == new_unnamed_run()
     False
@@ -27,10 +27,18 @@ def new_unnamed_run() -> UnnamedRunId:
     return UnnamedRunId(new_id())
 
 
+def choose_new_run(*, reviews: bool, pages: bool) -> Callable[[], str]:
+    """Return the function that generates run ids; most toolboxes need no more than a str, which is the fastest."""
+    if pages:
+        return new_unnamed_run
+    return new_run_id if reviews else new_id
+
+
 def run_of(
     own: ToolContext,
     memory_id: str | None,
     parameters: MutableMapping[str, Any] | None,
+    deps: object,
     run_id: str | None,
     new_run: Callable[[], str],
 ) -> Run:
@@ -39,11 +47,11 @@ def run_of(
     :param own: the context of the toolbox
     :param new_run: returns a run id, if the program did not set one
 
-    >>> sorted(run_of(ToolContext(), "ada", None, "run_1", new_id))
+    >>> sorted(run_of(ToolContext(), "ada", None, None, "run_1", new_id))
     ['memory_id', 'parameters', 'run_id']
     """
     outer = current_context()
-    if outer is None and parameters is None and memory_id is None and run_id is None:
+    if outer is None and parameters is None and memory_id is None and run_id is None and deps is None:
         return {"parameters": InvocationParameters(), "run_id": new_run()}
     if run_id is not None and not isinstance(run_id, str):
         raise _wrong_type("run_id", "a str", run_id)
@@ -60,6 +68,8 @@ def run_of(
         if not isinstance(memory_id, str):
             raise _wrong_type("memory_id", "a str", memory_id)
         run["memory_id"] = memory_id
+    if deps is not None:
+        run["deps"] = deps
     if run_id is not None or outer is None:
         run["run_id"] = run_id or new_run()
     return run
@@ -74,6 +84,8 @@ def _inherit_run(own: ToolContext, outer: ToolContext) -> Run:
     run: Run = {"run_id": outer.run_id, "deadline": outer.deadline, "parent_id": outer.call_id}
     if outer.expose_errors == "declared":
         run["expose_errors"] = "declared"  # the outer call hides errors from the model
+    if outer.deps is not None:
+        run["deps"] = outer.deps
     if own.memory_id == _DEFAULTS.memory_id:
         run["memory_id"] = outer.memory_id
     if own.agent_role == _DEFAULTS.agent_role:

@@ -6,9 +6,12 @@ What only some toolboxes declare is loaded when one declares it.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from toolsemble.context import SILENT, Exposure, ToolContext
+from toolsemble.definition.definition import ToolDefinition
+from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.metrics import SilentMetrics
 from toolsemble.review.terms import check_terms
@@ -53,7 +56,8 @@ def context_of(
             raise ToolDefinitionError(f"Toolbox {setting} must be a str, not {text!r:.80}")
     if review is not None and (isinstance(review, type) or not callable(getattr(review, "review", None))):
         raise ToolDefinitionError(
-            f"Toolbox review must be a ReviewHandler: an object with a method review(request), not {review!r:.80}"
+            "Toolbox review must be a ReviewHandler: an object with a method review(request), such as "
+            f"CallbackReview(function), not {review!r:.80}"
         )
     _check_methods("executor", executor, "submit")
     _check_methods("metrics", metrics, *(name for name in vars(SilentMetrics) if not name.startswith("_")))
@@ -93,6 +97,24 @@ def pass_on_gate(context: ToolContext, gate: OuterGate) -> ToolContext:
     return context.derive({"gates": (InheritedGate(gate, context.review),)})
 
 
+def add_gates_around(definition: ToolDefinition, own: ToolContext, context: ToolContext) -> ToolDefinition:
+    """Return the definition of a tool with the gates of a call around it.
+
+    :param own: the context of the toolbox, whose own gates the definition has already
+    :param context: the context of the call
+    """
+    known = {id(each.outer) for each in own.gates}
+    around = [each for each in context.gates if id(each.outer) not in known]
+    if not around:
+        return definition
+    from toolsemble.review.inherited_gates import combine_gates  # noqa: PLC0415 - only inside of calls with gates
+
+    return map_definition(
+        definition,
+        lambda part: replace(part, gate=combine_gates(around, part.name, part.gate, context.review)),
+    )
+
+
 def pages_of(
     setting: object, entries: dict[str, Registered], context: ToolContext, *, truncates: bool
 ) -> PageStore | None:
@@ -113,7 +135,7 @@ def pages_of(
         )
     store = PageStore(pages)
     ((tool, definition),) = collect_tools(store.tool())
-    entries[pages.name] = register_tool(tool, definition, context, None)
+    entries[pages.name] = replace(register_tool(tool, definition, context, None), fixed=True)
     return store
 
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.context import Exposure, ToolContext
-from toolsemble.definition.definition import Names, ToolDefinition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Layer
 from toolsemble.definition.variants import add_layer, map_definition, to_dry_run
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.execution.call import Call, CallPath, CallSettings
+from toolsemble.execution.call import ArgumentsReport, Call, CallPath, CallSettings
 from toolsemble.execution.drivers import adrive, drive
 from toolsemble.execution.path import call_path
 from toolsemble.locks.claims import Slots
@@ -27,9 +27,11 @@ from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import ContextThreadPool, finish
 from toolsemble.runtime.lazy import LazyModule
 from toolsemble.toolbox.formats import ToolSet
-from toolsemble.toolbox.registry import names_in, register_tool, register_tools, unknown_tool
-from toolsemble.toolbox.run import Run, UnnamedRunId, new_unnamed_run, run_of
+from toolsemble.toolbox.members import collect_members
+from toolsemble.toolbox.registry import register_tools
+from toolsemble.toolbox.run import Run, UnnamedRunId, choose_new_run, run_of
 from toolsemble.toolbox.settings import (
+    add_gates_around,
     check_counts,
     context_of,
     gate_of,
@@ -44,7 +46,7 @@ from toolsemble.toolbox.turn import Turn
 
 # What only some toolboxes declare is loaded when one declares it.
 if TYPE_CHECKING:
-    from toolsemble.execution import hooks
+    from toolsemble.execution import edits, hooks
     from toolsemble.execution.hooks import AfterCall, BeforeCall
     from toolsemble.limits.cache import Cache
     from toolsemble.limits.effect_ledger import EffectLedger
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from toolsemble.review.request import ReviewHandler
     from toolsemble.toolbox.pages import Pages
 else:
-    hooks = LazyModule("toolsemble.execution.hooks")
+    edits, hooks = LazyModule("toolsemble.execution.edits"), LazyModule("toolsemble.execution.hooks")
 
 _POOL_THREADS = 256
 
@@ -78,7 +80,8 @@ class Toolbox(ToolSet):
     >>> box.execute(ToolCall("shuot")).text
     "Error: Unknown tool 'shuot'. Available tools: shout. Did you mean 'shout'?"
 
-    :param tools: tool objects, in the order in which models see them
+    :param tools: tools, and lists and toolboxes of tools, in the order in which models see them; a toolbox in the
+        list brings the approval and limits of its tools
     :param review: the review handler that approves calls
     :param approve: further tools that need approval: names, patterns such as ``"delete_*"``, or a predicate
         ``(arguments, context)``
@@ -93,7 +96,7 @@ class Toolbox(ToolSet):
     :param max_output: characters of a result that the model gets; None: no limit
     :param timeout: seconds that a call may take after its approval, for tools without a timeout; not enforced for
         sync bodies that are inline
-    :param retries: how often a failed call is retried, or a :class:`Retries`; for repeatable tools without a setting
+    :param retries: retries of a failed call after the first attempt, or a :class:`Retries`; for repeatable tools
     :param rate_limit: how many calls of all tools together may begin in a period of time
     :param cache: caches the results of read-only tools without a setting: seconds, True for no expiry, or a
         :class:`Cache`
@@ -111,7 +114,7 @@ class Toolbox(ToolSet):
     :param sinks: receive events: functions that take an event, or objects with a method ``emit(event)``
     """
 
-    __slots__ = ("_context", "_cuts", "_max_output", "_new_run", "_pages", "_settings", "_sinks")
+    __slots__ = ("_context", "_cuts", "_has_flows", "_max_output", "_new_run", "_pages", "_settings", "_sinks")
 
     def __init__(  # noqa: PLR0913 - keyword settings, each with a default
         self,
@@ -155,12 +158,14 @@ class Toolbox(ToolSet):
         if gate is not None:
             self._context = pass_on_gate(self._context, gate)
         limits = limits_of(timeout, retries, rate_limit, cache, ledger)
-        super().__init__(register_tools(tools, gate, limits, self._context, max_output))
+        found = collect_members(tools, reviewed=review is None)
+        super().__init__(register_tools(found, gate, limits, self._context, max_output))
         self._max_output = max_output
         self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())
+        self._has_flows = any(entry.definition.flow is not None for entry in self._entries.values())
         self._pages = pages_of(pages, self._entries, self._context, truncates=self._cuts)
-        # Paging has to know whether the program set the run id.
-        self._new_run = new_id if self._pages is None else new_unnamed_run
+        # Reviews and paging have to know whether the program set the run id.
+        self._new_run = choose_new_run(reviews=review is not None, pages=self._pages is not None)
         # Bodies have a separate pool, so that jobs which they submit and wait for never queue behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Slots(max_concurrency, box=True)
@@ -174,6 +179,7 @@ class Toolbox(ToolSet):
         *,
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
+        deps: Any = None,
         run_id: str | None = None,
         dry_run: bool = False,
     ) -> ToolReply:
@@ -184,10 +190,12 @@ class Toolbox(ToolSet):
 
         :param memory_id: the conversation or user that the call belongs to; default: that of the toolbox
         :param parameters: values that the tools of the run share; hidden from the model
+        :param deps: an object that tools get as ``ToolContext.deps``; hidden from the model
         :param run_id: the run that the call belongs to; default: a new one
         :param dry_run: validate, review and record the call, but do not run the body
         """
-        return self._reply(call, run_of(self._context, memory_id, parameters, run_id, self._new_run), dry_run=dry_run)
+        run = run_of(self._context, memory_id, parameters, deps, run_id, self._new_run)
+        return self._reply(call, run, dry_run=dry_run)
 
     async def aexecute(
         self,
@@ -195,13 +203,13 @@ class Toolbox(ToolSet):
         *,
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
+        deps: Any = None,
         run_id: str | None = None,
         dry_run: bool = False,
     ) -> ToolReply:
         """Execute one call and return the reply; an async tool is awaited, a blocking one runs in a worker thread."""
-        return await self._areply(
-            call, run_of(self._context, memory_id, parameters, run_id, self._new_run), dry_run=dry_run
-        )
+        run = run_of(self._context, memory_id, parameters, deps, run_id, self._new_run)
+        return await self._areply(call, run, None, dry_run=dry_run)
 
     def execute_all(
         self,
@@ -209,6 +217,7 @@ class Toolbox(ToolSet):
         *,
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
+        deps: Any = None,
         run_id: str | None = None,
         dry_run: bool = False,
     ) -> list[ToolReply]:
@@ -227,7 +236,7 @@ class Toolbox(ToolSet):
         >>> [reply.text for reply in Toolbox([Echo()]).execute_all(calls)]
         ['a', 'b']
         """
-        run = run_of(self._context, memory_id, parameters, run_id, self._new_run)
+        run = run_of(self._context, memory_id, parameters, deps, run_id, self._new_run)
         with Turn(calls) as turn:
             if len(turn.calls) == 1:
                 turn.answer(0, self._reply(turn.calls[0], run, dry_run=dry_run))
@@ -247,6 +256,7 @@ class Toolbox(ToolSet):
         *,
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
+        deps: Any = None,
         run_id: str | None = None,
         dry_run: bool = False,
         observe: Callable[[int, ToolReply], None] | None = None,
@@ -257,10 +267,10 @@ class Toolbox(ToolSet):
 
         :param observe: called with the index of a call and its reply as soon as there is one
         """
-        run = run_of(self._context, memory_id, parameters, run_id, self._new_run)
+        run = run_of(self._context, memory_id, parameters, deps, run_id, self._new_run)
         with Turn(calls, observe) as turn:
             if len(turn.calls) == 1:
-                turn.answer(0, await self._areply(turn.calls[0], run, dry_run=dry_run))
+                turn.answer(0, await self._areply(turn.calls[0], run, turn.new_report(), dry_run=dry_run))
             elif turn.calls:
                 gathered = turn.gather(partial(self._path, run=run, dry_run=dry_run), partial(self._make_reply, run))
                 await (gathered if self._sinks is None else self._sinks.ado(gathered))
@@ -316,54 +326,59 @@ class Toolbox(ToolSet):
         return 0 if self._sinks is None else self._sinks.lost
 
     def _reply(self, call: ToolCall, run: Run, *, dry_run: bool) -> ToolReply:
-        path = self._path(call, run, dry_run=dry_run)
-        return self._make_reply(run, call, drive(path) if self._sinks is None else self._sinks.do(drive, path))
+        path = self._path(call, None, run=run, dry_run=dry_run)
+        return self._make_reply(run, call, drive(path) if self._sinks is None else self._sinks.do(drive, path), None)
 
-    async def _areply(self, call: ToolCall, run: Run, *, dry_run: bool) -> ToolReply:
-        path = adrive(self._path(call, run, dry_run=dry_run))
-        return self._make_reply(run, call, await (path if self._sinks is None else self._sinks.ado(path)))
+    async def _areply(self, call: ToolCall, run: Run, report: ArgumentsReport | None, *, dry_run: bool) -> ToolReply:
+        path = adrive(self._path(call, report, run=run, dry_run=dry_run))
+        return self._make_reply(run, call, await (path if self._sinks is None else self._sinks.ado(path)), report)
 
-    def _make_reply(self, run: Run, call: ToolCall, result: ToolResult) -> ToolReply:
-        """Return the reply, with the limit for its text and a note about further pages."""
-        if not self._cuts:
-            return ToolReply(call, result)
+    def _make_reply(self, run: Run, call: ToolCall, result: ToolResult, report: ArgumentsReport | None) -> ToolReply:
+        """Return the reply, with the limit for its text, and notes about further pages and edits by reviewers."""
+        has_edits = self._has_flows or "edited" in result.attributes
+        if report is None and not has_edits and not self._cuts:
+            return ToolReply(call, result)  # the common case
+        noted = edits.describe_edits(result) if has_edits else ""
+        limit, more = self._truncate(run, call, result) if self._cuts else (None, "")
+        return ToolReply(call, result, limit, more, "", noted, None if report is None else report.arguments)
+
+    def _truncate(self, run: Run, call: ToolCall, result: ToolResult) -> tuple[int | None, str]:
+        """Return the limit for the text of a result, and the note about further pages."""
         entry = self._entries.get(call.name)
         limit = self._max_output if entry is None else entry.limit
         if self._pages is None or limit is None or len(result.text) <= limit:
-            return ToolReply(call, result, limit)
+            return limit, ""
         run_id = None if isinstance(run["run_id"], UnnamedRunId) else run["run_id"]
-        memory_id = run.get("memory_id", self._context.memory_id)
-        return ToolReply(call, result, *self._pages.keep(result.text, limit, memory_id, run_id))
+        return self._pages.keep(result.text, limit, run.get("memory_id", self._context.memory_id), run_id)
 
-    def _path(self, call: ToolCall, run: Run, *, dry_run: bool) -> CallPath:
+    def _path(self, call: ToolCall, report: ArgumentsReport | None, *, run: Run, dry_run: bool) -> CallPath:
         if not isinstance(call, ToolCall):
-            raise ToolConfigurationError(f"A toolbox executes ToolCall objects, not {type(call).__name__}")
+            raise ToolConfigurationError(
+                f"A toolbox executes ToolCall objects, not {type(call).__name__}; pass ToolCall(name, arguments), or "
+                "ToolCall.from_openai(call) for a provider's call"
+            )
         entry = self._entries.get(call.name)
         if entry is None:
-            return self._unknown_path(call, run)
+            from toolsemble.toolbox.unknown import unknown_path  # noqa: PLC0415 - needed only for unknown names
+
+            tools = [entry.definition for entry in self._entries.values()]
+            return unknown_path(call, self._context, run, tools, self._settings, report)
         context = entry.context.of_call(run, call.id or new_id())
         definition = entry.definition
         if "gates" in run:
             definition = self._add_outer_gates(definition, context)
         if dry_run:
             definition = to_dry_run(definition)
+        if report is not None:
+            report.definition = definition
         read = definition.decode if self._settings.hooks is None else hooks.CallReader(call, definition.decode)
-        return call_path(Call(definition, read, call.json, context, self._settings))
+        return call_path(Call(definition, read, call.json, context, self._settings, report))
 
     def _add_outer_gates(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
         """Return the definition with the gates of the toolboxes around this one added; it has its own already."""
         if self._pages is not None and definition.name == self._pages.name:
             return definition  # the result that it pages was approved
-        own = {id(each.outer) for each in self._context.gates}
-        around = [each for each in context.gates if id(each.outer) not in own]
-        if not around:
-            return definition
-        from toolsemble.review.inherited_gates import combine_gates  # noqa: PLC0415 - only inside of calls with gates
-
-        return map_definition(
-            definition,
-            lambda part: replace(part, gate=combine_gates(around, part.name, part.gate, context.review)),
-        )
+        return add_gates_around(definition, self._context, context)
 
     def _only_blocks(self, calls: Iterable[object], run: Run) -> bool:
         """Return whether no call of a turn needs an event loop: all bodies block, and nothing else is awaited."""
@@ -374,24 +389,3 @@ class Toolbox(ToolSet):
             return False
         names = {call.name for call in calls if isinstance(call, ToolCall)}
         return all(self._entries[name].definition.only_blocks for name in names & self._entries.keys())
-
-    def _unknown_path(self, call: ToolCall, run: Run) -> CallPath:
-        """Return the path of a call of an unknown tool."""
-        from toolsemble.toolbox.unknown import has_secret_parameters, masked_path  # noqa: PLC0415 - needed only for unknown names
-
-        definition = unknown_tool(call.name, self.names)
-        context = register_tool(None, definition, self._context, None).context.of_call(run, call.id or new_id())
-        tools = [entry.definition for entry in self._entries.values()]
-        if has_secret_parameters(tools):
-            return masked_path(call, definition, tools, context, self._settings)
-        read = definition.decode if self._settings.hooks is None else hooks.CallReader(call, definition.decode)
-        return call_path(Call(definition, read, call.json, context, self._settings))
-
-
-def names_inside(box: Toolbox) -> Names:
-    """Return the names of the tools of a toolbox, and of the tools that they can call.
-
-    >>> names_inside(Toolbox([])).found
-    ()
-    """
-    return names_in(entry.definition for entry in box._entries.values())  # noqa: SLF001 - a class of this module

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.execution.call import CallPath
+from toolsemble.execution.call import ArgumentsReport, CallPath
 from toolsemble.execution.drivers import adrive, drive_in_worker
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import SharedLoop
@@ -39,6 +39,10 @@ class Turn:
         self._observe = observe
         self._replies: dict[int, ToolReply] = {}
 
+    def new_report(self) -> ArgumentsReport | None:
+        """Return what keeps the arguments of one call; None if nobody observes the turn."""
+        return None if self._observe is None else ArgumentsReport()
+
     def answer(self, index: int, reply: ToolReply) -> None:
         """Store the reply to the call at an index."""
         self._replies[index] = reply
@@ -50,7 +54,9 @@ class Turn:
         return [self._replies[index] for index in sorted(self._replies)]
 
     async def gather(
-        self, start: Callable[[ToolCall], CallPath], reply: Callable[[ToolCall, ToolResult], ToolReply]
+        self,
+        start: Callable[[ToolCall, ArgumentsReport | None], CallPath],
+        reply: Callable[[ToolCall, ToolResult, ArgumentsReport | None], ToolReply],
     ) -> None:
         """Run the calls concurrently in this event loop; raise what one of them raised after all have ended."""
         import asyncio  # noqa: PLC0415 - slow to import; sync programs do not need it
@@ -64,7 +70,8 @@ class Turn:
             try:
                 if cancelling() > before:
                     return asyncio.CancelledError()  # the turn was cancelled, but its task has not been told yet
-                self.answer(index, reply(call, await adrive(start(call))))
+                report = self.new_report()
+                self.answer(index, reply(call, await adrive(start(call, report)), report))
             except BaseException as error:  # noqa: BLE001 - raised below
                 return error
             return None
@@ -77,13 +84,15 @@ class Turn:
         _raise_first(error for error in errors if error is not None)
 
     def run_in_threads(
-        self, start: Callable[[ToolCall], CallPath], reply: Callable[[ToolCall, ToolResult], ToolReply]
+        self,
+        start: Callable[[ToolCall, ArgumentsReport | None], CallPath],
+        reply: Callable[[ToolCall, ToolResult, ArgumentsReport | None], ToolReply],
     ) -> None:
         """Run calls whose bodies are all blocking, each body in a worker thread; no event loop is needed."""
 
         def run(index: int, call: ToolCall) -> Generator[None, None, None]:
-            result = yield from drive_in_worker(start(call), loop, lambda: ended.put(index))
-            self.answer(index, reply(call, result))
+            result = yield from drive_in_worker(start(call, None), loop, lambda: ended.put(index))
+            self.answer(index, reply(call, result, None))
 
         ended: SimpleQueue[int] = SimpleQueue()
         with SharedLoop() as loop:

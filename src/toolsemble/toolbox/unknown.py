@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from toolsemble.call import ToolCall
+from toolsemble.call import ToolCall, new_id
 from toolsemble.context import ToolContext
 from toolsemble.definition.build import is_name
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.execution.call import Call, CallPath, CallSettings
+from toolsemble.execution.call import ArgumentsReport, Call, CallPath, CallSettings
 from toolsemble.execution.hooks import CallReader
 from toolsemble.execution.path import call_path
 from toolsemble.masking.secrets import add_secrets, find_texts, start_masking, stop_masking
 from toolsemble.runtime.text import HIDDEN, preview
 from toolsemble.schema.decode import Decoded
 from toolsemble.schema.secret import parameters
-from toolsemble.toolbox.registry import LONGEST_NAME, unknown_tool_message
+from toolsemble.toolbox.registry import LONGEST_NAME, register_tool, unknown_tool, unknown_tool_message
+from toolsemble.toolbox.run import Run
 
 
 def has_secret_parameters(tools: Iterable[ToolDefinition]) -> bool:
@@ -28,6 +29,29 @@ def has_secret_parameters(tools: Iterable[ToolDefinition]) -> bool:
     False
     """
     return any(each.secret or (each.flow is not None and has_secret_parameters(each.flow.tools())) for each in tools)
+
+
+def unknown_path(
+    call: ToolCall,
+    box: ToolContext,
+    run: Run,
+    tools: Sequence[ToolDefinition],
+    settings: CallSettings,
+    report: ArgumentsReport | None,
+) -> CallPath:
+    """Return the path of a call of an unknown tool.
+
+    :param box: the context of the toolbox
+    :param tools: the tools of the toolbox
+    """
+    definition = unknown_tool(call.name, [each.name for each in tools])
+    context = register_tool(None, definition, box, None).context.of_call(run, call.id or new_id())
+    if has_secret_parameters(tools):
+        if report is not None:
+            report.arguments = {}  # any of them may be a secret
+        return masked_path(call, definition, tools, context, settings)
+    read = definition.decode if settings.hooks is None else CallReader(call, definition.decode)
+    return call_path(Call(definition, read, call.json, context, settings))
 
 
 def masked_path(

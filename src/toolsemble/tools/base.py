@@ -13,9 +13,9 @@ from typing import (
     final,
 )
 
-from toolsemble.call import new_id
+from toolsemble.call import new_id, new_run_id
 from toolsemble.context import LOGGER, ToolContext, current_context
-from toolsemble.definition.build import review_settings, string_definition
+from toolsemble.definition.build import check_description, check_name, review_settings, string_definition
 from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
 from toolsemble.definition.policy import Effects, Isolation, Policy
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
@@ -124,20 +124,29 @@ class Tool(ABC):
                 raise TypeError(f"A tool has no setting {name!r}; known are {', '.join(ToolSettings.__annotations__)}")
             setattr(self, name, value)
 
+    def _set_names(self, name: str | None, description: str | None) -> None:
+        """Set the name and the description of a tool whose class has them; None keeps that of the class."""
+        if name is not None:
+            self.name = check_name(name)
+        if description is not None:
+            self.description = check_description(self.name, description)
+
     @abstractmethod
     def run(self, input: Any) -> Any:  # a str here; subclasses narrow it
         """Execute the tool with a str; return a str, a :class:`ToolResult`, None, or any JSON-serializable value."""
 
     @final
-    def execute(self, input: str, context: ToolContext | None = None) -> ToolResult:
+    def execute(self, input: str | Mapping[str, Any], context: ToolContext | None = None) -> ToolResult:
         """Execute the tool and return the result; an exception of the tool becomes a failed result.
 
         Inside a call of another tool it inherits the context of that call.
+
+        :param input: the arguments, as a mapping or as JSON text; for a tool that takes one string, also that string
         """
         return drive(self._path(input, context))
 
     @final
-    async def aexecute(self, input: str, context: ToolContext | None = None) -> ToolResult:
+    async def aexecute(self, input: str | Mapping[str, Any], context: ToolContext | None = None) -> ToolResult:
         """Execute the tool and return the result, without blocking the event loop."""
         return await adrive(self._path(input, context))
 
@@ -191,6 +200,31 @@ class Tool(ABC):
 
     def __ror__(self, other: object) -> ToolPipeline:
         return pipeline_class().of(other, self)
+
+    def renamed(self, name: str, description: str | None = None) -> Tool:
+        """Return the same tool under another name, and with another description if one is passed.
+
+        Models, events, records and errors show the new name. Everything else stays, also what limits count: calls of
+        both share rates, caches and slots.
+
+        >>> from toolsemble import tool
+        >>> @tool
+        ... def search(query: str) -> str:
+        ...     '''Search the archive.'''
+        ...     return f"nothing about {query}"
+        >>> search.renamed("search_archive").execute("{}").text
+        "Error: Missing required parameter(s) for 'search_archive': query"
+        """
+        from toolsemble.tools.renamed import RenamedTool  # noqa: PLC0415 - a subclass of this class
+
+        return RenamedTool(self, name, description)
+
+    def __repr__(self) -> str:
+        try:
+            name = getattr(self, "name", None)
+        except Exception:  # noqa: BLE001 - a property can raise anything, and a repr is shown in errors
+            name = None
+        return f"{type(self).__name__}({name!r:.80})"
 
     def explain(self, provider: str) -> list[Note]:
         """Return a note for every schema keyword that a provider's format cannot express as declared.
@@ -314,7 +348,7 @@ def _own_context(definition: ToolDefinition, given: ToolContext | None) -> ToolC
         {
             "tool_name": definition.name,
             "call_id": new_id() if inherited or not base.call_id else base.call_id,
-            "run_id": base.run_id or new_id(),
+            "run_id": base.run_id or (new_id() if base.review is None else new_run_id()),
             "parent_id": base.parent_id if outer is None else outer.call_id,
             # A context created inside of a call must not skip the gates of that call.
             "gates": base.gates if outer is None else outer.gates,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
 
-from toolsemble.definition.build import check_name, typed_definition
+from toolsemble.definition.build import check_description, check_name, typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.settings import PolicyCache
@@ -20,6 +21,8 @@ from toolsemble.tools.settings import ToolSettings
 
 if TYPE_CHECKING:
     from toolsemble.tools.parameters import Parameters
+
+_OVERRIDES = "_toolsemble_tool"
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -46,6 +49,11 @@ class FunctionTool(Tool, Generic[P, R]):
         settings: ToolSettings,
     ) -> None:
         """Wrap a function; use :func:`tool` instead."""
+        if isinstance(function, type):
+            raise ToolDefinitionError(
+                f"@tool is for functions and methods, and {function.__name__} is a class; put @tool above its methods "
+                f"and pass an object of it, or derive it from Tool"
+            )
         self._kind = type(function) if isinstance(function, (staticmethod, classmethod)) else None
         self._function: Callable[..., Any] = function.__func__ if self._kind else function
         self._names = names
@@ -54,6 +62,8 @@ class FunctionTool(Tool, Generic[P, R]):
         self._known: dict[type | None, Parameters] = {}  # shared by the bound forms of one tool
         self._by_name = False  # whether all parameters are known to be set by the model, by name
         self._limits = PolicyCache()  # shared as well
+        self._original: FunctionTool[..., Any] | None = None  # the tool that was renamed
+        self._overrides = False  # whether it was made for a method without @tool
         functools.update_wrapper(self, self._function)
         self.name = name or str(getattr(self._function, "__name__", ""))
         source = self._function.func if isinstance(self._function, functools.partial) else self._function
@@ -97,23 +107,51 @@ class FunctionTool(Tool, Generic[P, R]):
     def bound_to(self, first: Any) -> FunctionTool[..., R]:
         """Return the tool with its first parameter, self or cls, bound."""
         bound: FunctionTool[..., R] = object.__new__(FunctionTool)
-        bound.__dict__.update(self.__dict__, _bound=(first,))
+        original = None if self._original is None else self._original.bound_to(first)
+        bound.__dict__.update(self.__dict__, _bound=(first,), _original=original)
         return bound
+
+    def renamed(self, name: str, description: str | None = None) -> FunctionTool[P, R]:
+        """Return the same tool under another name: see :meth:`Tool.renamed`; it can be called as the function, too."""
+        made: FunctionTool[P, R] = object.__new__(FunctionTool)
+        # The parameters are read anew, because their errors name the tool; the state of its limits is shared.
+        made.__dict__.update(self.__dict__, name=check_name(name), _known={}, _original=self)
+        if description is not None:
+            made.description = check_description(name, description)
+        return made
+
+    def overridden_by(self, method: Any) -> FunctionTool[..., Any]:
+        """Return the tool for a method of a subclass that overrides this one without ``@tool``.
+
+        It has the name and the settings of this tool, and the parameters and the docstring of the method.
+        """
+        function = method.__func__ if isinstance(method, (staticmethod, classmethod)) else method
+        known = vars(function).get(_OVERRIDES)
+        if known is None or known[0] is not self or known[1]._function is not function:  # noqa: SLF001 - a class of this module
+            settings: Any = {name: value for name, value in vars(self).items() if name in ToolSettings.__annotations__}
+            described = self.description == parse_docstring(self._function.__doc__).summary and function.__doc__
+            made: FunctionTool[..., Any] = FunctionTool(
+                method, self._names, self.name, None if described else self.description, settings
+            )
+            made._in_class = self._in_class
+            made._overrides = True
+            # Kept with the function, so that all objects of the class share the state of its limits.
+            known = vars(function)[_OVERRIDES] = self, made
+        found: FunctionTool[..., Any] = known[1]
+        return found
 
     def _define(self) -> ToolDefinition:
         parameters = self._parameters()
         self._by_name = not parameters.injected and not parameters.positional
-        if self.isolation == "process" and "parameters" in parameters.sees:
-            raise ToolDefinitionError(
-                f"Tool '{self.name}': isolation='process' cannot be used with InvocationParameters: "
-                "changes made in a worker process would be lost"
-            )
+        if self.isolation == "process":
+            _check_process(self.name, parameters)
         return typed_definition(
             self.name,
             self.description,
             self.run,
             parameters.arguments,
             sees=parameters.sees,
+            needs=parameters.needs,
             holder=self._bound[0] if self._bound else None,
             awaits=is_async(self._function),
             returns=lambda: self._find_return_type(self._function, self._names),
@@ -139,7 +177,11 @@ class FunctionTool(Tool, Generic[P, R]):
         return first if first is None or isinstance(first, type) else type(first)
 
     def __reduce__(self) -> Any:
+        if self._original is not None:
+            return FunctionTool.renamed, (self._original, self.name, self.description)
         # Pickled by name, as a function is.
+        if self._overrides:
+            return _find_method, (self._bound[0], self.__name__)
         if self._bound:
             return getattr, (self._bound[0], self.__name__)
         return self.__qualname__
@@ -189,6 +231,16 @@ def tool(
     return lambda function: FunctionTool(function, names, name, description, settings)
 
 
+def _check_process(name: str, parameters: Parameters) -> None:
+    """Raise if a tool for worker processes takes something that stays in this process."""
+    for field, problem in (
+        ("parameters", "InvocationParameters: changes made in a worker process would be lost"),
+        ("deps", "ToolContext[...]: the dependencies of a run are not sent to worker processes"),
+    ):
+        if field in parameters.sees:
+            raise ToolDefinitionError(f"Tool '{name}': isolation='process' cannot be used with {problem}")
+
+
 def method_tools(source: object) -> list[FunctionTool[..., Any]]:
     """Return the ``@tool`` methods of an object or a class, in definition order, inherited ones first.
 
@@ -201,8 +253,25 @@ def method_tools(source: object) -> list[FunctionTool[..., Any]]:
     """
     kind = source if isinstance(source, type) else type(source)
     names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
-    found = ((name, inspect.getattr_static(kind, name, None)) for name in names)
-    return [bound for name, each in found if (bound := _bind(each, source, kind)) is not None]
+    found = (_find_attribute(kind, name) for name in names)
+    return [bound for each in found if (bound := _bind(each, source, kind)) is not None]
+
+
+def _find_method(source: object, name: str) -> FunctionTool[..., Any] | None:
+    kind = source if isinstance(source, type) else type(source)
+    return _bind(_find_attribute(kind, name), source, kind)
+
+
+def _find_attribute(kind: type, name: str) -> Any:
+    """Return an attribute of a class; for a plain method that overrides a tool, the tool with that method."""
+    attribute = inspect.getattr_static(kind, name, None)
+    plain = attribute.__func__ if isinstance(attribute, (staticmethod, classmethod)) else attribute
+    if not isinstance(plain, types.FunctionType):
+        return attribute
+    above = (vars(base).get(name) for base in kind.__mro__)
+    tools = (each.__func__ if isinstance(each, (staticmethod, classmethod)) else each for each in above)
+    overridden = next((each for each in tools if isinstance(each, FunctionTool)), None)
+    return attribute if overridden is None else overridden.overridden_by(attribute)
 
 
 def _bind(attribute: Any, source: object, kind: type) -> FunctionTool[..., Any] | None:

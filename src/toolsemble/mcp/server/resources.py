@@ -34,7 +34,7 @@ from toolsemble.mcp.server.subscriptions import SUBSCRIPTIONS
 from toolsemble.providers.wire import base64_text
 from toolsemble.result import TextContent
 from toolsemble.serialization import compact_json
-from toolsemble.shape import to_json_value
+from toolsemble.shape import to_exact_json
 
 Functions: TypeAlias = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]]
 """Functions, or functions by URI."""
@@ -162,4 +162,4 @@ def _write_contents(uri: str, value: Any) -> TextResourceContents | BlobResource
         return BlobResourceContents(uri=uri, mime_type=_BYTES, blob=base64_text(value))
     if hasattr(value, "mime_type"):
         return BlobResourceContents(uri=uri, mime_type=value.mime_type, blob=base64_text(value.data))
-    return TextResourceContents(uri=uri, mime_type=_JSON, text=compact_json(to_json_value(value)))
+    return TextResourceContents(uri=uri, mime_type=_JSON, text=compact_json(to_exact_json(value)))

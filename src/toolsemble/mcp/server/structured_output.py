@@ -10,7 +10,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.return_types import is_opaque
 from toolsemble.result import ToolResult
-from toolsemble.shape import to_json_value
+from toolsemble.shape import to_exact_json
 
 _WRAPPER = "result"
 
@@ -71,7 +71,7 @@ class OutputSchema:
 
 def _candidates(result: ToolResult) -> Iterator[Any]:
     try:
-        yield to_json_value(result.structured_output)
+        yield to_exact_json(result.structured_output)
     except (TypeError, ValueError):
         return
     if result.structured_output is None:

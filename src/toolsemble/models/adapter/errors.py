@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 
 from toolsemble.errors import ModelError
@@ -11,6 +12,7 @@ from toolsemble.providers.wire import field
 from toolsemble.runtime.text import preview
 
 _SHOWN = 500
+_SHORT = 8  # shorter keys occur by chance inside of words
 
 
 def quote(text: str, secrets: Iterable[str | None] = ()) -> str:
@@ -23,13 +25,14 @@ def quote(text: str, secrets: Iterable[str | None] = ()) -> str:
 
 
 def mask_keys(text: str, secrets: Iterable[str | None]) -> str:
-    """Return a text with keys replaced by asterisks.
+    """Return a text with keys replaced by asterisks; a short one, such as a dummy for a local server, as a word only.
 
-    >>> mask_keys("No such key: s3cret", ["s3cret", None])
-    'No such key: ***'
+    >>> mask_keys("No such key: s3cret", ["s3cret", None]), mask_keys("No such key: k", ["k"])
+    ('No such key: ***', 'No such key: ***')
     """
     for secret in filter(None, secrets):
-        text = text.replace(secret, "***")
+        found = re.escape(secret)
+        text = re.sub(found if len(secret) >= _SHORT else rf"(?<!\w){found}(?!\w)", "***", text)
     return text
 
 

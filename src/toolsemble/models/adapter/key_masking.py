@@ -62,7 +62,7 @@ def _contains_key(error: BaseException, keys: list[str]) -> bool:
             continue
         seen.add(id(each))
         text = f"{each!s} {each!r} {getattr(each, '__notes__', '')}"
-        if any(key in text for key in keys):
+        if mask_keys(text, keys) != text:
             return True
         waiting += [inner for inner in (each.__cause__, each.__context__) if inner is not None]
     return False

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from toolsemble.runtime.extras import install_command
+
 
 @dataclass(frozen=True, slots=True)
 class Offer:
@@ -41,7 +43,7 @@ def offer_with_package(name: str, package: str, why: str) -> Offer:
     if is_installed(package):
         return Offer(name, available=True, why=why)
     extra = "openai" if package == "openai" else name.partition(":")[0]
-    why += f", but the package {package!r} is not installed: pip install 'toolsemble[{extra}]'"
+    why += f", but the package {package!r} is not installed: {install_command(extra)}"
     return Offer(name, available=False, why=why)
 
 

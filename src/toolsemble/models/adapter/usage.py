@@ -10,13 +10,16 @@ def read_usage(usage: object) -> TokenUsage:
     """Return the token usage; what is not a count is 0.
 
     >>> read_usage({"prompt_tokens": 9, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}})
-    TokenUsage(input=9, output=2, cached=4)
+    TokenUsage(input=9, output=2, cached=4, reasoning=0, cache_write=0)
     """
     details = field(usage, "input_tokens_details", "prompt_tokens_details")
+    produced = field(usage, "output_tokens_details", "completion_tokens_details")
     return TokenUsage(
         _count(field(usage, "input_tokens", "prompt_tokens")),
         _count(field(usage, "output_tokens", "completion_tokens")),
         _count(field(details, "cached_tokens")),
+        _count(field(produced, "reasoning_tokens")),
+        _count(field(details, "cache_write_tokens")),
     )
 
 

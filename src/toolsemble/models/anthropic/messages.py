@@ -34,7 +34,7 @@ def _write_message(message: Message, ids: CallIds) -> tuple[str, list[Block]]:
     if isinstance(message, ToolMessage):
         return "user", [{**write_reply(message.reply), "tool_use_id": ids.take(message.call)}]
     if isinstance(message, UserMessage):
-        return "user", write_prompt(escape_surrogates(message.text), message.images)
+        return "user", write_prompt(escape_surrogates(message.text), message.contents)
     return "user", []  # a system message, which is sent separately
 
 

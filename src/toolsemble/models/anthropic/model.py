@@ -12,16 +12,18 @@ from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name, require_strict_schema
 from toolsemble.models.adapter.conversation import removed_tools, system_texts
 from toolsemble.models.adapter.errors import connection_error, cut_off_error, quote, status_error, unreadable_error
+from toolsemble.models.adapter.inputs import MEGABYTE, Inputs
 from toolsemble.models.adapter.key_masking import find_keys
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
+from toolsemble.models.adapter.reasoning import claude_reasoning, merge_settings
 from toolsemble.models.adapter.retry import is_retryable
 from toolsemble.models.adapter.translation import translate_errors
 from toolsemble.models.anthropic.messages import write_messages
 from toolsemble.models.anthropic.reply import ReplyReader
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
-from toolsemble.providers.anthropic import write_prompt, write_tools
+from toolsemble.providers.anthropic import IMAGES, write_prompt, write_tools
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
 
@@ -30,6 +32,9 @@ TIMEOUT = 600.0
 
 _Ask: TypeAlias = Callable[[Any, dict[str, Any], ReplyReader], AsyncGenerator[Chunk, None]]
 
+_INPUTS = Inputs(
+    "Anthropic", frozenset({*IMAGES, "application/pdf"}), frozenset({"image/*", "application/pdf"}), 32 * MEGABYTE
+)
 _KEY = "set ANTHROPIC_API_KEY, or pass api_key="
 _CACHE_MARK = {"cache_control": {"type": "ephemeral"}}
 _CHOICES = {"required": {"type": "any"}, "none": {"type": "none"}}
@@ -144,19 +149,28 @@ class AnthropicModel:
 
     def _arguments(self, request: ChatRequest) -> dict[str, Any]:
         """Return the arguments of the package's method; settings that it does not know are sent in the body."""
+        _INPUTS.check(request.messages)
         settings = {name: value for name, value in request.settings.items() if name != "stream"}
         known = {name: value for name, value in settings.items() if name in self._known}
         unknown = {name: value for name, value in settings.items() if name not in self._known}
         if unknown:
             known["extra_body"] = {**unknown, **known.get("extra_body", {})}
+        known = merge_settings(self._reasoning(request), known)
         return {
             "model": self.name,
             "max_tokens": self._max_tokens,
             **self._timing,
             **known,
             **self._conversation(request),
-            **self._format(request),
+            **self._format(request, known.get("output_config", {})),
         }
+
+    def _reasoning(self, request: ChatRequest) -> dict[str, Any]:
+        # The API rejects reasoning before a call that the model must make.
+        if request.reasoning is None or request.tool_choice == "required":
+            return {}
+        most = request.settings.get("max_tokens", self._max_tokens)
+        return claude_reasoning(request.reasoning, self.name, most)
 
     def _conversation(self, request: ChatRequest) -> dict[str, Any]:
         tools = [*write_tools(request.specifications), *request.settings.get("tools", ())]
@@ -173,11 +187,10 @@ class AnthropicModel:
         parts = {"system": system, "messages": messages, "tools": tools, "tool_choice": choice if tools else None}
         return {name: part for name, part in parts.items() if part or name == "messages"}
 
-    def _format(self, request: ChatRequest) -> dict[str, Any]:
+    def _format(self, request: ChatRequest, settings: Mapping[str, Any]) -> dict[str, Any]:
         if request.output_schema is None:
             return {}
         schema = require_strict_schema(request.output_schema, "Anthropic", "AnthropicModel")
-        settings = request.settings.get("output_config", {})
         return {"output_config": {**settings, "format": {"type": "json_schema", "schema": schema}}}
 
     def _timeout(self, seconds: float) -> Any:

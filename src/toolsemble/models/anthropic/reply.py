@@ -10,7 +10,7 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.models.adapter.reply_details import Block, append_text, has_text, join_texts, make_details
 from toolsemble.models.adapter.stop_reasons import StopReasons
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, ThoughtDelta, TokenUsage
 from toolsemble.runtime.text import preview
 
 _STOP_REASONS = StopReasons(
@@ -116,6 +116,8 @@ class ReplyReader:
             self._calls += 1
         elif isinstance(fields.get("type"), str):
             self._parts[index] = _Part(fields)
+            if fields["type"] == "thinking" and isinstance(fields.get("thinking"), str) and fields["thinking"]:
+                yield ThoughtDelta(fields["thinking"])
 
     def _end_block(self, part: _Part | None) -> Iterator[Chunk]:
         if part is not None and part.number is not None and not part.json:
@@ -129,10 +131,14 @@ class ReplyReader:
 
     def _usage(self) -> TokenUsage:
         counts, before = self._counts, self._before
-        cached = counts.get("cache_read_input_tokens", 0)
-        fresh = counts.get("input_tokens", 0) + counts.get("cache_creation_input_tokens", 0)
-        output = counts.get("output_tokens", 0)
-        return TokenUsage(before.input + fresh + cached, before.output + output, before.cached + cached)
+        cached, written = counts.get("cache_read_input_tokens", 0), counts.get("cache_creation_input_tokens", 0)
+        return TokenUsage(
+            before.input + counts.get("input_tokens", 0) + cached + written,
+            before.output + counts.get("output_tokens", 0),
+            before.cached + cached,
+            before.reasoning + counts.get("thinking_tokens", 0),
+            before.cache_write + written,
+        )
 
 
 def _add_delta(part: _Part, delta: Mapping[str, Any]) -> Iterator[Chunk]:
@@ -146,8 +152,9 @@ def _add_delta(part: _Part, delta: Mapping[str, Any]) -> Iterator[Chunk]:
             part.json.append(piece)
             if part.number is not None:
                 yield ArgumentsDelta(part.number, piece)
-        case "thinking_delta":
+        case "thinking_delta" if piece:
             append_text(part.block, "thinking", piece)
+            yield ThoughtDelta(piece)
         case "signature_delta":
             part.block["signature"] = piece
         case "citations_delta":
@@ -171,7 +178,9 @@ def _complete_block(part: _Part) -> Block:
 
 
 def _counts(usage: object) -> dict[str, int]:
-    return {name: count for name, count in _as_mapping(usage).items() if type(count) is int}
+    fields = _as_mapping(usage)
+    all_fields = {**fields, **_as_mapping(fields.get("output_tokens_details"))}
+    return {name: count for name, count in all_fields.items() if type(count) is int}
 
 
 def _as_mapping(value: object) -> Mapping[str, Any]:

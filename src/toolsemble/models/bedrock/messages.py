@@ -12,13 +12,17 @@ from toolsemble.call import ToolCall
 from toolsemble.models.adapter.calls import CallIds, sanitize_arguments, sanitize_name
 from toolsemble.models.adapter.checks import require_strict_schema
 from toolsemble.models.adapter.conversation import merge_turns, removed_tools, system_texts
+from toolsemble.models.adapter.inputs import MEGABYTE, Inputs
+from toolsemble.models.adapter.reasoning import claude_reasoning, reasoning_refusal, require_level
 from toolsemble.models.adapter.reply_details import Block, restore_blocks
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
-from toolsemble.providers.bedrock import write_prompt, write_reply, write_tools
+from toolsemble.providers.bedrock import AUDIO, DOCUMENTS, IMAGES, VIDEOS, write_prompt, write_reply, write_tools
 from toolsemble.runtime.text import escape_surrogates
 
+_INPUTS = Inputs("Bedrock", frozenset({*IMAGES, *DOCUMENTS, *VIDEOS, *AUDIO}), max_bytes=25 * MEGABYTE)
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
+_CLAUDE_TOKENS = 32_000  # the model's own limit of an answer, or less
 _FIRST_TURN = {"role": "user", "content": [{"text": "(The conversation goes on.)"}]}
 
 
@@ -28,18 +32,37 @@ def write_arguments(request: ChatRequest, model: str) -> dict[str, Any]:
     >>> write_arguments(ChatRequest([UserMessage("hi")]), "amazon.nova-lite-v1:0")
     {'modelId': 'amazon.nova-lite-v1:0', 'messages': [{'role': 'user', 'content': [{'text': 'hi'}]}]}
     """
+    _INPUTS.check(request.messages)
     parts = {
         "modelId": model,
         "messages": write_messages(request.messages, model),
         "system": [block for text in system_texts(request.messages) for block in write_prompt(text)],
         "toolConfig": _tool_config(request),
         "outputConfig": _answer_format(request.output_schema),
+        "additionalModelRequestFields": _write_reasoning(request, model),
     }
     arguments: dict[str, Any] = {name: part for name, part in parts.items() if part or name == "messages"}
     for name, value in request.settings.items():
         is_merged = isinstance(arguments.get(name), Mapping) and isinstance(value, Mapping)
         arguments[name] = {**arguments[name], **value} if is_merged else value
     return arguments
+
+
+def _write_reasoning(request: ChatRequest, model: str) -> dict[str, Any]:
+    """Return the reasoning setting of the model's maker; raise ``ToolConfigurationError`` if there is none."""
+    reasoning = request.reasoning
+    if reasoning is None:
+        return {}
+    if "anthropic.claude" in model:
+        # Claude rejects reasoning before a call that it must make.
+        most = request.settings.get("inferenceConfig", {}).get("maxTokens", _CLAUDE_TOKENS)
+        return {} if request.tool_choice == "required" else claude_reasoning(reasoning, model, most)
+    if "amazon.nova" in model:
+        level = require_level(reasoning, "Nova")
+        return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}}
+    if "openai.gpt" in model:
+        return {"reasoning_effort": require_level(reasoning, "OpenAI on Bedrock")}
+    raise reasoning_refusal(model)
 
 
 def _tool_config(request: ChatRequest) -> dict[str, Any]:
@@ -79,7 +102,7 @@ def _write_message(message: Message, ids: CallIds, model: str) -> tuple[str, lis
         result = write_reply(message.reply)["toolResult"]
         return "user", [{"toolResult": {**result, "toolUseId": ids.take(message.call)}}]
     if isinstance(message, UserMessage):
-        return "user", write_prompt(escape_surrogates(message.text), message.images)
+        return "user", write_prompt(escape_surrogates(message.text), message.contents)
     return "user", []  # a system message, which is sent separately
 
 

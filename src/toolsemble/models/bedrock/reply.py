@@ -8,7 +8,16 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.models.adapter.reply_details import Block, append_text, has_text, make_details
 from toolsemble.models.adapter.stop_reasons import StopReasons
-from toolsemble.models.chat import NO_TOKENS, ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
+from toolsemble.models.chat import (
+    NO_TOKENS,
+    ArgumentsDelta,
+    CallDelta,
+    Chunk,
+    StreamEnd,
+    TextDelta,
+    ThoughtDelta,
+    TokenUsage,
+)
 from toolsemble.providers.wire import base64_text
 
 _REASONING = {"text", "signature", "redactedContent"}
@@ -58,7 +67,7 @@ class ReplyReader:
             if index in self._calls:
                 yield ArgumentsDelta(index, ToolCall.from_bedrock(block).json)
             thought = block.get("reasoningContent") or {}
-            self._add_reasoning(index, {**thought, **(thought.get("reasoningText") or {})})
+            yield from self._add_reasoning(index, {**thought, **(thought.get("reasoningText") or {})})
             self._store_reasoning(index)
         self._reason = response.get("stopReason") or ""
         self._read_usage(response)
@@ -94,7 +103,7 @@ class ReplyReader:
         yield from self._add_text(delta.get("text", ""))
         if index in self._calls and "toolUse" in delta:
             yield ArgumentsDelta(index, delta["toolUse"]["input"])
-        self._add_reasoning(index, delta.get("reasoningContent") or {})
+        yield from self._add_reasoning(index, delta.get("reasoningContent") or {})
 
     def _add_text(self, text: str) -> Iterator[Chunk]:
         last = self._blocks[-1] if self._blocks else {}
@@ -105,7 +114,9 @@ class ReplyReader:
         if text:
             yield TextDelta(text)
 
-    def _add_reasoning(self, index: int, piece: Mapping[str, Any]) -> None:
+    def _add_reasoning(self, index: int, piece: Mapping[str, Any]) -> Iterator[Chunk]:
+        if piece.get("text"):
+            yield ThoughtDelta(piece["text"])
         thought = self._reasoning.setdefault(index, {})
         for name in _REASONING & piece.keys():
             thought.setdefault(name, []).append(piece[name])
@@ -121,6 +132,7 @@ class ReplyReader:
 
     def _read_usage(self, fields: Mapping[str, Any]) -> None:
         used = fields.get("usage") or {}
-        cached = used.get("cacheReadInputTokens") or 0
-        total = (used.get("inputTokens") or 0) + cached + (used.get("cacheWriteInputTokens") or 0)
-        self._usage = TokenUsage(total, used.get("outputTokens") or 0, cached)
+        cached, written = used.get("cacheReadInputTokens") or 0, used.get("cacheWriteInputTokens") or 0
+        total = (used.get("inputTokens") or 0) + cached + written
+        # The API does not tell how many of the output tokens were reasoning.
+        self._usage = TokenUsage(total, used.get("outputTokens") or 0, cached, cache_write=written)

@@ -11,8 +11,9 @@ from toolsemble.call import ToolCall, ToolReply
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.adapter.calls import sanitize_arguments, sanitize_call, sanitize_name
 from toolsemble.models.adapter.conversation import system_texts
+from toolsemble.models.adapter.reasoning import merge_settings
 from toolsemble.models.adapter.reply_details import Block, restore_blocks
-from toolsemble.models.chat import ChatRequest
+from toolsemble.models.chat import ChatRequest, Reasoning
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.providers.google import write_prompt, write_reply, write_tools
 from toolsemble.runtime.text import escape_surrogates
@@ -25,6 +26,8 @@ _UNSIGNED = b"skip_thought_signature_validator"
 _MODES = {"required": "ANY", "none": "NONE"}
 # Protocol buffers allow 100 nested messages, and each level of arguments takes three.
 _MAX_DEPTH = 30
+# Models before this version take a number of tokens only.
+_TOKENS = {"low": 1024, "medium": 8192, "high": 24_576}
 
 
 def signs_calls(model: str) -> bool:
@@ -55,8 +58,17 @@ def write_config(request: ChatRequest, model: str) -> dict[str, Any]:
         **({"tools": tools} if tools else {}),
         **({"tool_config": choice} if choice else {}),
         **_answer_format(request, model),
-        **settings,
+        **merge_settings(_write_reasoning(request.reasoning, model), settings),
     }
+
+
+def _write_reasoning(reasoning: Reasoning | None, model: str) -> dict[str, Any]:
+    if reasoning is None:
+        return {}
+    if isinstance(reasoning, str) and signs_calls(model):
+        return {"thinking_config": {"thinking_level": reasoning.upper(), "include_thoughts": True}}
+    tokens = _TOKENS[reasoning] if isinstance(reasoning, str) else reasoning
+    return {"thinking_config": {"thinking_budget": tokens, "include_thoughts": True}}
 
 
 def _answer_format(request: ChatRequest, model: str) -> dict[str, Any]:
@@ -86,7 +98,7 @@ def write_contents(messages: Sequence[Message], model: str) -> list[dict[str, An
         contents.append({"role": "user", "parts": _reply_parts(replies, model)})
         replies = []
         if isinstance(message, UserMessage):
-            contents.append({"role": "user", "parts": write_prompt(escape_surrogates(message.text), message.images)})
+            contents.append({"role": "user", "parts": write_prompt(escape_surrogates(message.text), message.contents)})
         elif isinstance(message, AssistantMessage):
             contents.append({"role": "model", "parts": _model_parts(message, model)})
     contents.append({"role": "user", "parts": _reply_parts(replies, model)})

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name
 from toolsemble.models.adapter.errors import connection_error, quote, status_error, unreadable_error
+from toolsemble.models.adapter.inputs import MEGABYTE, Inputs
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.retry import is_retryable
 from toolsemble.models.adapter.task_stream import stream_in_task
@@ -23,12 +24,14 @@ from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, 
 from toolsemble.models.google.messages import signs_calls, write_config, write_contents
 from toolsemble.models.google.reply import ReplyReader
 from toolsemble.models.reply_limit import MAX_REPLY
+from toolsemble.providers.google import PROMPT_MEDIA
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
 
 TIMEOUT = 600.0
 """The default seconds to wait for data."""
 
+_INPUTS = Inputs("Gemini", PROMPT_MEDIA, PROMPT_MEDIA, 100 * MEGABYTE)
 _KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 _KEY = f"set {_KEYS[0]}, or pass api_key="
 _CLOUD = "set GOOGLE_APPLICATION_CREDENTIALS, or run 'gcloud auth application-default login'"
@@ -112,6 +115,7 @@ class GoogleModel:
 
     def _prepare(self, method: str, request: ChatRequest) -> Callable[[], Awaitable[Any]]:
         """Return a function that sends the request by a method of the package."""
+        _INPUTS.check(request.messages)
         types, config = self._sdk.types, write_config(request, self.name)
         try:
             contents = [types.Content(**content) for content in write_contents(request.messages, self.name)]

@@ -9,7 +9,16 @@ from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
 from toolsemble.models.adapter.reply_details import Block, append_text, has_text, make_details
 from toolsemble.models.adapter.stop_reasons import StopReasons
-from toolsemble.models.chat import NO_TOKENS, ArgumentsDelta, CallDelta, Chunk, StreamEnd, TextDelta, TokenUsage
+from toolsemble.models.chat import (
+    NO_TOKENS,
+    ArgumentsDelta,
+    CallDelta,
+    Chunk,
+    StreamEnd,
+    TextDelta,
+    ThoughtDelta,
+    TokenUsage,
+)
 from toolsemble.providers.wire import base64_text
 
 _REFUSALS = (
@@ -64,6 +73,8 @@ class ReplyReader:
 
     def _read_part(self, part: Any) -> Iterator[Chunk]:
         signed = {"signature": base64_text(part.thought_signature)} if part.thought_signature else {}
+        if part.thought and part.text:
+            yield ThoughtDelta(part.text)
         if part.function_call is not None:
             yield from self._read_call(part, signed)
         elif part.text is not None and not part.thought:
@@ -100,5 +111,6 @@ def _blocked_error(feedback: Any) -> ModelError:
 
 def _usage(usage: Any) -> TokenUsage:
     given = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
-    output = (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0)
-    return TokenUsage(given, output, usage.cached_content_token_count or 0)
+    thoughts = usage.thoughts_token_count or 0
+    output = (usage.candidates_token_count or 0) + thoughts
+    return TokenUsage(given, output, usage.cached_content_token_count or 0, thoughts)

@@ -45,7 +45,7 @@ def _write_message(message: Message, ids: CallIds) -> list[dict[str, Any]]:
         own = {"tool_call_id": ids.take(message.call), "name": sanitize_name(message.call.name)}
         return [{**write_reply(message.reply), **own}]
     if isinstance(message, UserMessage):
-        return [{"role": "user", "content": write_prompt(escape_surrogates(message.text), message.images)}]
+        return [{"role": "user", "content": write_prompt(escape_surrogates(message.text), message.contents)}]
     return []
 
 

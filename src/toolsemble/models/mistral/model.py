@@ -11,15 +11,17 @@ from typing import Any, NamedTuple
 from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name, require_strict_schema
 from toolsemble.models.adapter.errors import connection_error, quote, read_reason, status_error
+from toolsemble.models.adapter.inputs import Inputs
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
+from toolsemble.models.adapter.reasoning import require_level
 from toolsemble.models.adapter.retry import is_retryable
 from toolsemble.models.adapter.translation import translate_errors
 from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
 from toolsemble.models.mistral.messages import write_messages
 from toolsemble.models.mistral.reply import ReplyReader
 from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
-from toolsemble.providers.mistral import write_tools
+from toolsemble.providers.mistral import AUDIO, DOCUMENTS, IMAGES, write_tools
 from toolsemble.providers.wire import field
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
@@ -27,6 +29,7 @@ from toolsemble.runtime.extras import import_extra
 TIMEOUT = 300.0
 """The default seconds to wait for data, the same as in Mistral's package."""
 
+_INPUTS = Inputs("Mistral", frozenset({*IMAGES, *AUDIO, *DOCUMENTS}), frozenset({"image/*", *AUDIO, *DOCUMENTS}))
 _KEY = "set MISTRAL_API_KEY, or pass api_key="
 _CHOICES = {"required": "any", "none": "none"}
 _NO_REASON = "no reason is given"
@@ -157,12 +160,14 @@ class MistralModel:
 
     def _arguments(self, request: ChatRequest) -> dict[str, Any]:
         """Return the arguments of the package's method."""
+        _INPUTS.check(request.messages)
         settings = {name: value for name, value in request.settings.items() if name != "stream"}
         tools = [*write_tools(request.specifications), *settings.get("tools", ())]
         choice = _CHOICES.get(request.tool_choice)
         return {
             "model": self.name,
             **self._timing,
+            **_write_reasoning(request),
             **settings,
             **({"tools": tools} if tools else {}),
             **({"tool_choice": choice} if tools and choice else {}),
@@ -197,6 +202,10 @@ class MistralModel:
             # Raised by the package when a request for a stream is rejected with an empty body.
             return ModelError("Mistral refused the request without a reason", retryable=True)
         return None
+
+
+def _write_reasoning(request: ChatRequest) -> dict[str, str]:
+    return {} if request.reasoning is None else {"reasoning_effort": require_level(request.reasoning, "Mistral")}
 
 
 def _status_error(error: Any, keys: list[str]) -> ModelError:

@@ -11,7 +11,7 @@ from toolsemble.models.adapter.reply_details import Block, append_text, has_text
 from toolsemble.models.adapter.stop_reasons import StopReasons
 from toolsemble.models.adapter.streamed_calls import StreamedCalls
 from toolsemble.models.adapter.usage import read_usage
-from toolsemble.models.chat import NO_TOKENS, Chunk, StreamEnd, TextDelta
+from toolsemble.models.chat import NO_TOKENS, Chunk, StreamEnd, TextDelta, ThoughtDelta
 from toolsemble.providers.wire import as_list, field
 
 _STOP_REASONS = StopReasons(
@@ -73,6 +73,7 @@ class ReplyReader:
             text = chunk.get("text")
             if chunk.get("type") != "text":
                 self._store(chunk)
+                yield from _read_thoughts(chunk)
             elif isinstance(text, str) and text:
                 self._store(chunk)
                 yield TextDelta(text)
@@ -98,6 +99,13 @@ class ReplyReader:
             yield from self._calls.add(read.id, read.name, arguments)
         else:
             yield from self._calls.add_piece(_read_position(call), read.id, read.name, arguments)
+
+
+def _read_thoughts(chunk: Block) -> Iterator[Chunk]:
+    for thought in as_list(chunk.get("thinking")):
+        text = field(thought, "text")
+        if isinstance(text, str) and text:
+            yield ThoughtDelta(text)
 
 
 def _read_position(call: Any) -> int | None:

@@ -9,10 +9,11 @@ from typing import Any
 
 from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
+from toolsemble.models.adapter.reasoning import require_level
 from toolsemble.models.adapter.stop_reasons import StopReasons
 from toolsemble.models.adapter.streamed_calls import StreamedCalls
 from toolsemble.models.adapter.usage import read_usage
-from toolsemble.models.chat import NO_TOKENS, ChatRequest, Chunk, StopReason, StreamEnd, TextDelta
+from toolsemble.models.chat import NO_TOKENS, ChatRequest, Chunk, StopReason, StreamEnd, TextDelta, ThoughtDelta
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.models.openai.errors import error_from_body
 from toolsemble.models.openai.parts import (
@@ -22,8 +23,8 @@ from toolsemble.models.openai.parts import (
     write_answer_format,
     write_tool_parameters,
 )
-from toolsemble.providers.openai import write_reply
-from toolsemble.providers.wire import as_list, data_url, field
+from toolsemble.providers.openai import write_prompt, write_reply
+from toolsemble.providers.wire import as_list, field
 from toolsemble.runtime.text import escape_surrogates
 
 _MAX_ID = 40
@@ -36,6 +37,8 @@ _REASONS: dict[str, StopReason] = {
 }
 # Reasoning that servers other than OpenAI need back.
 _REASONING = ("reasoning_content", "reasoning_details")
+# The names of the text of reasoning; a server has one of them, or the same text in both.
+_THOUGHTS = ("reasoning_content", "reasoning")
 
 
 def write_parameters(request: ChatRequest, origin: str, *, streamed: bool) -> dict[str, Any]:
@@ -49,6 +52,8 @@ def write_parameters(request: ChatRequest, origin: str, *, streamed: bool) -> di
     sent: dict[str, Any] = {"messages": messages, **write_tool_parameters(request, "chat")}
     if request.output_schema is not None:
         sent["response_format"] = {"type": "json_schema", "json_schema": write_answer_format(request.output_schema)}
+    if request.reasoning is not None:
+        sent["reasoning_effort"] = require_level(request.reasoning, "This API")
     if streamed:
         sent["stream_options"] = {"include_usage": True}
     return sent
@@ -65,10 +70,8 @@ def _write_message(message: Message, calls: list[ToolCall], origin: str) -> dict
         return {**written, "content": escape_surrogates(written["content"])}
     if isinstance(message, AssistantMessage):
         return _write_assistant(message, calls, origin)
-    if isinstance(message, UserMessage) and message.images:
-        text = [{"type": "text", "text": escape_surrogates(message.text)}] if message.text else []
-        images = [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in message.images]
-        return {"role": "user", "content": [*text, *images]}
+    if isinstance(message, UserMessage):
+        return {"role": "user", "content": write_prompt(escape_surrogates(message.text), message.contents)}
     return {"role": message.role, "content": escape_surrogates(message.text)}
 
 
@@ -132,7 +135,7 @@ class ReplyReader:
                 yield TextDelta(text)
         for call in as_list(field(delta, "tool_calls")):
             yield from self._read_call(call)
-        self._store_reasoning(delta)
+        yield from self._read_reasoning(delta)
 
     def _read_call(self, piece: object) -> Iterator[Chunk]:
         function, own = field(piece, "function", "custom"), field(piece, "id")
@@ -144,11 +147,14 @@ class ReplyReader:
         else:
             yield from self._calls.add(own, name, text)
 
-    def _store_reasoning(self, delta: object) -> None:
-        """Store the reasoning that the server needs back."""
+    def _read_reasoning(self, delta: object) -> Iterator[Chunk]:
+        """Yield the reasoning, and store what the server needs back."""
         text = field(delta, "reasoning_content")
         if isinstance(text, str) and text:
             self._reasoning.append(text)
+        thought = field(delta, *_THOUGHTS)
+        if isinstance(thought, str) and thought:
+            yield ThoughtDelta(thought)
         self._signed += map(to_json_values, as_list(field(delta, "reasoning_details")))
 
     def _details(self) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name
 from toolsemble.models.openai.model import OpenAIModel
+from toolsemble.models.openai.parts import INPUT_KINDS
 from toolsemble.models.probe import fetch_models
 
 
@@ -27,6 +28,8 @@ class Server:
     """The environment variable with its key."""
     host_variable: str | None = None
     """The environment variable with its address, for a local server; it needs no key."""
+    inputs: tuple[str, ...] = ("image",)
+    """The contents that it takes in prompts."""
 
     @property
     def address(self) -> str:
@@ -56,19 +59,21 @@ class Server:
             key_variable=self.key_variable,
             label=self.name,
             native_output=False,
+            inputs=self.inputs,
         )
 
 
+_WITH_URLS = ("image", "image_url")
 SERVERS = {
     server.name: server
     for server in (
         Server("ollama", "http://127.0.0.1:11434/v1", "OLLAMA_API_KEY", "OLLAMA_HOST"),
         Server("lmstudio", "http://127.0.0.1:1234/v1", "LM_API_TOKEN", "LMSTUDIO_HOST"),
         Server("llamacpp", "http://127.0.0.1:8080/v1", "LLAMA_API_KEY", "LLAMACPP_HOST"),
-        Server("vllm", "http://127.0.0.1:8000/v1", "VLLM_API_KEY", "VLLM_HOST"),
-        Server("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY"),
-        Server("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY"),
-        Server("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+        Server("vllm", "http://127.0.0.1:8000/v1", "VLLM_API_KEY", "VLLM_HOST", _WITH_URLS),
+        Server("groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", inputs=_WITH_URLS),
+        Server("together", "https://api.together.xyz/v1", "TOGETHER_API_KEY", inputs=_WITH_URLS),
+        Server("openrouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", inputs=tuple(INPUT_KINDS)),
     )
 }
 """The servers with a name of their own; others are reached by ``OpenAIModel(name, base_url=…)``."""

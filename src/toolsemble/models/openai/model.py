@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import cache, partial
 from types import ModuleType
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from toolsemble.errors import ModelError, ToolDefinitionError
 from toolsemble.models.adapter.checks import require_model_name
+from toolsemble.models.adapter.inputs import Inputs
 from toolsemble.models.adapter.key_masking import find_keys
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
@@ -21,6 +22,7 @@ from toolsemble.models.chat import Assembly, ChatReply, ChatRequest, Chunk
 from toolsemble.models.openai import chat, responses
 from toolsemble.models.openai.address import is_openai, resolve_site, site_from_client
 from toolsemble.models.openai.errors import translate
+from toolsemble.models.openai.parts import INPUT_KINDS, openai_inputs, server_inputs
 from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
 from toolsemble.providers.openai import Api
 from toolsemble.runtime.checks import check_count
@@ -55,6 +57,7 @@ class OpenAIModel:
         native_output: bool | None = None,
         timeout: float = 600.0,
         headers: Mapping[str, str] | None = None,
+        inputs: Collection[str] | None = None,
         max_reply: int = MAX_REPLY,
         client: AsyncOpenAI | None = None,
     ) -> None:
@@ -72,6 +75,8 @@ class OpenAIModel:
             only OpenAI
         :param timeout: seconds to wait for data from the server
         :param headers: further headers of each request
+        :param inputs: the contents that another server takes in prompts, of ``"image"``, ``"image_url"``, ``"audio"``,
+            ``"file"`` and ``"file_url"``; by default ``("image",)``, and all that OpenAI takes for OpenAI
         :param max_reply: the maximum size of a reply, in bytes; in characters if ``client`` is given
         :param client: a client such as ``AsyncAzureOpenAI``, instead of the settings of the server
         """
@@ -86,6 +91,8 @@ class OpenAIModel:
         self.api: Api = api or ("responses" if own else "chat")
         self.native_output = own if native_output is None else native_output
         self._wire = _WIRES[self.api]
+        known = own or isinstance(client, self._sdk.AsyncAzureOpenAI)
+        self._inputs = openai_inputs(self.api) if known and inputs is None else _read_inputs(self._site.label, inputs)
         # Reasoning is sent only to the model that it came from: others reject it.
         self._origin = f"{self.api} of {name} at {self._site.address}"
         self._timeout = timeout
@@ -126,6 +133,7 @@ class OpenAIModel:
         """Send a request; return the SDK's response or stream."""
         client: Any = self._given or await self._clients.get()
         ask = client.chat.completions.create if self.api == "chat" else client.responses.create
+        self._inputs.check(request.messages)
         own = self._wire.write_parameters(request, self._origin, streamed=streamed)
         sent = _merge({"model": self.name, **own}, request.settings, _parameter_names(ask.__func__))
         return await ask(**sent, stream=streamed)
@@ -187,6 +195,13 @@ def _check(name: Any, api: Any, timeout: Any) -> None:
         raise ToolDefinitionError(f"OpenAIModel timeout must be a number of seconds > 0, not {timeout!r:.80}")
 
 
+def _read_inputs(label: str, kinds: Any) -> Inputs:
+    kinds = ("image",) if kinds is None else kinds
+    if isinstance(kinds, str) or not isinstance(kinds, Collection) or not INPUT_KINDS.keys() >= set(kinds):
+        raise ToolDefinitionError(f"OpenAIModel inputs must be a list of {', '.join(INPUT_KINDS)}, not {kinds!r:.80}")
+    return server_inputs(label, kinds)
+
+
 def _merge(own: dict[str, Any], settings: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
     """Return the parameters of a request, merged with the user's settings.
 
@@ -197,6 +212,8 @@ def _merge(own: dict[str, Any], settings: Mapping[str, Any], known: frozenset[st
         sent["tools"] = [*own["tools"], *settings["tools"]]
     if "text" in settings and "text" in own:
         sent["text"] = {**settings["text"], **own["text"]}
+    if "reasoning" in settings and "reasoning" in own:
+        sent["reasoning"] = {**own["reasoning"], **settings["reasoning"]}
     foreign = {name: value for name, value in settings.items() if name not in known}
     if foreign:
         sent["extra_body"] = {**foreign, **(sent.get("extra_body") or {})}

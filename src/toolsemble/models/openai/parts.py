@@ -3,17 +3,53 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from toolsemble.call import ToolCall
 from toolsemble.models.adapter.calls import CallIds, sanitize_call
+from toolsemble.models.adapter.inputs import Inputs
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage
-from toolsemble.providers.openai import adapt, write_tools
+from toolsemble.providers.openai import AUDIO_FORMATS, FILES, IMAGES, adapt, write_tools
 from toolsemble.providers.wire import as_list, field
 
 _SCHEMA_NAME = "answer"
+_PDF = "application/pdf"
+_CHAT = frozenset({*IMAGES, *AUDIO_FORMATS, _PDF})
+_AUDIO_ADVICE = "for audio, use a model that hears with api='chat'"
+_SERVER_ADVICE = "if the server takes it, say so: OpenAIModel(..., inputs=('image', 'image_url', 'audio', 'file'))"
+INPUT_KINDS = {
+    "image": (frozenset(IMAGES), frozenset[str]()),
+    "image_url": (frozenset[str](), frozenset({"image/*"})),
+    "audio": (frozenset(AUDIO_FORMATS), frozenset[str]()),
+    "file": (frozenset({_PDF}), frozenset[str]()),
+    "file_url": (frozenset[str](), frozenset({_PDF})),
+}
+"""The kinds of contents of other servers: the media types as bytes, and by URL."""
+
+
+def openai_inputs(api: Literal["chat", "responses"]) -> Inputs:
+    """Return the contents that OpenAI takes.
+
+    >>> sorted(openai_inputs("chat").urls), sorted(openai_inputs("responses").urls)[:2]
+    (['image/*'], ['application/json', 'application/pdf'])
+    """
+    if api == "chat":
+        return Inputs("OpenAI (chat completions)", _CHAT, frozenset({"image/*"}))
+    files = frozenset(FILES)
+    return Inputs("OpenAI (responses)", files | IMAGES, files | {"image/*"}, advice=_AUDIO_ADVICE)
+
+
+def server_inputs(label: str, kinds: Iterable[str]) -> Inputs:
+    """Return the contents of these kinds.
+
+    >>> sorted(server_inputs("vllm", ["image_url"]).urls)
+    ['image/*']
+    """
+    found = [INPUT_KINDS[kind] for kind in kinds]
+    data, urls = ([each[place] for each in found] for place in (0, 1))
+    return Inputs(label, frozenset[str]().union(*data), frozenset[str]().union(*urls), advice=_SERVER_ADVICE)
 
 
 def write_tool_parameters(request: ChatRequest, api: Literal["chat", "responses"]) -> dict[str, Any]:

@@ -9,9 +9,19 @@ from typing import Any
 from toolsemble.call import ToolCall
 from toolsemble.errors import ModelError
 from toolsemble.models.adapter.errors import cut_off_error
+from toolsemble.models.adapter.reasoning import require_level
 from toolsemble.models.adapter.stop_reasons import StopReasons
 from toolsemble.models.adapter.usage import read_usage
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, ChatRequest, Chunk, StopReason, StreamEnd, TextDelta
+from toolsemble.models.chat import (
+    ArgumentsDelta,
+    CallDelta,
+    ChatRequest,
+    Chunk,
+    StopReason,
+    StreamEnd,
+    TextDelta,
+    ThoughtDelta,
+)
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.models.openai.errors import error_from_body
 from toolsemble.models.openai.parts import (
@@ -20,8 +30,8 @@ from toolsemble.models.openai.parts import (
     write_answer_format,
     write_tool_parameters,
 )
-from toolsemble.providers.openai import write_reply
-from toolsemble.providers.wire import as_list, data_url, field
+from toolsemble.providers.openai import write_prompt, write_reply
+from toolsemble.providers.wire import as_list, field
 from toolsemble.runtime.text import escape_surrogates
 
 _MAX_ID = 64
@@ -41,6 +51,8 @@ def write_parameters(request: ChatRequest, origin: str, *, streamed: bool) -> di
     sent: dict[str, Any] = {"input": items, **write_tool_parameters(request, "responses")}
     if request.output_schema is not None:
         sent["text"] = {"format": {"type": "json_schema", **write_answer_format(request.output_schema)}}
+    if request.reasoning is not None:
+        sent["reasoning"] = {"effort": require_level(request.reasoning, "OpenAI"), "summary": "auto"}
     return sent
 
 
@@ -49,10 +61,10 @@ def _write_items(message: Message, calls: list[ToolCall], origin: str, *, keep: 
         return [_clean_output(write_reply(replace(message.reply, call=calls[0]), "responses"))]
     if isinstance(message, AssistantMessage):
         return _write_answer(message, calls, origin, keep=keep)
-    if isinstance(message, UserMessage) and message.images:
-        text = [{"type": "input_text", "text": escape_surrogates(message.text)}] if message.text else []
-        images = [{"type": "input_image", "image_url": data_url(image), "detail": "auto"} for image in message.images]
-        return [{"role": "user", "content": [*text, *images]}]
+    if isinstance(message, UserMessage):
+        return [
+            {"role": "user", "content": write_prompt(escape_surrogates(message.text), message.contents, "responses")}
+        ]
     return [{"role": message.role, "content": escape_surrogates(message.text)}]
 
 
@@ -125,6 +137,8 @@ class ReplyReader:
             case "response.refusal.delta":
                 self._refused = True
                 yield from self._read_text(field(event, "delta"))
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                yield from _read_thought(field(event, "delta"))
             case "response.function_call_arguments.delta":
                 # An unknown item is that of the last call; -1 if there is none.
                 index = self._calls.get(str(field(event, "item_id")), len(self._calls) - 1)
@@ -203,6 +217,11 @@ class ReplyReader:
         if any(field(item, "type") not in _REBUILT or field(item, "phase") for item in items):
             return {self._origin: {"items": [to_json_values(item) for item in items]}}
         return None
+
+
+def _read_thought(text: object) -> Iterator[Chunk]:
+    if isinstance(text, str) and text:
+        yield ThoughtDelta(text)
 
 
 def _key(item: object, place: object) -> str:

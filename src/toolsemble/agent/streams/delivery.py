@@ -1,0 +1,120 @@
+"""The delivery of events as server-sent events: frames, keep-alive comments, failures, and disconnects."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from toolsemble.agent.event import Event
+from toolsemble.models.chat import closing
+from toolsemble.runtime.checks import check_seconds
+from toolsemble.serialization import compact_json
+
+LOGGER = logging.getLogger("toolsemble.agent")
+
+FAILED = "The run failed"
+"""The message for a browser about any exception; the exception itself is only logged."""
+
+PING = 15.0
+"""The default seconds of silence before a comment keeps the connection open."""
+
+SSE_HEADERS: Mapping[str, str] = MappingProxyType(
+    {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
+)
+"""The headers of a response with server-sent events; the last one keeps nginx from holding events back."""
+
+_LINE_END = re.compile("\r\n|\n|\r")
+_COMMENT = ": waiting\n\n"
+_ENDING: set[asyncio.Future[None]] = set()  # the event loop itself does not keep its tasks alive
+
+
+class Encoder(Protocol):
+    """The writer of one stream in one protocol; each method returns payloads: JSON objects, or texts."""
+
+    def start(self) -> Iterable[Any]:
+        """Return the payloads before the first event."""
+        ...
+
+    def write(self, event: Event) -> Iterable[Any]:
+        """Return the payloads for an event."""
+        ...
+
+    def fail(self, message: str) -> Iterable[Any]:
+        """Return the payloads for a run that failed."""
+        ...
+
+    def end(self) -> Iterable[Any]:
+        """Return the payloads after the last event."""
+        ...
+
+
+def deliver(
+    events: AsyncIterator[Event],
+    encoder: Encoder,
+    on_error: Callable[[Exception], str] | None,
+    ping: float | None,
+) -> AsyncGenerator[str, None]:
+    """Return the events as server-sent events; closing the generator ends the run.
+
+    :param on_error: returns the message for the browser about an exception; None: it is always the same
+    :param ping: seconds of silence before a comment is sent; None: no comments
+    """
+    if ping is not None:
+        check_seconds("ping", ping)
+    return _deliver(events, encoder, on_error, ping)
+
+
+async def _deliver(
+    events: AsyncIterator[Event],
+    encoder: Encoder,
+    on_error: Callable[[Exception], str] | None,
+    ping: float | None,
+) -> AsyncGenerator[str, None]:
+    waiting: asyncio.Future[Event] | None = None
+    try:
+        for payload in encoder.start():
+            yield _frame(payload)
+        try:
+            while True:
+                waiting = asyncio.ensure_future(anext(events))
+                while not (await asyncio.wait({waiting}, timeout=ping))[0]:
+                    yield _COMMENT
+                for payload in encoder.write(waiting.result()):
+                    yield _frame(payload)
+        except StopAsyncIteration:
+            pass
+        except Exception as error:  # noqa: BLE001 - logged, and reported without its details
+            for payload in encoder.fail(_describe(error, on_error)):
+                yield _frame(payload)
+        for payload in encoder.end():
+            yield _frame(payload)
+    finally:
+        # Web frameworks cancel again and again until the response ends, which may be before the run has ended.
+        ending = asyncio.ensure_future(_end_run(events, waiting))
+        _ENDING.add(ending)
+        ending.add_done_callback(_ENDING.discard)
+        await asyncio.shield(ending)
+
+
+def _frame(payload: Any) -> str:
+    """Return a payload as one server-sent event; each line of a text gets its own mark, so that none can forge one."""
+    text = payload if isinstance(payload, str) else compact_json(payload, ensure_ascii=True, allow_nan=False)
+    return "".join([f"data: {line}\n" for line in _LINE_END.split(text)]) + "\n"
+
+
+def _describe(error: Exception, on_error: Callable[[Exception], str] | None) -> str:
+    LOGGER.error("A streamed run failed", exc_info=error)
+    return FAILED if on_error is None else str(on_error(error))
+
+
+async def _end_run(events: AsyncIterator[Event], waiting: asyncio.Future[Event] | None) -> None:
+    """Cancel the request for the next event, which ends the run, and close the stream."""
+    if waiting is not None:
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+    async with closing(events):  # type: ignore[arg-type]  # any stream, not only that of a model
+        pass

@@ -1,0 +1,173 @@
+"""The command ``approvals``: list and answer what waits in a review store."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolsemble.cli.exit_codes import Exit
+from toolsemble.cli.json_output import json_line
+from toolsemble.cli.screen import Screen
+from toolsemble.cli.table import show_table
+from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest, SQLiteStore
+from toolsemble.review.request_view import RequestView
+from toolsemble.runtime.text import escape_line
+
+_TITLES = ("id", "tool", "arguments", "memory", "agent", "run", "asked", "left")
+_MAX_ARGUMENTS = 200
+_MINUTE, _HOUR, _DAY = 60, 3600, 24 * 3600
+_DONE = {"approve": "approved", "reject": "rejected", "edit": "approved with other arguments"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer as it was given at the command line.
+
+    >>> Answer("reject", "4f1c", reason="not today").decision(ReviewRequest("Pays", "pay", {"order": 7}))
+    ExitEarly(reason='not today', timed_out=False)
+    """
+
+    action: str
+    """approve, reject or edit."""
+    request_id: str
+    """The id of the request, or its beginning."""
+    revised: str | None = None
+    """The text of an edit."""
+    reason: str | None = None
+    """The reason of a rejection."""
+    person: str | None = None
+    """Who answers; None: the user."""
+    role: str = ""
+    """The role of the person."""
+
+    def decision(self, request: ReviewRequest) -> ReviewDecision:
+        """Return the decision; raise ToolDefinitionError for an edit that cannot be read."""
+        if self.action == "approve":
+            return Continue()
+        if self.action == "reject":
+            return ExitEarly(self.reason or "")
+        revised = self.revised or ""
+        if isinstance(request.arguments, dict) and not request.editable:
+            _check_object(revised)
+        return Edit(revised)
+
+
+def open_store(file: str, secret: str | None) -> SQLiteStore:
+    """Return the store of a file; raise ToolConfigurationError if its secret is not known."""
+    if secret is None and not Path(f"{file}.key").exists():
+        raise ToolConfigurationError(
+            f"The review store '{file}' has no file '{file}.key'; set TOOLSEMBLE_REVIEW_SECRET to its secret"
+        )
+    return SQLiteStore(file, secret)
+
+
+def list_reviews(store: SQLiteStore, screen: Screen, *, as_json: bool) -> Exit:
+    """Write the requests that wait, oldest first."""
+    waiting = store.pending()
+    if as_json:
+        for request in waiting:
+            screen.write(json_line(_to_fields(request)))
+    elif waiting:
+        show_table(screen, _TITLES, [_to_row(request, time.time()) for request in waiting])
+    else:
+        screen.report("No call waits for approval.")
+    return Exit.DONE
+
+
+def show_review(store: SQLiteStore, request_id: str, screen: Screen, *, as_json: bool) -> Exit:
+    """Write one request in full."""
+    request = _find(store, request_id)
+    if as_json:
+        screen.write(json_line(_to_fields(request)))
+    else:
+        screen.write(RequestView(request, whole=True).text(screen.out.width, screen.out.paint).rstrip("\n"))
+    return Exit.DONE
+
+
+def send_answer(store: SQLiteStore, answer: Answer, screen: Screen, *, as_json: bool) -> Exit:
+    """Answer a request; raise ReviewRefusedError if the store refuses it."""
+    request = _find(store, answer.request_id)
+    person = _find_user() if answer.person is None else answer.person
+    receipt = store.answer(request, answer.decision(request), person=person, role=answer.role)
+    if as_json:
+        fields = {"request_id": receipt.request_id, "decision": receipt.kind, "person": receipt.person}
+        screen.write(json_line({**fields, "expires_at": receipt.expires_at}))
+    else:
+        screen.answer(f"{_DONE[answer.action]}: {_format_call(request)}")
+    return Exit.DONE
+
+
+def _find(store: SQLiteStore, request_id: str) -> ReviewRequest:
+    """Return the request with an id, in any state, or the only waiting one whose id begins so."""
+    request = store.find(request_id)
+    if request is not None:
+        return request
+    found = [each for each in store.pending() if each.id.startswith(request_id)]
+    if len(found) != 1:
+        what = "no request" if not found else f"{len(found)} requests"
+        raise ReviewRefusedError(f"{what} in the store with the id {request_id!r:.80}; see the list of those that wait")
+    return found[0]
+
+
+def _check_object(text: str) -> None:
+    try:
+        is_object = isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        is_object = False
+    if not is_object:
+        raise ToolDefinitionError(f"An edit is all arguments of the call as a JSON object, not {text!r:.80}")
+
+
+def _to_fields(request: ReviewRequest) -> dict[str, Any]:
+    values: dict[str, Any] = json.loads(request.to_json())
+    return {**values, "deadline": request.deadline, "arguments_digest": request.arguments_digest}
+
+
+def _to_row(request: ReviewRequest, now: float) -> Sequence[str]:
+    left = "" if request.deadline is None else _format_seconds(request.deadline - now)
+    return (
+        request.id,
+        request.tool_name,
+        _format_arguments(request),
+        request.memory_id,
+        request.agent_role,
+        request.run_id if request.resumable else "",
+        f"{_format_seconds(now - request.asked_at)} ago",
+        left,
+    )
+
+
+def _format_call(request: ReviewRequest) -> str:
+    return f"{escape_line(request.tool_name)} {_format_arguments(request)}"
+
+
+def _format_arguments(request: ReviewRequest) -> str:
+    arguments = request.arguments
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return escape_line(text, _MAX_ARGUMENTS)
+
+
+def _format_seconds(seconds: float) -> str:
+    """Return a duration in its largest unit.
+
+    >>> [_format_seconds(each) for each in (-1, 59, 3599, 7200, 200_000)]
+    ['0 s', '59 s', '59 min', '2 h', '2 d']
+    """
+    whole = max(int(seconds), 0)
+    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if whole >= size:
+            return f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def _find_user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container may have a user without a name
+        return ""

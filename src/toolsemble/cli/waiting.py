@@ -1,0 +1,131 @@
+"""The commands ``approvals`` and ``ledger``: what waits for a person, in the files of programs that run elsewhere."""
+
+# ruff: noqa: PLC0415 - commands import their implementation
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from toolsemble.cli.options import GlobalOptions, common_options, json_option
+
+REVIEW_ACTIONS = ("list", "show", "approve", "reject", "edit")
+"""The actions of ``approvals``."""
+LEDGER_ACTIONS = ("list", "resolve")
+"""The actions of ``ledger``."""
+_EXISTING = click.Path(exists=True, dir_okay=False)
+
+
+@click.command()
+@click.argument("action", type=click.Choice(REVIEW_ACTIONS), default="list")
+@click.argument("request_id", metavar="[ID]", required=False)
+@click.argument("revised", metavar="[JSON]", required=False)
+@click.option("--store", "file", type=_EXISTING, required=True, metavar="FILE", help="The file of the SQLiteStore.")
+@click.option("--reason", help="Why the call is rejected; the model sees it.")
+@click.option("--person", help="Who answers; your user name by default.")
+@click.option("--role", default="", help="The role in which you answer, if the call requires one.")
+@click.option(
+    "--secret",
+    envvar="TOOLSEMBLE_REVIEW_SECRET",
+    show_envvar=True,
+    help="The secret of the store, if it is not in FILE.key.",
+)
+@json_option
+@common_options
+@click.pass_obj
+def approvals(
+    options: GlobalOptions, /, file: str, action: str, secret: str | None, *, as_json: bool, **given: Any
+) -> int:
+    """Show which calls wait for approval, and answer them.
+
+    Without an action, the calls that wait are listed.
+
+    \b
+    toolsemble approvals --store reviews.db
+    toolsemble approvals show ID --store reviews.db
+    toolsemble approvals approve ID --store reviews.db
+    toolsemble approvals reject ID --reason "not today" --store reviews.db
+    toolsemble approvals edit ID '{"boxes": 5}' --store reviews.db
+
+    The start of an ID is enough if no other one begins so. Exit code 1 means that the answer was refused, and the
+    message says why.
+    """  # noqa: D301 - click reads the backspace
+    _check_approvals(action, **given)
+    from toolsemble.cli.approvals_command import Answer, list_reviews, open_store, send_answer, show_review
+
+    screen = options.make_screen()
+    with open_store(file, secret) as store:
+        if action == "list":
+            return list_reviews(store, screen, as_json=as_json)
+        if action == "show":
+            return show_review(store, given["request_id"], screen, as_json=as_json)
+        return send_answer(store, Answer(action, **given), screen, as_json=as_json)
+
+
+def _check_approvals(
+    action: str, request_id: str | None, revised: str | None, reason: str | None, **_: str | None
+) -> None:
+    """Raise for a combination of arguments that means nothing."""
+    if action != "list" and not request_id:
+        raise click.UsageError(f"'{action}' needs the ID of a request; the list shows them.")
+    if action == "list" and request_id:
+        raise click.UsageError("'list' takes no ID; use 'show'.")
+    if (action == "edit") != (revised is not None):
+        needs = "needs the new arguments, as JSON" if action == "edit" else "takes no arguments of the call"
+        raise click.UsageError(f"'{action}' {needs}.")
+    if reason is not None and action != "reject":
+        raise click.UsageError("--reason goes with 'reject'.")
+
+
+@click.command()
+@click.argument("action", type=click.Choice(LEDGER_ACTIONS), default="list")
+@click.argument("key", required=False)
+@click.option("--store", "file", type=_EXISTING, required=True, metavar="FILE", help="The file of the EffectLedger.")
+@click.option("--happened/--not-happened", default=None, help="Whether the effect is there; find out first.")
+@click.option("--result", default=None, help="The answer to repeated calls, if it happened.")
+@click.option("--all", "everything", is_flag=True, help="List every entry, not only those of unknown outcome.")
+@json_option
+@common_options
+@click.pass_obj
+def ledger(
+    options: GlobalOptions,
+    file: str,
+    action: str,
+    key: str | None,
+    result: str | None,
+    *,
+    happened: bool | None,
+    everything: bool,
+    as_json: bool,
+) -> int:
+    """Show the calls of unknown outcome, and settle them.
+
+    The outcome of a call is unknown if its process died before it was recorded;
+    the call is not made again until somebody has found out whether it took effect.
+
+    \b
+    toolsemble ledger --store effects.db
+    toolsemble ledger resolve KEY --happened --result "paid 17" --store effects.db
+    toolsemble ledger resolve KEY --not-happened --store effects.db
+
+    The start of a KEY is enough if no other one begins so.
+    """  # noqa: D301 - click reads the backspace
+    _check_ledger(action, key, result, happened)
+    from toolsemble.cli.ledger_command import list_effects, open_ledger, resolve
+
+    screen = options.make_screen()
+    with open_ledger(file) as found:
+        if action == "list":
+            return list_effects(found, screen, everything=everything, as_json=as_json)
+        return resolve(found, f"{key}", screen, happened=bool(happened), result=result or "")
+
+
+def _check_ledger(action: str, key: str | None, result: str | None, happened: bool | None) -> None:  # noqa: FBT001 - a flag with three values
+    """Raise for a combination of arguments that means nothing."""
+    if action == "list" and (key or result is not None or happened is not None):
+        raise click.UsageError("'list' takes no KEY, result or outcome; use 'resolve'.")
+    if action == "resolve" and (not key or happened is None):
+        raise click.UsageError("'resolve' needs a KEY, and --happened or --not-happened.")
+    if result is not None and not happened:
+        raise click.UsageError("--result goes with --happened.")

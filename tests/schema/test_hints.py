@@ -1,0 +1,183 @@
+"""Messages that say what a model has to change: flattened arguments, and unions of objects."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from toolsemble import SchemaTool, Toolbox, ToolCall, tool
+
+
+@dataclass
+class Refund:
+    name: str
+    amount: int
+
+
+@dataclass
+class Circle:
+    radius: int
+
+
+@dataclass
+class Square:
+    side: int
+
+
+@dataclass
+class Group:
+    shapes: list[Circle | Square]
+
+
+@tool
+def refund(args: Refund, note: str = "") -> str:
+    return f"{args.amount} to {args.name}"
+
+
+@tool(effects="irreversible")
+def pay(args: Refund) -> str:
+    return f"{args.amount} to {args.name}"
+
+
+@tool
+def both(first: Refund, second: Refund) -> str:
+    return "both"
+
+
+@tool
+def either(args: Refund | Circle) -> str:
+    return "either"
+
+
+@tool
+def draw(shape: Circle | Square) -> str:
+    return repr(shape)
+
+
+@tool
+def draw_all(group: Group, title: str) -> str:
+    return title
+
+
+def closed(**properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+NUMBER = {"type": "integer"}
+BODY = closed(body=closed(name={"type": "string"}, amount=NUMBER))
+SHAPES = closed(shape={"anyOf": [closed(radius=NUMBER), closed(side=NUMBER)]})
+KINDS = closed(
+    shape={"anyOf": [closed(kind={"const": "circle"}, size=NUMBER), closed(kind={"const": "square"}, size=NUMBER)]}
+)
+ODD = {"type": "object", "properties": {"args": True}, "required": ["args"]}
+TOOLS = [
+    *(refund, pay, both, either, draw, draw_all),
+    SchemaTool("post", "", str, BODY),
+    SchemaTool("sketch", "", str, SHAPES),
+    SchemaTool("kinds", "", str, KINDS),
+    SchemaTool("odd", "", str, ODD),
+    SchemaTool("one_of", "", str, closed(args={"oneOf": [closed(name=NUMBER), True]})),
+]
+
+
+def execute(name, arguments, **settings):
+    return Toolbox(TOOLS, **settings).execute(ToolCall(name, arguments))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        (
+            "refund",
+            {"name": "z", "amount": 3},
+            "Missing required parameter(s) for 'refund': args; 'name' and 'amount' belong into 'args'",
+        ),
+        (
+            "refund",
+            {"name": "z", "other": 3},
+            "Missing required parameter(s) for 'refund': args; 'name' belongs into 'args'",
+        ),
+        (
+            "post",
+            {"amount": 3, "name": "z"},
+            "Missing required parameter(s) for 'post': body; 'amount' and 'name' belong into 'body'",
+        ),
+        (
+            "pay",
+            {"name": "z"},
+            (
+                "Invalid arguments for 'pay': args: missing; name: not a parameter of this tool; "
+                "'name' belongs into 'args'"
+            ),
+        ),
+        (
+            "either",
+            {"radius": 3},
+            "Missing required parameter(s) for 'either': args; 'radius' belongs into 'args'",
+        ),
+        ("one_of", {"name": 3}, "Missing required parameter(s) for 'one_of': args; 'name' belongs into 'args'"),
+        ("refund", {"other": 3}, "Missing required parameter(s) for 'refund': args"),
+        ("refund", {}, "Missing required parameter(s) for 'refund': args"),
+        ("odd", {"name": "z"}, "Missing required parameter(s) for 'odd': args"),
+        ("both", {"name": "z"}, "Missing required parameter(s) for 'both': first, second"),
+    ],
+)
+def test_flattened_arguments_are_told_where_they_belong(name, arguments, message):
+    assert execute(name, arguments).text == f"Error: {message}"
+
+
+def test_hint_names_few_keys_and_escapes_them():
+    keys = {f"k{number}\u202e": NUMBER for number in range(9)}
+    box = Toolbox([SchemaTool("wide", "", str, closed(args=closed(**keys)))])
+    text = box.execute(ToolCall("wide", dict.fromkeys(keys, 1))).text
+    assert text.endswith("'k3\\u202e', 'k4\\u202e' and 4 more belong into 'args'")
+
+
+def test_message_with_a_hint_stays_below_its_limit():
+    keys = {f"{number}{'k' * 290}": NUMBER for number in range(9)}
+    box = Toolbox([SchemaTool("wide", "", str, closed(args=closed(**keys)))])
+    assert len(box.execute(ToolCall("wide", dict.fromkeys(keys, 1))).text) < 1000
+
+
+@pytest.mark.parametrize("name", ["draw", "sketch"])
+@pytest.mark.parametrize("sent", [{}, {"width": 1}])
+def test_union_of_objects_is_told_as_either_or_with_a_line_for_each_variant(name, sent):
+    first, *lines = execute(name, {"shape": sent}).text.split("\n")
+    assert first == f"Error: Invalid arguments for '{name}': shape: expected"
+    assert [line.split()[0] for line in lines] == ["either", "or"]
+    assert "shape.radius: missing" in lines[0]
+    assert "side" not in lines[0]
+    assert "shape.side: missing" in lines[1]
+    assert all(("shape.width: not a parameter of this tool" in line) == bool(sent) for line in lines)
+
+
+@pytest.mark.parametrize("name", ["draw", "sketch"])
+def test_problems_of_the_nearest_variant_are_told_alone(name):
+    message = f"Error: Invalid arguments for '{name}': shape.radius: expected an integer"
+    assert execute(name, {"shape": {"radius": "x"}}).text == message
+
+
+def test_variants_that_differ_at_one_place_are_told_together():
+    assert "either" not in execute("kinds", {"shape": {"kind": "cow", "size": 1}}).text
+
+
+def test_union_inside_a_list_stands_between_the_other_problems():
+    text = execute("draw_all", {"group": {"shapes": [{"radius": 1}, {}]}, "title": 5.5}, repair=False).text
+    assert text == (
+        "Error: Invalid arguments for 'draw_all': group.shapes[1]: expected\n"
+        "  either group.shapes[1].radius: missing\n"
+        "  or group.shapes[1].side: missing; title: expected a string"
+    )
+
+
+@pytest.mark.parametrize("sent", ['{"radius": 1, "side": 2}', '{"side": 2, "radius": 1}'])
+def test_value_with_the_keys_of_both_variants_is_the_first_and_the_rest_is_recorded(sent):
+    reply = execute("draw", f'{{"shape": {sent}}}')
+    assert reply.text == "Circle(radius=1)"
+    assert [(each["step"], each["path"]) for each in reply.result.attributes["repairs"]] == [("extra", "shape.side")]
+    assert execute("draw", f'{{"shape": {sent}}}', repair=False).is_error
