@@ -163,5 +163,5 @@ def test_a_missing_sdk_is_named_with_its_extra(monkeypatch):
         raise ModuleNotFoundError(name=name)
 
     monkeypatch.setattr(extras, "import_module", fail)
-    with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[mcp\]'"):
+    with pytest.raises(ToolDefinitionError, match=r"needs the package 'mcp': pip install .*\[mcp\]"):
         serve(Toolbox([shout]))
