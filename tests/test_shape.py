@@ -2,13 +2,14 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import threading
 import uuid
 
 import pydantic
 import pytest
 
 from helpers.sample_tools import Function
-from toolsemble import FileContent, ImageContent, TextContent, ToolResult
+from toolsemble import FileContent, ImageContent, TextContent, ToolResult, tool
 
 IMAGE = ImageContent(b"123", "image/png")
 
@@ -210,3 +211,22 @@ def test_place_of_an_object_is_left_out_if_it_cannot_be_found():
 def test_object_that_json_cannot_hold_can_be_the_payload_of_a_result():
     result = shape_value(ToolResult.success("one row", ROW))
     assert (result.text, result.structured_output) == ("one row", ROW)
+
+
+def test_object_that_json_cannot_hold_can_be_handed_on_to_the_next_step():
+    lock = threading.Lock()
+
+    @tool
+    def find() -> object:
+        """Find it."""
+        return lock
+
+    @tool
+    def look(value: object) -> str:
+        """Look at it."""
+        return str(value is lock)
+
+    result = (find | look).execute("{}")
+    assert result.output == "True"
+    assert result.attributes["steps"][0].result.output == "an object of type _thread.lock"
+    assert "JSON cannot hold" in str((look | find).execute({"value": 1}).error_message)

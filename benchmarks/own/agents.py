@@ -31,7 +31,7 @@ def sums(count: int) -> list[ToolCall]:
 async def converse(turns: int) -> None:
     """Have a conversation of that many turns, in each of which the model calls a tool and answers."""
     script = [line for call in sums(turns) for line in (call, "done")]
-    agent = Agent(ScriptedModel(script), [add], role="a clerk", memory=ConversationMemory())
+    agent = Agent(ScriptedModel(script), [add], role="a clerk", memory=ConversationMemory(), memory_id="ada")
     for _ in range(turns):
         await agent.run("go")
 
@@ -55,7 +55,7 @@ def _run(runner: asyncio.Runner, turns: int) -> Comparison:
         while (reply := await model.reply(ChatRequest(messages))).calls:
             messages.append(AssistantMessage("", reply.calls))
             for call in reply.calls:
-                text = await validate(str(call.arguments))
+                text = await validate(call.json)
                 messages.append(ToolMessage(ToolReply(call, ToolResult.success(text))))
 
     what = f"a turn of an agent with a call of five parameters, out of {turns} in a run"

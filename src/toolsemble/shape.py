@@ -41,6 +41,22 @@ def to_result(value: object) -> ToolResult:
     return ToolResult(_json_text(value), structured_output=value)
 
 
+def to_handed_on_result(value: object) -> ToolResult:
+    """Return the result of a step whose value only the next step gets: it may be an object that JSON cannot hold.
+
+    >>> to_handed_on_result(object()).output
+    'an object of type object'
+    """
+    try:
+        return to_result(value)
+    except UnsupportedResultError:
+        return ToolResult(f"an object of type {_full_name(type(value))}", structured_output=value)
+
+
+class UnsupportedResultError(ToolExecutionError):
+    """A tool returned an object that JSON cannot hold."""
+
+
 def to_json_value(value: object) -> Any:
     """Return any value as a JSON value: objects as their fields, NaN and infinity as text.
 
@@ -82,7 +98,7 @@ def _json_text(value: object) -> str:
             # A lone surrogate, as in file names: ASCII JSON can escape it, UTF-8 cannot encode it.
             return compact_json(pydantic_core.to_jsonable_python(value, **_MODES), ensure_ascii=True)
         except _UnsupportedError as found:
-            raise ToolExecutionError(_explain_unsupported(value, found.value)) from None
+            raise UnsupportedResultError(_explain_unsupported(value, found.value)) from None
         except (TypeError, ValueError):
             raise ToolExecutionError(f"The tool returned a value that JSON cannot hold: {problem}") from problem
 
@@ -112,17 +128,19 @@ class _UnsupportedError(Exception):
 
 
 def _explain_unsupported(returned: object, part: object) -> str:
-    kind = type(part)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     try:
         place = _find_place(returned, part, "$", set())
     except RecursionError:
         place = None
     where = "" if place in (None, "$") else f" at {place}"
     return (
-        f"The tool returned an object of type {name}{where}, which JSON cannot hold; return a dict, a list, a "
-        "dataclass or a pydantic model, or a ToolResult with the text for the model"
+        f"The tool returned an object of type {_full_name(type(part))}{where}, which JSON cannot hold; return a dict, "
+        "a list, a dataclass or a pydantic model, or a ToolResult with the text for the model"
     )
+
+
+def _full_name(kind: type) -> str:
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _find_place(value: Any, part: object, place: str, seen: set[int]) -> str | None:

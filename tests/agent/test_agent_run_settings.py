@@ -294,8 +294,8 @@ async def test_a_result_is_printed_readably():
         "3 it is.\n"
         "\n"
         "add(a=1, b=2) -> 3\n"
-        'add({"a": "é\\n) -> Error: Invalid JSON input for \'add\': the text is cut off; send all of it again\n'
-        "add([1]) -> Error: Expected a JSON object for 'add' but received: ARRAY\n"
+        "add() -> Error: Invalid JSON input for 'add': the text is cut off; send all of it again\n"
+        "add() -> Error: Expected a JSON object for 'add' but received: ARRAY\n"
         "stopped: answer; 2 model calls, 3 tool calls, 2,468 tokens (2,400 in, 68 out), cost 0.002468"
     )
 

@@ -103,7 +103,7 @@ def make_request(text="hello", *specifications, **more):
 
 
 def summarize(reply: ChatReply):
-    return reply.text, [(call.name, call.arguments) for call in reply.calls], reply.stop_reason
+    return reply.text, [(call.name, call.json) for call in reply.calls], reply.stop_reason
 
 
 async def test_chat_without_tools_is_answered_in_plain_text(tiny):

@@ -192,7 +192,7 @@ def test_exceptions_do_not_break_a_process_pool(caplog):
     assert [reply.text for reply in replies] == [
         "good AutoReject SilentMetrics",
         "Error: cannot be unpickled",
-        "Error: 'known'",
+        "Error: KeyError: 'known'",
         "good AutoReject SilentMetrics",
     ]
     assert "In the worker process" in caplog.text

@@ -311,7 +311,7 @@ def test_unpicklable_input_fails_the_call():
         ),
         (lambda: Function(str, isolation="process", inline=True), "and this one is inline"),
         (lambda: Function(lambda _: _, isolation="process"), "needs a tool that can be pickled"),
-        (lambda: tool(isolation="process")(lambda: ""), "Invalid tool name"),
+        (lambda: tool(isolation="process")(lambda: ""), "A lambda has no name"),
         (lambda: tool("lambda", isolation="process")(lambda: ""), "needs a tool that can be pickled"),
         (lambda: isolated.write_parameters, "isolation='process' cannot be used with InvocationParameters"),
         (

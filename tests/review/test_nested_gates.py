@@ -165,7 +165,7 @@ def test_gate_applies_to_a_toolbox_used_by_a_tool():
 
 
 def test_new_context_inside_a_tool_does_not_bypass_the_gate():
-    no, worker = Reviewer(ExitEarly("no")), make_agent_tool(DELETE)
+    no, worker = Reviewer(ExitEarly("no")), make_agent_tool(DELETE, tools=[delete])
 
     @tool
     def hand_on() -> str:
@@ -223,7 +223,7 @@ def test_reviewers_editing_in_turn_are_stopped():
 
 def test_gate_without_any_reviewer_is_a_configuration_error():
     with pytest.raises(ToolConfigurationError, match="Tool 'delete' requires approval but no ReviewHandler"):
-        run_helper(Toolbox([make_agent_tool(DELETE)], approve=["del*"]))
+        run_helper(Toolbox([make_agent_tool(DELETE, tools=[delete])], approve=["del*"]))
     assert RAN == []
 
 

@@ -9,7 +9,7 @@ from toolsemble.models.message import AssistantMessage, Message, SystemMessage, 
 from toolsemble.result import AudioContent, FileContent, ImageContent, Media
 from toolsemble.runtime.text import escape_surrogates
 
-Prompt: TypeAlias = str | Media | Message | Sequence[str | Media] | Sequence[Message]
+Prompt: TypeAlias = str | Media | Message | Sequence[str | Media | Message]
 """The prompt of a run: a text, texts with images, audio and files, or messages."""
 
 _MEDIA = (ImageContent, AudioContent, FileContent)

@@ -60,7 +60,7 @@ class Transcript(Sequence[Message]):
         """Return the same conversation with its system message replaced, or removed for None.
 
         >>> Transcript([SystemMessage("You are brief."), UserMessage("hello")]).under(None)
-        [UserMessage(text='hello', images=())]
+        [UserMessage(text='hello', contents=())]
         """
         head = () if system is None else (system,)
         return self if head == self._head else self._create(head, self._shared, self._length)

@@ -19,7 +19,7 @@ from toolsemble.errors import ReviewTimeoutError, ToolArgumentsError, ToolExecut
 from toolsemble.events import CallFinished
 from toolsemble.review import ReviewHandler
 from toolsemble.runtime.concurrency import ThreadPerJob, wait_until
-from toolsemble.runtime.text import describe_error
+from toolsemble.runtime.text import describe_with_class
 from toolsemble.shape import to_result
 from toolsemble.testing.shrink import shrink
 from toolsemble.toolbox.toolbox import Toolbox
@@ -176,4 +176,4 @@ def _create_finding(kind: Kind, error: BaseException) -> Finding:
     place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
     name = type(error).__name__
     text = "".join(traceback.format_exception(error))
-    return Finding(kind, f"{name}: {describe_error(error)}", name, place, text)
+    return Finding(kind, describe_with_class(error), name, place, text)

@@ -13,7 +13,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 BLOCK = re.compile(r"^(?:```python|<!-- invisible-code-block: python)\n(.*?)^(?:```|-->)", re.DOTALL | re.MULTILINE)
 
 # Two seconds with the caches of an earlier run, a minute without.
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 # The next program of a page may define a tool again, with another decorator.
 REDEFINITION = {"mypy": "no-redef", "pyright": "reportRedeclaration"}
@@ -38,7 +38,7 @@ def write_modules(folder):
 
 
 def run(*command, folder):
-    return subprocess.run([*command], cwd=folder, capture_output=True, text=True, check=False, timeout=110)
+    return subprocess.run([*command], cwd=folder, capture_output=True, text=True, check=False, timeout=590)
 
 
 def test_programs_of_pages_pass_mypy_strict(tmp_path):
