@@ -6,12 +6,11 @@ The form of an event follows from the types of its fields, so a new event or fie
 from __future__ import annotations
 
 import json
-from dataclasses import is_dataclass
 from functools import cache
 from typing import Any, get_args, get_origin
 
 from toolsemble.agent.event import Event
-from toolsemble.agent.json_codec import fields_codec, show
+from toolsemble.agent.json_codec import fields_codec, has_fields, show
 from toolsemble.serialization import compact_json
 
 
@@ -58,7 +57,7 @@ def event_to_values(event: Event) -> dict[str, Any]:
     2.5
     """
     kind: Any = type(event)
-    return {"kind": event.kind, **(fields_codec(kind).write(event) if is_dataclass(kind) else {})}
+    return {"kind": event.kind, **(fields_codec(kind).write(event) if has_fields(kind) else {})}
 
 
 @cache

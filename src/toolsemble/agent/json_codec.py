@@ -57,7 +57,7 @@ def _codec_for(hint: Any) -> Codec:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return Codec(lambda value: value.value, lambda value, place: _read_enum(hint, value, place))
     inner: Any = hint if origin is None else origin
-    return fields_codec(inner) if is_dataclass(inner) else _ANY
+    return fields_codec(inner) if has_fields(inner) else _ANY
 
 
 @cache
@@ -84,6 +84,11 @@ def fields_codec(kind: Any) -> Codec:
         return kind(**{name: codec.read(values[name], _join(place, name)) for name, codec in found.items()})
 
     return Codec(write, read)
+
+
+def has_fields(kind: Any) -> bool:
+    """Return whether a type is a dataclass."""
+    return is_dataclass(kind)
 
 
 def _optional_codec(options: tuple[Any, ...]) -> Codec:
