@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -123,6 +124,13 @@ class TestPause:
 
     def test_has_no_deadline(self):
         assert make_agent([pay(5)]).run_sync("go").pending[0].request.deadline is None
+
+    def test_works_as_the_reviewer_of_the_toolbox(self):
+        shop = Shop()
+        agent = Agent(ScriptedModel([pay(5), "done"]), Toolbox([shop], review=PauseReview()))
+        first = agent.run_sync("go")
+        assert agent.run_sync(store(first.paused), decisions=decide(first, Continue())).text == "done"
+        assert shop.done == [("pay", 5)]
 
     def test_works_as_the_reviewer_of_one_run(self):
         agent = make_agent([pay(5)], review=AutoApprove())
@@ -364,6 +372,12 @@ class TestDecisionsAreBound:
         first = agent.run_sync("go")
         with pytest.raises(TypeError, match=r"must be Continue\(\), Edit\(...\) or ExitEarly\(...\), not "):
             agent.run_sync(first.paused, decisions=decide(first, decision))
+
+    def test_an_edit_must_be_text(self):
+        agent = make_agent([pay(5), "done"])
+        first = agent.run_sync("go")
+        with pytest.raises(TypeError, match="must be a str, such as JSON text, not "):
+            agent.run_sync(first.paused, decisions=decide(first, Edit({"amount": 3})))
 
     def test_decisions_must_be_a_mapping(self):
         agent = make_agent([pay(5), "done"])
@@ -654,6 +668,27 @@ class TestBudgets:
         late = agent.run_sync(spent, decisions=decide(first, Continue()))
         assert (late.stop_reason, texts(late)[0][:5]) == ("max_seconds", "STOP:")
 
+    def test_a_run_that_is_resumed_inside_of_another_has_its_deadline(self):
+        inner = make_agent([pay(5), "done"], max_seconds=600)
+        first = inner.run_sync("go")
+        deadlines = []
+
+        @tool
+        async def resume(context: ToolContext) -> str:
+            @tool(name="pay")
+            def look(amount: int, context: ToolContext) -> str:
+                """Pay an amount."""
+                deadlines.append(context.deadline)
+                return "paid"
+
+            deadlines.append(context.deadline)
+            result = await inner.run(first.paused, decisions=decide(first, Continue()), tools=[look])
+            return result.text
+
+        outer = Agent(ScriptedModel([ToolCall("resume"), "over"]), [resume], max_seconds=300)
+        assert texts(outer.run_sync("go")) == ["done"]
+        assert len(set(deadlines)) == 1
+
     def test_invalid_answers_before_the_pause_count(self):
         replies = [ToolCall("final_answer", {"answer": "x"}), pay(5), ToolCall("final_answer", {})]
         agent = make_agent(replies, output_type=int, output_retries=1)
@@ -812,6 +847,18 @@ class TestWhereItCannotPause:
         assert raised.value.partial.stop_reason == "configuration_error"
         pipeline = ToolPipeline("order", "", [Shop().pay])
         agent = Agent(ScriptedModel([ToolCall("order", {"amount": 5})]), [pipeline], review=Hidden())
+        with pytest.raises(CallPausedError, match="only the calls of an Agent's own run"):
+            agent.run_sync("go")
+
+    def test_a_toolbox_in_a_thread_of_a_tool_raises(self):
+        box = Toolbox([Shop()], review=PauseReview())
+
+        @tool
+        def pay_elsewhere() -> str:
+            with ThreadPoolExecutor() as threads:
+                return threads.submit(box.execute, pay(5)).result().text
+
+        agent = Agent(ScriptedModel([ToolCall("pay_elsewhere")]), [pay_elsewhere], review=PauseReview())
         with pytest.raises(CallPausedError, match="only the calls of an Agent's own run"):
             agent.run_sync("go")
 

@@ -16,7 +16,7 @@ from toolsemble.agent.result import PausedRun, PendingCall, ToolCallRecord
 from toolsemble.agent.spending import current_spending
 from toolsemble.agent.state import RunState
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.context import enter, leave
+from toolsemble.context import ToolContext, enter, leave
 from toolsemble.errors import CallPausedError
 from toolsemble.events import CallFinished, CallStarted
 from toolsemble.models.message import AssistantMessage
@@ -112,8 +112,7 @@ class Execution:
     def _leave_open(self, due: Sequence[int], paused: CallPausedError) -> BaseException | None:
         """Keep the calls that wait for approval; return an error if the run could not be resumed with them."""
         for each in (paused, *paused.others):
-            own = each.context is not None and each.context.parent_id == self._state.context.call_id
-            if not own or self._state.is_nested:
+            if self._state.is_nested or not self._is_own(each.context):
                 self._fail_unfinished(due, each)
                 return each
         for each in (paused, *paused.others):
@@ -123,6 +122,11 @@ class Execution:
         self._state.spending.unclaim(len(self.waiting.keys() & set(due)))
         return None
 
+    def _is_own(self, context: ToolContext | None) -> bool:
+        """Return whether a call is one of the model's, and not one inside of them."""
+        run = self._state.context
+        return context is not None and (context.parent_id, context.run_id) == (run.call_id, run.run_id)
+
     async def _execute(self, box: Toolbox, due: Sequence[int]) -> None:
         context = self._state.context
         if self._detector is not None:
@@ -131,7 +135,7 @@ class Execution:
         watching = None if self._channel is None else watch(self._follow)
         try:
             await box.aexecute_all(
-                [self._call_to_run(index) for index in due],
+                [self._call_to_run(index) if self._resumed else self._calls[index] for index in due],
                 memory_id=context.memory_id,
                 parameters=context.parameters,
                 run_id=context.run_id,

@@ -66,6 +66,8 @@ def _check_decisions(paused: PausedRun, decisions: Any) -> None:
                 f"The decision about request {key} must be Continue(), Edit(...) or ExitEarly(...), "
                 f"not {decision!r:.80}"
             )
+        if type(decision) is Edit and not isinstance(decision.revised, str):
+            raise TypeError(f"The edit of request {key} must be a str, such as JSON text, not {decision.revised!r:.80}")
 
 
 class DecidedReview:

@@ -139,7 +139,10 @@ class Spending:
     def begin(self) -> None:
         """Start the clock of the run, which may have been created long before its first event was requested."""
         self._own.begin()
-        self.deadline = min((each.ends for each in self.tallies if each.ends is not None), default=None)
+        self.deadline = self._find_deadline()
+
+    def _find_deadline(self) -> float | None:
+        return min((each.ends for each in self.tallies if each.ends is not None), default=None)
 
     def restore(self, usage: Usage, turns: int, seconds: float) -> None:
         """Continue with the spending of a run that was paused; the time of the pause does not count."""
@@ -151,7 +154,7 @@ class Spending:
         own.started -= seconds
         if own.ends is not None:
             own.ends -= seconds
-        self.deadline = own.ends
+        self.deadline = self._find_deadline()
 
     @property
     def started(self) -> float:
