@@ -113,21 +113,23 @@ def _ask_again(decided: ReviewRequest, request: ReviewRequest) -> ReviewRequest:
 
 def repeat_turns(detector: LoopDetector, state: RunState, box: Toolbox) -> None:
     """Show the turns of a run before its pause to its detector of repetition."""
-    left = len(state.records)
-    for replies in reversed(list(_find_turns(state.messages, left))):
+    turns = _find_turns(state.messages)
+    first, calls = len(turns), len(state.records)
+    while calls > 0 and first > 0:  # the turns before are those of earlier runs
+        first -= 1
+        calls -= len(turns[first])
+    for replies in turns[first:]:
         detector.begin(len(replies))
         for reply in replies:
             detector.check(reply, exempt=box.is_polling(reply.name))
 
 
-def _find_turns(messages: Iterable[Message], calls: int) -> Iterable[list[ToolReply]]:
-    """Yield the replies of each turn, the last turn first, until there are as many calls."""
-    replies: list[ToolReply] = []
-    for message in reversed(list(messages)):
-        if calls <= 0:
-            return
+def _find_turns(messages: Iterable[Message]) -> list[list[ToolReply]]:
+    """Return the replies of each turn in which the model called tools."""
+    turns: list[list[ToolReply]] = []
+    for message in messages:
         if isinstance(message, ToolMessage):
-            replies.insert(0, message.reply)
-        elif isinstance(message, AssistantMessage) and replies:
-            yield replies
-            calls, replies = calls - len(replies), []
+            turns[-1].append(message.reply)
+        elif isinstance(message, AssistantMessage):
+            turns.append([])
+    return [replies for replies in turns if replies]
