@@ -697,6 +697,13 @@ class TestBudgets:
         with pytest.raises(AgentExecutionError, match="did not fit 2 times"):
             agent.run_sync(store(first.paused), decisions=decide(first, Continue()))
 
+    def test_repetition_is_not_counted_without_a_guard(self):
+        agent = make_agent([pay(5, "c1"), pay(5, "c2"), pay(5, "c3"), "done"], loop_guard=None)
+        result = agent.run_sync("go")
+        while result.pending:
+            result = agent.run_sync(store(result.paused), decisions=decide(result, Continue()))
+        assert texts(result) == ["paid 5"] * 3
+
     def test_repetition_before_the_pause_counts(self):
         replies = ["no number", note("a"), pay(5, "c1"), pay(5, "c2"), "7"]
         agent = make_agent(replies, loop_guard=LoopGuard(repeats=2))
