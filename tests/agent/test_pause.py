@@ -370,7 +370,7 @@ class TestDecisionsAreBound:
     def test_anything_but_a_decision_raises(self, decision):
         agent = make_agent([pay(5), "done"])
         first = agent.run_sync("go")
-        with pytest.raises(TypeError, match=r"must be Continue\(\), Edit\(...\) or ExitEarly\(...\), not "):
+        with pytest.raises(TypeError, match=r"must be Continue\(\), Edit\(...\) or Reject\(...\), not "):
             agent.run_sync(first.paused, decisions=decide(first, decision))
 
     def test_an_edit_must_be_text(self):
@@ -531,8 +531,8 @@ class TestJson:
     @pytest.mark.parametrize(
         ("change", "problem"),
         [
-            (lambda values: values.clear(), "expected an object with version 1"),
-            (lambda values: values.update(version=2), "expected an object with version 1"),
+            (lambda values: values.clear(), "kind: expected one of paused_run, got None"),
+            (lambda values: values.update(version=2), "version: expected 1, got 2"),
             (lambda values: values.pop("message"), "message: missing"),
             (lambda values: values.update(turns="many"), "turns: expected an int"),
             (lambda values: values.update(pending=[]), "pending: no call waits"),

@@ -1,17 +1,16 @@
-"""Events of runs as JSON, and back.
-
-The form of an event follows from the types of its fields, so a new event or field needs no code here.
-"""
+"""Events of runs as JSON, and back."""
 
 from __future__ import annotations
 
 import json
-from functools import cache
-from typing import Any, get_args, get_origin
+from typing import Any, get_args
 
 from toolsemble.agent.event import Event
-from toolsemble.agent.json_codec import fields_codec, has_fields, show
+from toolsemble.event_codec import EventCodec
 from toolsemble.serialization import compact_json
+from toolsemble.shape import to_json_value
+
+_CODEC = EventCodec(get_args(Event), to_json_value)
 
 
 def event_to_json(event: Event) -> str:
@@ -39,11 +38,7 @@ def event_from_json(text: str | bytes) -> Event:
     ValueError: This is not an event: text: expected a str, got 7
     """
     try:
-        values = json.loads(text)
-        kind = values.get("kind") if isinstance(values, dict) else None
-        if not isinstance(kind, str) or kind not in event_types():
-            raise ValueError(f"kind: expected one of {', '.join(event_types())}, got {show(kind)}")  # noqa: TRY301
-        event: Event = fields_codec(event_types()[kind]).read(values, "")
+        event: Event = _CODEC.read(json.loads(text))
     except (ValueError, TypeError, RecursionError) as problem:
         raise ValueError(f"This is not an event: {problem}") from problem
     return event
@@ -56,16 +51,4 @@ def event_to_values(event: Event) -> dict[str, Any]:
     >>> event_to_values(ModelRetried("Too many requests", 2.5))["seconds"]
     2.5
     """
-    kind: Any = type(event)
-    return {"kind": event.kind, **(fields_codec(kind).write(event) if has_fields(kind) else {})}
-
-
-@cache
-def event_types() -> dict[str, type]:
-    """Return the types of events by their ``kind``.
-
-    >>> event_types()["final"].__name__
-    'Final'
-    """
-    kinds = [get_origin(each) or each for each in get_args(Event)]  # an event may be generic
-    return {each.kind: each for each in kinds}
+    return _CODEC.write(event)

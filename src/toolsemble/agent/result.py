@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from toolsemble.agent.budget import Budget, StopReason, Usage
 from toolsemble.call import ToolCall, ToolReply
@@ -21,6 +22,8 @@ _VERSION = 1  # of the JSON of a paused run
 # Type checkers read a plain ``AgentResult`` as ``AgentResult[Any]``; Python has such defaults since 3.13 only.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultedTypeVar
+
+    from toolsemble.event_codec import EventCodec
 
     OutputT_co = DefaultedTypeVar("OutputT_co", covariant=True, default=Any)
 else:
@@ -110,7 +113,7 @@ class PausedRun:
     As JSON it holds the conversation, the results of calls, and the calls that wait, with all that the model wrote,
     also secrets. Deps and parameters of the run are not part of it.
 
-    >>> PausedRun.from_json('{"version": 1}')
+    >>> PausedRun.from_json('{"kind": "paused_run"}')
     Traceback (most recent call last):
     ...
     ValueError: This is not a paused run: run_id: missing
@@ -149,30 +152,33 @@ class PausedRun:
     stop_summary: str = ""
     """That budget, in words."""
 
+    kind: ClassVar[Literal["paused_run"]] = "paused_run"
+
     def to_json(self) -> str:
         """Return the run as one line of ASCII JSON; objects in results become JSON values."""
-        from toolsemble.agent.json_codec import fields_codec  # noqa: PLC0415 - only to store a run
-
-        kind: Any = PausedRun
-        values = {"version": _VERSION, **fields_codec(kind).write(self)}
         # A model can write NaN; Python reads it back.
-        return json.dumps(values, separators=(",", ":"))
+        return json.dumps({**_make_codec().write(self), "version": _VERSION}, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PausedRun:
         """Return the run that :meth:`to_json` wrote; raise ``ValueError`` for any other text."""
-        from toolsemble.agent.json_codec import fields_codec  # noqa: PLC0415 - as above
-
         try:
             values = json.loads(text)
-            if not isinstance(values, dict) or values.get("version") != _VERSION:
-                raise ValueError(f"expected an object with version {_VERSION}, got {text!r:.80}")  # noqa: TRY301
-            kind: Any = cls
-            paused: PausedRun = fields_codec(kind).read(values, "")
+            paused: PausedRun = _make_codec().read(values)
+            if values.get("version") != _VERSION:
+                raise ValueError(f"version: expected {_VERSION}, got {values.get('version')!r:.80}")  # noqa: TRY301
             _check_paused(paused)
         except (ValueError, TypeError, RecursionError) as problem:
             raise ValueError(f"This is not a paused run: {problem}") from problem
         return paused
+
+
+@cache
+def _make_codec() -> EventCodec:
+    from toolsemble.event_codec import EventCodec  # noqa: PLC0415 - only to store a run
+    from toolsemble.shape import to_json_value  # noqa: PLC0415 - as above
+
+    return EventCodec([PausedRun], to_json_value)
 
 
 @dataclass(frozen=True, slots=True)

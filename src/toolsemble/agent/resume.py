@@ -63,8 +63,7 @@ def _check_decisions(paused: PausedRun, decisions: Any) -> None:
         # By type, as for reviewers: the call path does not know what a subclass means.
         if type(decision) not in (Continue, Edit, ExitEarly):
             raise TypeError(
-                f"The decision about request {key} must be Continue(), Edit(...) or ExitEarly(...), "
-                f"not {decision!r:.80}"
+                f"The decision about request {key} must be Continue(), Edit(...) or Reject(...), not {decision!r:.80}"
             )
         if type(decision) is Edit and not isinstance(decision.revised, str):
             raise TypeError(f"The edit of request {key} must be a str, such as JSON text, not {decision.revised!r:.80}")
