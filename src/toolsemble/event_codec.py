@@ -143,8 +143,9 @@ class EventCodec:
         return result_to_fields(result, self._convert)
 
     def _write_reply(self, reply: ToolReply) -> dict[str, Any]:
-        fields_of = {"limit": reply.limit, "more": reply.more, "note": reply.note}
-        return {"call": write_call(reply.call), "result": self._write_result(reply.result), **fields_of}
+        texts = {"limit": reply.limit, "more": reply.more, "note": reply.note}
+        ran = {} if reply.arguments is None else {"arguments": self._convert(reply.arguments)}
+        return {"call": write_call(reply.call), "result": self._write_result(reply.result), **texts, **ran}
 
     def _write_decision(self, decision: ReviewDecision) -> dict[str, Any]:
         name = next(name for name, kind in _DECISIONS.items() if type(decision) is kind)
@@ -204,7 +205,10 @@ def _read_call(values: Any) -> ToolCall:
 
 def _read_reply(values: Any) -> ToolReply:
     call, result = _read_call(values["call"]), _read_result(values["result"])
-    return ToolReply(call, result, values["limit"], values["more"], values["note"])
+    arguments = values.get("arguments")
+    if not isinstance(arguments, (dict, NoneType)):
+        raise TypeError(f"the arguments of a reply must be an object, not {_show(arguments)}")
+    return ToolReply(call, result, values["limit"], values["more"], values["note"], arguments=arguments)
 
 
 def _read_result(values: Any) -> ToolResult:

@@ -11,6 +11,7 @@ from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall, new_id
 from toolsemble.models.chat import ThoughtDelta
 from toolsemble.review.decision import Continue, Edit
+from toolsemble.review.request import ReviewRequest
 from toolsemble.shape import to_json_value
 
 CALL_FAILED = "The call failed"
@@ -131,13 +132,14 @@ def read_arguments(call: ToolCall) -> Any:
 
 
 def view_result(result: AgentResult) -> dict[str, Any]:
-    """Return the typed answer of a run, and why it ended.
+    """Return the typed answer of a run, why it ended, and the calls that wait for approval.
 
     >>> view_result(AgentResult("Rome", "Rome"))
     {'stop_reason': 'answer'}
     """
     typed = {} if isinstance(result.output, (str, type(None))) else {"output": to_json_value(result.output)}
-    return {"stop_reason": result.stop_reason, **typed}
+    waiting = {"pending": [_describe_request(each.request) for each in result.pending]} if result.pending else {}
+    return {"stop_reason": result.stop_reason, **typed, **waiting}
 
 
 def _view_progress(event: Any) -> dict[str, Any]:
@@ -156,11 +158,12 @@ def _keep_finite(fraction: Any) -> float | None:
 
 
 def _view_request(event: Any) -> dict[str, Any]:
-    request = event.request
+    return {"request": _describe_request(event.request)}
+
+
+def _describe_request(request: ReviewRequest) -> dict[str, Any]:
     names = ("id", "tool_name", "call_id", "description", "deadline")
-    return {
-        "request": {**{name: getattr(request, name) for name in names}, "arguments": to_json_value(request.arguments)}
-    }
+    return {**{name: getattr(request, name) for name in names}, "arguments": to_json_value(request.arguments)}
 
 
 def _view_decision(event: Any) -> dict[str, Any]:

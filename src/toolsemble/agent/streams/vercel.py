@@ -30,10 +30,11 @@ def to_vercel(
     r"""Yield the events of a run for the Vercel AI SDK, for a response with :data:`VERCEL_HEADERS`.
 
     Text, calls, results and thoughts are parts of the message; progress and questions to a reviewer are transient
-    parts ``data-prompt-progress``, ``data-call-progress``, ``data-review-requested`` and ``data-review-decided``, and a
-    typed answer is the part ``data-result``. When a reply broke off and begins anew, ``reset-step`` removes its parts;
-    versions 5 and 6 of the SDK do not know it, and get a part ``data-model-retried`` after the text that does not
-    count. Errors and disconnects are handled as in :func:`sse`.
+    parts ``data-prompt-progress``, ``data-call-progress``, ``data-review-requested`` and ``data-review-decided``. A
+    typed answer, and the calls of a paused run that wait for approval, are in the part ``data-result``. When a reply
+    broke off and begins anew, ``reset-step`` removes its parts; versions 5 and 6 of the SDK do not know it, and get a
+    part ``data-model-retried`` after the text that does not count. Errors and disconnects are handled as in
+    :func:`sse`.
 
     :param version: the major version of the SDK in the browser
     :param show_failures: whether the texts of failed calls are shown
@@ -142,7 +143,7 @@ class _VercelEncoder:
         yield from self._write_piece("text", self._answer.find_missing(event))
         yield from self._end_step()
         result = view_result(event.result)
-        if "output" in result:
+        if "output" in result or "pending" in result:
             yield {"type": "data-result", "data": result}
         yield {"type": "finish"}
 
