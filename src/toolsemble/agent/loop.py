@@ -103,7 +103,7 @@ class Loop:
         state = self._state
         try:
             state.spending.check_depth()
-            state.begin()
+            await state.begin()
             emit_start(self._config, state)
             result = None if self._resumption is None else await self._resume(self._resumption)
             while result is None:
@@ -127,6 +127,8 @@ class Loop:
             with suppress(Exception):  # a foreign exception may not accept attributes; it is raised all the same
                 error.partial = state.result("cancelled")  # type: ignore[attr-defined]  # any exception may come here
             raise
+        finally:
+            state.end()
 
     async def _turn(self) -> AgentResult | None:
         """Get one reply of the model, and run its calls; return None if the model has to continue."""

@@ -10,11 +10,15 @@ from typing import Any, Literal
 
 from toolsemble.agent.budget import Stop, StopReason
 from toolsemble.agent.checks import check_run
+from toolsemble.agent.conversation_lock import lock_conversation
 from toolsemble.agent.instructions import (
     NO_SYSTEM_TEXTS,
+    SystemTexts,
     build_system_message,
     collect_system_texts,
     count_system_messages,
+    merge_texts,
+    read_kept_text,
 )
 from toolsemble.agent.options import RunView
 from toolsemble.agent.prompt import is_blank
@@ -24,6 +28,7 @@ from toolsemble.agent.spending import Spending, current_spending
 from toolsemble.call import new_run_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context, enter, leave
 from toolsemble.errors import ToolConfigurationError
+from toolsemble.locks.holds import Hold
 from toolsemble.models.message import Message, SystemMessage, UserMessage
 from toolsemble.models.transcript import Transcript
 
@@ -70,6 +75,7 @@ class RunState:
         inside = outer is not None and memory_id is None
         own_id = self.context.memory_id
         self._conversation_id = f"{own_id}/{self.context.tool_name}" if inside else own_id
+        self._lock: Hold | None = None
         self._continues = history is None
         self._stored: Transcript | None = None
         self._saved = 0
@@ -114,21 +120,18 @@ class RunState:
                 f"The run of this agent has no deps, but {_describe_user(needs['deps'])} them; pass run(..., deps=...)"
             )
 
-    def begin(self) -> None:
-        """Start the clock, and load the stored conversation, unless a history was given."""
+    async def begin(self) -> None:
+        """Wait for other runs of the same conversation, start the clock, and load what is stored of it."""
         self.check_needs(self._config.needs)
+        if self._config.memory is not None:
+            self._lock = await lock_conversation(self._config.memory, self._conversation_id, self.context)
         self.spending.begin()
         if self._paused is not None:
             self._restore(self._paused)
         ends = [each for each in (self.context.deadline, self.spending.deadline) if each is not None]
         self.context = self.context.derive({"deadline": min(ends, default=None)})
         if self._config.memory is not None:
-            stored = self._config.memory.load(self._conversation_id)
-            if self._continues:
-                said = stored.under(self._system)
-                self._stored, self._saved, self.messages = stored, len(said), said.plus(*self._prompt)
-            else:
-                self._saved = _count_saved(stored, self.messages, len(self.messages) - len(self._prompt))
+            self._load(self._config.memory.load(self._conversation_id))
             if self._paused is not None:
                 self._saved = self._paused.stored + self._count_system()
         self._question = _find_question(self.messages)
@@ -168,6 +171,24 @@ class RunState:
             stop_summary="" if self.stop is None else self.stop.summary,
         )
         return replace(result, paused=run, tool_calls=[*result.tool_calls, *shown])
+
+    def _load(self, stored: Transcript) -> None:
+        """Continue the stored conversation, unless a history was given."""
+        if not self._continues:
+            self._saved = _count_saved(stored, self.messages, len(self.messages) - len(self._prompt))
+            return
+        kept = read_kept_text(stored)
+        if kept:
+            generated, own = self._system_texts
+            self._system_texts = SystemTexts(generated, merge_texts(kept, own))
+            self._system = self._build_system("" if self._config.system is None else self._config.system.generated)
+        said = stored.under(self._system)
+        self._stored, self._saved, self.messages = stored, len(said), said.plus(*self._prompt)
+
+    def end(self) -> None:
+        """Let the next run of the same conversation begin."""
+        if self._lock is not None:
+            self._lock.leave()
 
     @property
     def deadline(self) -> float | None:
@@ -269,9 +290,10 @@ def _describe_user(tool: str) -> str:
 def _count_saved(stored: Transcript, messages: Transcript, history: int) -> int:
     """Return how many messages need not be stored again: those stored already, or else the whole history."""
     start = 1 if messages and isinstance(messages[0], SystemMessage) else 0
-    known = start + len(stored)
+    said = stored.under(None)
+    known = start + len(said)
     # A history that continues the stored messages may end with a question that was not answered, and not stored.
-    return known if stored == messages[start:known] else history
+    return known if said == messages[start:known] else history
 
 
 def _find_question(messages: Transcript) -> int:
