@@ -318,12 +318,12 @@ class TestResume:
             return f"{context.deps} {context.parameters['user']}"
 
         agent = Agent(ScriptedModel([ToolCall("send"), "done"]), [send], review=PauseReview())
-        first = agent.run_sync("go", deps="db", parameters={"user": "ada"})
-        assert "ada" not in first.paused.to_json()
+        first = agent.run_sync("go", deps="db", parameters={"user": "zoe"})
+        assert "zoe" not in first.paused.to_json()
         final = agent.run_sync(
-            store(first.paused), decisions=decide(first, Continue()), deps="db", parameters={"user": "ada"}
+            store(first.paused), decisions=decide(first, Continue()), deps="db", parameters={"user": "zoe"}
         )
-        assert texts(final) == ["db ada"]
+        assert texts(final) == ["db zoe"]
 
     def test_works_in_every_way_to_run(self):
         async def stream(agent, *given, **settings):
