@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolsemble.lock.source import identify_program, identify_url
+from toolsemble.lock.source import identify_program, identify_target, identify_url
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,16 @@ def test_command_lines_have_no_secrets(line, identity):
 )
 def test_urls_are_origin_and_path(url, identity):
     assert identify_url(url) == f"mcp:{identity}"
+
+
+@pytest.mark.parametrize(
+    ("target", "identity"),
+    [
+        ("calculator", "calculator"),
+        ("mcp:https://ada:hunter2@h.example/mcp?key=hunter2", "mcp:https://h.example/mcp"),
+        ("mcp:server --token hunter2 'my docs'", "mcp:server --token '***' 'my docs'"),
+        ("mcp:./mcp.json", "mcp:./mcp.json"),
+    ],
+)
+def test_targets_have_no_secrets(target, identity):
+    assert identify_target(target) == identity

@@ -13,6 +13,7 @@ from toolsemble.lock.diff import Change, format_changes
 from toolsemble.lock.file import read_lock
 from toolsemble.lock.lock import ToolLock
 from toolsemble.lock.pins import Pinned
+from toolsemble.lock.source import identify_target
 
 
 def write_lock(targets: Sequence[str], file: str, screen: Screen, *, as_json: bool) -> Exit:
@@ -48,7 +49,7 @@ def _load_sources(targets: Sequence[str]) -> dict[str, list[object]]:
     sources: dict[str, list[object]] = {}
     for target in split_targets(targets):
         for tool in load_tools(target, shown=True):
-            source = tool.lock_source if isinstance(tool, Pinned) else target
+            source = tool.lock_source if isinstance(tool, Pinned) else identify_target(target)
             tools = sources.setdefault(source, [])
             if not any(each is tool for each in tools):
                 tools.append(tool)

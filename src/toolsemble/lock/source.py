@@ -56,6 +56,18 @@ def identify_url(url: str) -> str:
     return f"{PREFIX}{_clean_url(url)}"
 
 
+def identify_target(target: str) -> str:
+    """Return the identity of a target: its text, without the secrets in the command line or the URL of a server.
+
+    >>> identify_target("my_tools.py"), identify_target("mcp:server --token hunter2")
+    ('my_tools.py', "mcp:server --token '***'")
+    """
+    if not target.startswith(PREFIX):
+        return target
+    place = target.removeprefix(PREFIX).strip()
+    return identify_url(place) if _URL.match(place) else identify_program(*shlex.split(place))
+
+
 def _clean_url(url: str) -> str:
     try:
         parts = urlsplit(url)
