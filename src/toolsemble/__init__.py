@@ -69,6 +69,7 @@ if TYPE_CHECKING:
         Edit as Edit,
         ExitEarly as ExitEarly,
         OnTimeout as OnTimeout,
+        Reject as Reject,
         ReviewDecision as ReviewDecision,
         ReviewHandler as ReviewHandler,
         ReviewRequest as ReviewRequest,
@@ -130,6 +131,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "Edit",
             "ExitEarly",
             "OnTimeout",
+            "Reject",
             "ReviewDecision",
             "ReviewHandler",
             "ReviewRequest",
@@ -143,4 +145,12 @@ __getattr__, __dir__, __all__ = export_lazily(
         "tools.base": ("Tool",),
         "tools.typed": ("TypedTool",),
     },
+    everyday=(
+        *("Agent", "AgentResult", "ConversationMemory", "Tool", "ToolContext", "Toolbox", "TypedTool", "tool"),
+        *("ToolCall", "ToolReply", "ToolResult", "ImageContent", "MemoryId", "Param", "Secret"),
+        *("ToolPipeline", "fan_out", "map_over"),
+        *("Continue", "Edit", "Reject"),
+        *("Cache", "EffectLedger", "RateLimit", "Retries"),
+        *("ToolExecutionError", "ToolsembleError"),
+    ),
 )

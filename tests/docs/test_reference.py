@@ -36,7 +36,8 @@ def import_entry(entry):
 def test_every_public_name_has_an_entry(package):
     described = [import_entry(entry) for entry in find_entries()]
     module = import_module(f"toolsemble{package}")
-    assert [name for name in module.__all__ if getattr(module, name) not in described] == []
+    names = module.__getattr__.names if hasattr(module, "__getattr__") else module.__all__
+    assert [name for name in names if getattr(module, name) not in described] == []
 
 
 def test_no_name_has_two_entries():

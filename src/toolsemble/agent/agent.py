@@ -41,7 +41,8 @@ class Agent(Generic[OutputT_co]):
     :param role: the model's role, such as "a librarian"; role, goal and background come before the instructions
     :param goal: what the model has to achieve
     :param background: further information for the model
-    :param max_iterations: the most tool calls of a run; then the model must answer without tools
+    :param max_iterations: the most tool calls of a run, also of those in one reply; then the model must answer
+        without tools
     :param max_turns: the most replies of models in a run, including those of nested agents
     :param max_tokens: the most tokens of a run
     :param max_seconds: the most seconds of a run. A stream starts when its first event is requested, and the time that

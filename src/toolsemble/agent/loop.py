@@ -200,7 +200,8 @@ class Loop:
         """Return the model's reply; None if the time was up, and the model is to be asked for a final answer."""
         state, started = self._state, time.monotonic()
         try:
-            return await wait_until(self._reply_in_time(box), state.deadline)
+            asking = self._reply_when_admitted(box) if self._is_plain else self._reply_to_processed(box)
+            return await wait_until(asking, state.deadline)
         except OutOfTimeError:
             is_last = state.stop is not None
             self._out_of_time(started)
@@ -209,13 +210,14 @@ class Loop:
                 raise self._no_answer_error() from None
             return None
 
-    async def _reply_in_time(self, box: Toolbox) -> ChatReply:
-        messages = self._state.window() if self._is_plain else await self._messages()
-        return await self._reply_when_admitted(self._request(box, messages), box)
+    async def _reply_to_processed(self, box: Toolbox) -> ChatReply:
+        """Return the model's reply to what the functions for instructions and history make of the conversation."""
+        return await self._reply_when_admitted(box, await self._messages())
 
-    async def _reply_when_admitted(self, request: ChatRequest, box: Toolbox) -> ChatReply:
+    async def _reply_when_admitted(self, box: Toolbox, messages: Sequence[Message] | None = None) -> ChatReply:
         """Return the model's reply, after admission by the enclosing runs; count it before other requests start."""
         spending = self._state.spending
+        request = self._request(box, self._state.window() if messages is None else messages)
         async with Admission(spending, request):
             started = time.monotonic()
             reply = await self._ask(request, box)

@@ -32,7 +32,8 @@ from toolsemble.models.registry import model_of
 from toolsemble.observers.sinks import Sinks, build_sinks
 from toolsemble.review import ReviewHandler
 from toolsemble.runtime.concurrency import is_awaitable
-from toolsemble.toolbox.toolbox import Toolbox, names_inside
+from toolsemble.toolbox.formats import names_inside
+from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.base import Tool
 
 _DEFAULTS: Mapping[str, Any] = {
@@ -85,6 +86,9 @@ class AgentConfig:
     needs: Mapping[str, str] = field(init=False)
     """The context fields that a run must have, each with the name of a tool that needs it, or "" for the memory."""
 
+    model_name: str = field(init=False)
+    """The name of the model, or its class if it has none."""
+
     is_dynamic: bool = field(init=False)
     """Whether a function writes a part of the instructions."""
     system: SystemMessage | None = field(init=False)
@@ -92,15 +96,11 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         fixed = [part for part in self.instructions if isinstance(part, str)]
+        name = getattr(self.model, "name", None)
+        object.__setattr__(self, "model_name", name if isinstance(name, str) and name else type(self.model).__name__)
         object.__setattr__(self, "needs", self._find_needs())
         object.__setattr__(self, "is_dynamic", len(fixed) < len(self.instructions))
         object.__setattr__(self, "system", build_system_message(join_texts(fixed), ""))
-
-    @property
-    def model_name(self) -> str:
-        """The name of the model, or its class if it has none."""
-        name = getattr(self.model, "name", None)
-        return name if isinstance(name, str) and name else type(self.model).__name__
 
     @property
     def native_output(self) -> bool:

@@ -154,7 +154,7 @@ class Spending:
 
     def add_reply(self, usage: TokenUsage, seconds: float) -> None:
         """Count a reply of the run's own model."""
-        cost = self.price(usage) or 0.0
+        cost = 0.0 if self.prices is None else self.prices.cost(usage)
         self.turns += 1
         self.model_seconds += seconds
         with self._shared.lock:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Continue as Continue,
         Edit as Edit,
         ExitEarly as ExitEarly,
+        Reject as Reject,
         ReviewDecision as ReviewDecision,
     )
     from toolsemble.review.queue import QueueReview as QueueReview
@@ -45,7 +46,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "automatic": ("AutoApprove", "AutoReject", "CallbackReview"),
         "console": ("ConsoleReview",),
         "audit": ("ReviewEvent",),
-        "decision": ("Continue", "Edit", "ExitEarly", "ReviewDecision"),
+        "decision": ("Continue", "Edit", "ExitEarly", "Reject", "ReviewDecision"),
         "queue": ("QueueReview",),
         "receipt": ("Receipt",),
         "remember": ("RememberReview",),

@@ -15,7 +15,8 @@ from toolsemble.schema.attributes import StoredField, stored_fields
 from toolsemble.schema.field import MISSING
 from toolsemble.schema.problem import MismatchError
 
-_AS_THEY_ARE = (str, int, bool, type(None))
+_AS_THEY_ARE = frozenset({str, int, bool, type(None)})
+_STR = frozenset({str})
 _SCALARS = (str, int, float, bool, type(None))
 
 
@@ -51,6 +52,26 @@ def to_display(value: Any, keys: Mapping[str, str] | None = None, *, reveal: boo
     if isinstance(value, enum.Enum):
         return _display_member(value)
     return scalar_to_json(value)
+
+
+def copy_plain(values: Any) -> dict[str, Any] | None:
+    """Return a copy of a dict of scalars and lists of them, the arguments of most calls; None for anything else.
+
+    >>> copy_plain({"city": "Rome", "days": [1, 2]}), copy_plain({"at": (1, 2)})
+    ({'city': 'Rome', 'days': [1, 2]}, None)
+    """
+    if type(values) is not dict or not _STR.issuperset(map(type, values)):
+        return None
+    copied = values.copy()
+    if _AS_THEY_ARE.issuperset(map(type, values.values())):
+        return copied
+    for key, value in values.items():
+        kind = type(value)
+        if kind is list and _AS_THEY_ARE.issuperset(map(type, value)):
+            copied[key] = value.copy()
+        elif kind not in _AS_THEY_ARE and (kind is not float or not math.isfinite(value)):
+            return None
+    return copied
 
 
 def to_display_or_repr(value: Any) -> Any:

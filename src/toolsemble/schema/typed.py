@@ -11,7 +11,7 @@ from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.schema.attributes import names_of
 from toolsemble.schema.complete_types import init_only_fields, is_transparent
 from toolsemble.schema.core_schema import check_every_item, compile_core
-from toolsemble.schema.display import DisplayError, to_display, to_display_text
+from toolsemble.schema.display import DisplayError, copy_plain, to_display, to_display_text
 from toolsemble.schema.display_check import has_other_attributes, is_faithful, is_json, to_typed_json
 from toolsemble.schema.fast_path import Schemas, write_schemas
 from toolsemble.schema.field import Field, is_memory_id
@@ -43,6 +43,7 @@ class TypedArguments:
         self.owner = owner
         self.ignored = ignored
         self._keys = keys
+        self._renames = any(key != shown for key, shown in (keys or {}).items())
         self._input_type = input_type
         self._kind = kind
         self._shapes = tuple(shapes)
@@ -172,6 +173,8 @@ class TypedArguments:
         they are shown with their types. Raise :class:`DisplayError` if a part cannot be shown; with ``best_effort``,
         return its message instead.
         """
+        if best_effort and not self._renames and (copied := copy_plain(value)) is not None:
+            return copied
         try:
             shown = to_display(value, self._keys, reveal=reveal)
             if best_effort or is_json(value) or self._is_kept_whole(value):

@@ -1,4 +1,4 @@
-"""The part of each event that a browser may see: no payloads, no system prompt, no text of errors."""
+"""The part of each event that a browser may see: no payloads, no system prompt, no thoughts, no text of errors."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from toolsemble.agent.event import Event, Final, TurnEnded
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall, new_id
+from toolsemble.models.chat import ThoughtDelta
 from toolsemble.review.decision import Continue, Edit
 from toolsemble.shape import to_json_value
 
@@ -24,16 +25,19 @@ class BrowserView:
     {'kind': 'model_retried', 'seconds': 0.5, 'discarded': 'Ro'}
     """
 
-    def __init__(self, *, show_failures: bool = False) -> None:
+    def __init__(self, *, show_failures: bool = False, show_thoughts: bool = False) -> None:
         """Start a stream.
 
         :param show_failures: whether the text of a failed call is shown
+        :param show_thoughts: whether the model's reasoning is shown
         """
         self._show_failures = show_failures
+        self._show_thoughts = show_thoughts
         self._used: set[str] = set()
         self._requested: list[tuple[ToolCall, str]] = []
         self._views: dict[str, Callable[[Any], dict[str, Any]]] = {
             "text_delta": lambda event: {"text": event.text},
+            "prompt_progress": lambda event: {"fraction": _finite(event.fraction)},
             "call_delta": lambda event: {"index": event.index, "name": event.name},
             "arguments_delta": lambda event: {"index": event.index, "text": event.text},
             "call_requested": lambda event: self.call(event.call, self.request(event.call)),
@@ -45,6 +49,8 @@ class BrowserView:
             "turn_ended": lambda event: {"text": event.message.text},
             "final": lambda event: {"text": event.result.text, **view_result(event.result)},
         }
+        if show_thoughts:
+            self._views["thought_delta"] = lambda event: {"text": event.text}
 
     def write(self, event: Event) -> dict[str, Any] | None:
         """Return what a browser may see of an event; None: nothing, as of events that are not listed here."""
@@ -73,6 +79,10 @@ class BrowserView:
     def text(self, record: ToolCallRecord) -> str:
         """Return the text of a reply."""
         return CALL_FAILED if record.reply.is_error and not self._show_failures else record.reply.text
+
+    def thought(self, event: ThoughtDelta) -> str:
+        """Return a piece of the model's reasoning; an empty text if it is not shown."""
+        return event.text if self._show_thoughts else ""
 
     def _take_or_request(self, call: ToolCall) -> str:
         call_id = self.answer(call)
@@ -127,13 +137,18 @@ def view_result(result: AgentResult) -> dict[str, Any]:
 
 
 def _view_progress(event: Any) -> dict[str, Any]:
-    fraction = to_json_value(event.fraction)
     return {
         "tool_name": event.tool_name,
         "call_id": event.call_id,
-        "fraction": fraction if isinstance(fraction, (int, float)) else None,
+        "fraction": _finite(event.fraction),
         "message": str(event.message or ""),
     }
+
+
+def _finite(fraction: Any) -> float | None:
+    """Return a number that JSON has; None for others."""
+    value = to_json_value(fraction)
+    return value if isinstance(value, (int, float)) else None
 
 
 def _view_request(event: Any) -> dict[str, Any]:

@@ -23,19 +23,21 @@ def to_vercel(
     *,
     version: Literal[5, 6, 7] = 7,
     show_failures: bool = False,
+    show_thoughts: bool = False,
     on_error: Callable[[Exception], str] | None = None,
     ping: float | None = PING,
 ) -> AsyncGenerator[str, None]:
     r"""Yield the events of a run for the Vercel AI SDK, for a response with :data:`VERCEL_HEADERS`.
 
-    Text, calls and results are parts of the message; progress and questions to a reviewer are transient parts
-    ``data-call-progress``, ``data-review-requested`` and ``data-review-decided``, and a typed answer is the part
-    ``data-result``. When a reply broke off and begins anew, ``reset-step`` removes its parts; versions 5 and 6 of the
-    SDK do not know it, and get a part ``data-model-retried`` after the text that does not count. Errors and
-    disconnects are handled as in :func:`sse`.
+    Text, calls, results and thoughts are parts of the message; progress and questions to a reviewer are transient
+    parts ``data-prompt-progress``, ``data-call-progress``, ``data-review-requested`` and ``data-review-decided``, and a
+    typed answer is the part ``data-result``. When a reply broke off and begins anew, ``reset-step`` removes its parts;
+    versions 5 and 6 of the SDK do not know it, and get a part ``data-model-retried`` after the text that does not
+    count. Errors and disconnects are handled as in :func:`sse`.
 
     :param version: the major version of the SDK in the browser
     :param show_failures: whether the texts of failed calls are shown
+    :param show_thoughts: whether the model's reasoning is shown; it may repeat the system prompt and results of tools
     :param on_error: returns the message for the browser about the exception that ended the run
     :param ping: seconds of silence before a comment keeps the connection open; None: no comments
 
@@ -47,7 +49,8 @@ def to_vercel(
     >>> asyncio.run(chunks())[-2:]
     ['data: {"type":"finish"}\n\n', 'data: [DONE]\n\n']
     """
-    encoder = _VercelEncoder(BrowserView(show_failures=show_failures), has_reset=version >= _VERSION_WITH_RESET)
+    view = BrowserView(show_failures=show_failures, show_thoughts=show_thoughts)
+    encoder = _VercelEncoder(view, has_reset=version >= _VERSION_WITH_RESET)
     return deliver(events, encoder, on_error, ping)
 
 
@@ -60,13 +63,17 @@ class _VercelEncoder:
         self._answer = TurnText()
         self._in_step = False
         self._text_id = ""
+        self._thought_id = ""
+        self._has_thoughts = False  # in a reply that may still begin anew
         self._writers: dict[str, Callable[[Any], Iterable[Any]]] = {
             "text_delta": lambda event: self._write_text(event.text),
+            "thought_delta": lambda event: self._write_thought(self._view.thought(event)),
             "call_requested": lambda event: self._write_call(event.call),
             "call_replied": lambda event: self._write_reply(event.record),
             "model_retried": self._reset,
             "turn_ended": self._end_turn,
             "final": self._finish,
+            "prompt_progress": self._write_data,
             "call_progress": self._write_data,
             "review_requested": self._write_data,
             "review_decided": self._write_data,
@@ -90,6 +97,7 @@ class _VercelEncoder:
         if not text:
             return
         yield from self._start_step()
+        yield from self._end_thought()
         if not self._text_id:
             self._text_id = new_id()
             yield {"type": "text-start", "id": self._text_id}
@@ -100,9 +108,30 @@ class _VercelEncoder:
             yield {"type": "text-end", "id": self._text_id}
             self._text_id = ""
 
-    def _write_call(self, call: ToolCall) -> Iterator[Any]:
+    def _write_thought(self, text: str) -> Iterator[Any]:
+        if not text:
+            return
         yield from self._start_step()
         yield from self._end_text()
+        if not self._thought_id:
+            self._thought_id, self._has_thoughts = new_id(), True
+            yield {"type": "reasoning-start", "id": self._thought_id}
+        yield {"type": "reasoning-delta", "id": self._thought_id, "delta": text}
+
+    def _end_thought(self) -> Iterator[Any]:
+        if self._thought_id:
+            yield {"type": "reasoning-end", "id": self._thought_id}
+            self._thought_id = ""
+
+    def _end_reply(self) -> Iterator[Any]:
+        """End what is being written; the reply cannot begin anew, or does so now."""
+        yield from self._end_thought()
+        yield from self._end_text()
+        self._has_thoughts = False
+
+    def _write_call(self, call: ToolCall) -> Iterator[Any]:
+        yield from self._start_step()
+        yield from self._end_reply()
         ids = {"toolCallId": self._view.request(call), "toolName": call.name}
         yield {"type": "tool-input-available", **ids, "input": read_arguments(call)}
 
@@ -115,8 +144,8 @@ class _VercelEncoder:
         yield {"type": f"tool-output-{kind}", "toolCallId": call_id, name: self._view.text(record)}
 
     def _reset(self, event: Any) -> Iterator[Any]:
-        if event.discarded:  # without text there is nothing to take back, or an inner agent retries
-            yield from self._end_text()
+        if event.discarded or self._has_thoughts:  # else there is nothing to take back, or an inner agent retries
+            yield from self._end_reply()
             yield {"type": "reset-step"} if self._has_reset else self._data(event)
 
     def _end_turn(self, event: Any) -> Iterator[Any]:
@@ -144,7 +173,7 @@ class _VercelEncoder:
             yield {"type": "start-step"}
 
     def _end_step(self) -> Iterator[Any]:
-        yield from self._end_text()
+        yield from self._end_reply()
         if self._in_step:
             self._in_step = False
             yield {"type": "finish-step"}

@@ -9,10 +9,10 @@ from contextvars import Context
 from typing import Any, Protocol
 
 import mcp_types as types
+from mcp import Client
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 
-from mcp import Client
 from toolsemble.errors import ToolConfigurationError, ToolsembleError
 from toolsemble.mcp.client.definitions import Listing
 from toolsemble.mcp.client.listing import list_tools
