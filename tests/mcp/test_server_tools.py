@@ -185,7 +185,7 @@ async def test_return_types_decide_about_structured_content(era, function, struc
 async def test_a_type_without_a_schema_is_served_as_text(era):
     async with serve_http(Toolbox([tool(unknown_type), tool(wrong_schema)]), era) as client:
         assert [each.output_schema for each in (await client.list_tools()).tools] == [None, None]
-        assert "Opaque object" in text_of(await client.call_tool("unknown_type", {}))
+        assert "Opaque" in text_of(await client.call_tool("unknown_type", {}))
         assert text_of(await client.call_tool("wrong_schema", {})) == "5"
 
 
@@ -196,7 +196,7 @@ async def test_a_value_that_does_not_fit_its_type_is_an_error(era):
 
     @tool
     def huge() -> list[float]:
-        return [object()]
+        return ["many"]
 
     @tool
     def circle() -> list[int]:

@@ -341,6 +341,29 @@ def serve_tools(
 
 
 @app.command()
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...", shell_complete=_complete_target)
+@click.option("--check", is_flag=True, help="Write nothing; show what has changed, and exit with 1 if anything has.")
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False),
+    default="toolsemble.lock",
+    show_default=True,
+    help="The lock file.",
+)
+@json_option
+@common_options
+@click.pass_obj
+def lock(options: GlobalOptions, targets: tuple[str, ...], file: str, *, check: bool, as_json: bool) -> int:
+    """Pin what models are shown of the tools of each TARGET.
+
+    TARGET is a built-in name, a module, module:attribute, or a file.py. Other targets in the file stay as they are.
+    """
+    from toolsemble.cli.lock_command import check_lock, write_lock
+
+    return (check_lock if check else write_lock)(targets, file, options.make_screen(), as_json=as_json)
+
+
+@app.command()
 @click.argument("file", type=click.Path(dir_okay=False))
 @click.option("--run", "run_id", metavar="ID", help="Show only this run.")
 @click.option("--full", is_flag=True, help="Do not shorten texts.")

@@ -1,4 +1,4 @@
-"""The Model Context Protocol: tools of MCP servers in a toolbox, and any toolbox as a server; needs the extra mcp."""
+"""The Model Context Protocol: tools of servers in a toolbox, and any toolbox as a server. Needs the extra ``mcp``."""
 
 from __future__ import annotations
 

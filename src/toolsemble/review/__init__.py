@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Reject as Reject,
         ReviewDecision as ReviewDecision,
     )
+    from toolsemble.review.pause import PauseReview as PauseReview
     from toolsemble.review.queue import QueueReview as QueueReview
     from toolsemble.review.receipt import Receipt as Receipt
     from toolsemble.review.remember import RememberReview as RememberReview
@@ -47,6 +48,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "console": ("ConsoleReview",),
         "audit": ("ReviewEvent",),
         "decision": ("Continue", "Edit", "ExitEarly", "Reject", "ReviewDecision"),
+        "pause": ("PauseReview",),
         "queue": ("QueueReview",),
         "receipt": ("Receipt",),
         "remember": ("RememberReview",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from toolsemble.media_url import shown_url
+from toolsemble.media_url import hide_query
 from toolsemble.providers.wire import media_type
 from toolsemble.result import Content, TextContent
 
@@ -72,7 +72,7 @@ def _write_content(content: Content) -> dict[str, Any]:
     modality = family if family in _MODALITIES else "document"
     known = {} if "*" in kind else {"mime_type": kind}
     if content.url:
-        return {"type": "uri", "modality": modality, **known, "uri": shown_url(content.url)}
+        return {"type": "uri", "modality": modality, **known, "uri": hide_query(content.url)}
     return {"type": "blob", "modality": modality, **known}
 
 

@@ -64,7 +64,7 @@ class _AgUiEncoder:
         self._thoughts: list[dict[str, Any]] = []  # those of a reply that may still begin anew
         self._writers: dict[str, Callable[[Any], Iterable[Any]]] = {
             "text_delta": lambda event: self._write_text(event.text),
-            "thought_delta": lambda event: self._write_thought(self._view.thought(event)),
+            "thought_delta": lambda event: self._write_thought(self._view.view_thought(event)),
             "call_requested": lambda event: self._write_call(event.call),
             "call_replied": lambda event: self._write_reply(event.record),
             "model_retried": lambda event: self._reset(event.discarded),
@@ -131,7 +131,7 @@ class _AgUiEncoder:
     def _write_call(self, call: ToolCall) -> Iterator[Any]:
         yield from self._end_reply()
         self._thoughts = []
-        message, call_id = self._open_turn(), self._view.request(call)
+        message, call_id = self._open_turn(), self._view.assign_id(call)
         function = {"name": call.name, "arguments": call.json}
         message.setdefault("toolCalls", []).append({"id": call_id, "type": "function", "function": function})
         parent = {"parentMessageId": message["id"]}
@@ -141,11 +141,11 @@ class _AgUiEncoder:
         yield {"type": "TOOL_CALL_END", "toolCallId": call_id}
 
     def _write_reply(self, record: ToolCallRecord) -> Iterator[Any]:
-        call_id = self._view.answer(record.call)
+        call_id = self._view.take_id(record.call)
         if call_id is None:  # answered without being run
             yield from self._write_call(record.call)
-            call_id = self._view.answer(record.call)
-        message = {"id": new_id(), "role": "tool", "toolCallId": call_id, "content": self._view.text(record)}
+            call_id = self._view.take_id(record.call)
+        message = {"id": new_id(), "role": "tool", "toolCallId": call_id, "content": self._view.view_text(record)}
         self._messages.append(message)
         rest = {name: value for name, value in message.items() if name != "id"}
         yield {"type": "TOOL_CALL_RESULT", "messageId": message["id"], **rest}
@@ -165,7 +165,7 @@ class _AgUiEncoder:
         self._turn, self._thoughts = {}, []
 
     def _finish(self, event: Any) -> Iterator[Any]:
-        yield from self._write_text(self._answer.missing(event))
+        yield from self._write_text(self._answer.find_missing(event))
         yield from self._end_reply()
         yield {"type": "RUN_FINISHED", **self._ids, "result": view_result(event.result)}
 
