@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -246,7 +247,7 @@ def call_close_input(number, text):
 
 def call_stop_reading(number, text):
     say(number, "stopped")
-    time.sleep(0.3)
+    select.select([0], [], [])  # it ends as soon as there is something to read
     os._exit(0)
 
 

@@ -641,7 +641,7 @@ def test_a_client_is_named_after_its_program(line, name):
 
 def test_a_missing_sdk_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp", None)
-    with pytest.raises(ToolDefinitionError, match=r"pip install 'toolsemble\[mcp\]'"):
+    with pytest.raises(ToolDefinitionError, match=r"MCPClient needs the package 'mcp': pip install .*\[mcp\]"):
         MCPClient.stdio("server")
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.runtime.checks import check_count, check_seconds
+from toolsemble.runtime.extras import install_command
 from toolsemble.tools.settings import BareSettings, ToolSettings
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def build_options(default_name: str, given: Mapping[str, Any]) -> Options:
     toolsemble.errors.ToolDefinitionError: MCPClient timeout must be a number of seconds > 0, not 0
     """
     if find_spec("mcp") is None:
-        raise ToolDefinitionError("MCPClient needs the package 'mcp': pip install 'toolsemble[mcp]'")
+        raise ToolDefinitionError(f"MCPClient needs the package 'mcp': {install_command('mcp')}")
     own = {name: value for name, value in given.items() if name in Options.__dataclass_fields__ and name != "settings"}
     settings = {name: value for name, value in given.items() if name not in own}
     _check_settings(settings, trusted=given.get("trust_hints", False))

@@ -194,11 +194,9 @@ class StdioWriter:
         message = self._screen.outgoing(item.message)
         data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         call = current_call.get()
-        if self._reader.ended or self._stream.is_closing():
-            raise _mark_lost(call)
         waiting = self._stream.transport.get_write_buffer_size()
-        self._stream.write(data)
-        if self._stream.is_closing() and not waiting:
+        self._stream.writelines(() if self._reader.ended else (data,))
+        if self._reader.ended or (self._stream.is_closing() and not waiting):
             raise _mark_lost(call)  # the pipe took no byte
         call.begun = True
         try:
