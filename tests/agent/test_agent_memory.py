@@ -62,6 +62,13 @@ async def test_agent_memory_id_is_the_default(memory):
     assert memory.ids() == ["mine"]
 
 
+@pytest.mark.parametrize("memory_id", ["", " "])
+async def test_blank_memory_id_is_rejected(memory_id):
+    agent = Agent(ScriptedModel(["one"]), memory=ConversationMemory())
+    with pytest.raises(ToolConfigurationError, match="has no memory_id, but its memory needs one"):
+        await agent.run("a", memory_id=memory_id)
+
+
 async def test_without_a_memory_nothing_is_remembered():
     model = ScriptedModel(["one", "two"])
     agent = Agent(model)

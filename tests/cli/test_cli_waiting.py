@@ -55,6 +55,11 @@ def test_lists_waiting_calls(run_command, store, file):
     ]
 
 
+def test_list_does_not_show_the_default_memory_id(run_command, store, file):
+    store.ask([make_request(memory_id="default")])
+    assert run_command("approvals", file)[1].split("\t")[3] == ""
+
+
 def test_lists_waiting_calls_as_json(run_command, store, file):
     store.ask([request := make_request()])
     code, out, _ = run_command("approvals", file, "--json")

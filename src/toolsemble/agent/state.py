@@ -64,7 +64,7 @@ class RunState:
         # Inside another call, a run has the id of the run around it.
         named = config.memory_id if memory_id is None else memory_id
         self.is_nested = current_context() is not None
-        self._has_memory_id = bool(named) or self.is_nested
+        self._has_memory_id = bool(named and named.strip()) or self.is_nested
         self._paused = paused
         self.stop: Stop | None = None
         self._last_deadline: float | None = None

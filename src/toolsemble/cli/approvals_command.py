@@ -14,6 +14,7 @@ from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
+from toolsemble.context import ToolContext
 from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest, SQLiteStore
 from toolsemble.review.request_view import RequestView
@@ -138,7 +139,7 @@ def _to_row(request: ReviewRequest, now: float) -> Sequence[str]:
         request.id,
         request.tool_name,
         _format_arguments(request),
-        request.memory_id,
+        "" if request.memory_id == ToolContext.memory_id else request.memory_id,
         request.agent_role,
         request.run_id if request.resumable else "",
         f"{_format_seconds(now - request.asked_at)} ago",

@@ -382,8 +382,15 @@ def _find_allowed(schema: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _find_named(text: str, schema: Mapping[str, Any]) -> list[Any]:
-    """Return the values of an enumeration whose name is a text: the exact one, or those that differ by case."""
+    """Return the values of an enumeration whose name is a text: the exact one, or those that differ by case.
+
+    >>> _find_named("Color.RED", {"enum": [1, 2], "x-enum-varnames": ["RED", "BLUE"]})
+    [1]
+    """
     names = find_member_names(schema)
+    qualifier, _, last = text.rpartition(".")
+    if qualifier.isidentifier():  # as Python writes a member
+        text = last
     if text in names:
         return [names[text]]
     return [value for name, value in names.items() if name.casefold() == text.casefold()]
