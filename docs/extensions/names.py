@@ -32,7 +32,16 @@ PUBLIC = (
     "toolsemble.agent.streams",
 )
 # Names of these that have no entry are shown as they are, if they exist.
-KNOWN = {*sys.stdlib_module_names, "mcp", "openai", "opentelemetry", "prometheus_client", "pydantic", "toolsemble"}
+KNOWN = {
+    *sys.stdlib_module_names,
+    "mcp",
+    "mcp_types",
+    "openai",
+    "opentelemetry",
+    "prometheus_client",
+    "pydantic",
+    "toolsemble",
+}
 _NAMED = re.compile(r"<(?:class '|(?:built-in )?function )(?:\w+\.)*(\w+)[^<>]*>")
 _MADE = re.compile(r"<[^<>]+>")
 

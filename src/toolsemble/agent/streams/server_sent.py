@@ -28,7 +28,7 @@ def sse(
 
     A client that disconnects closes the generator, which ends the run.
 
-    :param events: the events of :meth:`Agent.stream`
+    :param events: the events of :meth:`~toolsemble.Agent.stream`
     :param encode: returns the text of an event, such as :func:`~toolsemble.agent.event_to_json` for a program that may
         see everything; None leaves the event out
     :param show_failures: whether the texts of failed calls are shown
