@@ -20,7 +20,7 @@ import toolsemble
 import toolsemble.builtin
 import toolsemble.review
 import toolsemble.testing
-from toolsemble import Tool, Toolbox, ToolsembleError, tool
+from toolsemble import SchemaTool, Tool, Toolbox, ToolsembleError, tool
 from toolsemble.testing import ScriptedModel
 
 TOOLS = types.ModuleType("shop.tools")
@@ -91,7 +91,19 @@ NAMES = {
     **{name: getattr(toolsemble.review, name) for name in toolsemble.review.__all__},
     **{
         each.__name__: each
-        for each in (LangChainTool, ForeignTool, Bag, Shop, OrderedDict, ScriptedModel, add, count, plain, later)
+        for each in (
+            LangChainTool,
+            ForeignTool,
+            Bag,
+            Shop,
+            OrderedDict,
+            SchemaTool,
+            ScriptedModel,
+            add,
+            count,
+            plain,
+            later,
+        )
     },
     "enum": enum,
     "functools": functools,

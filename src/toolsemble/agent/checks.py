@@ -127,5 +127,5 @@ _INSTANCES = {"review", "memory", "retry", "loop_guard"}
 CHECKED = frozenset(_SETTINGS)
 """The settings that :func:`check_types` checks."""
 
-RUN_ONLY = frozenset({"history", "memory_id", "parameters", "deps", "run_id"})
+RUN_ONLY = frozenset({"history", "memory_id", "parameters", "deps", "run_id", "decisions"})
 """The settings of a run that do not replace one of its agent."""

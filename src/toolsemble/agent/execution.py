@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import CallReplied, CallRequested
 from toolsemble.agent.loop_detector import LoopDetector
-from toolsemble.agent.result import ToolCallRecord
+from toolsemble.agent.result import PausedRun, PendingCall, ToolCallRecord
 from toolsemble.agent.spending import current_spending
 from toolsemble.agent.state import RunState
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.context import enter, leave
+from toolsemble.context import ToolContext, enter, leave
+from toolsemble.errors import CallPausedError
 from toolsemble.events import CallFinished, CallStarted
+from toolsemble.models.message import AssistantMessage
 from toolsemble.observers.watchers import unwatch, watch
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
@@ -24,7 +27,7 @@ from toolsemble.toolbox.toolbox import Toolbox
 
 
 class Execution:
-    """The tool calls of one model reply; in the end each of them has exactly one record."""
+    """The tool calls of one model reply; in the end each of them has exactly one record, or waits for approval."""
 
     def __init__(
         self, calls: Sequence[ToolCall], state: RunState, channel: Channel | None, detector: LoopDetector | None = None
@@ -35,10 +38,33 @@ class Execution:
         self._detector = detector
         self._records: dict[int, ToolCallRecord] = {}
         self._begun = time.monotonic()
+        self.waiting: dict[int, PendingCall] = {}
+        """The calls that wait for approval, by index."""
+        self._resumed: dict[int, PendingCall] = {}
 
     def pending(self) -> list[int]:
-        """Return the indexes of the calls that have no reply yet."""
-        return [index for index in range(len(self._calls)) if index not in self._records]
+        """Return the indexes of the calls that have no reply yet, and do not wait for approval."""
+        known = self._records.keys() | self.waiting.keys() if self.waiting else self._records
+        return [index for index in range(len(self._calls)) if index not in known]
+
+    def restore(self, paused: PausedRun, decided: Container[str]) -> None:
+        """Continue with the calls of a paused run; those that were decided do not wait any more."""
+        self._records = dict(zip(paused.places, paused.done, strict=True))
+        for index, each in zip(self.pending(), paused.pending, strict=True):
+            if each.id in decided:
+                self._resumed[index] = each
+            else:
+                self.waiting[index] = each
+
+    def describe_pause(self, message: AssistantMessage) -> dict[str, Any]:
+        """Return the turn as fields of a :class:`PausedRun`."""
+        places = sorted(self._records)
+        return {
+            "message": message,
+            "pending": tuple(self.waiting[index] for index in sorted(self.waiting)),
+            "places": tuple(places),
+            "done": tuple(self._records[index] for index in places),
+        }
 
     def records(self) -> list[ToolCallRecord]:
         """Return the records of the calls, in request order."""
@@ -49,7 +75,7 @@ class Execution:
         return self._record(index, ToolReply(self._calls[index], result), 0.0)
 
     async def run(self, box: Toolbox, due: Sequence[int]) -> BaseException | None:
-        """Run calls in parallel, and record their replies as they come.
+        """Run calls in parallel, and record their replies as they come; those that need approval may be left open.
 
         An exception is returned, not raised, so that the other calls get their replies first.
         """
@@ -67,9 +93,10 @@ class Execution:
             stop = self._state.spending.out_of_time()
             self._state.set_stop(stop)
             self._reply_unfinished(due, ToolResult.success(stop.text), "out of time")
+        except CallPausedError as paused:
+            return self._leave_open(due, paused)
         except BaseException as error:  # noqa: BLE001 - raised again when every call has its reply
-            why = "it was cancelled" if isinstance(error, asyncio.CancelledError) else describe_error(error)
-            self._reply_unfinished(due, ToolResult.failure(f"The run ended before this call did: {why}"), why)
+            self._fail_unfinished(due, error)
             return error
         finally:
             self._state.spending.tool_seconds += time.monotonic() - self._begun
@@ -82,6 +109,24 @@ class Execution:
             for index in self.pending():
                 self._send(self.answer(index, result))
 
+    def _leave_open(self, due: Sequence[int], paused: CallPausedError) -> BaseException | None:
+        """Keep the calls that wait for approval; return an error if the run could not be resumed with them."""
+        for each in (paused, *paused.others):
+            if self._state.is_nested or not self._is_own(each.context):
+                self._fail_unfinished(due, each)
+                return each
+        for each in (paused, *paused.others):
+            index = due[each.place]
+            self.waiting[index] = PendingCall(self._calls[index], each.request)
+            self._add_trace(self._calls[index].name, "paused")
+        self._state.spending.unclaim(len(self.waiting.keys() & set(due)))
+        return None
+
+    def _is_own(self, context: ToolContext | None) -> bool:
+        """Return whether a call is one of the model's, and not one inside of them."""
+        run = self._state.context
+        return context is not None and (context.parent_id, context.run_id) == (run.call_id, run.run_id)
+
     async def _execute(self, box: Toolbox, due: Sequence[int]) -> None:
         context = self._state.context
         if self._detector is not None:
@@ -90,7 +135,7 @@ class Execution:
         watching = None if self._channel is None else watch(self._follow)
         try:
             await box.aexecute_all(
-                [self._calls[index] for index in due],
+                [self._call_to_run(index) if self._resumed else self._calls[index] for index in due],
                 memory_id=context.memory_id,
                 parameters=context.parameters,
                 run_id=context.run_id,
@@ -101,6 +146,11 @@ class Execution:
                 unwatch(watching)
             current_spending.reset(spending)
             leave(inside)
+
+    def _call_to_run(self, index: int) -> ToolCall:
+        """Return a call; one that is resumed has the id that it had when the reviewer was asked."""
+        call, resumed = self._calls[index], self._resumed.get(index)
+        return call if resumed is None or call.id else ToolCall(call.name, call.original, resumed.request.call_id)
 
     def _follow(self, event: Any) -> None:
         """Send the events inside calls; for the calls themselves, the run sends its own events."""
@@ -116,6 +166,13 @@ class Execution:
             self._state.set_stop(self._detector.stop)
         self._finish(due[place], checked.with_edits(), "error" if reply.is_error else "success")
 
+    def _fail_unfinished(self, due: Sequence[int], error: BaseException) -> None:
+        """Reply to the calls that did not finish, also to those that wait for approval, that the run has ended."""
+        why = "it was cancelled" if isinstance(error, asyncio.CancelledError) else describe_error(error)
+        unfinished = [*due, *self.waiting]
+        self.waiting.clear()
+        self._reply_unfinished(unfinished, ToolResult.failure(f"The run ended before this call did: {why}"), why)
+
     def _reply_unfinished(self, due: Sequence[int], result: ToolResult, why: str) -> None:
         """Reply to the calls that did not finish."""
         for index in due:
@@ -124,12 +181,18 @@ class Execution:
 
     def _finish(self, index: int, reply: ToolReply, how: str) -> None:
         """Record the end of a call that was run."""
-        seconds = time.monotonic() - self._begun
-        self._state.add_trace("tool", reply.call.name, self._begun, seconds, how)
+        seconds = self._add_trace(reply.call.name, how)
         self._send(self._record(index, reply, seconds))
+
+    def _add_trace(self, name: str, how: str) -> float:
+        seconds = time.monotonic() - self._begun
+        self._state.add_trace("tool", name, self._begun, seconds, how)
+        return seconds
 
     def _record(self, index: int, reply: ToolReply, seconds: float) -> ToolCallRecord:
         started = self._begun - self._state.spending.started
+        if reply.call is not self._calls[index]:
+            reply = replace(reply, call=self._calls[index])  # it was resumed with another id
         record = self._records[index] = ToolCallRecord(self._calls[index], reply, seconds, started)
         return record
 

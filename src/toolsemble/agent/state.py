@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from toolsemble.agent.budget import Stop, StopReason
@@ -21,7 +22,7 @@ from toolsemble.agent.instructions import (
 )
 from toolsemble.agent.options import RunView
 from toolsemble.agent.prompt import is_blank
-from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
+from toolsemble.agent.result import AgentResult, PausedRun, ToolCallRecord, TraceStep
 from toolsemble.agent.settings import AgentConfig
 from toolsemble.agent.spending import Spending, current_spending
 from toolsemble.call import new_run_id
@@ -50,15 +51,21 @@ class RunState:
         parameters: MutableMapping[str, Any] | None = None,
         deps: Any = None,
         run_id: str | None = None,
+        paused: PausedRun | None = None,
     ) -> None:
-        """Check the settings of the run; raise if one has the wrong type, or if a call in the history has no reply."""
+        """Check the settings of the run; raise if one has the wrong type, or if a call in the history has no reply.
+
+        :param paused: the run that is resumed, with its history, ``memory_id`` and ``run_id``; None: a new run
+        """
         check_run(history, memory_id, parameters, run_id)
         outer = current_spending.get()
         self.spending = Spending(config.limits, config.prices, outer)
         self.context = _derive_context(config, memory_id, parameters, deps, run_id)
         # Inside another call, a run has the id of the run around it.
         named = config.memory_id if memory_id is None else memory_id
-        self._has_memory_id = bool(named and named.strip()) or current_context() is not None
+        self.is_nested = current_context() is not None
+        self._has_memory_id = bool(named and named.strip()) or self.is_nested
+        self._paused = paused
         self.stop: Stop | None = None
         self._last_deadline: float | None = None
         self.records: list[ToolCallRecord] = []
@@ -119,13 +126,51 @@ class RunState:
         if self._config.memory is not None:
             self._lock = await lock_conversation(self._config.memory, self._conversation_id, self.context)
         self.spending.begin()
+        if self._paused is not None:
+            self._restore(self._paused)
         ends = [each for each in (self.context.deadline, self.spending.deadline) if each is not None]
         self.context = self.context.derive({"deadline": min(ends, default=None)})
         if self._config.memory is not None:
             self._load(self._config.memory.load(self._conversation_id))
+            if self._paused is not None:
+                self._saved = self._paused.stored + self._count_system()
         self._question = _find_question(self.messages)
         if all(message.role == "system" for message in self.messages) or any(map(is_blank, self._prompt)):
             raise ToolConfigurationError("There is nothing to answer; pass a prompt, or a history that ends with one")
+
+    def _restore(self, paused: PausedRun) -> None:
+        """Continue with the records and the spending of a run that was paused."""
+        self.records, self._trace = list(paused.tool_calls), list(paused.trace)
+        self.spending.restore(paused.usage, paused.turns, paused.seconds)
+        if paused.stop is not None:
+            self.stop, self._last_deadline = Stop(paused.stop, paused.stop_summary), self.spending.last_deadline()
+
+    def _count_system(self) -> int:
+        return int(bool(self.messages) and isinstance(self.messages[0], SystemMessage))
+
+    def pause(self, paused: Mapping[str, Any], shown: Sequence[ToolCallRecord], *, invalid_answers: int) -> AgentResult:
+        """Return the result of a run whose calls wait for approval.
+
+        :param paused: the turn that has not ended, as fields of :class:`PausedRun`
+        :param shown: its calls that have ended
+        """
+        result = self.result("paused")
+        run = PausedRun(
+            result.run_id,
+            self.context.memory_id if self._has_memory_id else None,
+            result.messages,
+            **paused,
+            tool_calls=tuple(result.tool_calls),
+            usage=result.usage,
+            trace=result.trace,
+            turns=self.spending.turns,
+            seconds=time.monotonic() - self.spending.started,
+            stored=max(self._saved - self._count_system(), 0),
+            invalid_answers=invalid_answers,
+            stop=None if self.stop is None else self.stop.name,
+            stop_summary="" if self.stop is None else self.stop.summary,
+        )
+        return replace(result, paused=run, tool_calls=[*result.tool_calls, *shown])
 
     def _load(self, stored: Transcript) -> None:
         """Continue the stored conversation, unless a history was given."""

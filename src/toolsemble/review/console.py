@@ -22,7 +22,7 @@ from toolsemble.runtime.terminal import NO_TERMINAL, TERMINAL_LOCK, AbandonedErr
 from toolsemble.runtime.text import escape_invisible, escape_lines, preview
 
 _EMPTY_LINES = 5
-# A program that types for ever must not be asked for ever, if there is no timeout.
+# A program that types forever must not be asked forever, if there is no timeout.
 _UNCLEAR_ANSWERS = 100
 _ANSWER_SHOWN = 40
 _LATE = 1.0

@@ -23,19 +23,22 @@ def to_vercel(
     *,
     version: Literal[5, 6, 7] = 7,
     show_failures: bool = False,
+    show_thoughts: bool = False,
     on_error: Callable[[Exception], str] | None = None,
     ping: float | None = PING,
 ) -> AsyncGenerator[str, None]:
     r"""Yield the events of a run for the Vercel AI SDK, for a response with :data:`VERCEL_HEADERS`.
 
-    Text, calls and results are parts of the message; progress and questions to a reviewer are transient parts
-    ``data-call-progress``, ``data-review-requested`` and ``data-review-decided``, and a typed answer is the part
-    ``data-result``. When a reply broke off and begins anew, ``reset-step`` removes its parts; versions 5 and 6 of the
-    SDK do not know it, and get a part ``data-model-retried`` after the text that does not count. Errors and
-    disconnects are handled as in :func:`sse`.
+    Text, calls, results and thoughts are parts of the message; progress and questions to a reviewer are transient
+    parts ``data-prompt-progress``, ``data-call-progress``, ``data-review-requested`` and ``data-review-decided``. A
+    typed answer, and the calls of a paused run that wait for approval, are in the part ``data-result``. When a reply
+    broke off and begins anew, ``reset-step`` removes its parts; versions 5 and 6 of the SDK do not know it, and get a
+    part ``data-model-retried`` after the text that does not count. Errors and disconnects are handled as in
+    :func:`sse`.
 
     :param version: the major version of the SDK in the browser
     :param show_failures: whether the texts of failed calls are shown
+    :param show_thoughts: whether the model's reasoning is shown; it may repeat the system prompt and results of tools
     :param on_error: returns the message for the browser about the exception that ended the run
     :param ping: seconds of silence before a comment keeps the connection open; None: no comments
 
@@ -47,7 +50,8 @@ def to_vercel(
     >>> asyncio.run(chunks())[-2:]
     ['data: {"type":"finish"}\n\n', 'data: [DONE]\n\n']
     """
-    encoder = _VercelEncoder(BrowserView(show_failures=show_failures), has_reset=version >= _VERSION_WITH_RESET)
+    view = BrowserView(show_failures=show_failures, show_thoughts=show_thoughts)
+    encoder = _VercelEncoder(view, has_reset=version >= _VERSION_WITH_RESET)
     return deliver(events, encoder, on_error, ping)
 
 
@@ -59,14 +63,18 @@ class _VercelEncoder:
         self._has_reset = has_reset
         self._answer = TurnText()
         self._in_step = False
-        self._text_id = ""
+        self._part_kind = ""  # of the part that is being written
+        self._part_id = ""
+        self._has_thoughts = False  # in a reply that may still begin anew
         self._writers: dict[str, Callable[[Any], Iterable[Any]]] = {
-            "text_delta": lambda event: self._write_text(event.text),
+            "text_delta": lambda event: self._write_piece("text", event.text),
+            "thought_delta": lambda event: self._write_piece("reasoning", self._view.view_thought(event)),
             "call_requested": lambda event: self._write_call(event.call),
             "call_replied": lambda event: self._write_reply(event.record),
             "model_retried": self._reset,
             "turn_ended": self._end_turn,
             "final": self._finish,
+            "prompt_progress": self._write_data,
             "call_progress": self._write_data,
             "review_requested": self._write_data,
             "review_decided": self._write_data,
@@ -86,37 +94,45 @@ class _VercelEncoder:
     def end(self) -> Iterable[Any]:
         return ("[DONE]",)
 
-    def _write_text(self, text: str) -> Iterator[Any]:
+    def _write_piece(self, kind: Literal["text", "reasoning"], text: str) -> Iterator[Any]:
+        """Write a piece of a part; a part of the other kind ends before it."""
         if not text:
             return
         yield from self._start_step()
-        if not self._text_id:
-            self._text_id = new_id()
-            yield {"type": "text-start", "id": self._text_id}
-        yield {"type": "text-delta", "id": self._text_id, "delta": text}
+        if kind != self._part_kind:
+            yield from self._end_part()
+            self._part_kind, self._part_id = kind, new_id()
+            yield {"type": f"{kind}-start", "id": self._part_id}
+        self._has_thoughts = self._has_thoughts or kind == "reasoning"
+        yield {"type": f"{kind}-delta", "id": self._part_id, "delta": text}
 
-    def _end_text(self) -> Iterator[Any]:
-        if self._text_id:
-            yield {"type": "text-end", "id": self._text_id}
-            self._text_id = ""
+    def _end_part(self) -> Iterator[Any]:
+        if self._part_kind:
+            yield {"type": f"{self._part_kind}-end", "id": self._part_id}
+            self._part_kind = ""
+
+    def _end_reply(self) -> Iterator[Any]:
+        """End what is being written; the reply cannot begin anew, or does so now."""
+        yield from self._end_part()
+        self._has_thoughts = False
 
     def _write_call(self, call: ToolCall) -> Iterator[Any]:
         yield from self._start_step()
-        yield from self._end_text()
-        ids = {"toolCallId": self._view.request(call), "toolName": call.name}
+        yield from self._end_reply()
+        ids = {"toolCallId": self._view.assign_id(call), "toolName": call.name}
         yield {"type": "tool-input-available", **ids, "input": read_arguments(call)}
 
     def _write_reply(self, record: ToolCallRecord) -> Iterator[Any]:
-        call_id = self._view.answer(record.call)
+        call_id = self._view.take_id(record.call)
         if call_id is None:  # answered without being run
             yield from self._write_call(record.call)
-            call_id = self._view.answer(record.call)
+            call_id = self._view.take_id(record.call)
         kind, name = ("error", "errorText") if record.reply.is_error else ("available", "output")
-        yield {"type": f"tool-output-{kind}", "toolCallId": call_id, name: self._view.text(record)}
+        yield {"type": f"tool-output-{kind}", "toolCallId": call_id, name: self._view.view_text(record)}
 
     def _reset(self, event: Any) -> Iterator[Any]:
-        if event.discarded:  # without text there is nothing to take back, or an inner agent retries
-            yield from self._end_text()
+        if event.discarded or self._has_thoughts:  # else there is nothing to take back, or an inner agent retries
+            yield from self._end_reply()
             yield {"type": "reset-step"} if self._has_reset else self._data(event)
 
     def _end_turn(self, event: Any) -> Iterator[Any]:
@@ -124,10 +140,10 @@ class _VercelEncoder:
         self._answer.end_turn(event)
 
     def _finish(self, event: Any) -> Iterator[Any]:
-        yield from self._write_text(self._answer.missing(event))
+        yield from self._write_piece("text", self._answer.find_missing(event))
         yield from self._end_step()
         result = view_result(event.result)
-        if "output" in result:
+        if "output" in result or "pending" in result:
             yield {"type": "data-result", "data": result}
         yield {"type": "finish"}
 
@@ -144,7 +160,7 @@ class _VercelEncoder:
             yield {"type": "start-step"}
 
     def _end_step(self) -> Iterator[Any]:
-        yield from self._end_text()
+        yield from self._end_reply()
         if self._in_step:
             self._in_step = False
             yield {"type": "finish-step"}
