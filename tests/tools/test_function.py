@@ -471,3 +471,15 @@ def test_a_repr_shows_the_name():
     assert repr(add) == "FunctionTool('add')"
     assert repr(Nameless()) == "Nameless(None)"
     assert repr(add.renamed("sum")) == "FunctionTool('sum')"
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (5, "@tool takes a function, or the name of the tool as a str, not 5$"),
+        (property(lambda self: 1), "; a property cannot be a tool: remove @property$"),
+    ],
+)
+def test_rejects_what_is_neither_a_function_nor_a_name(given, problem):
+    with pytest.raises(ToolDefinitionError, match=problem):
+        tool(given)

@@ -228,6 +228,9 @@ def tool(
     names = collect_local_types(sys._getframe(1))  # noqa: SLF001 - there is no public way to get the caller's names
     if callable(name) or isinstance(name, (staticmethod, classmethod)):
         return FunctionTool(name, names, None, None, settings)
+    if name is not None and not isinstance(name, str):
+        advice = "; a property cannot be a tool: remove @property" if isinstance(name, property) else ""
+        raise ToolDefinitionError(f"@tool takes a function, or the name of the tool as a str, not {name!r:.80}{advice}")
     return lambda function: FunctionTool(function, names, name, description, settings)
 
 
