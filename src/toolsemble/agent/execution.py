@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import CallReplied, CallRequested
 from toolsemble.agent.loop_detector import LoopDetector
+from toolsemble.agent.redaction import show_arguments
 from toolsemble.agent.result import ToolCallRecord
 from toolsemble.agent.spending import current_spending
 from toolsemble.agent.state import RunState
@@ -27,9 +29,15 @@ class Execution:
     """The tool calls of one model reply; in the end each of them has exactly one record."""
 
     def __init__(
-        self, calls: Sequence[ToolCall], state: RunState, channel: Channel | None, detector: LoopDetector | None = None
+        self,
+        calls: Sequence[ToolCall],
+        box: Toolbox,
+        state: RunState,
+        channel: Channel | None,
+        detector: LoopDetector | None = None,
     ) -> None:
         self._calls = calls
+        self._box = box
         self._state = state
         self._channel = channel
         self._detector = detector
@@ -48,7 +56,7 @@ class Execution:
         """Reply to a call without running it."""
         return self._record(index, ToolReply(self._calls[index], result), 0.0)
 
-    async def run(self, box: Toolbox, due: Sequence[int]) -> BaseException | None:
+    async def run(self, due: Sequence[int]) -> BaseException | None:
         """Run calls in parallel, and record their replies as they come.
 
         An exception is returned, not raised, so that the other calls get their replies first.
@@ -62,7 +70,7 @@ class Execution:
             self._begun = time.monotonic()  # the consumer of the run may have taken its time
             deadline = self._state.spending.deadline
             async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
-                await self._execute(box, due)
+                await self._execute(due)
         except TimeoutError:
             stop = self._state.spending.out_of_time()
             self._state.set_stop(stop)
@@ -82,19 +90,19 @@ class Execution:
             for index in self.pending():
                 self._send(self.answer(index, result))
 
-    async def _execute(self, box: Toolbox, due: Sequence[int]) -> None:
+    async def _execute(self, due: Sequence[int]) -> None:
         context = self._state.context
         if self._detector is not None:
             self._detector.begin(len(due))
         inside, spending = enter(context), current_spending.set(self._state.spending)
         watching = None if self._channel is None else watch(self._follow)
         try:
-            await box.aexecute_all(
+            await self._box.aexecute_all(
                 [self._calls[index] for index in due],
                 memory_id=context.memory_id,
                 parameters=context.parameters,
                 run_id=context.run_id,
-                observe=partial(self._add_reply, box, due),
+                observe=partial(self._add_reply, due),
             )
         finally:
             if watching is not None:
@@ -108,11 +116,11 @@ class Execution:
         if self._channel is not None and not (outermost and isinstance(event, (CallStarted, CallFinished))):
             self._channel.send(event)
 
-    def _add_reply(self, box: Toolbox, due: Sequence[int], place: int, reply: ToolReply) -> None:
+    def _add_reply(self, due: Sequence[int], place: int, reply: ToolReply) -> None:
         """Record the reply to a call, with a note for the model if the run repeats itself."""
         checked = reply
         if self._detector is not None:
-            checked = self._detector.check(reply, exempt=box.is_polling(reply.name))
+            checked = self._detector.check(reply, exempt=self._box.is_polling(reply.name))
             self._state.set_stop(self._detector.stop)
         self._finish(due[place], checked.with_edits(), "error" if reply.is_error else "success")
 
@@ -129,6 +137,8 @@ class Execution:
         self._send(self._record(index, reply, seconds))
 
     def _record(self, index: int, reply: ToolReply, seconds: float) -> ToolCallRecord:
+        if reply.arguments is None and (shown := show_arguments(reply.call, self._box)) is not None:
+            reply = replace(reply, arguments=shown)
         started = self._begun - self._state.spending.started
         record = self._records[index] = ToolCallRecord(self._calls[index], reply, seconds, started)
         return record

@@ -286,7 +286,7 @@ class Loop:
         """Run the calls of a reply; return None if the model has to continue with their results."""
         state = self._state
         self._empty_answers = 0
-        execution = Execution(reply.calls, state, self._channel, self._detector)
+        execution = Execution(reply.calls, box, state, self._channel, self._detector)
         closing = state.stop is not None  # the model calls tools although they were switched off
         output = self._config.output
         answer = None if output is None else self._read_final_answer(output, reply.calls, execution)
@@ -296,7 +296,7 @@ class Loop:
         due = pending[: state.spending.claim(len(pending))] if state.stop is None else []
         if len(due) < len(pending):
             state.set_stop(state.spending.out_of_calls())
-        error = await execution.run(box, due) if due else None
+        error = await execution.run(due) if due else None
         made = self._commit(reply, execution, error)
         if answer is not None and answer.problem is not None:
             self._count_invalid_answer(answer.problem)

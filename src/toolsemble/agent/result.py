@@ -51,7 +51,9 @@ class ToolCallRecord:
     def arguments(self) -> dict[str, Any]:
         """The arguments that ran, as JSON values: read, repaired, as hooks and reviewers changed them, secrets masked.
 
-        For a call that was refused, those that were read; if they could not be read, those that were requested.
+        For a call that was refused, those that were read; if they could not be read, or if the call did not run or
+        end, those that were requested. What may be a secret is never shown: such arguments of a tool with secrets are
+        masked if they can be read, and else left out, as those for an unknown name beside such a tool are.
 
         >>> reply = ToolReply(ToolCall("pay", '{"amount": "5"}'), ToolResult.success("paid"), arguments={"amount": 5})
         >>> record = ToolCallRecord(reply.call, reply)

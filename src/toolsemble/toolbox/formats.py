@@ -7,13 +7,14 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, NoReturn, Self
 
+from toolsemble.call import ToolCall
 from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
 from toolsemble.definition.policy import Policy
 from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.record import TRACE
 from toolsemble.specification import ToolSpecification
-from toolsemble.toolbox.registry import Defined, Registered, find_needs
+from toolsemble.toolbox.registry import Defined, Registered, find_needs, has_secret_parameters
 
 
 class ToolSet:
@@ -75,6 +76,28 @@ class ToolSet:
         """
         entry = self._entries.get(name)
         return entry is not None and entry.definition.secret
+
+    def show_arguments(self, call: ToolCall) -> dict[str, Any] | None:
+        """Return the arguments of a call as people may see them; None: as they were requested.
+
+        The secrets of a tool that takes some are masked. Nothing is shown of its arguments if they cannot be read, and
+        of those for an unknown tool, which may be misspelled: nobody knows which of them is a secret.
+
+        >>> from toolsemble import Secret, Toolbox, tool
+        >>> @tool
+        ... def login(password: Secret[str]) -> str:
+        ...     return "welcome"
+        >>> Toolbox([login]).show_arguments(ToolCall("login", {"password": "hunter2"}))
+        {'password': '**********'}
+        """
+        entry = self._entries.get(call.name)
+        if entry is None:
+            return {} if has_secret_parameters(each.definition for each in self._entries.values()) else None
+        if not entry.definition.secret:
+            return None
+        from toolsemble.execution.masked_arguments import mask_arguments  # noqa: PLC0415 - most tools have no secrets
+
+        return mask_arguments(entry.definition, call.json)
 
     def to_openai(
         self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None
