@@ -212,6 +212,7 @@ async def test_sse_yields_what_a_browser_may_see():
         {
             "kind": "call_replied",
             "call": {"id": "c1", "name": "add", "arguments": {"a": 1, "b": 2}},
+            "arguments": {"a": 1, "b": 2},
             "text": "3",
             "is_error": False,
         },

@@ -201,13 +201,16 @@ def _read_call(values: Any) -> ToolCall:
 
 
 def _write_reply(reply: ToolReply) -> dict[str, Any]:
-    fields_of = {"limit": reply.limit, "more": reply.more, "note": reply.note}
+    fields_of = {"limit": reply.limit, "more": reply.more, "note": reply.note, "arguments": reply.arguments}
     return {"call": write_call(reply.call), "result": _write_result(reply.result), **fields_of}
 
 
 def _read_reply(values: Any) -> ToolReply:
     call, result = _read_call(values["call"]), _read_result(values["result"])
-    return ToolReply(call, result, values["limit"], values["more"], values["note"])
+    arguments = values.get("arguments")
+    if not isinstance(arguments, (dict, NoneType)):
+        raise TypeError(f"the arguments of a reply must be an object or null, not {_show(arguments)}")
+    return ToolReply(call, result, values["limit"], values["more"], values["note"], arguments=arguments)
 
 
 def _write_result(result: ToolResult) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from toolsemble.agent.redaction import show_arguments
 from toolsemble.agent.result import ToolCallRecord
 from toolsemble.agent.spending import current_spending
 from toolsemble.agent.state import RunState
-from toolsemble.call import ToolCall, ToolReply
+from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.context import enter, leave
 from toolsemble.events import CallFinished, CallStarted
 from toolsemble.observers.watchers import unwatch, watch
@@ -36,7 +36,9 @@ class Execution:
         channel: Channel | None,
         detector: LoopDetector | None = None,
     ) -> None:
-        self._calls = calls
+        self._requested = calls
+        # All events about a call have the same id; records and messages have the calls as they came.
+        self._calls = calls if channel is None else [_with_id(call) for call in calls]
         self._box = box
         self._state = state
         self._channel = channel
@@ -63,7 +65,8 @@ class Execution:
         """
         if self._channel is not None:
             for index in due:
-                self._channel.send(CallRequested(self._calls[index]))
+                call = self._calls[index]
+                self._channel.send(CallRequested(call, show_arguments(call, self._box)))
         try:
             if self._channel is not None:
                 await self._channel.wait_ready()
@@ -88,7 +91,7 @@ class Execution:
         if self._state.stop is not None:
             result = ToolResult.success(self._state.stop.text)
             for index in self.pending():
-                self._send(self.answer(index, result))
+                self._send(index, self.answer(index, result))
 
     async def _execute(self, due: Sequence[int]) -> None:
         context = self._state.context
@@ -134,15 +137,21 @@ class Execution:
         """Record the end of a call that was run."""
         seconds = time.monotonic() - self._begun
         self._state.add_trace("tool", reply.call.name, self._begun, seconds, how)
-        self._send(self._record(index, reply, seconds))
+        self._send(index, self._record(index, reply, seconds))
 
     def _record(self, index: int, reply: ToolReply, seconds: float) -> ToolCallRecord:
+        if reply.call is not self._requested[index]:
+            reply = replace(reply, call=self._requested[index])
         if reply.arguments is None and (shown := show_arguments(reply.call, self._box)) is not None:
             reply = replace(reply, arguments=shown)
         started = self._begun - self._state.spending.started
-        record = self._records[index] = ToolCallRecord(self._calls[index], reply, seconds, started)
+        record = self._records[index] = ToolCallRecord(reply.call, reply, seconds, started)
         return record
 
-    def _send(self, record: ToolCallRecord) -> None:
+    def _send(self, index: int, record: ToolCallRecord) -> None:
         if self._channel is not None:
-            self._channel.send(CallReplied(record))
+            self._channel.send(CallReplied(replace(record, call=self._calls[index])))
+
+
+def _with_id(call: ToolCall) -> ToolCall:
+    return call if call.id else ToolCall(call.name, call.json, new_id())

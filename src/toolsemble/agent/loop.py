@@ -230,7 +230,7 @@ class Loop:
     async def _ask(self, request: ChatRequest, box: Toolbox) -> ChatReply:
         config = self._config
         deadline, channel = self._state.deadline, self._stream_channel
-        asking = ask_model(config.model, request, config.retry, channel, self._on_retry, deadline, self._streamed)
+        asking = ask_model(config.model, request, config.retry, channel, self._on_retry, deadline, self._streamed, box)
         if config.sinks is None:
             return await asking
         with config.sinks.enter("chat", request_attributes(config, self._state.context, request, box)) as attributes:

@@ -8,6 +8,7 @@ from typing import Any
 
 from toolsemble.agent.output import FINAL_ANSWER
 from toolsemble.call import ToolCall
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage
 from toolsemble.toolbox.toolbox import Toolbox
 
@@ -28,6 +29,29 @@ def hide_secrets(messages: Iterable[Message], box: Toolbox | None) -> tuple[Mess
     {}
     """
     return tuple(_hide_arguments(each, box) for each in messages)
+
+
+class ArgumentsMarker:
+    """Marks the pieces of arguments in a streamed reply that may contain secrets.
+
+    >>> marker = ArgumentsMarker(Toolbox([]))
+    >>> marker.mark(CallDelta(0, "now")), marker.mark(ArgumentsDelta(0, "{}"))
+    (CallDelta(index=0, name='now', id=None), ArgumentsDelta(index=0, text='{}', secret=False))
+    """
+
+    def __init__(self, box: Toolbox) -> None:
+        self._box = box
+        self._harmless: set[int] = set()
+
+    def mark(self, chunk: Chunk) -> Chunk:
+        """Return a piece of a reply, marked if it may contain a secret."""
+        if isinstance(chunk, CallDelta):
+            self._harmless.discard(chunk.index)
+            if chunk.name == FINAL_ANSWER or not self._box.has_secrets(chunk.name):
+                self._harmless.add(chunk.index)
+        elif isinstance(chunk, ArgumentsDelta) and chunk.index not in self._harmless:
+            return ArgumentsDelta(chunk.index, chunk.text, secret=True)
+        return chunk
 
 
 def _hide_arguments(message: Message, box: Toolbox | None) -> Message:

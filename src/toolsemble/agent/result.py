@@ -34,7 +34,7 @@ class ToolCallRecord:
     """
 
     call: ToolCall
-    """The requested call."""
+    """The requested call; in events of a stream it has an id, also if the provider gave it none."""
     reply: ToolReply
     """The reply to the model."""
     duration: float = 0.0

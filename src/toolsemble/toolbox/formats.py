@@ -69,13 +69,18 @@ class ToolSet:
         return find_needs(entry.definition for entry in self._entries.values())
 
     def has_secrets(self, name: str) -> bool:
-        """Return whether a parameter of a tool is or contains a secret.
+        """Return whether the arguments of a call may contain a secret.
+
+        They may if a parameter of the tool is or contains a secret, or if the name is unknown and may be a misspelled
+        one of such a tool.
 
         >>> ToolSet({}).has_secrets("nothing")
         False
         """
         entry = self._entries.get(name)
-        return entry is not None and entry.definition.secret
+        if entry is None:
+            return has_secret_parameters(each.definition for each in self._entries.values())
+        return entry.definition.secret
 
     def show_arguments(self, call: ToolCall) -> dict[str, Any] | None:
         """Return the arguments of a call as people may see them; None: as they were requested.
@@ -90,14 +95,13 @@ class ToolSet:
         >>> Toolbox([login]).show_arguments(ToolCall("login", {"password": "hunter2"}))
         {'password': '**********'}
         """
-        entry = self._entries.get(call.name)
-        if entry is None:
-            return {} if has_secret_parameters(each.definition for each in self._entries.values()) else None
-        if not entry.definition.secret:
+        if not self.has_secrets(call.name):
             return None
+        if call.name not in self._entries:
+            return {}
         from toolsemble.execution.masked_arguments import mask_arguments  # noqa: PLC0415 - most tools have no secrets
 
-        return mask_arguments(entry.definition, call.json)
+        return mask_arguments(self._entries[call.name].definition, call.json)
 
     def to_openai(
         self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from toolsemble.agent.event import Event
 from toolsemble.agent.result import ToolCallRecord
-from toolsemble.agent.streams.browser_view import BrowserView, TurnText, read_arguments, view_result
+from toolsemble.agent.streams.browser_view import BrowserView, ShownCall, TurnText, find_edited, view_result
 from toolsemble.agent.streams.delivery import PING, SSE_HEADERS, deliver
 from toolsemble.call import ToolCall, new_id
 
@@ -62,7 +62,7 @@ class _VercelEncoder:
         self._text_id = ""
         self._writers: dict[str, Callable[[Any], Iterable[Any]]] = {
             "text_delta": lambda event: self._write_text(event.text),
-            "call_requested": lambda event: self._write_call(event.call),
+            "call_requested": lambda event: self._write_call(event.call, event.arguments),
             "call_replied": lambda event: self._write_reply(event.record),
             "model_retried": self._reset,
             "turn_ended": self._end_turn,
@@ -100,19 +100,22 @@ class _VercelEncoder:
             yield {"type": "text-end", "id": self._text_id}
             self._text_id = ""
 
-    def _write_call(self, call: ToolCall) -> Iterator[Any]:
+    def _write_call(self, call: ToolCall, arguments: dict[str, Any] | None) -> Iterator[Any]:
         yield from self._start_step()
         yield from self._end_text()
-        ids = {"toolCallId": self._view.request(call), "toolName": call.name}
-        yield {"type": "tool-input-available", **ids, "input": read_arguments(call)}
+        shown = self._view.request(call, arguments)
+        yield _write_input(shown, shown.arguments)
 
     def _write_reply(self, record: ToolCallRecord) -> Iterator[Any]:
-        call_id = self._view.answer(record.call)
-        if call_id is None:  # answered without being run
-            yield from self._write_call(record.call)
-            call_id = self._view.answer(record.call)
+        call = self._view.answer(record.call)
+        if call is None:  # answered without being run
+            yield from self._write_call(record.call, record.reply.arguments)
+            call = self._view.answer(record.call)
+        assert call is not None  # noqa: S101 - it was requested above
+        if (edited := find_edited(record)) is not None:
+            yield _write_input(call, edited)  # replaces the one of the same id
         kind, name = ("error", "errorText") if record.reply.is_error else ("available", "output")
-        yield {"type": f"tool-output-{kind}", "toolCallId": call_id, name: self._view.text(record)}
+        yield {"type": f"tool-output-{kind}", "toolCallId": call.id, name: self._view.text(record)}
 
     def _reset(self, event: Any) -> Iterator[Any]:
         if event.discarded:  # without text there is nothing to take back, or an inner agent retries
@@ -148,3 +151,7 @@ class _VercelEncoder:
         if self._in_step:
             self._in_step = False
             yield {"type": "finish-step"}
+
+
+def _write_input(call: ShownCall, arguments: Any) -> dict[str, Any]:
+    return {"type": "tool-input-available", "toolCallId": call.id, "toolName": call.name, "input": arguments}
