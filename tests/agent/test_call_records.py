@@ -412,3 +412,8 @@ def test_records_are_made_by_hand_without_arguments():
     call = ToolCall("add", '{"a": 1}')
     record = ToolCallRecord(call, ToolReply(call, ToolResult.success("2")))
     assert record.arguments == {"a": 1}
+
+
+def test_printed_result_escapes_what_would_control_the_terminal():
+    result = Agent(ScriptedModel(["caf\xe9\n\x1b[2Jfree\u202e"])).run_sync("go")
+    assert str(result).startswith("caf\xe9\n\\x1b[2Jfree\\u202e\n")

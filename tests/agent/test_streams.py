@@ -388,6 +388,28 @@ async def test_an_exception_is_logged_and_not_shown(caplog):
     assert (await vercel_of(agent_of(BROKEN)))[1:] == [{"type": "error", "errorText": "The run failed"}]
 
 
+async def test_a_failed_run_is_visible_in_a_program_without_logging(monkeypatch, capsys):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    await sse_of(agent_of(BROKEN))
+    written = capsys.readouterr().err
+    assert written.count("A streamed run failed") == 1
+    assert LOCATION in written
+    monkeypatch.setattr(logging, "lastResort", None)
+    await sse_of(agent_of(BROKEN))
+    assert not capsys.readouterr().err
+
+
+async def test_an_on_error_that_raises_is_logged_and_does_not_break_the_stream(caplog):
+    def explain(_):
+        raise LookupError("no such text")
+
+    assert (await sse_of(agent_of(BROKEN), on_error=explain))[-1]["message"] == "The run failed"
+    assert (await ag_ui_of(agent_of(BROKEN), on_error=explain))[-1]["message"] == "The run failed"
+    assert (await vercel_of(agent_of(BROKEN), on_error=explain))[-1]["errorText"] == "The run failed"
+    assert "no such text" in caplog.text
+    assert LOCATION in caplog.text
+
+
 async def test_an_exception_ends_open_texts():
     class Half(ScriptedModel):
         async def stream(self, request):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from toolsemble.agent.budget import StopReason, Usage
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.models.transcript import Transcript
-from toolsemble.runtime.text import escape_line
+from toolsemble.runtime.text import escape_line, escape_prose
 
 _MAX_ARGUMENTS = 100
 _MAX_RESULT = 100
@@ -127,7 +127,7 @@ class AgentResult(Generic[OutputT_co]):
 
 def _summarize(result: AgentResult) -> str:
     """Return the answer, the calls, why the run stopped, and its usage, in a few lines."""
-    lines = [result.text, ""] if result.text else []
+    lines = [escape_prose(result.text), ""] if result.text else []
     lines += map(_describe_call, result.tool_calls)
     calls = f"{_count(result.usage.model_calls, 'model call')}, {_count(len(result.tool_calls), 'tool call')}"
     return "\n".join([*lines, f"stopped: {result.stop_reason}; {calls}, {_describe_tokens(result.usage)}"])

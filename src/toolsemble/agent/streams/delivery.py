@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from toolsemble.agent.event import Event
 from toolsemble.models.chat import closing
+from toolsemble.record import has_handler
 from toolsemble.runtime.checks import check_seconds
 from toolsemble.serialization import compact_json
 
@@ -107,8 +108,20 @@ def _frame(payload: Any) -> str:
 
 
 def _describe(error: Exception, on_error: Callable[[Exception], str] | None) -> str:
-    LOGGER.error("A streamed run failed", exc_info=error)
-    return FAILED if on_error is None else str(on_error(error))
+    _log_failure("A streamed run failed", error)
+    try:
+        return FAILED if on_error is None else str(on_error(error))
+    except Exception as problem:  # noqa: BLE001 - logged; the stream has to end as every other one does
+        _log_failure("on_error of a stream failed", problem)
+        return FAILED
+
+
+def _log_failure(message: str, error: Exception) -> None:
+    """Log an exception; on stderr if the program has not set up logging, since nobody else would see it."""
+    LOGGER.error(message, exc_info=error)
+    if not has_handler(LOGGER) and LOGGER.isEnabledFor(logging.ERROR) and logging.lastResort is not None:
+        details = (type(error), error, error.__traceback__)
+        logging.lastResort.handle(LOGGER.makeRecord(LOGGER.name, logging.ERROR, __file__, 0, message, (), details))
 
 
 async def _end_run(events: AsyncIterator[Event], waiting: asyncio.Future[Event] | None) -> None:
