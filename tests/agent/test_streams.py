@@ -639,6 +639,27 @@ async def test_a_stream_that_was_never_read_can_be_closed():
     await sse(agent_of("Rome").stream("go")).aclose()
 
 
+@pytest.mark.parametrize("write", [sse, to_vercel, lambda events, **settings: to_ag_ui(events, REQUEST, **settings)])
+def test_rejects_what_is_no_stream(write):
+    with pytest.raises(TypeError, match=r"A stream takes the events of agent.stream\(...\), not 5"):
+        write(5)
+    with pytest.raises(TypeError, match="on_error must be a function of the exception that returns a text, not 'no'"):
+        write(agent_of("Rome").stream("go"), on_error="no")
+
+
+def test_rejects_a_request_and_a_version_that_are_none():
+    with pytest.raises(TypeError, match="to_ag_ui takes the UiRequest that read_ag_ui returns, not None"):
+        to_ag_ui(agent_of("Rome").stream("go"), None)
+    with pytest.raises(ValueError, match="to_vercel version must be 5, 6 or 7, the major version of the SDK, not 4"):
+        to_vercel(agent_of("Rome").stream("go"), version=4)
+
+
+@pytest.mark.parametrize("event", [5, None, {"kind": "final"}])
+def test_event_to_json_rejects_what_is_no_event(event):
+    with pytest.raises(TypeError, match=r"Expected an event of Agent\.stream, got "):
+        event_to_json(event)
+
+
 def test_rejects_a_ping_that_is_not_a_number_of_seconds():
     with pytest.raises(ToolDefinitionError, match="ping must be"):
         sse(agent_of("Rome").stream("go"), ping=0)

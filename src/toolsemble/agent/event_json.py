@@ -80,6 +80,8 @@ def event_to_values(event: Event) -> dict[str, Any]:
     2.5
     """
     kind: Any = type(event)
+    if not isinstance(getattr(event, "kind", None), str):
+        raise TypeError(f"Expected an event of Agent.stream, got {_show(event)}")
     return {"kind": event.kind, **(_fields_codec(kind).write(event) if _has_fields(kind) else {})}
 
 

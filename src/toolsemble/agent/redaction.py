@@ -35,8 +35,8 @@ class ArgumentsMarker:
     """Marks the pieces of arguments in a streamed reply that may contain secrets.
 
     >>> marker = ArgumentsMarker(Toolbox([]))
-    >>> marker.mark(CallDelta(0, "now")), marker.mark(ArgumentsDelta(0, "{}"))
-    (CallDelta(index=0, name='now', id=None), ArgumentsDelta(index=0, text='{}', secret=False))
+    >>> marker.mark(CallDelta(0, "now")).name, marker.mark(ArgumentsDelta(0, "{}")).secret
+    ('now', False)
     """
 
     def __init__(self, box: Toolbox) -> None:

@@ -43,6 +43,8 @@ def to_ag_ui(
     >>> [json.loads(chunk.removeprefix("data: "))["type"] for chunk in asyncio.run(chunks())][:3]
     ['RUN_STARTED', 'TEXT_MESSAGE_START', 'TEXT_MESSAGE_CONTENT']
     """
+    if not isinstance(request, UiRequest):
+        raise TypeError(f"to_ag_ui takes the UiRequest that read_ag_ui returns, not {request!r:.80}")
     return deliver(events, _AgUiEncoder(request, BrowserView(show_failures=show_failures)), on_error, ping)
 
 

@@ -64,6 +64,10 @@ def deliver(
     :param on_error: returns the message for the browser about an exception; None: it is always the same
     :param ping: seconds of silence before a comment is sent; None: no comments
     """
+    if not hasattr(events, "__anext__"):
+        raise TypeError(f"A stream takes the events of agent.stream(...), not {events!r:.80}")
+    if on_error is not None and not callable(on_error):
+        raise TypeError(f"on_error must be a function of the exception that returns a text, not {on_error!r:.80}")
     if ping is not None:
         check_seconds("ping", ping)
     return _deliver(events, encoder, on_error, ping)

@@ -15,6 +15,7 @@ from toolsemble.call import ToolCall, new_id
 VERCEL_HEADERS: Mapping[str, str] = MappingProxyType({**SSE_HEADERS, "x-vercel-ai-ui-message-stream": "v1"})
 """The headers of a response in the protocol of the Vercel AI SDK."""
 
+_VERSIONS = (5, 6, 7)
 _VERSION_WITH_RESET = 7
 
 
@@ -47,6 +48,8 @@ def to_vercel(
     >>> asyncio.run(chunks())[-2:]
     ['data: {"type":"finish"}\n\n', 'data: [DONE]\n\n']
     """
+    if version not in _VERSIONS:
+        raise ValueError(f"to_vercel version must be 5, 6 or 7, the major version of the SDK, not {version!r:.80}")
     encoder = _VercelEncoder(BrowserView(show_failures=show_failures), has_reset=version >= _VERSION_WITH_RESET)
     return deliver(events, encoder, on_error, ping)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from toolsemble.call import ToolCall
@@ -21,7 +21,7 @@ from toolsemble.models.adapter.history import (
 from toolsemble.models.adapter.reply_details import make_details
 from toolsemble.models.anthropic.messages import write_messages
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, UserMessage
-from toolsemble.models.transcript import Transcript
+from toolsemble.models.transcript import Transcript, list_messages
 from toolsemble.providers.wire import field
 from toolsemble.result import Content, FileContent, ImageContent, TextContent, ToolResult
 
@@ -42,13 +42,17 @@ def messages_from_anthropic(messages: Iterable[object], system: object = None) -
     ...
     ValueError: messages[0].content[0]: it answers the call 'c1', which was not made just before it
     """
+    if isinstance(messages, Mapping) and "messages" in messages:
+        raise ValueError("messages: expected a list, got a dict with messages; write messages_from_anthropic(**it)")
     reader = HistoryReader()
     if system is not None:
         reader.add("system", SystemMessage(_read_system(system)))
     for place, message in iterate_items(messages, "messages"):
         role, content = field(message, "role"), field(message, "content")
         text = [(f"{place}.content", {"type": "text", "text": content})]
-        items = text if isinstance(content, str) else list(iterate_items(content, f"{place}.content"))
+        items = (
+            text if isinstance(content, str) else list(iterate_items(content, f"{place}.content", "a str or a list"))
+        )
         if role == "user":
             _read_user(reader, place, items)
         elif role == "assistant":
@@ -64,7 +68,7 @@ def messages_to_anthropic(messages: Iterable[Message]) -> dict[str, Any]:
     >>> messages_to_anthropic([SystemMessage("Be brief."), UserMessage("hello")])
     {'system': 'Be brief.', 'messages': [{'role': 'user', 'content': [{'type': 'text', 'text': 'hello'}]}]}
     """
-    listed = list(messages)
+    listed = list_messages("messages_to_anthropic", messages)
     system = "\n\n".join(system_texts(listed))
     return {**({"system": system} if system else {}), "messages": write_messages(listed)}
 
@@ -73,7 +77,8 @@ def _read_system(system: object) -> str:
     if isinstance(system, str):
         return system
     return "\n\n".join(
-        read_text(field(block, "text"), f"{place}.text") for place, block in iterate_items(system, "system")
+        read_text(field(block, "text"), f"{place}.text")
+        for place, block in iterate_items(system, "system", "a str or a list")
     )
 
 
@@ -114,7 +119,7 @@ def _read_result(place: str, block: object) -> ToolResult:
     content, is_error = field(block, "content"), bool(field(block, "is_error"))
     if content is None or isinstance(content, str):
         return make_result(content or "", is_error=is_error)
-    parts = [_read_part(where, part) for where, part in iterate_items(content, f"{place}.content")]
+    parts = [_read_part(where, part) for where, part in iterate_items(content, f"{place}.content", "a str or a list")]
     if is_error:
         texts = (part.text for part in parts if isinstance(part, TextContent))
         return make_result("\n".join(texts), is_error=True)
