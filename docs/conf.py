@@ -26,7 +26,11 @@ maximum_signature_line_length = 110
 python_use_unqualified_type_names = True
 add_module_names = False
 toc_object_entries_show_parents = "hide"
-nitpick_ignore = [("py:class", "P")]  # Sphinx writes a ParamSpec without its module
+nitpick_ignore = [
+    ("py:class", "P"),  # Sphinx writes a ParamSpec without its module
+    # Types of the MCP server that are imported only when it is used; the parameters describe them.
+    *(("py:class", name) for name in ("Functions", "InputRequest", "McpApplication", "TokenVerifier", "ToolSource")),
+]
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

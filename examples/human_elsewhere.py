@@ -7,7 +7,7 @@ Run ``python examples/human_elsewhere.py ask --model scripted`` in one terminal 
 import argparse
 import getpass
 
-from toolsemble import Agent, ChatModel, Continue, ExitEarly, ToolCall, tool
+from toolsemble import Agent, ChatModel, Continue, Reject, ToolCall, tool
 from toolsemble.review import QueueReview, SQLiteStore
 from toolsemble.telemetry import ConsoleSink
 from toolsemble.testing import ScriptedModel
@@ -33,7 +33,7 @@ def answer(store: SQLiteStore) -> None:
     for request in store.pending():
         print(request.tool_name, request.arguments)
         said = input("yes, or why not? ")
-        store.answer(request, Continue() if said == "yes" else ExitEarly(said), person=getpass.getuser())
+        store.answer(request, Continue() if said == "yes" else Reject(said), person=getpass.getuser())
     for event in store.audit():
         print(event.kind, event.tool_name, event.person)
 

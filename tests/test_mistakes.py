@@ -20,7 +20,7 @@ import toolsemble
 import toolsemble.builtin
 import toolsemble.review
 import toolsemble.testing
-from toolsemble import Tool, Toolbox, ToolsembleError, tool
+from toolsemble import SchemaTool, Tool, Toolbox, ToolsembleError, tool
 from toolsemble.testing import ScriptedModel
 
 TOOLS = types.ModuleType("shop.tools")
@@ -91,7 +91,19 @@ NAMES = {
     **{name: getattr(toolsemble.review, name) for name in toolsemble.review.__all__},
     **{
         each.__name__: each
-        for each in (LangChainTool, ForeignTool, Bag, Shop, OrderedDict, ScriptedModel, add, count, plain, later)
+        for each in (
+            LangChainTool,
+            ForeignTool,
+            Bag,
+            Shop,
+            OrderedDict,
+            SchemaTool,
+            ScriptedModel,
+            add,
+            count,
+            plain,
+            later,
+        )
     },
     "enum": enum,
     "functools": functools,
@@ -426,6 +438,7 @@ class TestEnumerationsOfNumbers:
         [
             (Color, 1, "<Color.RED: 1>", []),
             (Color, "RED", "<Color.RED: 1>", [1]),
+            (Color, "Color.RED", "<Color.RED: 1>", [1]),
             (Color, " blue ", "<Color.BLUE: 2>", [2]),
             (Color, "2", "<Color.BLUE: 2>", [2]),
             (Color | None, "RED", "<Color.RED: 1>", [1]),
@@ -438,7 +451,16 @@ class TestEnumerationsOfNumbers:
 
     def test_refuse_other_names(self):
         text, repairs = self.run(self.paint(Color), "GREEN")
-        assert (text, repairs) == ("Error: Invalid arguments for 'paint': color: expected one of 1, 2", [])
+        assert (text, repairs) == ("Error: Invalid arguments for 'paint': color: expected one of 1 (RED), 2 (BLUE)", [])
+
+    def test_name_the_members_of_a_list(self):
+        text, _ = self.run(self.paint(list[Color]), [7])
+        assert text == "Error: Invalid arguments for 'paint': color[0]: expected one of 1 (RED), 2 (BLUE)"
+
+    @pytest.mark.parametrize("kind", [typing.Literal[1, 2], dict[str, Color]])
+    def test_leave_values_without_known_names(self, kind):
+        text, _ = self.run(self.paint(kind), 7 if kind == typing.Literal[1, 2] else {"a": 7})
+        assert text.endswith("expected one of 1, 2")
 
     def test_refuse_names_without_repairs(self):
         def paint(color: Level) -> str:

@@ -32,23 +32,33 @@ def test_string_tools_load_neither_pydantic_nor_asyncio():
     assert not loaded_after(code) & {"pydantic", "pydantic_core", "asyncio", "multiprocessing"}
 
 
-@pytest.mark.parametrize("name", toolsemble.__all__)
+@pytest.mark.parametrize("name", toolsemble.__getattr__.names)
 def test_every_public_name_loads_and_has_a_docstring(name):
     value = getattr(toolsemble, name)
     if name not in {"Content", "ReviewDecision"}:
         assert value.__doc__
-    assert name in dir(toolsemble)
+
+
+def test_dir_shows_the_everyday_names():
+    shown = [name for name in dir(toolsemble) if not name.startswith("_")]
+    assert len(toolsemble.__all__) == 27
+    assert {"Agent", "Reject", "Toolbox", "tool"} <= set(toolsemble.__all__)
+    assert shown == toolsemble.__all__
+    assert toolsemble.ReviewTiming.__name__ == "ReviewTiming"
+    assert "ReviewTiming" not in dir(toolsemble)
 
 
 MODELS = [f".models.{name}" for name in ("anthropic", "bedrock", "google", "mistral", "openai")]
 
 
-@pytest.mark.parametrize("package", ["", ".agent", ".builtin", ".models", *MODELS, ".review", ".telemetry", ".weights"])
+@pytest.mark.parametrize(
+    "package", ["", ".agent", ".builtin", ".mcp", ".models", *MODELS, ".review", ".telemetry", ".weights"]
+)
 def test_type_checkers_see_exported_names(package):
     module = import_module(f"toolsemble{package}")
     block = next(node for node in ast.parse(Path(module.__file__).read_text()).body if isinstance(node, ast.If))
     seen = {alias.asname: f"{node.module}.{alias.name}" for node in block.body for alias in node.names}
-    assert sorted(seen) == module.__all__
+    assert sorted(seen) == module.__getattr__.names
     for name, home in seen.items():
         assert getattr(module, name) is getattr(import_module(home.rpartition(".")[0]), name)
 

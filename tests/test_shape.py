@@ -213,7 +213,7 @@ def test_object_that_json_cannot_hold_can_be_the_payload_of_a_result():
     assert (result.text, result.structured_output) == ("one row", ROW)
 
 
-def test_object_that_json_cannot_hold_can_be_handed_on_to_the_next_step():
+def test_next_step_gets_an_object_that_json_cannot_hold():
     lock = threading.Lock()
 
     @tool

@@ -28,9 +28,11 @@ PUBLIC = (
     "toolsemble.telemetry",
     "toolsemble.weights",
     "toolsemble.testing",
+    "toolsemble.mcp",
+    "toolsemble.agent.streams",
 )
 # Names of these that have no entry are shown as they are, if they exist.
-KNOWN = {*sys.stdlib_module_names, "openai", "opentelemetry", "prometheus_client", "pydantic", "toolsemble"}
+KNOWN = {*sys.stdlib_module_names, "mcp", "openai", "opentelemetry", "prometheus_client", "pydantic", "toolsemble"}
 _NAMED = re.compile(r"<(?:class '|(?:built-in )?function )(?:\w+\.)*(\w+)[^<>]*>")
 _MADE = re.compile(r"<[^<>]+>")
 
@@ -104,7 +106,8 @@ def _entries() -> dict[str, str]:
     entries: dict[str, str] = {}
     for package in PUBLIC:
         module = importlib.import_module(package)
-        for name in module.__all__:
+        # The package itself shows the everyday names only.
+        for name in module.__getattr__.names if hasattr(module, "__getattr__") else module.__all__:
             value = getattr(module, name)
             named = inspect.isclass(value) or inspect.isfunction(value)
             home = f"{value.__module__}.{value.__qualname__}" if named else f"{package}.{name}"

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from toolsemble.limits.idempotency import Idempotency as Idempotency
     from toolsemble.limits.rate import RateLimit as RateLimit
     from toolsemble.limits.retries import Retries as Retries
+    from toolsemble.lock.lock import ToolLock as ToolLock
     from toolsemble.metrics import (
         InMemoryMetrics as InMemoryMetrics,
         SilentMetrics as SilentMetrics,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
         Edit as Edit,
         ExitEarly as ExitEarly,
         OnTimeout as OnTimeout,
+        Reject as Reject,
         ReviewDecision as ReviewDecision,
         ReviewHandler as ReviewHandler,
         ReviewRequest as ReviewRequest,
@@ -111,6 +113,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ToolsembleError",
         ),
         "tools.function": ("FunctionTool", "tool"),
+        "lock.lock": ("ToolLock",),
         "metrics": ("InMemoryMetrics", "SilentMetrics", "ToolMetrics"),
         "models": ("ChatModel",),
         "note": ("Note",),
@@ -130,6 +133,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "Edit",
             "ExitEarly",
             "OnTimeout",
+            "Reject",
             "ReviewDecision",
             "ReviewHandler",
             "ReviewRequest",
@@ -143,4 +147,12 @@ __getattr__, __dir__, __all__ = export_lazily(
         "tools.base": ("Tool",),
         "tools.typed": ("TypedTool",),
     },
+    everyday=(
+        *("Agent", "AgentResult", "ConversationMemory", "Tool", "ToolContext", "Toolbox", "TypedTool", "tool"),
+        *("ToolCall", "ToolReply", "ToolResult", "ImageContent", "MemoryId", "Param", "Secret"),
+        *("ToolPipeline", "fan_out", "map_over"),
+        *("Continue", "Edit", "Reject"),
+        *("Cache", "EffectLedger", "RateLimit", "Retries"),
+        *("ToolExecutionError", "ToolsembleError"),
+    ),
 )

@@ -80,7 +80,7 @@ class ToolCall:
     def arguments(self) -> dict[str, Any]:
         """The requested arguments, a new dict each time; empty if the model's text is not a JSON object (see ``json``).
 
-        They are not validated or repaired; :attr:`ToolCallRecord.arguments` has those that ran.
+        They are not validated or repaired; :attr:`~toolsemble.agent.ToolCallRecord.arguments` has those that ran.
 
         >>> ToolCall("weather", '{"city": "Ro').arguments
         {}

@@ -117,7 +117,8 @@ class ToolContext(Generic[DepsT_co]):
     """The approval gates of the toolboxes around this call, which also apply to calls inside this one."""
 
     deps: DepsT_co = None  # type: ignore[assignment]  # None is not of the type, but a run without deps has nothing else
-    """The dependencies of the run, as passed to ``agent.run(deps=...)``; the model never sees them."""
+    """The dependencies of the run, as passed to ``agent.run(deps=...)`` or ``box.execute(deps=...)``; hidden from the
+    model."""
 
     def derive(self, changes: dict[str, Any]) -> ToolContext[DepsT_co]:
         """Return a copy with some fields replaced.

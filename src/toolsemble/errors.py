@@ -5,6 +5,7 @@
     ToolsembleError
     ├── ToolDefinitionError(ValueError)   a tool or a toolbox is defined wrongly; raised while it is built
     ├── ToolConfigurationError            set up wrongly; always raised to the caller
+    │   └── CallPausedError               a call waits for approval, and nothing around it can be resumed
     ├── ToolArgumentsError                the model's arguments do not fit
     ├── ToolExecutionError                the tool failed
     │   └── LostError                     its work began, and its outcome is unknown
@@ -59,6 +60,25 @@ class ToolConfigurationError(ToolsembleError):
     replies: Sequence[ToolReply] = ()
     #: The work so far, if it ended the run of an agent.
     partial: Any = None
+
+
+class CallPausedError(ToolConfigurationError):
+    """A reviewer left a call open; the run of an agent ends with it, anything else cannot be resumed and raises it.
+
+    >>> str(CallPausedError("Tool 'pay' waits for approval"))
+    "Tool 'pay' waits for approval"
+    """
+
+    def __init__(self, message: str = "", *, request: Any = None) -> None:
+        super().__init__(message)
+        #: The :class:`~toolsemble.ReviewRequest` that waits for a decision.
+        self.request = request
+        #: The context of the call; None if it cannot be left open, because it runs already.
+        self.context: Any = None
+        #: The index of the call among the calls that were executed together.
+        self.place = 0
+        #: The other calls of the turn that wait.
+        self.others: Sequence[CallPausedError] = ()
 
 
 class _CodedError(ToolsembleError):

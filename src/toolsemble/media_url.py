@@ -65,10 +65,10 @@ def file_name_of(url: str) -> str:
     return PurePosixPath(unquote(urlsplit(url).path)).name
 
 
-def shown_url(url: str) -> str:
+def hide_query(url: str) -> str:
     """Return a URL without its query, which often contains a signature.
 
-    >>> shown_url("https://example.com/a.pdf?signature=abc")
+    >>> hide_query("https://example.com/a.pdf?signature=abc")
     'https://example.com/a.pdf'
     """
     return url.partition("?")[0].partition("#")[0]

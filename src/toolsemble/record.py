@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from toolsemble.context import LOGGER, SILENT, ToolContext
-from toolsemble.errors import ToolConfigurationError
+from toolsemble.errors import CallPausedError, ToolConfigurationError
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
@@ -33,12 +33,14 @@ def record(
     ``error`` is what the tool raised; ``result`` is None if the error is raised to the caller.
     """
     try:
-        if context.metrics is not SILENT:
+        if context.metrics is not SILENT and not isinstance(error, CallPausedError):
             _count(context, determine_outcome(result, error), duration)
     except Exception:  # noqa: BLE001 - a failing metrics backend must not fail calls
         LOGGER.warning("The metrics of a call of '%s' were lost", context.tool_name, exc_info=True)
     try:
         succeeded = error is None and result is not None and result.error_message is None
+        if not succeeded and isinstance(error, CallPausedError):
+            return  # the log of reviews has the question
         level = logging.INFO if succeeded else _choose_level(error)
         if context.logger.isEnabledFor(level) and has_handler(context.logger):
             _log(level, context, given, result, error, determine_outcome(result, error), duration, log_limit)

@@ -108,9 +108,9 @@ def _check_url(content: _Media) -> None:
 def _show_source(content: _Media) -> str:
     if not content.url:
         return f"<{len(content.data)} bytes>"
-    from toolsemble.media_url import shown_url  # noqa: PLC0415 - rarely used
+    from toolsemble.media_url import hide_query  # noqa: PLC0415 - rarely used
 
-    return f"url={shown_url(content.url)!r}"
+    return f"url={hide_query(content.url)!r}"
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -41,10 +41,10 @@ def to_result(value: object) -> ToolResult:
     return ToolResult(_json_text(value), structured_output=value)
 
 
-def to_handed_on_result(value: object) -> ToolResult:
+def to_intermediate_result(value: object) -> ToolResult:
     """Return the result of a step whose value only the next step gets: it may be an object that JSON cannot hold.
 
-    >>> to_handed_on_result(object()).output
+    >>> to_intermediate_result(object()).output
     'an object of type object'
     """
     try:
@@ -76,6 +76,20 @@ def to_json_value(value: object) -> Any:
     except (ToolExecutionError, ValueError, RecursionError):
         return f"a {type(value).__name__} that JSON cannot hold"
     return plain
+
+
+def to_exact_json(value: object) -> Any:
+    """Return a value as JSON holds it, by the rules of :func:`to_result`; raise ValueError or TypeError if it cannot.
+
+    >>> to_exact_json({"at": b"noon"})
+    {'at': 'bm9vbg=='}
+    """
+    import pydantic_core  # noqa: PLC0415 - tools that return text do not need it
+
+    try:
+        return pydantic_core.to_jsonable_python(value, **_MODES)
+    except _UnsupportedError as found:
+        raise TypeError(_explain_unsupported(value, found.value)) from None
 
 
 def _with_contents(items: Iterable[object]) -> ToolResult:

@@ -228,7 +228,7 @@ async def test_invalid_prompt_is_rejected(prompt):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"memory": "a"}, "A run has no setting 'memory'; it takes deps, history, .*, tools"),
+        ({"memory": "a"}, "A run has no setting 'memory'; it takes decisions, deps, history, .*, tools"),
         ({"memory_id": 7}, "The memory_id of a run must be a str, not 7"),
         ({"history": 7}, "The history of a run must be messages, not 7"),
         (

@@ -62,6 +62,13 @@ async def test_agent_memory_id_is_the_default(memory):
     assert memory.ids() == ["mine"]
 
 
+@pytest.mark.parametrize("memory_id", ["", " "])
+async def test_blank_memory_id_is_rejected(memory_id):
+    agent = Agent(ScriptedModel(["one"]), memory=ConversationMemory())
+    with pytest.raises(ToolConfigurationError, match="has no memory_id, but its memory needs one"):
+        await agent.run("a", memory_id=memory_id)
+
+
 async def test_without_a_memory_nothing_is_remembered():
     model = ScriptedModel(["one", "two"])
     agent = Agent(model)
@@ -92,11 +99,45 @@ async def test_system_message_is_not_stored(memory):
     assert {message.role for message in memory.load("default")} == {"user", "assistant"}
 
 
-async def test_system_message_in_prompt_is_not_stored(memory):
-    agent = Agent(ScriptedModel(["one", "two"]), memory=memory, memory_id="default", role="a poet")
+async def test_system_message_in_prompt_is_stored_once(memory):
+    model = ScriptedModel(["one", "two", "three"])
+    agent = Agent(model, memory=memory, memory_id="default", role="a poet")
     for question in ("a", "b"):
         await agent.run([SystemMessage("Be brief."), UserMessage(question)])
-    assert memory.load("default") == [*make_conversation("a", "one"), *make_conversation("b", "two")]
+    await agent.run("c")
+    assert [messages[0].text for messages in model.requests] == ["You are a poet.\n\nBe brief."] * 3
+    stored = make_conversation("a", "one", "b", "two", "c", "three")
+    assert memory.load("default") == [SystemMessage("Be brief."), *stored]
+
+
+async def test_system_messages_of_several_runs_are_joined(memory):
+    model = ScriptedModel(["one", "two", "three"])
+    agent = Agent(model, memory=memory, memory_id="default")
+    await agent.run([SystemMessage("Be brief."), UserMessage("a")])
+    await agent.run([UserMessage("b"), SystemMessage("Be kind."), UserMessage("c")])
+    result = await agent.run("d")
+    assert [message.text for message in model.requests[-1]] == [
+        "Be brief.\n\nBe kind.", "a", "one", "b", "c", "two", "d"
+    ]  # fmt: skip
+    assert memory.load("default") == result.messages
+
+
+async def test_system_message_of_a_history_is_stored(memory):
+    model = ScriptedModel(["one", "two", "three"])
+    agent = Agent(model, memory=memory, memory_id="default")
+    first = await agent.run([SystemMessage("Be brief."), UserMessage("a")])
+    await agent.run("b", history=first.messages)
+    await agent.run("c")
+    assert [message.text for message in model.requests[-1]] == ["Be brief.", "a", "one", "b", "two", "c"]
+
+
+async def test_system_message_outlasts_the_process(tmp_path):
+    model = ScriptedModel(["one", "two"])
+    for question in ([SystemMessage("Be brief."), UserMessage("a")], "b"):
+        memory = ConversationMemory(tmp_path / "conversations.db")
+        await Agent(model, memory=memory, memory_id="default").run(question)
+        memory.close()
+    assert [message.text for message in model.requests[-1]] == ["Be brief.", "a", "one", "b"]
 
 
 async def test_failed_run_stores_only_completed_turns(memory):

@@ -31,7 +31,15 @@ from toolsemble.agent.streams import (
     to_ag_ui,
     to_vercel,
 )
-from toolsemble.models import AssistantMessage, ChatReply, SystemMessage, TextDelta, UserMessage
+from toolsemble.models import (
+    AssistantMessage,
+    ChatReply,
+    PromptProgress,
+    SystemMessage,
+    TextDelta,
+    ThoughtDelta,
+    UserMessage,
+)
 from toolsemble.result import ImageContent
 from toolsemble.review import CallbackReview, Continue, Edit, ExitEarly
 from toolsemble.testing import ScriptedModel
@@ -90,6 +98,23 @@ class Breaking(ScriptedModel):
             yield chunk
 
 
+class Thinking(ScriptedModel):
+    """Each reply begins with chunks of its own; a chunk that is an exception breaks the reply off."""
+
+    def __init__(self, replies, *beginnings):
+        super().__init__(replies)
+        self.beginnings = list(beginnings)
+
+    async def stream(self, request):
+        for chunk in self.beginnings.pop(0) if self.beginnings else ():
+            if isinstance(chunk, Exception):
+                raise chunk
+            yield chunk
+        async for chunk in super().stream(request):
+            yield chunk
+
+
+BREAK = ModelError("broke", retryable=True, retry_after=0)
 SUM = ToolCall("add", '{"a": 1, "b": 2}', "c1")
 
 
@@ -125,14 +150,16 @@ def check_order(events):
     for event in events[1:]:
         assert not ended
         match event["type"]:
-            case "TEXT_MESSAGE_START":
+            case "TEXT_MESSAGE_START" | "REASONING_START":
                 assert event["messageId"] not in messages
                 messages.add(event["messageId"])
-            case "TEXT_MESSAGE_CONTENT":
+            case "TEXT_MESSAGE_CONTENT" | "REASONING_MESSAGE_CONTENT":
                 assert event["messageId"] in messages
                 assert event["delta"]
-            case "TEXT_MESSAGE_END":
+            case "TEXT_MESSAGE_END" | "REASONING_END":
                 messages.remove(event["messageId"])
+            case "REASONING_MESSAGE_START" | "REASONING_MESSAGE_END":
+                assert event["messageId"] in messages
             case "TOOL_CALL_START":
                 assert event["toolCallId"] not in calls
                 calls.add(event["toolCallId"])
@@ -161,6 +188,9 @@ PARTS = {
     "text-start": {"id"},
     "text-delta": {"id", "delta"},
     "text-end": {"id"},
+    "reasoning-start": {"id"},
+    "reasoning-delta": {"id", "delta"},
+    "reasoning-end": {"id"},
     "tool-input-available": {"toolCallId", "toolName", "input"},
     "tool-output-available": {"toolCallId", "output"},
     "tool-output-error": {"toolCallId", "errorText"},
@@ -181,11 +211,11 @@ async def vercel_of(agent, **settings):
         elif kind != "reset-step":
             assert part.keys() == PARTS[kind] | {"type"}
         match kind:
-            case "text-start":
+            case "text-start" | "reasoning-start":
                 open_texts.add(part["id"])
-            case "text-delta":
+            case "text-delta" | "reasoning-delta":
                 assert part["id"] in open_texts
-            case "text-end":
+            case "text-end" | "reasoning-end":
                 open_texts.remove(part["id"])
             case "tool-input-available":
                 calls.add(part["toolCallId"])
@@ -288,6 +318,126 @@ async def test_vercel_yields_the_parts_of_the_protocol():
         {"type": "finish"},
     ]
     assert first != last
+
+
+THOUGHTS = [ThoughtDelta("One "), ThoughtDelta(""), ThoughtDelta("and two")]
+
+
+def thinking_agent(*beginnings):
+    return Agent(Thinking([ChatReply("", (SUM,)), "3"], *beginnings), [add])
+
+
+@pytest.mark.parametrize("write", [sse_of, ag_ui_of, vercel_of])
+async def test_thoughts_are_not_shown_unless_they_are_wanted(write):
+    hidden = await write(thinking_agent(THOUGHTS))
+    assert "One" not in str(hidden)
+    assert len(hidden) == len(await write(thinking_agent()))
+    assert "One" in str(await write(thinking_agent(THOUGHTS), show_thoughts=True))
+
+
+async def test_sse_shows_thoughts_on_request():
+    payloads = await sse_of(thinking_agent([ThoughtDelta("One")]), show_thoughts=True)
+    assert payloads[0] == {"kind": "thought_delta", "text": "One"}
+
+
+async def test_ag_ui_shows_thoughts_as_reasoning_before_a_call():
+    events = await ag_ui_of(thinking_agent(THOUGHTS), show_thoughts=True)
+    ids = {"messageId": events[1]["messageId"]}
+    assert events[1:7] == [
+        {"type": "REASONING_START", **ids},
+        {"type": "REASONING_MESSAGE_START", **ids, "role": "reasoning"},
+        {"type": "REASONING_MESSAGE_CONTENT", **ids, "delta": "One "},
+        {"type": "REASONING_MESSAGE_CONTENT", **ids, "delta": "and two"},
+        {"type": "REASONING_MESSAGE_END", **ids},
+        {"type": "REASONING_END", **ids},
+    ]
+    assert events[7]["type"] == "TOOL_CALL_START"
+
+
+async def test_vercel_shows_thoughts_as_reasoning_before_a_call():
+    parts = await vercel_of(thinking_agent(THOUGHTS), show_thoughts=True)
+    ids = {"id": parts[2]["id"]}
+    assert parts[2:6] == [
+        {"type": "reasoning-start", **ids},
+        {"type": "reasoning-delta", **ids, "delta": "One "},
+        {"type": "reasoning-delta", **ids, "delta": "and two"},
+        {"type": "reasoning-end", **ids},
+    ]
+    assert parts[6]["type"] == "tool-input-available"
+
+
+async def test_thoughts_end_where_text_begins():
+    beginning = [ThoughtDelta("One"), TextDelta("It"), ThoughtDelta("two"), TextDelta(" is ")]
+    events = await ag_ui_of(Agent(Thinking(["3"], beginning)), show_thoughts=True)
+    reasoning = ["REASONING_START", "REASONING_MESSAGE_START", "REASONING_MESSAGE_CONTENT", "REASONING_MESSAGE_END"]
+    content = "TEXT_MESSAGE_CONTENT"
+    assert kinds(events) == [
+        "RUN_STARTED",
+        *(*reasoning, "REASONING_END"),
+        *("TEXT_MESSAGE_START", content),
+        *(*reasoning, "REASONING_END"),
+        *(content, content, "TEXT_MESSAGE_END", "RUN_FINISHED"),
+    ]
+    parts = await vercel_of(Agent(Thinking(["3"], beginning)), show_thoughts=True)
+    reasoning = ["reasoning-start", "reasoning-delta", "reasoning-end"]
+    assert kinds(parts)[2:-2] == [
+        *reasoning,
+        *("text-start", "text-delta", "text-end"),
+        *reasoning,
+        *("text-start", "text-delta", "text-delta", "text-end"),
+    ]
+
+
+@pytest.mark.parametrize("beginning", [[ThoughtDelta("One"), BREAK], [ThoughtDelta("One"), TextDelta("It"), BREAK]])
+async def test_thoughts_of_a_reply_that_begins_anew_are_removed(beginning):
+    events = await ag_ui_of(thinking_agent(beginning, [ThoughtDelta("Two")]), show_thoughts=True)
+    place = kinds(events).index("MESSAGES_SNAPSHOT")
+    assert events[place]["messages"] == list(REQUEST.messages)
+    assert events[place + 1]["type"] == "REASONING_START"
+    parts = await vercel_of(thinking_agent(beginning, [ThoughtDelta("Two")]), show_thoughts=True)
+    place = kinds(parts).index("reset-step")
+    assert kinds(parts)[place - 1 : place + 2] in (
+        ["reasoning-end", "reset-step", "reasoning-start"],
+        ["text-end", "reset-step", "reasoning-start"],
+    )
+
+
+async def test_a_snapshot_of_ag_ui_keeps_the_thoughts_of_the_turns_before():
+    agent = thinking_agent([ThoughtDelta("One")], [ThoughtDelta("Two"), TextDelta("It"), BREAK])
+    events = await ag_ui_of(agent, show_thoughts=True)
+    snapshot = next(event["messages"] for event in events if event["type"] == "MESSAGES_SNAPSHOT")
+    assert [message["role"] for message in snapshot] == ["user", "reasoning", "assistant", "tool"]
+    assert snapshot[1] == {"id": events[1]["messageId"], "role": "reasoning", "content": "One"}
+
+
+async def test_a_retry_of_an_inner_agent_keeps_the_thoughts():
+    def agent():
+        inner = Agent(Breaking(["Sunny."], "Rome is su")).as_tool("inner", "Tells the weather")
+        replies = [ToolCall("inner", {"input": "x"}, "c1"), "Done"]
+        return Agent(Thinking(replies, [ThoughtDelta("One")]), [inner])
+
+    assert "MESSAGES_SNAPSHOT" not in kinds(await ag_ui_of(agent(), show_thoughts=True))
+    assert "reset-step" not in kinds(await vercel_of(agent(), show_thoughts=True))
+
+
+async def test_an_exception_ends_open_thoughts():
+    beginning = [ThoughtDelta("One"), ModelError("broke")]
+    events = await ag_ui_of(Agent(Thinking([], beginning)), show_thoughts=True)
+    assert kinds(events)[-3:] == ["REASONING_MESSAGE_END", "REASONING_END", "RUN_ERROR"]
+    parts = await vercel_of(Agent(Thinking([], beginning)), show_thoughts=True)
+    assert kinds(parts)[-3:] == ["reasoning-end", "finish-step", "error"]
+
+
+async def test_the_progress_of_a_prompt_is_shown():
+    def agent():
+        return Agent(Thinking(["3"], [PromptProgress(0.5), PromptProgress(float("nan"))]))
+
+    payloads = await sse_of(agent())
+    assert payloads[:2] == [{"kind": "prompt_progress", "fraction": value} for value in (0.5, None)]
+    events = await ag_ui_of(agent())
+    assert events[1] == {"type": "CUSTOM", "name": "prompt_progress", "value": {"fraction": 0.5}}
+    parts = await vercel_of(agent())
+    assert parts[1] == {"type": "data-prompt-progress", "data": {"fraction": 0.5}, "transient": True}
 
 
 async def test_a_reply_that_begins_anew_is_reported_with_the_text_that_does_not_count():

@@ -55,6 +55,11 @@ def test_lists_waiting_calls(run_command, store, file):
     ]
 
 
+def test_list_does_not_show_the_default_memory_id(run_command, store, file):
+    store.ask([make_request(memory_id="default")])
+    assert run_command("approvals", file)[1].split("\t")[3] == ""
+
+
 def test_lists_waiting_calls_as_json(run_command, store, file):
     store.ask([request := make_request()])
     code, out, _ = run_command("approvals", file, "--json")
@@ -75,11 +80,6 @@ def test_reports_an_empty_store(run_command, store, file):
         (["approve", "4f"], Continue(), 'approved: pay {"order": 17}\n'),
         (["reject", "4f1c09"], ExitEarly(), 'rejected: pay {"order": 17}\n'),
         (["reject", "4f1c09", "--reason", "not today"], ExitEarly("not today"), 'rejected: pay {"order": 17}\n'),
-        (
-            ["edit", "4f1c09", '{"order": 18}'],
-            Edit('{"order": 18}'),
-            'approved with other arguments: pay {"order": 17}\n',
-        ),
     ],
 )
 def test_answers_a_call(run_command, store, file, words, decision, told):
@@ -87,6 +87,20 @@ def test_answers_a_call(run_command, store, file, words, decision, told):
     assert run_command("approvals", file, *words) == (0, told, "")
     assert store.take({request.id: request}) == {request.id: decision}
     assert store.audit()[-1].person == getpass.getuser()
+
+
+def test_edit_reports_the_new_arguments_as_sent_not_as_approved(run_command, store, file):
+    store.ask([request := make_request()])
+    code, out, err = run_command("approvals", file, "edit", "4f1c09", '{"order":"x"}')
+    assert (code, out) == (0, 'sent with other arguments: pay {"order":"x"}\n')
+    assert err == "The run that waits checks the new arguments, and asks again if they do not fit.\n"
+    assert store.take({request.id: request}) == {request.id: Edit('{"order":"x"}')}
+
+
+def test_edit_of_a_call_with_secrets_is_not_shown(run_command, store, file):
+    store.ask([make_request(hidden_digest="5e")])
+    _, out, _ = run_command("approvals", file, "edit", "4f1c09", '{"order": "hunter2"}')
+    assert out == "sent with other arguments: pay (not shown: the call has secrets)\n"
 
 
 def test_edits_a_text(run_command, store, file):

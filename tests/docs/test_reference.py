@@ -9,7 +9,8 @@ import pytest
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*.md"))
 PACKAGES = [
-    "", ".agent", ".agent.streams", ".builtin", ".events", ".models", ".review", ".telemetry", ".testing", ".weights",
+    "", ".agent", ".agent.streams", ".builtin", ".events", ".mcp", ".models", ".review", ".telemetry", ".testing",
+    ".weights",
 ]  # fmt: skip
 ENTRY = re.compile(
     r"^\.\. (?:currentmodule:: (?P<module>\S+)|(?:auto(?!module)|py:)\w+:: (?P<name>[\w.]+))", re.MULTILINE
@@ -35,7 +36,8 @@ def import_entry(entry):
 def test_every_public_name_has_an_entry(package):
     described = [import_entry(entry) for entry in find_entries()]
     module = import_module(f"toolsemble{package}")
-    assert [name for name in module.__all__ if getattr(module, name) not in described] == []
+    names = module.__getattr__.names if hasattr(module, "__getattr__") else module.__all__
+    assert [name for name in names if getattr(module, name) not in described] == []
 
 
 def test_no_name_has_two_entries():

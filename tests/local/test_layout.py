@@ -290,3 +290,14 @@ def test_examples_use_names_of_offered_tools():
         for message in turn
     )
     assert '"plan": ["open_file", "calculator", "final_answer"]' in text
+
+
+def test_a_chat_without_instructions_says_what_the_model_is():
+    assert LocalRequest(ChatRequest([UserMessage("Who are you?")])).opening_turns() == [
+        (PromptMessage("system", "You are a helpful assistant, a small open model that runs locally in toolsemble."),)
+    ]
+
+
+def test_a_chat_with_instructions_has_only_these():
+    request = ChatRequest([SystemMessage("You are Ada."), UserMessage("Who are you?")])
+    assert LocalRequest(request).opening_turns() == [(PromptMessage("system", "You are Ada."),)]

@@ -108,7 +108,7 @@ def summarize(reply: ChatReply):
 
 async def test_chat_without_tools_is_answered_in_plain_text(tiny):
     reply = await LocalModel(tiny, threads=1).reply(make_request())
-    assert reply == ChatReply("hi", usage=TokenUsage(62, 3, 0))
+    assert reply == ChatReply("hi", usage=TokenUsage(114, 3, 0))
 
 
 async def test_agent_calls_tool_and_answers(tiny):

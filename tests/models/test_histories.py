@@ -25,7 +25,7 @@ from toolsemble.models import (
     messages_to_json,
     messages_to_openai,
 )
-from toolsemble.result import FileContent, ImageContent, TextContent
+from toolsemble.result import AudioContent, FileContent, ImageContent, TextContent
 
 PNG = "data:image/png;base64,aGk="
 IMAGE = ImageContent(b"hi", "image/png")
@@ -204,7 +204,16 @@ def test_a_history_moves_from_one_provider_to_the_other():
 
 
 words = strategies.text(min_size=1, max_size=20).filter(str.strip)
-images = strategies.lists(strategies.builds(ImageContent, strategies.binary(min_size=1), strategies.just("image/png")))
+data = strategies.binary(min_size=1)
+images = strategies.builds(ImageContent, data, strategies.just("image/png")) | strategies.sampled_from(
+    [ImageContent.from_url("https://example.com/map.png?size=2"), ImageContent.from_url("https://example.com/map")]
+)
+audio = strategies.builds(AudioContent, data, strategies.sampled_from(["audio/wav", "audio/mpeg"]))
+pdfs = strategies.builds(FileContent, data, strategies.just("application/pdf"), words) | strategies.just(
+    FileContent.from_url("https://example.com/report.pdf")
+)
+csvs = strategies.builds(FileContent, data, strategies.just("text/csv"), words)
+notes = strategies.builds(FileContent, words.map(str.encode), strategies.just("text/plain"), words)
 names = strategies.from_regex(r"[a-z_]{1,10}", fullmatch=True)
 arguments = strategies.dictionaries(words, strategies.none() | strategies.integers(-9, 9) | words)
 results = strategies.builds(ToolResult.success, words.filter(lambda text: not text.startswith("Error: "))) | (
@@ -213,11 +222,11 @@ results = strategies.builds(ToolResult.success, words.filter(lambda text: not te
 
 
 @strategies.composite
-def histories(draw):
+def histories(draw, contents):
     """Return a conversation that begins with the user, as all providers want it."""
     messages = [SystemMessage(draw(words))] if draw(strategies.booleans()) else []
     for turn in range(draw(strategies.integers(1, 3))):
-        messages.append(UserMessage(draw(words), tuple(draw(images))))
+        messages.append(UserMessage(draw(words), tuple(draw(strategies.lists(contents, max_size=3)))))
         calls = [
             ToolCall(draw(names), draw(arguments), f"call_{turn}_{index}")
             for index in range(draw(strategies.integers(0, 2)))
@@ -228,16 +237,62 @@ def histories(draw):
 
 
 @settings(deadline=None)  # the first one builds the checks of the SDK
-@given(histories())
-def test_any_history_comes_back_from_openai(messages):
-    for api, kind in (("chat", ChatCompletionMessageParam), ("responses", ResponseInputItemParam)):
-        written = messages_to_openai(messages, api)
-        read_out(adapter_of(list[kind]).validate_python(json.loads(json.dumps(written))))
-        assert messages_from_openai(written) == messages
+@given(histories(images | audio | pdfs))
+def test_any_history_comes_back_from_chat_completions(messages):
+    check_openai(messages, "chat", ChatCompletionMessageParam)
 
 
 @settings(deadline=None)  # the first one builds the checks of the SDK
-@given(histories())
+@given(histories(images | pdfs | csvs))
+def test_any_history_comes_back_from_responses(messages):
+    check_openai(messages, "responses", ResponseInputItemParam)
+
+
+def check_openai(messages, api, kind):
+    written = messages_to_openai(messages, api)
+    read_out(adapter_of(list[kind]).validate_python(json.loads(json.dumps(written))))
+    assert messages_from_openai(written) == messages
+
+
+def test_contents_of_results_come_back_from_responses():
+    contents = (IMAGE, TextContent("and"), FileContent(b"hi", "application/pdf", "a.pdf"))
+    answers = [
+        ToolMessage(ToolReply(CALL, ToolResult.success("a map", contents=contents))),
+        ToolMessage(ToolReply(TIME, ToolResult.success("", contents=contents))),
+    ]
+    messages = [UserMessage("Go."), AssistantMessage("", (CALL, TIME)), *answers]
+    check_openai(messages, "responses", ResponseInputItemParam)
+
+
+def test_reads_files_of_openai_in_all_forms():
+    parts = [
+        {"type": "file", "file": {"file_data": "aGk="}},
+        {"type": "file", "file": {"file_data": "aGk=", "filename": "a.csv"}},
+        {"type": "input_file", "file_url": "https://example.com/a/report"},
+        {"type": "input_file", "file_url": "https://example.com/a.docx", "filename": "b.docx"},
+        {"type": "input_file", "file_data": "data:text/csv;base64,aGk=", "filename": "a.csv"},
+    ]
+    url = "https://example.com/a"
+    word = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+    assert messages_from_openai(user(*parts))[0].contents == (
+        FileContent(b"hi", "application/pdf", "file"),
+        FileContent(b"hi", "text/csv", "a.csv"),
+        FileContent(b"", "application/pdf", "report", url=f"{url}/report"),
+        FileContent(b"", word, "b.docx", url=f"{url}.docx"),
+        FileContent(b"hi", "text/csv", "a.csv"),
+    )
+
+
+def test_a_text_replaces_contents_that_a_format_does_not_have():
+    sound, archive = AudioContent(b"hi", "audio/flac"), FileContent(b"hi", "application/zip", "a.zip")
+    written = str([messages_to_openai([UserMessage("", (sound, archive))], api) for api in ("chat", "responses")])
+    written += str(messages_to_anthropic([UserMessage("", (sound, archive))]))
+    assert written.count("[audio/flac, 2 bytes, not shown]") == 3
+    assert written.count("[a.zip, application/zip, 2 bytes, not shown]") == 3
+
+
+@settings(deadline=None)  # the first one builds the checks of the SDK
+@given(histories(images | pdfs | notes))
 def test_any_history_comes_back_from_anthropic(messages):
     written = messages_to_anthropic(messages)
     read_out(adapter_of(list[MessageParam]).validate_python(json.loads(json.dumps(written["messages"]))))
@@ -294,11 +349,21 @@ ANSWER = {"role": "tool", "tool_call_id": "c1", "content": "sunny"}
         ([{"role": ["user"], "content": ""}], r"messages\[0\].role: expected system"),
         ([{"role": "user"}], r"messages\[0\].content: expected a str or a list, got None"),
         ([{"role": "user", "content": 7}], r"messages\[0\].content: expected a str or a list, got 7"),
-        (user("hi"), r"messages\[0\].content\[0\]: expected a text or an image, got 'hi'"),
+        (user("hi"), r"messages\[0\].content\[0\]: expected a text, an image, audio or a file, got 'hi'"),
         (user({"type": "text", "text": 7}), r"messages\[0\].content\[0\].text: expected a str, got 7"),
-        (user({"type": "file", "file": {}}), "expected a text or an image, got the type 'file'"),
+        (user({"type": "video"}), "expected a text, an image, audio or a file, got the type 'video'"),
+        (user({"type": "file", "file": {"file_id": "f1"}}), r"\[0\].file: expected file_data or file_url; .* id"),
+        (user({"type": "file", "file": {"file_data": 7}}), r"file.file_data: expected a str, got 7"),
+        (user({"type": "file", "file": {"file_data": "a"}}), r"file.file_data: this is not base64"),
+        (user({"type": "file", "file": {"file_data": "data:a"}}), r"file.file_data: FileContent cannot decode"),
+        (user({"type": "input_file", "file_url": "file:///etc/passwd"}), r"file_url: FileContent needs an http"),
+        (user({"type": "input_file", "filename": 7, "file_data": "aGk="}), r"filename: expected a str, got 7"),
+        (user({"type": "input_audio", "input_audio": {"data": "aGk="}}), "format: expected wav or mp3, got None"),
+        (user({"type": "input_audio", "input_audio": {"data": "aGk=", "format": []}}), "format: expected wav or mp3"),
+        (user({"type": "input_audio", "input_audio": {"format": "wav"}}), r"input_audio.data: expected a str"),
         (user({"type": "image_url", "image_url": {}}), r"image_url.url: expected a str, got None"),
-        (user({"type": "image_url", "image_url": {"url": "http://10.0.0.1/"}}), "images are not fetched from URLs"),
+        (user({"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}), r"url: ImageContent needs an http"),
+        (user({"type": "image_url", "image_url": {"url": "http://a:b@c/"}}), "url: ImageContent URL contains a pass"),
         (user({"type": "input_image", "image_url": "data:image/png,hi"}), "expected an image as data:image/png;base64"),
         (user({"type": "input_image", "image_url": "data:text/html;base64,aGk="}), "the media type of an image"),
         (user({"type": "input_image", "image_url": "data:image/png;base64,a"}), "this is not base64"),
@@ -342,11 +407,15 @@ LOOP["self"] = LOOP
         (None, "messages: expected a list, got None"),
         ([{"role": "system", "content": "x"}], r"messages\[0\].role: expected user or assistant, got 'system'"),
         ([{"role": "user"}], r"messages\[0\].content: expected a str or a list, got None"),
-        (user({"type": "document"}), "expected a text, an image or a tool_result, got the type 'document'"),
+        (user({"type": "audio"}), "expected a text, an image, a document or a tool_result, got the type 'audio'"),
+        (user({"type": "document"}), "source: expected a source of the type base64, text or url, got None"),
+        (user({"type": "document", "source": {"type": "file"}}), "base64, text or url, got the type 'file'"),
+        (user({"type": "document", "source": {"type": "url", "url": "ftp://a"}}), "source.url: FileContent needs"),
         (user({"type": "text"}), r"messages\[0\].content\[0\].text: expected a str, got None"),
         (user({"type": "tool_result"}), "tool_use_id: expected a str, got None"),
-        (user({"type": "image"}), r"content\[0\].source: expected a source of the type base64, got None"),
-        (user({"type": "image", "source": {"type": "url"}}), "of the type base64, got the type 'url'"),
+        (user({"type": "image"}), r"content\[0\].source: expected a source of the type base64 or url, got None"),
+        (user({"type": "image", "source": {"type": "file"}}), "of the type base64 or url, got the type 'file'"),
+        (user({"type": "image", "source": {"type": "url"}}), "source.url: expected a str, got None"),
         (user({"type": "image", "source": {"type": "base64", "data": "aGk="}}), "expected the media type of an image"),
         ([{"role": "assistant", "content": ["hi"]}], r"content\[0\]: expected an object, got 'hi'"),
         ([{"role": "assistant", "content": [{"type": "text", "text": b""}]}], "it must consist of JSON values"),
@@ -356,7 +425,7 @@ LOOP["self"] = LOOP
         ([{"role": "assistant", "content": [{"type": "tool_use", "name": "a"}]}], "a call needs a name and an id"),
         (BLOCKS[:2], r"messages\[1\], call 0: the call 'c1' of 'weather' has no reply"),
         (result_of([{"type": "audio"}]), r"content\[0\].content\[0\]: expected a text, an image or a document"),
-        (result_of([{"type": "document"}]), "source: expected a source of the type base64 or text, got None"),
+        (result_of([{"type": "document"}]), "source: expected a source of the type base64, text or url, got None"),
         (result_of(7), r"messages\[1\].content\[0\].content: expected a str or a list, got 7"),
     ],
 )  # fmt: skip

@@ -23,10 +23,11 @@ from annotated_types import Le
 
 from helpers.console_person import WAIT, Person
 from helpers.wait import LONG, until
-from toolsemble import Continue, Edit, ExitEarly, Tool, Toolbox, ToolCall, tool
+from toolsemble import Continue, Edit, ExitEarly, SecretStr, Tool, Toolbox, ToolCall, tool
 from toolsemble.review import ConsoleReview, OnTimeout, ReviewRequest, ReviewTiming
 from toolsemble.review.question import Question
 from toolsemble.runtime.terminal import TERMINAL_LOCK
+from toolsemble.runtime.text import HIDDEN
 
 pytestmark = pytest.mark.slow
 
@@ -319,7 +320,7 @@ def test_prompt_shows_all_details_of_the_request(person):
         '|   "an odd name"  true\n'
         '| repaired:        coerce at $.limit: "2" -> 2\n'
         "| Note             The edit does not fit: limit: expected integer\n"
-        "[c]ontinue  [e]dit  [x] exit early  [a]lways this tool\n"
+        "[c]ontinue  [e]dit  [x] exit early  [a]lways this tool  (y = c, n = x)\n"
         "> "
     )
 
@@ -815,6 +816,40 @@ def test_rejects_several_lines_as_a_value(person):
     assert json.loads(decision.revised) == {"a": "d"}
 
 
+def test_a_secret_is_not_shown_when_it_is_typed(person):
+    @tool(requires_approval=True)
+    def sign_in(user: str, password: SecretStr) -> str:
+        return f"{user} {password.get_secret_value() == 'hunter2'}"
+
+    box = Toolbox([sign_in], review=person.console)
+    reply = person.pool.submit(box.execute, ToolCall("sign_in", {"user": "ada", "password": "old-one"}))
+    before = termios.tcgetattr(person.slave)
+    for shown, typed in (("> ", "e\n"), ("user: ", "bob\n"), ("password: ", ""), ("keeps it): ", "hunter2\n")):
+        person.until(shown)
+        person.type(typed)
+    assert reply.result(WAIT).text == "bob True"
+    person.output.flush()
+    person.ask(request())
+    person.prompt()
+    assert "bob" in person.seen
+    assert "hunter2" not in person.seen
+    assert termios.tcgetattr(person.slave) == before
+    person.type("c\n")
+
+
+@pytest.mark.parametrize("is_standard_input", [True, False])
+def test_a_secret_is_read_without_termios(person, without_termios, monkeypatch, is_standard_input):
+    monkeypatch.setattr("getpass.getpass", lambda prompt: "typed in secret")
+    if is_standard_input:
+        monkeypatch.setattr(sys, "stdin", person.stream)
+    answer = person.ask(request({"password": HIDDEN}))
+    for shown, typed in (("> ", "e\n"), ("password: ", ""), ("keeps it): ", "" if is_standard_input else "shown\n")):
+        person.until(shown)
+        person.type(typed)
+    revised = json.loads(answer.result(WAIT).revised)
+    assert revised == {"password": "typed in secret" if is_standard_input else "shown"}
+
+
 def test_unchanged_arguments_show_the_choices_again(person):
     typed = [("a: 1", "\n"), ("Nothing was changed.", ""), ("> ", "c\n")]
     assert edit_fields(person, request({"a": 1}), *typed) == Continue()
@@ -848,7 +883,7 @@ def test_edits_values_that_depend_on_each_other(person):
 
     typed = [
         ("start: 1", "8\n"),
-        ("start must be before end. Enter another value, or the same one again", "8\n"),
+        ("start must be before end. Enter another value; or the same one again to keep it", "8\n"),
         ("end: 5", "9\n"),
     ]
     decision = edit_fields(person, request({"start": 1, "end": 5}), *typed, check=check)

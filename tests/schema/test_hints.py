@@ -1,5 +1,6 @@
 """Messages that say what a model has to change: flattened arguments, and unions of objects."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -131,6 +132,63 @@ def test_flattened_arguments_are_told_where_they_belong(name, arguments, message
     assert execute(name, arguments).text == f"Error: {message}"
 
 
+BELONGS = "Error: Invalid arguments for 'order': amount: not a parameter of this tool; 'amount' belongs into 'args'"
+ORDER = {"type": "object", "properties": {"name": {"type": "string"}, "amount": NUMBER}, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "required", "text"),
+    [
+        ({"args": {"name": "a"}, "amount": 9}, ["args"], BELONGS),
+        ({"args": {"name": "a", "amount": 8}, "amount": 9}, ["args"], BELONGS),
+        ({"amount": 9}, [], BELONGS),
+        ({"args": {"name": "a", "amount": 9}, "amount": 9}, ["args"], '{"args":{"name":"a","amount":9}}'),
+        ({"args": {"name": "a"}, "other": 9}, ["args"], '{"args":{"name":"a"}}'),
+    ],
+)
+def test_a_field_beside_its_object_is_rejected_not_dropped(arguments, required, text):
+    schema = closed(args=ORDER) | {"required": required}
+    order = SchemaTool("order", "", lambda value: json.dumps(value, separators=(",", ":")), schema)
+    assert Toolbox([order]).execute(ToolCall("order", arguments)).text == text
+
+
+@dataclass
+class Point:
+    x: int
+
+
+@dataclass
+class Place:
+    x: int
+    y: int
+    z: str = ""
+
+
+@tool
+def go(to: Point | Place) -> str:
+    return repr(to)
+
+
+def test_a_key_of_another_member_of_a_union_is_rejected_not_dropped():
+    text = Toolbox([go]).execute(ToolCall("go", {"to": {"x": 1, "z": "a"}})).text
+    assert text == (
+        "Error: Invalid arguments for 'go': to: expected\n  either to.z: not a parameter of this tool\n"
+        "  or to.y: missing"
+    )
+
+
+@pytest.mark.parametrize("arguments", [{"x": 1, "other": 2}, {"x": "1"}])
+def test_a_key_of_no_member_of_a_union_is_dropped(arguments):
+    assert Toolbox([go]).execute(ToolCall("go", {"to": arguments})).text == "Point(x=1)"
+
+
+def test_a_tag_decides_which_member_of_a_union_is_meant():
+    shapes = [closed(kind={"const": "circle"}, radius=NUMBER), closed(kind={"const": "square"}, side=NUMBER)]
+    tools = [SchemaTool("draw_one", "", lambda value: str(value["shape"]), closed(shape={"anyOf": shapes}))]
+    arguments = {"shape": {"kind": "circle", "radius": 1, "side": 2}}
+    assert Toolbox(tools).execute(ToolCall("draw_one", arguments)).text == "{'kind': 'circle', 'radius': 1}"
+
+
 def test_hint_names_few_keys_and_escapes_them():
     keys = {f"k{number}\u202e": NUMBER for number in range(9)}
     box = Toolbox([SchemaTool("wide", "", str, closed(args=closed(**keys)))])
@@ -176,8 +234,8 @@ def test_union_inside_a_list_stands_between_the_other_problems():
 
 
 @pytest.mark.parametrize("sent", ['{"radius": 1, "side": 2}', '{"side": 2, "radius": 1}'])
-def test_value_with_the_keys_of_both_variants_is_the_first_and_the_rest_is_recorded(sent):
-    reply = execute("draw", f'{{"shape": {sent}}}')
-    assert reply.text == "Circle(radius=1)"
-    assert [(each["step"], each["path"]) for each in reply.result.attributes["repairs"]] == [("extra", "shape.side")]
-    assert execute("draw", f'{{"shape": {sent}}}', repair=False).is_error
+def test_value_with_the_keys_of_both_variants_is_rejected(sent):
+    assert execute("draw", f'{{"shape": {sent}}}').text == (
+        "Error: Invalid arguments for 'draw': shape: expected\n  either shape.side: not a parameter of this tool\n"
+        "  or shape.radius: not a parameter of this tool"
+    )

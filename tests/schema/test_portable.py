@@ -1,11 +1,11 @@
 """The portable subset: what is left of any JSON Schema, and what the description says instead."""
 
 from datetime import date
-from typing import Annotated
+from typing import Annotated, Literal
 
 import jsonschema_rs
 import pytest
-from pydantic import Field
+from pydantic import AnyUrl, Field
 
 from toolsemble import SchemaTool, Toolbox, ToolCall, ToolSpecification, tool, tool_specifications_from
 from toolsemble.providers import PROVIDERS, google
@@ -333,3 +333,47 @@ def test_mcp_keeps_bounds_as_keywords():
     }
     assert "minimum" not in box.to_anthropic()[0]["input_schema"]["properties"]["days"]
     jsonschema_rs.validator_for(box.to_mcp()[0]["inputSchema"])
+
+
+@tool
+def book(
+    days: Annotated[int, Field(ge=1, le=7)],
+    code: Annotated[str, Field(pattern="^[A-Z]+$", max_length=3)],
+    word: Annotated[str, Field(pattern=r"^\bx")],
+    tags: Annotated[list[str], Field(min_length=1, max_length=2)],
+    kind: Annotated[Literal[1, 2], Field(ge=1)],
+    when: date | None = None,
+    price: Annotated[float, Field(gt=0, multiple_of=0.5)] = 1.0,
+    site: AnyUrl | None = None,
+) -> str:
+    """Book a trip."""
+    return code
+
+
+def test_strict_mode_of_openai_keeps_the_bounds_that_it_supports_on_request():
+    shown = Toolbox([book]).to_openai(strict=True, bounds=True)[0]["function"]["parameters"]["properties"]
+    assert shown["days"] == {"type": "integer", "description": "between 1 and 7", "minimum": 1, "maximum": 7}
+    assert shown["code"] == {
+        "type": "string",
+        "description": "at most 3 characters; must match ^[A-Z]+$",
+        "pattern": "^[A-Z]+$",
+    }
+    assert shown["word"] == {"type": "string", "description": r"must match ^\bx"}
+    assert (shown["tags"]["minItems"], shown["tags"]["maxItems"]) == (1, 2)
+    assert shown["kind"]["enum"] == [1, 2]
+    assert "minimum" not in shown["kind"]
+    assert shown["when"]["anyOf"][0]["format"] == "date"
+    assert shown["price"]["anyOf"][0].items() >= {"exclusiveMinimum": 0, "multipleOf": 0.5}.items()
+    assert not any("format" in each for each in shown["site"]["anyOf"])
+
+
+def test_openai_gets_bounds_as_words_only_by_default():
+    for strict in (False, True):
+        shown = Toolbox([book]).to_openai(strict=strict)[0]["function"]["parameters"]["properties"]
+        assert shown["days"] == {"type": "integer", "description": "between 1 and 7"}
+        assert "pattern" not in shown["code"]
+
+
+def test_openai_without_strict_mode_gets_all_bounds_on_request():
+    shown = Toolbox([book]).to_openai("responses", bounds=True)[0]["parameters"]["properties"]
+    assert (shown["code"]["maxLength"], shown["code"]["pattern"]) == (3, "^[A-Z]+$")

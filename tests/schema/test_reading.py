@@ -140,7 +140,7 @@ def run(annotation, value, **settings):
         (Whole, {"value": "x"}, "value.value: expected an integer"),
         (Whole, {"value": 1}, (Whole(1), [])),
         (Base, {"value": "x"}, (Base("x"), [])),
-        (Number, True, "value: expected one of 1, 2"),
+        (Number, True, "value: expected one of 1 (ONE), 2 (TWO)"),
         (Number, 1.0, (Number.ONE, ["coerce"])),
         (Number, 2, (Number.TWO, [])),
         (Literal[1, 2], True, "value: expected one of 1, 2"),
@@ -730,7 +730,7 @@ class Strictly(BaseModel):
     [
         ({"when": "2024"}, "value.when: expected a date and time, such as 2024-03-15T12:30:00Z"),
         ({"digit": True}, "value.digit: expected one of 1, 2"),
-        ({"number": True}, "value.number: expected one of 1, 2"),
+        ({"number": True}, "value.number: expected one of 1 (ONE), 2 (TWO)"),
         ({"number": 2}, (Strictly(number=Number.TWO), [])),
         ({"number": 2.0}, (Strictly(number=Number.TWO), ["coerce"])),
     ],

@@ -24,10 +24,13 @@ from pydantic import SecretStr
 from toolsemble import (
     Agent,
     AgentExecutionError,
+    AudioContent,
     ExitEarlyError,
+    FileContent,
     ImageContent,
     InMemoryMetrics,
     Retries,
+    TextContent,
     Tool,
     Toolbox,
     ToolCall,
@@ -672,6 +675,44 @@ class TestMessages:
         run = traces.named("invoke_agent crier")
         assert self.content(run, "gen_ai.input.messages") == [asked]
         assert self.content(run, "gen_ai.output.messages") == [answer]
+
+    async def test_messages_have_the_kinds_of_their_contents_and_no_bytes(self, traces):
+        @tool
+        def look() -> ToolResult:
+            """Return a picture."""
+            return ToolResult.success("seen", contents=[TextContent("a map"), ImageContent(b"SECRET", "image/png")])
+
+        prompt = [
+            "Look!",
+            ImageContent(b"SECRET", "image/JPG"),
+            AudioContent(b"SECRET", "audio/wav"),
+            FileContent(b"SECRET", "video/mp4", "a.mp4"),
+            FileContent(b"SECRET", "application/pdf", "a.pdf"),
+            ImageContent.from_url("https://example.com/map?signature=SECRET"),
+            FileContent.from_url("https://example.com/a.pdf"),
+        ]
+        model = ScriptedModel([ToolCall("look", {}, "call_1"), "Done"])
+        await Agent(model, [look], sinks=[OpenTelemetry(traces.provider, messages=True)]).run(prompt)
+        last = [span for span in traces.spans() if span.name == "chat ScriptedModel"][-1]
+        asked, _, replied = self.content(last, "gen_ai.input.messages")
+        assert asked["parts"][1:] == [
+            {"type": "blob", "modality": "image", "mime_type": "image/jpeg"},
+            {"type": "blob", "modality": "audio", "mime_type": "audio/wav"},
+            {"type": "blob", "modality": "video", "mime_type": "video/mp4"},
+            {"type": "blob", "modality": "document", "mime_type": "application/pdf"},
+            {"type": "uri", "modality": "image", "uri": "https://example.com/map"},
+            {
+                "type": "uri",
+                "modality": "document",
+                "mime_type": "application/pdf",
+                "uri": "https://example.com/a.pdf",
+            },
+        ]
+        assert replied["parts"][1:] == [
+            {"type": "text", "content": "a map"},
+            {"type": "blob", "modality": "image", "mime_type": "image/png"},
+        ]
+        assert not any("SECRET" in str(dict(span.attributes)) for span in traces.spans())
 
     async def test_spans_have_no_messages_by_default(self, traces):
         await Agent(ScriptedModel(["Done"]), [shout], sinks=[OpenTelemetry(traces.provider)]).run("Private")

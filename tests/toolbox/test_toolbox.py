@@ -13,9 +13,11 @@ from toolsemble import (
     Toolbox,
     ToolCall,
     ToolConfigurationError,
+    ToolContext,
     ToolDefinitionError,
     ToolReply,
     ToolResult,
+    tool,
 )
 from toolsemble.review import AutoApprove
 
@@ -371,6 +373,37 @@ class TestContext:
         assert mine == {"count": 8}
         del shared["count"]
         assert (mine, len(shared), repr(shared)) == ({}, 0, "InvocationParameters({})")
+
+    async def test_tools_get_the_deps_of_their_calls(self):
+        @tool
+        def look(context: ToolContext[str]) -> str:
+            """Tell the dependencies."""
+            return context.deps or "none"
+
+        box, one = Toolbox([look]), call("look")
+        replies = [
+            box.execute(one, deps="a"),
+            await box.aexecute(one, deps="b"),
+            *box.execute_all([one, one], deps="c"),
+            *await box.aexecute_all([one, one], deps="d"),
+            *box.execute_all([one], deps="e"),
+            box.execute(one),
+        ]
+        assert [reply.text for reply in replies] == ["a", "b", "c", "c", "d", "d", "e", "none"]
+
+    def test_a_nested_call_inherits_the_deps_unless_it_has_its_own(self):
+        @tool
+        def inner(context: ToolContext[str]) -> str:
+            """Tell the dependencies."""
+            return context.deps
+
+        @tool
+        def outer() -> str:
+            """Call the inner tool twice."""
+            box = Toolbox([inner])
+            return box.execute(call("inner")).text + box.execute(call("inner"), deps="own").text
+
+        assert Toolbox([outer]).execute(call("outer"), deps="outer ").text == "outer own"
 
     def test_each_turn_has_its_own_run_id(self):
         tool = Function(lambda _: tool.context.run_id)

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     )
     from toolsemble.agent.result import (
         AgentResult as AgentResult,
+        PausedRun as PausedRun,
+        PendingCall as PendingCall,
         ToolCallRecord as ToolCallRecord,
         TraceStep as TraceStep,
     )
@@ -72,7 +74,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "history": ("keep_last_turns", "trim_to_tokens"),
         "options": ("AgentSettings", "HistoryProcessor", "Instructions", "RunSettings", "RunView"),
         "summarize": ("summarize_earlier",),
-        "result": ("AgentResult", "ToolCallRecord", "TraceStep"),
+        "result": ("AgentResult", "PausedRun", "PendingCall", "ToolCallRecord", "TraceStep"),
         "retry": ("Retry",),
         ".events": (
             "CacheHit",

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultedTypeVar
 
     from toolsemble.agent.event import Event, Final, TurnEnded
-    from toolsemble.agent.options import AgentSettings, DynamicTools, RunSettings
-    from toolsemble.agent.prompt import Prompt
+    from toolsemble.agent.options import AgentSettings, DynamicTools, RunInput, RunSettings
     from toolsemble.agent.result import AgentResult
     from toolsemble.models.chat import ChatModel
     from toolsemble.tools.base import Tool
@@ -41,7 +40,8 @@ class Agent(Generic[OutputT_co]):
     :param role: the model's role, such as "a librarian"; role, goal and background come before the instructions
     :param goal: what the model has to achieve
     :param background: further information for the model
-    :param max_iterations: the most tool calls of a run; then the model must answer without tools
+    :param max_iterations: the most tool calls of a run, also of those in one reply; then the model must answer
+        without tools
     :param max_turns: the most replies of models in a run, including those of nested agents
     :param max_tokens: the most tokens of a run
     :param max_seconds: the most seconds of a run. A stream starts when its first event is requested, and the time that
@@ -118,13 +118,15 @@ class Agent(Generic[OutputT_co]):
 
     @overload
     async def run(
-        self, prompt: Prompt, *, output_type: None = None, **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: None = None, **settings: Unpack[RunSettings]
     ) -> AgentResult[OutputT_co]: ...
     @overload
-    async def run(self, prompt: Prompt, *, output_type: type[T], **settings: Unpack[RunSettings]) -> AgentResult[T]: ...
+    async def run(
+        self, prompt: RunInput, *, output_type: type[T], **settings: Unpack[RunSettings]
+    ) -> AgentResult[T]: ...
     @overload
-    async def run(self, prompt: Prompt, *, output_type: Any, **settings: Unpack[RunSettings]) -> AgentResult[Any]: ...
-    async def run(self, prompt: Prompt, **settings: Any) -> AgentResult[Any]:
+    async def run(self, prompt: RunInput, *, output_type: Any, **settings: Unpack[RunSettings]) -> AgentResult[Any]: ...
+    async def run(self, prompt: RunInput, **settings: Any) -> AgentResult[Any]:
         """Run until there is an answer.
 
         Failures of tools are reported to the model. A failed run raises :class:`~toolsemble.AgentExecutionError`; one
@@ -132,11 +134,12 @@ class Agent(Generic[OutputT_co]):
         raise :class:`~toolsemble.ToolConfigurationError` and :class:`~toolsemble.ExitEarlyError`. Each has the work so
         far in ``partial``; another run can continue with ``history=error.partial.messages``.
 
-        :param prompt: a text, a list of texts, images, audio and files, or messages
+        :param prompt: a text, a list of texts, images, audio and files, or messages; or a :class:`PausedRun`
         :param settings: ``history``: earlier messages, instead of the stored conversation; ``memory_id``: the id of the
             conversation or user (the agent's by default); ``deps``: an object that tools get as ``ToolContext.deps``;
             ``parameters``: a mapping that the tools of the run share (the model sees neither); ``run_id``: the id of
-            the run, to be reused after a crash. ``model``, ``tools``, ``output_type``, ``review``, ``prices``,
+            the run, to be reused after a crash; ``decisions``: the decisions about the calls of a paused run, by the
+            ids of their requests. ``model``, ``tools``, ``output_type``, ``review``, ``prices``,
             ``retry``, ``loop_guard``, ``history_processors`` and the budgets replace the agent's for this run, unless
             they are None; ``settings`` and ``instructions`` are added to the agent's
 
@@ -145,21 +148,23 @@ class Agent(Generic[OutputT_co]):
         >>> agent.run_sync("Where do all roads lead?", max_tokens=1000, settings={"temperature": 0}).text
         'Rome'
         """
-        from toolsemble.agent.loop import start_run  # noqa: PLC0415 - see above
+        from toolsemble.agent.start import start_run  # noqa: PLC0415 - see above
 
         return await start_run(self._config, prompt, settings).run()
 
     @overload
     def run_sync(
-        self, prompt: Prompt, *, output_type: None = None, **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: None = None, **settings: Unpack[RunSettings]
     ) -> AgentResult[OutputT_co]: ...
     @overload
-    def run_sync(self, prompt: Prompt, *, output_type: type[T], **settings: Unpack[RunSettings]) -> AgentResult[T]: ...
+    def run_sync(
+        self, prompt: RunInput, *, output_type: type[T], **settings: Unpack[RunSettings]
+    ) -> AgentResult[T]: ...
     @overload
-    def run_sync(self, prompt: Prompt, *, output_type: Any, **settings: Unpack[RunSettings]) -> AgentResult[Any]: ...
-    def run_sync(self, prompt: Prompt, **settings: Any) -> AgentResult[Any]:
+    def run_sync(self, prompt: RunInput, *, output_type: Any, **settings: Unpack[RunSettings]) -> AgentResult[Any]: ...
+    def run_sync(self, prompt: RunInput, **settings: Any) -> AgentResult[Any]:
         """Run until there is an answer, as :meth:`run` does, for code that cannot await."""
-        from toolsemble.agent.loop import start_run  # noqa: PLC0415 - see above
+        from toolsemble.agent.start import start_run  # noqa: PLC0415 - see above
 
         loop = start_run(self._config, prompt, settings)
         try:
@@ -171,17 +176,17 @@ class Agent(Generic[OutputT_co]):
 
     @overload
     def stream(
-        self, prompt: Prompt, *, output_type: None = None, **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: None = None, **settings: Unpack[RunSettings]
     ) -> AsyncGenerator[Event[OutputT_co], None]: ...
     @overload
     def stream(
-        self, prompt: Prompt, *, output_type: type[T], **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: type[T], **settings: Unpack[RunSettings]
     ) -> AsyncGenerator[Event[T], None]: ...
     @overload
     def stream(
-        self, prompt: Prompt, *, output_type: Any, **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: Any, **settings: Unpack[RunSettings]
     ) -> AsyncGenerator[Event[Any], None]: ...
-    def stream(self, prompt: Prompt, **settings: Any) -> AsyncGenerator[Event[Any], None]:
+    def stream(self, prompt: RunInput, **settings: Any) -> AsyncGenerator[Event[Any], None]:
         """Run as :meth:`run` does, and yield events as they happen; the last one has the result.
 
         The run ends when the consumer stops: leave the loop through ``contextlib.aclosing`` to end it at once.
@@ -193,23 +198,23 @@ class Agent(Generic[OutputT_co]):
         >>> finish(kinds())
         ['text_delta', 'text_delta', 'turn_ended', 'final']
         """
-        from toolsemble.agent.loop import follow_run  # noqa: PLC0415 - see above
+        from toolsemble.agent.start import follow_run  # noqa: PLC0415 - see above
 
         return follow_run(self._config, prompt, settings, streaming=True)
 
     @overload
     def iterate(
-        self, prompt: Prompt, *, output_type: None = None, **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: None = None, **settings: Unpack[RunSettings]
     ) -> AsyncGenerator[TurnEnded | Final[OutputT_co], None]: ...
     @overload
     def iterate(
-        self, prompt: Prompt, *, output_type: type[T], **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: type[T], **settings: Unpack[RunSettings]
     ) -> AsyncGenerator[TurnEnded | Final[T], None]: ...
     @overload
     def iterate(
-        self, prompt: Prompt, *, output_type: Any, **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: Any, **settings: Unpack[RunSettings]
     ) -> AsyncGenerator[TurnEnded | Final[Any], None]: ...
-    def iterate(self, prompt: Prompt, **settings: Any) -> AsyncGenerator[TurnEnded | Final[Any], None]:
+    def iterate(self, prompt: RunInput, **settings: Any) -> AsyncGenerator[TurnEnded | Final[Any], None]:
         """Run as :meth:`run` does, one turn at a time: the run pauses until the next turn is requested.
 
         >>> from toolsemble import ToolCall
@@ -221,7 +226,7 @@ class Agent(Generic[OutputT_co]):
         ['turn_ended', 'turn_ended', 'final']
         """
         from toolsemble.agent.event import Final, TurnEnded  # noqa: PLC0415 - see above
-        from toolsemble.agent.loop import follow_run  # noqa: PLC0415 - see above
+        from toolsemble.agent.start import follow_run  # noqa: PLC0415 - see above
 
         return follow_run(self._config, prompt, settings, TurnEnded, Final)
 

@@ -18,7 +18,7 @@ Budget: TypeAlias = Literal["max_iterations", "max_turns", "max_tokens", "max_se
 """Why a run was stopped: the name of a used-up limit, or "loop" for repetition."""
 
 StopReason: TypeAlias = (
-    Literal["answer", "immediate", "exit_early", "configuration_error", "error", "cancelled"] | Budget
+    Literal["answer", "immediate", "paused", "exit_early", "configuration_error", "error", "cancelled"] | Budget
 )
 """Why a run ended."""
 

@@ -114,5 +114,5 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
 CHECKED = frozenset(_SETTINGS)
 """The settings that :func:`check_types` checks."""
 
-RUN_ONLY = frozenset({"history", "memory_id", "parameters", "deps", "run_id"})
+RUN_ONLY = frozenset({"history", "memory_id", "parameters", "deps", "run_id", "decisions"})
 """The settings of a run that do not replace one of its agent."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,12 +13,14 @@ from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import CallReplied, CallRequested
 from toolsemble.agent.loop_detector import LoopDetector
 from toolsemble.agent.redaction import show_arguments
-from toolsemble.agent.result import ToolCallRecord
+from toolsemble.agent.result import PausedRun, PendingCall, ToolCallRecord
 from toolsemble.agent.spending import current_spending
 from toolsemble.agent.state import RunState
 from toolsemble.call import ToolCall, ToolReply, new_id
-from toolsemble.context import enter, leave
+from toolsemble.context import ToolContext, enter, leave
+from toolsemble.errors import CallPausedError
 from toolsemble.events import CallFinished, CallStarted
+from toolsemble.models.message import AssistantMessage
 from toolsemble.observers.watchers import unwatch, watch
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
@@ -26,7 +28,7 @@ from toolsemble.toolbox.toolbox import Toolbox
 
 
 class Execution:
-    """The tool calls of one model reply; in the end each of them has exactly one record."""
+    """The tool calls of one model reply; in the end each of them has exactly one record, or waits for approval."""
 
     def __init__(
         self,
@@ -38,17 +40,39 @@ class Execution:
     ) -> None:
         self._requested = calls
         # All events about a call have the same id; records and messages have the calls as they came.
-        self._calls = calls if channel is None else [_with_id(call) for call in calls]
+        self._calls = [*calls] if channel is None else [call if call.id else _with_id(call, new_id()) for call in calls]
         self._box = box
         self._state = state
         self._channel = channel
         self._detector = detector
         self._records: dict[int, ToolCallRecord] = {}
         self._begun = time.monotonic()
+        self.waiting: dict[int, PendingCall] = {}
+        """The calls that wait for approval, by index."""
 
     def pending(self) -> list[int]:
-        """Return the indexes of the calls that have no reply yet."""
-        return [index for index in range(len(self._calls)) if index not in self._records]
+        """Return the indexes of the calls that have no reply yet, and do not wait for approval."""
+        known = self._records.keys() | self.waiting.keys() if self.waiting else self._records
+        return [index for index in range(len(self._calls)) if index not in known]
+
+    def restore(self, paused: PausedRun, decided: Container[str]) -> None:
+        """Continue with the calls of a paused run; those that were decided do not wait any more."""
+        self._records = dict(zip(paused.places, paused.done, strict=True))
+        for index, each in zip(self.pending(), paused.pending, strict=True):
+            if each.id not in decided:
+                self.waiting[index] = each
+            elif not each.call.id:  # it has the id that it had when the reviewer was asked
+                self._calls[index] = _with_id(each.call, each.request.call_id)
+
+    def describe_pause(self, message: AssistantMessage) -> dict[str, Any]:
+        """Return the turn as fields of a :class:`PausedRun`."""
+        places = sorted(self._records)
+        return {
+            "message": message,
+            "pending": tuple(self.waiting[index] for index in sorted(self.waiting)),
+            "places": tuple(places),
+            "done": tuple(self._records[index] for index in places),
+        }
 
     def records(self) -> list[ToolCallRecord]:
         """Return the records of the calls, in request order."""
@@ -58,8 +82,8 @@ class Execution:
         """Reply to a call without running it."""
         return self._record(index, ToolReply(self._calls[index], result), 0.0)
 
-    async def run(self, due: Sequence[int]) -> BaseException | None:
-        """Run calls in parallel, and record their replies as they come.
+    async def run(self, box: Toolbox, due: Sequence[int]) -> BaseException | None:
+        """Run calls in parallel, and record their replies as they come; those that need approval may be left open.
 
         An exception is returned, not raised, so that the other calls get their replies first.
         """
@@ -73,14 +97,15 @@ class Execution:
             self._begun = time.monotonic()  # the consumer of the run may have taken its time
             deadline = self._state.spending.deadline
             async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
-                await self._execute(due)
+                await self._execute(box, due)
         except TimeoutError:
             stop = self._state.spending.out_of_time()
             self._state.set_stop(stop)
             self._reply_unfinished(due, ToolResult.success(stop.text), "out of time")
+        except CallPausedError as paused:
+            return self._leave_open(due, paused)
         except BaseException as error:  # noqa: BLE001 - raised again when every call has its reply
-            why = "it was cancelled" if isinstance(error, asyncio.CancelledError) else describe_error(error)
-            self._reply_unfinished(due, ToolResult.failure(f"The run ended before this call did: {why}"), why)
+            self._fail_unfinished(due, error)
             return error
         finally:
             self._state.spending.tool_seconds += time.monotonic() - self._begun
@@ -93,14 +118,32 @@ class Execution:
             for index in self.pending():
                 self._send(index, self.answer(index, result))
 
-    async def _execute(self, due: Sequence[int]) -> None:
+    def _leave_open(self, due: Sequence[int], paused: CallPausedError) -> BaseException | None:
+        """Keep the calls that wait for approval; return an error if the run could not be resumed with them."""
+        for each in (paused, *paused.others):
+            if self._state.is_nested or not self._is_own(each.context):
+                self._fail_unfinished(due, each)
+                return each
+        for each in (paused, *paused.others):
+            index = due[each.place]
+            self.waiting[index] = PendingCall(self._requested[index], each.request)
+            self._add_trace(self._calls[index].name, "paused")
+        self._state.spending.unclaim(len(self.waiting.keys() & set(due)))
+        return None
+
+    def _is_own(self, context: ToolContext | None) -> bool:
+        """Return whether a call is one of the model's, and not one inside of them."""
+        run = self._state.context
+        return context is not None and (context.parent_id, context.run_id) == (run.call_id, run.run_id)
+
+    async def _execute(self, box: Toolbox, due: Sequence[int]) -> None:
         context = self._state.context
         if self._detector is not None:
             self._detector.begin(len(due))
         inside, spending = enter(context), current_spending.set(self._state.spending)
         watching = None if self._channel is None else watch(self._follow)
         try:
-            await self._box.aexecute_all(
+            await box.aexecute_all(
                 [self._calls[index] for index in due],
                 memory_id=context.memory_id,
                 parameters=context.parameters,
@@ -127,6 +170,13 @@ class Execution:
             self._state.set_stop(self._detector.stop)
         self._finish(due[place], checked.with_edits(), "error" if reply.is_error else "success")
 
+    def _fail_unfinished(self, due: Sequence[int], error: BaseException) -> None:
+        """Reply to the calls that did not finish, also to those that wait for approval, that the run has ended."""
+        why = "it was cancelled" if isinstance(error, asyncio.CancelledError) else describe_error(error)
+        unfinished = [*due, *self.waiting]
+        self.waiting.clear()
+        self._reply_unfinished(unfinished, ToolResult.failure(f"The run ended before this call did: {why}"), why)
+
     def _reply_unfinished(self, due: Sequence[int], result: ToolResult, why: str) -> None:
         """Reply to the calls that did not finish."""
         for index in due:
@@ -135,9 +185,13 @@ class Execution:
 
     def _finish(self, index: int, reply: ToolReply, how: str) -> None:
         """Record the end of a call that was run."""
-        seconds = time.monotonic() - self._begun
-        self._state.add_trace("tool", reply.call.name, self._begun, seconds, how)
+        seconds = self._add_trace(reply.call.name, how)
         self._send(index, self._record(index, reply, seconds))
+
+    def _add_trace(self, name: str, how: str) -> float:
+        seconds = time.monotonic() - self._begun
+        self._state.add_trace("tool", name, self._begun, seconds, how)
+        return seconds
 
     def _record(self, index: int, reply: ToolReply, seconds: float) -> ToolCallRecord:
         if reply.call is not self._requested[index]:
@@ -153,5 +207,5 @@ class Execution:
             self._channel.send(CallReplied(replace(record, call=self._calls[index])))
 
 
-def _with_id(call: ToolCall) -> ToolCall:
-    return call if call.id else ToolCall(call.name, call.json, new_id())
+def _with_id(call: ToolCall, id: str) -> ToolCall:
+    return ToolCall(call.name, call.original, id)

@@ -152,12 +152,26 @@ def collect_system_texts(history: Sequence[Message], prompt: Sequence[Message]) 
     'Be brief.\n\nBe kind.'
     """
     first = history[0] if history else None
-    generated, kept = (first.generated, _kept_text(first)) if isinstance(first, SystemMessage) else ("", "")
+    generated = first.generated if isinstance(first, SystemMessage) else ""
+    kept = read_kept_text(history)
     for message in prompt[: count_system_messages(prompt)]:
-        # A prompt may repeat what is in the history already.
-        if f"{_BREAK}{message.text}{_BREAK}" not in f"{_BREAK}{kept}{_BREAK}":
-            kept = join_texts([kept, message.text])
+        kept = merge_texts(kept, message.text)  # a prompt may repeat what is in the history already
     return SystemTexts(generated, kept)
+
+
+def merge_texts(first: str, second: str) -> str:
+    r"""Return two texts as one; one that is a part of the other is not repeated.
+
+    >>> merge_texts("Be brief.", "Be kind."), merge_texts("Be brief.", "Be brief.")
+    ('Be brief.\n\nBe kind.', 'Be brief.')
+    """
+    if _is_part(second, first):
+        return first
+    return second if _is_part(first, second) else join_texts([first, second])
+
+
+def _is_part(text: str, whole: str) -> bool:
+    return f"{_BREAK}{text}{_BREAK}" in f"{_BREAK}{whole}{_BREAK}"
 
 
 def count_system_messages(messages: Sequence[Message]) -> int:
@@ -172,6 +186,13 @@ def count_system_messages(messages: Sequence[Message]) -> int:
     return len(messages)
 
 
-def _kept_text(message: SystemMessage) -> str:
-    """Return the part of a system message that no agent generated."""
-    return message.text.removeprefix(message.generated).removeprefix(_BREAK)
+def read_kept_text(messages: Sequence[Message]) -> str:
+    r"""Return the part of the first system message of a conversation that no agent generated.
+
+    >>> read_kept_text([SystemMessage("You are a poet.\n\nBe brief.", "You are a poet.")])
+    'Be brief.'
+    """
+    first = messages[0] if messages else None
+    if not isinstance(first, SystemMessage):
+        return ""
+    return first.text.removeprefix(first.generated).removeprefix(_BREAK)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from toolsemble.agent.admission import Admission, OuterBudgetError, check_outer
 from toolsemble.agent.ask import OutOfTimeError, ask_model, wait_until
 from toolsemble.agent.channel import Channel
-from toolsemble.agent.checks import RUN_ONLY, check_keywords
 from toolsemble.agent.event import Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
+from toolsemble.agent.final_answer import FinalAnswer, read_final_answer
 from toolsemble.agent.history import process_history
 from toolsemble.agent.instructions import write_instructions
 from toolsemble.agent.loop_detector import LoopDetector
-from toolsemble.agent.options import RunSettings
 from toolsemble.agent.otel import (
     conversation_attributes,
     reply_attributes,
@@ -24,11 +23,10 @@ from toolsemble.agent.otel import (
     run_attributes,
     usage_attributes,
 )
-from toolsemble.agent.output import FINAL_ANSWER, Output
-from toolsemble.agent.prompt import Prompt, to_messages
+from toolsemble.agent.output import FINAL_ANSWER
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.agent.run_events import emit_end, emit_reply, emit_retry, emit_start
-from toolsemble.agent.settings import AgentConfig, ToolSource, override_config
+from toolsemble.agent.settings import AgentConfig, ToolSource
 from toolsemble.agent.state import RunState
 from toolsemble.call import ToolCall
 from toolsemble.definition.definition import ReturnBehavior
@@ -42,58 +40,28 @@ from toolsemble.errors import (
 )
 from toolsemble.models.chat import ChatReply, ChatRequest, ToolChoice
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage
-from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
-from toolsemble.toolbox.reviewer_check import check_reviewer
+from toolsemble.toolbox.reviewer_check import check_pauses, check_reviewer
 from toolsemble.toolbox.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from toolsemble.agent.resume import Resumption
 
 _EMPTY_ANSWER = "Your answer was empty. Answer in words, or call a tool."
 _IMMEDIATE = {ReturnBehavior.IMMEDIATE, ReturnBehavior.IMMEDIATE_IF_LAST}
-
-
-class _Answer(NamedTuple):
-    """An answer through the final-answer tool: its value, or its problem."""
-
-    text: str = ""
-    output: Any = None
-    problem: ToolArgumentsError | None = None
-
-
-def start_run(
-    config: AgentConfig,
-    prompt: Prompt,
-    settings: Mapping[str, Any],
-    channel: Channel | None = None,
-    *,
-    streaming: bool = False,
-) -> Loop:
-    """Return the loop of a new run; raise if a setting of the run is not valid.
-
-    :param channel: receives the events of the run; None: nobody does
-    :param streaming: whether the model is asked to stream its replies
-    """
-    own: dict[str, Any] = {}
-    if settings:
-        check_keywords("A run", settings, ["output_type", *RunSettings.__annotations__])
-        own = {name: settings[name] for name in RUN_ONLY & settings.keys()}
-        config = override_config(config, settings)
-    return Loop(config, RunState(config, to_messages(prompt), **own), channel, streaming=streaming)
-
-
-def follow_run(
-    config: AgentConfig, prompt: Prompt, settings: Mapping[str, Any], *kinds: type, streaming: bool = False
-) -> AsyncGenerator[Any, None]:
-    """Return the events of a new run, all or those of some types, and its result."""
-    channel = Channel(*kinds)
-    loop = start_run(config, prompt, settings, channel, streaming=streaming)
-    return channel.follow(loop.run_as_event, loop.partial)
 
 
 class Loop:
     """One run of an agent, from the first message to the result."""
 
     def __init__(
-        self, config: AgentConfig, state: RunState, channel: Channel | None = None, *, streaming: bool = False
+        self,
+        config: AgentConfig,
+        state: RunState,
+        channel: Channel | None = None,
+        *,
+        streaming: bool = False,
+        resumption: Resumption | None = None,
     ) -> None:
         self._config = config
         self._state = state
@@ -103,7 +71,8 @@ class Loop:
         self._checked_box: Toolbox | None = None
         self._is_plain = not (config.is_dynamic or config.history_processors)
         self._detector = None if config.loop_guard is None else LoopDetector(config.loop_guard)
-        self._invalid_answers = 0
+        self._resumption = resumption
+        self._invalid_answers = 0 if resumption is None else resumption.paused.invalid_answers
         self._empty_answers = 0
         self._streamed: list[str] = []  # the text of the latest reply
 
@@ -134,12 +103,12 @@ class Loop:
         state = self._state
         try:
             state.spending.check_depth()
-            state.begin()
+            await state.begin()
             emit_start(self._config, state)
-            while True:
+            result = None if self._resumption is None else await self._resume(self._resumption)
+            while result is None:
                 result = await self._turn()
-                if result is not None:
-                    return result
+            return result  # noqa: TRY300 - the end of the run, of which every exception is handled here
         except (ExitEarlyError, ToolConfigurationError) as error:
             error.partial = state.result("exit_early" if isinstance(error, ExitEarlyError) else "configuration_error")
             raise
@@ -158,6 +127,8 @@ class Loop:
             with suppress(Exception):  # a foreign exception may not accept attributes; it is raised all the same
                 error.partial = state.result("cancelled")  # type: ignore[attr-defined]  # any exception may come here
             raise
+        finally:
+            state.end()
 
     async def _turn(self) -> AgentResult | None:
         """Get one reply of the model, and run its calls; return None if the model has to continue."""
@@ -165,17 +136,24 @@ class Loop:
         if self._channel is not None:
             await self._channel.wait_ready()
         check_outer(state.spending.outer)
-        box = await self._tool_source.box(state.view)
-        if box is not self._checked_box:
-            self._checked_box = box
-            check_reviewer(box, state.context)
-            if box is not self._config.tools:
-                state.check_needs(box.find_needs())
+        box = await self._find_box()
         state.set_stop(state.spending.find_exhausted())
         reply = await self._reply(box)
         if reply is None:
             return None
         return await self._act(reply, box) if reply.calls else self._answer(reply)
+
+    async def _find_box(self) -> Toolbox:
+        """Return the tools of the next turn, checked if they are new."""
+        state = self._state
+        box = await self._tool_source.box(state.view)
+        if box is not self._checked_box:
+            self._checked_box = box
+            check_reviewer(box, state.context)
+            check_pauses(box, state.context, nested=state.is_nested)
+            if box is not self._config.tools:
+                state.check_needs(box.find_needs())
+        return box
 
     async def _messages(self) -> Sequence[Message]:
         """Return the messages to send, after the functions for instructions and history were called."""
@@ -289,14 +267,50 @@ class Loop:
         execution = Execution(reply.calls, box, state, self._channel, self._detector)
         closing = state.stop is not None  # the model calls tools although they were switched off
         output = self._config.output
-        answer = None if output is None else self._read_final_answer(output, reply.calls, execution)
+        answer = None if output is None else read_final_answer(output, reply.calls, execution.answer)
         if answer is None or answer.problem is not None:
             state.set_stop(state.spending.find_exhausted())
-        pending = execution.pending()
-        due = pending[: state.spending.claim(len(pending))] if state.stop is None else []
+        due = self._claim(execution) if state.stop is None else []
+        return await self._finish_turn(reply, box, execution, due, answer, closing=closing)
+
+    def _claim(self, execution: Execution) -> list[int]:
+        """Return the calls that may be made."""
+        pending, spending = execution.pending(), self._state.spending
+        due = pending[: spending.claim(len(pending))]
         if len(due) < len(pending):
-            state.set_stop(state.spending.out_of_calls())
-        error = await execution.run(due) if due else None
+            self._state.set_stop(spending.out_of_calls())
+        return due
+
+    async def _resume(self, resumption: Resumption) -> AgentResult | None:
+        """Run the calls of a paused turn that were decided; return None if the model has to continue."""
+        from toolsemble.agent.resume import repeat_turns  # noqa: PLC0415 - most runs are not resumed
+
+        paused, output = resumption.paused, self._config.output
+        box, message = await self._find_box(), paused.message
+        if self._detector is not None:
+            repeat_turns(self._detector, self._state, box)
+        execution = Execution(message.calls, box, self._state, self._channel, self._detector)
+        execution.restore(paused, resumption.decisions)
+        answer = None if output is None else read_final_answer(output, message.calls, execution.answer)
+        reply, due = ChatReply(message.text, message.calls, details=message.details), self._claim(execution)
+        return await self._finish_turn(reply, resumption.decide_in(box), execution, due, answer, closing=False)
+
+    async def _finish_turn(
+        self,
+        reply: ChatReply,
+        box: Toolbox,
+        execution: Execution,
+        due: list[int],
+        answer: FinalAnswer | None,
+        *,
+        closing: bool,
+    ) -> AgentResult | None:
+        """Run the calls that may be made; return None if the model has to continue with the results."""
+        state = self._state
+        error = await execution.run(box, due) if due else None
+        execution.stop()
+        if execution.waiting:
+            return self._pause(reply, execution)
         made = self._commit(reply, execution, error)
         if answer is not None and answer.problem is not None:
             self._count_invalid_answer(answer.problem)
@@ -305,9 +319,14 @@ class Loop:
             return state.result(state.stop.name if closing and state.stop else "answer", *answer[:2])
         return self._result_beside_calls(reply) if closing else self._immediate_result(box, made)
 
+    def _pause(self, reply: ChatReply, execution: Execution) -> AgentResult:
+        """Return the result of a run whose calls wait for approval; the turn is not part of the conversation yet."""
+        turn = execution.describe_pause(AssistantMessage(reply.text, reply.calls, reply.details))
+        shown = [record for record in turn["done"] if not self._is_final_answer(record.call)]
+        return self._state.pause(turn, shown, invalid_answers=self._invalid_answers)
+
     def _commit(self, reply: ChatReply, execution: Execution, error: BaseException | None) -> list[ToolCallRecord]:
         """Add the turn to the conversation as a whole; then raise what a call raised."""
-        execution.stop()
         made = execution.records()
         message = AssistantMessage(reply.text, reply.calls, reply.details)
         self._state.records += [record for record in made if not self._is_final_answer(record.call)]
@@ -318,24 +337,6 @@ class Loop:
                 raise error
         self._send_turn_ended(message, made)
         return made
-
-    def _read_final_answer(self, output: Output, calls: Sequence[ToolCall], execution: Execution) -> _Answer | None:
-        """Return the first valid answer through the final-answer tool, or the last invalid one; reply to its calls."""
-        answer: _Answer | None = None
-        for index, call in enumerate(calls):
-            if not self._is_final_answer(call):
-                continue
-            if answer is not None and answer.problem is None:
-                execution.answer(index, ToolResult.failure("There is an answer already"))
-                continue
-            try:
-                value = output.read(call.json)
-                answer = _Answer(output.text(call.json, value), value)
-                execution.answer(index, ToolResult.success("The answer is taken"))
-            except ToolArgumentsError as problem:
-                answer = _Answer(problem=problem)
-                execution.answer(index, ToolResult.failure(describe_error(problem)))
-        return answer
 
     def _result_beside_calls(self, reply: ChatReply) -> AgentResult:
         """Return the text beside calls that were not run any more as the result."""

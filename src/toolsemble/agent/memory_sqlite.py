@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from toolsemble.agent.memory_store import append_messages, new_messages
-from toolsemble.models.message import message_from_json, message_to_json
+from toolsemble.agent.instructions import read_kept_text
+from toolsemble.agent.memory_store import append_messages, merge_system, new_messages
+from toolsemble.models.message import Message, SystemMessage, message_from_json, message_to_json
 from toolsemble.models.transcript import Transcript
 from toolsemble.runtime.sqlite import Database, Kind, translate_errors
 
@@ -27,8 +28,9 @@ _KIND = Kind("conversation memory", 0x746F6F6F, 1, _TABLES, "NORMAL")
 class SQLiteMemoryStore:
     """Conversations in a file, one row for each message; recent ones are cached, and only new rows are read.
 
-    System messages belong to the agent, not to the conversation, and are not stored. Writing is so fast that it is done
-    directly, where it cannot be cancelled halfway.
+    The instructions of agents are not stored. What people wrote into system messages is stored as a whole when it
+    changes: the last such row counts. Writing is so fast that it is done directly, where it cannot be cancelled
+    halfway.
 
     >>> import tempfile
     >>> from toolsemble.models import UserMessage
@@ -51,10 +53,14 @@ class SQLiteMemoryStore:
 
     def extend(self, memory_id: str, before: Transcript | None, after: Transcript, count: int) -> None:
         """Write the last messages of a conversation, all or none."""
-        values = [(memory_id, message_to_json(message)) for message in new_messages(after, count)]
+        new: list[Message] = new_messages(after, count)
         with self._database.lock:
             with self._connect(self._database.writing()) as rows:
                 _, known = self._read(rows, memory_id)
+                system = merge_system(known, after, count)
+                if system is not None and system.text != read_kept_text(known):
+                    new.insert(0, system)
+                values = [(memory_id, message_to_json(message)) for message in new]
                 rows.executemany("INSERT INTO messages (memory_id, message) VALUES (?, ?)", values)
                 # In the same transaction: rows that others add later are not in the cache.
                 number = _last_number(rows, memory_id)
@@ -87,7 +93,7 @@ class SQLiteMemoryStore:
             (memory_id, number),
         ).fetchall()
         if new:
-            number, transcript = new[-1][0], transcript.plus(*(message_from_json(text) for _, text in new))
+            number, transcript = new[-1][0], _append(transcript, [message_from_json(text) for _, text in new])
         self._keep(memory_id, number, transcript)
         return number, transcript
 
@@ -102,6 +108,13 @@ class SQLiteMemoryStore:
         """Open the connection; errors name the file."""
         with translate_errors(self._path, _KIND.what), connected as rows:
             yield rows
+
+
+def _append(transcript: Transcript, stored: list[Message]) -> Transcript:
+    """Return a conversation with the messages of further rows; the last system message replaces the one before."""
+    longer = transcript.plus(*(message for message in stored if not isinstance(message, SystemMessage)))
+    systems = [message for message in stored if isinstance(message, SystemMessage)]
+    return longer.under(systems[-1]) if systems else longer
 
 
 def _has_row(rows: sqlite3.Connection, memory_id: str, number: int) -> bool:

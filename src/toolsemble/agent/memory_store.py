@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from toolsemble.agent.instructions import merge_texts, read_kept_text
 from toolsemble.models.message import Message, SystemMessage
 from toolsemble.models.transcript import Transcript
 from toolsemble.runtime.fork_locks import fork_safe_lock
@@ -15,15 +16,27 @@ def append_messages(kept: Transcript, before: Transcript | None, after: Transcri
     >>> append_messages(kept, None, Transcript([UserMessage("b"), UserMessage("c")]), 1)
     [UserMessage(text='a', contents=()), UserMessage(text='c', contents=())]
     """
-    new = new_messages(after, count)
+    new, system = new_messages(after, count), merge_system(kept, after, count)
     # Usually nobody else has written, and the other copy already is the result.
     if before is not None and kept.is_same(before) and len(new) == count:
-        return after.under(None)
-    return kept.plus(*new)
+        return after.under(system)
+    return kept.plus(*new).under(system)
+
+
+def merge_system(kept: Transcript, after: Transcript, count: int) -> SystemMessage | None:
+    """Return the system message to store: what people wrote, without the instructions of the agent.
+
+    >>> merge_system(Transcript(), Transcript([SystemMessage("You are a poet.", "You are a poet.")]), 0) is None
+    True
+    """
+    text = merge_texts(read_kept_text(kept), read_kept_text(after))
+    for message in after[max(len(after) - count, 1) :]:
+        text = merge_texts(text, message.text) if isinstance(message, SystemMessage) else text
+    return SystemMessage(text) if text else None
 
 
 def new_messages(after: Transcript, count: int) -> list[Message]:
-    """Return the last messages, without a system message, which belongs to the agent and not to the conversation."""
+    """Return the last messages, without system messages, which are stored apart."""
     return [message for message in after[len(after) - count :] if not isinstance(message, SystemMessage)]
 
 

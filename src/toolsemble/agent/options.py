@@ -9,12 +9,14 @@ from typing import Any, Generic, TypeAlias, TypedDict
 from toolsemble.agent.budget import Prices, Usage
 from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
+from toolsemble.agent.prompt import Prompt
+from toolsemble.agent.result import PausedRun
 from toolsemble.agent.retry import Retry
 from toolsemble.context import DepsT_co, InvocationParameters
 from toolsemble.models.chat import ChatModel, Reasoning
 from toolsemble.models.message import Message, UserMessage
 from toolsemble.observers.sinks import Sink
-from toolsemble.review import ReviewHandler
+from toolsemble.review import ReviewDecision, ReviewHandler
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,9 @@ class RunView(Generic[DepsT_co]):
     """The last user message of the prompt, or of the history if the prompt has none; None if there is none."""
 
 
+RunInput: TypeAlias = Prompt | PausedRun
+"""What a run starts with: a prompt, or a paused run to resume."""
+
 DynamicTools: TypeAlias = Callable[[RunView], Iterable[object] | Awaitable[Iterable[object]]]
 """Returns the tools of a run; called before each model request."""
 
@@ -70,7 +75,7 @@ class SharedSettings(TypedDict, total=False):
     instructions: Instructions | None
     """The instructions for the model, verbatim; those of a run come after those of the agent."""
     max_iterations: int
-    """The most tool calls of a run; then the model must answer without tools."""
+    """The most tool calls of a run, also of those in one reply; then the model must answer without tools."""
     max_turns: int | None
     """The most replies of models in a run, including those of nested agents."""
     max_tokens: int | None
@@ -131,3 +136,5 @@ class RunSettings(SharedSettings, total=False):
     """The dependencies of the run: an object that tools get as ``ToolContext.deps``; the model never sees it."""
     run_id: str | None
     """The id of the run; reuse it after a crash to find earlier effects and approvals. A new one by default."""
+    decisions: Mapping[str, ReviewDecision] | None
+    """The decisions about the calls of a paused run, by the ids of their requests; calls without one go on waiting."""

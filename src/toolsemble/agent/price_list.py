@@ -36,7 +36,7 @@ def find_prices(model: str) -> tuple[Row, dict[int, Row]]:
     found = provider.find_model(name, all_providers=snapshot.providers)
     if found is None:
         raise _unknown(
-            "model", model, _prefixed(prefix, get_close_matches(name, [each.id for each in provider.models]))
+            "model", model, _add_prefix(prefix, get_close_matches(name, [each.id for each in provider.models]))
         )
     return _read_prices(model, found.get_prices(datetime.now(UTC)))
 
@@ -81,7 +81,7 @@ def _price_at(price: Any, tokens: int) -> Any:
     return next((tier.price for tier in reversed(tiers) if tokens > tier.start), price.base)
 
 
-def _prefixed(prefix: str, names: Iterable[str]) -> list[str]:
+def _add_prefix(prefix: str, names: Iterable[str]) -> list[str]:
     return [f"{prefix}:{name}" for name in names]
 
 

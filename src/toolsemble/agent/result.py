@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
-from toolsemble.agent.budget import StopReason, Usage
+from toolsemble.agent.budget import Budget, StopReason, Usage
 from toolsemble.call import ToolCall, ToolReply
+from toolsemble.models.message import AssistantMessage
 from toolsemble.models.transcript import Transcript
+from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.text import escape_line, escape_prose
 
 _MAX_ARGUMENTS = 100
 _MAX_RESULT = 100
+_VERSION = 1  # of the JSON of a paused run
 
 # Type checkers read a plain ``AgentResult`` as ``AgentResult[Any]``; Python has such defaults since 3.13 only.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultedTypeVar
+
+    from toolsemble.event_codec import EventCodec
 
     OutputT_co = DefaultedTypeVar("OutputT_co", covariant=True, default=Any)
 else:
@@ -84,6 +90,100 @@ class TraceStep:
 
 
 @dataclass(frozen=True, slots=True)
+class PendingCall:
+    """A call that waits for approval.
+
+    >>> PendingCall(ToolCall("pay"), ReviewRequest("Pays", "pay", {"amount": 5}, id="q1")).id
+    'q1'
+    """
+
+    call: ToolCall
+    """The call, as the model requested it."""
+    request: ReviewRequest
+    """The question to the reviewer, with the arguments that would run, secrets masked."""
+
+    @property
+    def id(self) -> str:
+        """The id of the request, the key of its decision."""
+        return self.request.id
+
+
+@dataclass(frozen=True, slots=True)
+class PausedRun:
+    """A run that ended with calls that wait for approval; pass it to ``agent.run`` with decisions to resume it.
+
+    As JSON it holds the conversation, the results of calls, and the calls that wait, with all that the model wrote,
+    also secrets. Deps and parameters of the run are not part of it.
+
+    >>> PausedRun.from_json('{"kind": "paused_run"}')
+    Traceback (most recent call last):
+    ...
+    ValueError: This is not a paused run: run_id: missing
+    """
+
+    run_id: str
+    """The id that the calls of the run share."""
+    memory_id: str | None
+    """The id of the conversation or user; None if the run has none."""
+    messages: Transcript
+    """The conversation until the reply of the model whose calls wait."""
+    message: AssistantMessage
+    """The reply of the model whose calls wait."""
+    pending: tuple[PendingCall, ...]
+    """The calls that wait, in request order."""
+    places: tuple[int, ...] = ()
+    """The indexes of the other calls of the reply."""
+    done: tuple[ToolCallRecord, ...] = ()
+    """The other calls of the reply, with their results."""
+    tool_calls: tuple[ToolCallRecord, ...] = ()
+    """The calls of the replies before."""
+    usage: Usage = field(default_factory=Usage)
+    """The usage so far."""
+    trace: tuple[TraceStep, ...] = ()
+    """What happened so far."""
+    turns: int = 0
+    """The number of the replies of the run's own model."""
+    seconds: float = 0.0
+    """The seconds that the run took, without the time while it was paused."""
+    stored: int = 0
+    """How many messages are in the memory already, without the system message."""
+    invalid_answers: int = 0
+    """How many times the answer did not fit the ``output_type``."""
+    stop: Budget | None = None
+    """The budget that is used up; None if there is none."""
+    stop_summary: str = ""
+    """That budget, in words."""
+
+    kind: ClassVar[Literal["paused_run"]] = "paused_run"
+
+    def to_json(self) -> str:
+        """Return the run as one line of ASCII JSON; objects in results become JSON values."""
+        # A model can write NaN; Python reads it back.
+        return json.dumps({**_make_codec().write(self), "version": _VERSION}, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> PausedRun:
+        """Return the run that :meth:`to_json` wrote; raise ``ValueError`` for any other text."""
+        try:
+            values = json.loads(text)
+            paused: PausedRun = _make_codec().read(values)
+            if values.get("version") != _VERSION:
+                raise ValueError(f"version: expected {_VERSION}, got {values.get('version')!r:.80}")  # noqa: TRY301
+            _check_paused(paused)
+        except (ValueError, TypeError, RecursionError) as problem:
+            raise ValueError(f"This is not a paused run: {problem}") from problem
+        return paused
+
+
+@cache
+def _make_codec() -> EventCodec:
+    from toolsemble.event_codec import EventCodec  # noqa: PLC0415 - only to store a run
+    from toolsemble.shape import to_json_value  # noqa: PLC0415 - as above
+
+    return EventCodec([PausedRun], to_json_value)
+
+
+@dataclass(frozen=True, slots=True)
 class AgentResult(Generic[OutputT_co]):
     """The result of a run; for a failed run, the work so far. Print it to see what happened.
 
@@ -109,12 +209,19 @@ class AgentResult(Generic[OutputT_co]):
     usage: Usage = field(default_factory=Usage)
     """The usage of the run."""
     stop_reason: StopReason = "answer"
-    """Why the run ended: "answer", "immediate", the name of a used-up budget, or "loop" for repetition; for a failed
-    run, "exit_early", "configuration_error", "error" or "cancelled"."""
+    """Why the run ended: "answer", "immediate", the name of a used-up budget, "loop" for repetition, or "paused" for
+    calls that wait for approval; for a failed run, "exit_early", "configuration_error", "error" or "cancelled"."""
     trace: tuple[TraceStep, ...] = ()
     """What happened, in order."""
     run_id: str = ""
     """The id that the calls of the run share."""
+    paused: PausedRun | None = None
+    """The run, to be stored and resumed, if it ended with calls that wait for approval."""
+
+    @property
+    def pending(self) -> tuple[PendingCall, ...]:
+        """The calls that wait for approval; empty unless ``stop_reason`` is "paused"."""
+        return () if self.paused is None else self.paused.pending
 
     @property
     def calls(self) -> list[ToolCallRecord]:
@@ -125,10 +232,30 @@ class AgentResult(Generic[OutputT_co]):
         return _summarize(self)
 
 
+def _check_paused(paused: PausedRun) -> None:
+    """Raise ValueError if the calls of a paused run do not fit to each other."""
+    calls = paused.message.calls
+    if not paused.pending:
+        raise ValueError("pending: no call waits")
+    if len(paused.places) != len(paused.done) or not set(paused.places) <= set(range(len(calls))):
+        raise ValueError("places: expected the index of each call in done")
+    waiting = [call for index, call in enumerate(calls) if index not in paused.places]
+    if [each.call for each in paused.pending] != waiting:
+        raise ValueError("pending: expected the calls of the message that are not done")
+    if [record.call for record in paused.done] != [calls[index] for index in paused.places]:
+        raise ValueError("done: expected the calls of the message at the places")
+    for each in paused.pending:
+        if (each.request.tool_name, each.request.run_id) != (each.call.name, paused.run_id):
+            raise ValueError(f"pending: the request {each.id!r:.80} is not about its call of '{each.call.name:.64}'")
+    if len({each.id for each in paused.pending}) < len(paused.pending):
+        raise ValueError("pending: two requests have the same id")
+
+
 def _summarize(result: AgentResult) -> str:
     """Return the answer, the calls, why the run stopped, and its usage, in a few lines."""
     lines = [escape_prose(result.text), ""] if result.text else []
     lines += map(_describe_call, result.tool_calls)
+    lines += map(_describe_pending, result.pending)
     calls = f"{_count(result.usage.model_calls, 'model call')}, {_count(len(result.tool_calls), 'tool call')}"
     return "\n".join([*lines, f"stopped: {result.stop_reason}; {calls}, {_describe_tokens(result.usage)}"])
 
@@ -136,6 +263,13 @@ def _summarize(result: AgentResult) -> str:
 def _describe_call(record: ToolCallRecord) -> str:
     arguments = escape_line(_describe_arguments(record.arguments), _MAX_ARGUMENTS)
     return f"{escape_line(record.name)}({arguments}) -> {escape_line(record.reply.text, _MAX_RESULT)}"
+
+
+def _describe_pending(pending: PendingCall) -> str:
+    arguments = pending.request.arguments
+    shown = _describe_arguments(arguments) if isinstance(arguments, Mapping) else str(arguments)
+    name = escape_line(pending.call.name)
+    return f"{name}({escape_line(shown, _MAX_ARGUMENTS)}) waits for approval, request {pending.id}"
 
 
 def _describe_arguments(arguments: Mapping[str, Any]) -> str:

@@ -32,7 +32,8 @@ from toolsemble.models.registry import model_of
 from toolsemble.observers.sinks import Sinks, build_sinks
 from toolsemble.review import ReviewHandler
 from toolsemble.runtime.concurrency import is_awaitable
-from toolsemble.toolbox.toolbox import Toolbox, names_inside
+from toolsemble.toolbox.formats import names_inside
+from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.base import Tool
 
 _DEFAULTS: Mapping[str, Any] = {

@@ -139,7 +139,22 @@ class Spending:
     def begin(self) -> None:
         """Start the clock of the run, which may have been created long before its first event was requested."""
         self._own.begin()
-        self.deadline = min((each.ends for each in self.tallies if each.ends is not None), default=None)
+        self.deadline = self._find_deadline()
+
+    def _find_deadline(self) -> float | None:
+        return min((each.ends for each in self.tallies if each.ends is not None), default=None)
+
+    def restore(self, usage: Usage, turns: int, seconds: float) -> None:
+        """Continue with the spending of a run that was paused; the time of the pause does not count."""
+        own = self._own
+        own.input, own.output, own.cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
+        own.reasoning, own.cache_write = usage.reasoning_tokens, usage.cache_write_tokens
+        own.replies, own.calls, own.cost = usage.model_calls, usage.tool_calls, usage.cost
+        self.turns, self.model_seconds, self.tool_seconds = turns, usage.model_seconds, usage.tool_seconds
+        own.started -= seconds
+        if own.ends is not None:
+            own.ends -= seconds
+        self.deadline = self._find_deadline()
 
     @property
     def started(self) -> float:
@@ -172,6 +187,12 @@ class Spending:
             for each in self.tallies:
                 each.calls += granted
         return granted
+
+    def unclaim(self, count: int) -> None:
+        """Take back calls that were counted, and not made."""
+        with self._shared.lock:
+            for each in self.tallies:
+                each.calls -= count
 
     @property
     def lock(self) -> threading.RLock:

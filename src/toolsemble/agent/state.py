@@ -5,24 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 from toolsemble.agent.budget import Stop, StopReason
 from toolsemble.agent.checks import check_run
+from toolsemble.agent.conversation_lock import lock_conversation
 from toolsemble.agent.instructions import (
     NO_SYSTEM_TEXTS,
+    SystemTexts,
     build_system_message,
     collect_system_texts,
     count_system_messages,
+    merge_texts,
+    read_kept_text,
 )
 from toolsemble.agent.options import RunView
 from toolsemble.agent.prompt import is_blank
-from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
+from toolsemble.agent.result import AgentResult, PausedRun, ToolCallRecord, TraceStep
 from toolsemble.agent.settings import AgentConfig
 from toolsemble.agent.spending import Spending, current_spending
 from toolsemble.call import new_run_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context, enter, leave
 from toolsemble.errors import ToolConfigurationError
+from toolsemble.locks.holds import Hold
 from toolsemble.models.message import Message, SystemMessage, UserMessage
 from toolsemble.models.transcript import Transcript
 
@@ -45,15 +51,21 @@ class RunState:
         parameters: MutableMapping[str, Any] | None = None,
         deps: Any = None,
         run_id: str | None = None,
+        paused: PausedRun | None = None,
     ) -> None:
-        """Check the settings of the run; raise if one has the wrong type, or if a call in the history has no reply."""
+        """Check the settings of the run; raise if one has the wrong type, or if a call in the history has no reply.
+
+        :param paused: the run that is resumed, with its history, ``memory_id`` and ``run_id``; None: a new run
+        """
         check_run(history, memory_id, parameters, run_id)
         outer = current_spending.get()
         self.spending = Spending(config.limits, config.prices, outer)
         self.context = _derive_context(config, memory_id, parameters, deps, run_id)
         # Inside another call, a run has the id of the run around it.
         named = config.memory_id if memory_id is None else memory_id
-        self._has_memory_id = bool(named) or current_context() is not None
+        self.is_nested = current_context() is not None
+        self._has_memory_id = bool(named and named.strip()) or self.is_nested
+        self._paused = paused
         self.stop: Stop | None = None
         self._last_deadline: float | None = None
         self.records: list[ToolCallRecord] = []
@@ -63,6 +75,7 @@ class RunState:
         inside = outer is not None and memory_id is None
         own_id = self.context.memory_id
         self._conversation_id = f"{own_id}/{self.context.tool_name}" if inside else own_id
+        self._lock: Hold | None = None
         self._continues = history is None
         self._stored: Transcript | None = None
         self._saved = 0
@@ -107,22 +120,75 @@ class RunState:
                 f"The run of this agent has no deps, but {_describe_user(needs['deps'])} them; pass run(..., deps=...)"
             )
 
-    def begin(self) -> None:
-        """Start the clock, and load the stored conversation, unless a history was given."""
+    async def begin(self) -> None:
+        """Wait for other runs of the same conversation, start the clock, and load what is stored of it."""
         self.check_needs(self._config.needs)
+        if self._config.memory is not None:
+            self._lock = await lock_conversation(self._config.memory, self._conversation_id, self.context)
         self.spending.begin()
+        if self._paused is not None:
+            self._restore(self._paused)
         ends = [each for each in (self.context.deadline, self.spending.deadline) if each is not None]
         self.context = self.context.derive({"deadline": min(ends, default=None)})
         if self._config.memory is not None:
-            stored = self._config.memory.load(self._conversation_id)
-            if self._continues:
-                said = stored.under(self._system)
-                self._stored, self._saved, self.messages = stored, len(said), said.plus(*self._prompt)
-            else:
-                self._saved = _count_saved(stored, self.messages, len(self.messages) - len(self._prompt))
+            self._load(self._config.memory.load(self._conversation_id))
+            if self._paused is not None:
+                self._saved = self._paused.stored + self._count_system()
         self._question = _find_question(self.messages)
         if all(message.role == "system" for message in self.messages) or any(map(is_blank, self._prompt)):
             raise ToolConfigurationError("There is nothing to answer; pass a prompt, or a history that ends with one")
+
+    def _restore(self, paused: PausedRun) -> None:
+        """Continue with the records and the spending of a run that was paused."""
+        self.records, self._trace = list(paused.tool_calls), list(paused.trace)
+        self.spending.restore(paused.usage, paused.turns, paused.seconds)
+        if paused.stop is not None:
+            self.stop, self._last_deadline = Stop(paused.stop, paused.stop_summary), self.spending.last_deadline()
+
+    def _count_system(self) -> int:
+        return int(bool(self.messages) and isinstance(self.messages[0], SystemMessage))
+
+    def pause(self, paused: Mapping[str, Any], shown: Sequence[ToolCallRecord], *, invalid_answers: int) -> AgentResult:
+        """Return the result of a run whose calls wait for approval.
+
+        :param paused: the turn that has not ended, as fields of :class:`PausedRun`
+        :param shown: its calls that have ended
+        """
+        result = self.result("paused")
+        run = PausedRun(
+            result.run_id,
+            self.context.memory_id if self._has_memory_id else None,
+            result.messages,
+            **paused,
+            tool_calls=tuple(result.tool_calls),
+            usage=result.usage,
+            trace=result.trace,
+            turns=self.spending.turns,
+            seconds=time.monotonic() - self.spending.started,
+            stored=max(self._saved - self._count_system(), 0),
+            invalid_answers=invalid_answers,
+            stop=None if self.stop is None else self.stop.name,
+            stop_summary="" if self.stop is None else self.stop.summary,
+        )
+        return replace(result, paused=run, tool_calls=[*result.tool_calls, *shown])
+
+    def _load(self, stored: Transcript) -> None:
+        """Continue the stored conversation, unless a history was given."""
+        if not self._continues:
+            self._saved = _count_saved(stored, self.messages, len(self.messages) - len(self._prompt))
+            return
+        kept = read_kept_text(stored)
+        if kept:
+            generated, own = self._system_texts
+            self._system_texts = SystemTexts(generated, merge_texts(kept, own))
+            self._system = self._build_system("" if self._config.system is None else self._config.system.generated)
+        said = stored.under(self._system)
+        self._stored, self._saved, self.messages = stored, len(said), said.plus(*self._prompt)
+
+    def end(self) -> None:
+        """Let the next run of the same conversation begin."""
+        if self._lock is not None:
+            self._lock.leave()
 
     @property
     def deadline(self) -> float | None:
@@ -224,9 +290,10 @@ def _describe_user(tool: str) -> str:
 def _count_saved(stored: Transcript, messages: Transcript, history: int) -> int:
     """Return how many messages need not be stored again: those stored already, or else the whole history."""
     start = 1 if messages and isinstance(messages[0], SystemMessage) else 0
-    known = start + len(stored)
+    said = stored.under(None)
+    known = start + len(said)
     # A history that continues the stored messages may end with a question that was not answered, and not stored.
-    return known if stored == messages[start:known] else history
+    return known if said == messages[start:known] else history
 
 
 def _find_question(messages: Transcript) -> int:

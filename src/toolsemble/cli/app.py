@@ -321,8 +321,46 @@ def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_ke
     return do(name, host, port, api_key, options.make_screen())
 
 
-app.add_command(approvals)
-app.add_command(ledger)
+@app.command("serve")
+@click.argument("targets", nargs=-1, required=True, shell_complete=_complete_target)
+@click.option("--http", metavar="HOST:PORT", help="Listen at this address; default: standard input and output.")
+@click.option("--gate", "gates", multiple=True, metavar="PATTERN", help="Tools that need the approval of the user.")
+@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name under which clients reach it.")
+@common_options
+@click.pass_obj
+def serve_tools(
+    options: GlobalOptions, targets: tuple[str, ...], http: str | None, gates: tuple[str, ...], hosts: tuple[str, ...]
+) -> int:
+    """Serve the tools of TARGETS to other programs, by the Model Context Protocol (MCP).
+
+    A target is a built-in name, a module, module:attribute, or a file.py; an attribute may be a toolbox or an agent.
+    """
+    from toolsemble.cli.serve import serve_targets
+
+    return serve_targets(targets, http, gates, hosts, options.make_screen())
+
+
+@app.command()
+@click.argument("targets", nargs=-1, required=True, metavar="TARGET...", shell_complete=_complete_target)
+@click.option("--check", is_flag=True, help="Write nothing; show what has changed, and exit with 1 if anything has.")
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False),
+    default="toolsemble.lock",
+    show_default=True,
+    help="The lock file.",
+)
+@json_option
+@common_options
+@click.pass_obj
+def lock(options: GlobalOptions, targets: tuple[str, ...], file: str, *, check: bool, as_json: bool) -> int:
+    """Pin what models are shown of the tools of each TARGET.
+
+    TARGET is a built-in name, a module, module:attribute, or a file.py. Other targets in the file stay as they are.
+    """
+    from toolsemble.cli.lock_command import check_lock, write_lock
+
+    return (check_lock if check else write_lock)(targets, file, options.make_screen(), as_json=as_json)
 
 
 @app.command()
@@ -346,3 +384,7 @@ def version() -> int:
 
     click.echo(f"{PROGRAM} {__version__} (Python {platform.python_version()}, {platform.system()})")
     return Exit.DONE
+
+
+app.add_command(approvals)
+app.add_command(ledger)

@@ -14,6 +14,7 @@ from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
+from toolsemble.context import ToolContext
 from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest, SQLiteStore
 from toolsemble.review.request_view import RequestView
@@ -22,7 +23,8 @@ from toolsemble.runtime.text import escape_line
 _TITLES = ("id", "tool", "arguments", "memory", "agent", "run", "asked", "left")
 _MAX_ARGUMENTS = 200
 _MINUTE, _HOUR, _DAY = 60, 3600, 24 * 3600
-_DONE = {"approve": "approved", "reject": "rejected", "edit": "approved with other arguments"}
+_DONE = {"approve": "approved", "reject": "rejected", "edit": "sent with other arguments"}
+_UNCHECKED = "The run that waits checks the new arguments, and asks again if they do not fit."
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,9 @@ def send_answer(store: SQLiteStore, answer: Answer, screen: Screen, *, as_json: 
         fields = {"request_id": receipt.request_id, "decision": receipt.kind, "person": receipt.person}
         screen.write(json_line({**fields, "expires_at": receipt.expires_at}))
     else:
-        screen.answer(f"{_DONE[answer.action]}: {_format_call(request)}")
+        screen.answer(f"{_DONE[answer.action]}: {_format_answered(request, answer.revised)}")
+        if answer.action == "edit":
+            screen.report(_UNCHECKED)
     return Exit.DONE
 
 
@@ -135,7 +139,7 @@ def _to_row(request: ReviewRequest, now: float) -> Sequence[str]:
         request.id,
         request.tool_name,
         _format_arguments(request),
-        request.memory_id,
+        "" if request.memory_id == ToolContext.memory_id else request.memory_id,
         request.agent_role,
         request.run_id if request.resumable else "",
         f"{_format_seconds(now - request.asked_at)} ago",
@@ -143,8 +147,16 @@ def _to_row(request: ReviewRequest, now: float) -> Sequence[str]:
     )
 
 
-def _format_call(request: ReviewRequest) -> str:
-    return f"{escape_line(request.tool_name)} {_format_arguments(request)}"
+def _format_answered(request: ReviewRequest, revised: str | None) -> str:
+    """Return the call with the arguments of the answer; an edit of a call with secrets may contain one."""
+    name = escape_line(request.tool_name)
+    if revised is None:
+        return f"{name} {_format_arguments(request)}"
+    return (
+        f"{name} (not shown: the call has secrets)"
+        if request.hidden_digest
+        else (f"{name} {escape_line(revised, _MAX_ARGUMENTS)}")
+    )
 
 
 def _format_arguments(request: ReviewRequest) -> str:

@@ -13,6 +13,7 @@ from toolsemble.call import ToolCall, ToolReply, new_id, new_run_id
 from toolsemble.cli.approval import make_reviewer
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line, record_to_json
+from toolsemble.cli.mcp_servers import PREFIX
 from toolsemble.cli.redirect import redirect_prints
 from toolsemble.cli.screen import Screen, format_progress
 from toolsemble.cli.targets import load_toolbox
@@ -28,10 +29,7 @@ _PAIR = re.compile(r"([^\W\d][\w.-]*)=(.*)", re.DOTALL)
 
 def call(target: str, words: Sequence[str], approve: str, screen: Screen, *, as_json: bool) -> Exit:
     """Call one tool and write its reply."""
-    box = load_toolbox([target])
-    if len(box) != 1:
-        names = ", ".join(box.names)
-        raise ToolDefinitionError(f"{target!r:.80} has several tools; name one of them, as {target}:NAME: {names}")
+    box, words = _select_tool(target, load_toolbox([target]), words)
     started, watcher = time.monotonic(), _Watcher(screen)
     reply = _execute(
         box, ToolCall(box.names[0], _arguments(box, words), new_id()), make_reviewer(approve, screen), watcher
@@ -48,6 +46,18 @@ def call(target: str, words: Sequence[str], approve: str, screen: Screen, *, as_
     if not reply.is_error:
         return Exit.DONE
     return Exit.STOPPED if watcher.is_rejected else Exit.FAILED
+
+
+def _select_tool(target: str, box: Toolbox, words: Sequence[str]) -> tuple[Toolbox, Sequence[str]]:
+    """Return the one tool to call, and its arguments; the tool of an MCP server is named after the target."""
+    is_server = target.startswith(PREFIX)
+    if is_server and words and words[0] in box:
+        return Toolbox([box[words[0]]]), words[1:]
+    if len(box) != 1:
+        how = "after it" if is_server else f"as {target}:NAME"
+        names = ", ".join(box.names)
+        raise ToolDefinitionError(f"{target!r:.80} has several tools; name one of them, {how}: {names}")
+    return box, words
 
 
 class _Watcher:

@@ -1,5 +1,7 @@
 """Load the tools of targets such as ``calculator``, ``file_read:./docs``, ``my_module:my_tools`` or ``tools.py``.
 
+A target ``mcp:...`` is an MCP server.
+
 Loading a module or a file runs its code, with all permissions of this process.
 """
 
@@ -12,6 +14,7 @@ from functools import reduce
 from types import ModuleType
 
 from toolsemble.cli.builtins import BUILT_INS, make_built_in
+from toolsemble.cli.mcp_servers import PREFIX, load_servers
 from toolsemble.cli.modules import find_tools, load_file, load_module
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.toolbox.toolbox import Toolbox
@@ -26,7 +29,12 @@ def split_targets(texts: Iterable[str]) -> list[str]:
     >>> split_targets(["calculator, datetime", "my_module:my_tools"])
     ['calculator', 'datetime', 'my_module:my_tools']
     """
-    return [target for text in texts for part in text.split(",") if (target := part.strip())]
+    return [target for text in texts for part in _split(text) if (target := part.strip())]
+
+
+def _split(text: str) -> list[str]:
+    # A command line may contain commas.
+    return [text] if text.strip().startswith(PREFIX) else text.split(",")
 
 
 def load_toolbox(targets: Sequence[str]) -> Toolbox:
@@ -62,6 +70,8 @@ def load_tools(target: str, *, shown: bool = False) -> list[object]:
     toolsemble.errors.ToolDefinitionError: There is no tool or module 'calclator'. Did you mean 'calculator'?
     """
     name, _, setting = target.partition(":")
+    if target.startswith(PREFIX):
+        return load_servers(target)
     if name in BUILT_INS:
         return [make_built_in(name, setting, shown=shown)]
     thing = load_object(target)

@@ -41,6 +41,7 @@ _EARLY_REASONS = {
     "max_tokens": "the limit of tokens was reached (--max-tokens)",
     "max_seconds": "the time limit was reached (--max-seconds)",
     "max_turns": "the limit of turns was reached",
+    "paused": "a call waits for approval, and its reviewer does not wait",
 }
 
 

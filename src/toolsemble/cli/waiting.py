@@ -48,6 +48,7 @@ def approvals(
     toolsemble approvals reject ID --reason "not today" --store reviews.db
     toolsemble approvals edit ID '{"boxes": 5}' --store reviews.db
 
+    An edit gives all arguments of the call. The run that waits checks them, and asks again if they do not fit.
     The start of an ID is enough if no other one begins so. Exit code 1 means that the answer was refused, and the
     message says why.
     """  # noqa: D301 - click reads the backspace

@@ -144,6 +144,8 @@ class ToolDefinition:
     """Returns the names of the tools that a call can call, as an agent does; None if there are none."""
     secret: bool = False
     """Whether a parameter is or contains a secret."""
+    pinned: str = ""
+    """The digest by which a lock has pinned the tool: an approval is valid for this version only; "" without a lock."""
     logger: logging.Logger = field(init=False)
     """The logger of the tool, named after it."""
 

@@ -162,11 +162,17 @@ def _build_request(
         chosen_run=not isinstance(context.run_id, GeneratedRunId),
         repairs=tuple(repairs),
         editable=definition.editable,
-        schema_digest=digest(definition.schema()),
+        schema_digest=_digest_definition(definition),
         # Also without a secret in the arguments: a reviewer can write one.
         hidden_digest=digest([context.run_id, exact]) if definition.secret or exact != shown else "",
         **fit_to_deadline(context.deadline, gate.timeout, gate.on_timeout),
     )
+
+
+def _digest_definition(definition: ToolDefinition) -> str:
+    """Return a digest of all that a reviewer relies on: an approval of a tool ends when its definition changes."""
+    hints = {} if definition.policy is None else definition.policy.hints
+    return digest([definition.schema(), definition.description, {**hints, **definition.metadata}, definition.pinned])
 
 
 def _check_unchanged(definition: ToolDefinition, value: Any, request: ReviewRequest, sealed: str) -> None:

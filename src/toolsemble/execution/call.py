@@ -18,7 +18,7 @@ from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import THREADS, unwrap_stop_iteration
 from toolsemble.schema.decode import Read, Repair
 from toolsemble.schema.repair import STEPS
-from toolsemble.shape import to_handed_on_result, to_result
+from toolsemble.shape import to_intermediate_result, to_result
 from toolsemble.work.body import Work
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class SubCallReport:
     """How to undo what was done, oldest first."""
     undone: tuple[Any, ...] = ()
     """The records of undoing it, if an exception ended the call and there is no result to hold them."""
-    is_handed_on: bool = False
+    is_intermediate: bool = False
     """Whether only the next step of a pipeline gets the result, and no model."""
 
     def begin(self, given: Any) -> None:
@@ -177,8 +177,8 @@ class Call:
 
     def succeed(self, returned: object) -> None:
         """Set what the body returned as the result."""
-        handed_on = self.report is not None and self.report.is_handed_on
-        result = to_handed_on_result(returned) if handed_on else to_result(returned)
+        intermediate = self.report is not None and self.report.is_intermediate
+        result = to_intermediate_result(returned) if intermediate else to_result(returned)
         self.result = self.add_facts(result) if self.repairs or self.edited is not None else result
 
     def add_facts(self, result: ToolResult) -> ToolResult:

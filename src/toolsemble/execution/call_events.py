@@ -8,6 +8,7 @@ from typing import Any
 
 from toolsemble.context import LOGGER, ToolContext
 from toolsemble.definition.definition import ToolDefinition
+from toolsemble.errors import CallPausedError
 from toolsemble.events import CallFinished, CallRepaired, CallStarted
 from toolsemble.masking.secrets import mask_result, mask_value
 from toolsemble.observers.watchers import tell
@@ -42,6 +43,8 @@ class CallEvents:
 
     def end(self, given: Any, result: ToolResult | None, error: BaseException | None, duration: float) -> None:
         """Send that the call has finished; first that it has started, if its arguments were invalid."""
+        if isinstance(error, CallPausedError):
+            return  # it has not finished: it waits for a decision
         try:
             if self._value is _UNREAD:
                 self._send_started(mask_value(input_text(given)))

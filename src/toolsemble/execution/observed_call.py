@@ -9,7 +9,7 @@ import time
 from collections.abc import Generator
 from typing import Any
 
-from toolsemble.errors import RejectedError, ToolArgumentsError
+from toolsemble.errors import CallPausedError, RejectedError, ToolArgumentsError
 from toolsemble.execution.approval import ask_reviewers
 from toolsemble.execution.call import Call
 from toolsemble.execution.hooks import AnsweredError
@@ -69,6 +69,9 @@ def approve(call: Call, sent: Any) -> Generator[Work, Any, None]:
         was = call.given, call.repairs
         agreed, call.edited = yield from ask_reviewers(definition, gate, was, sent, call.settings.steps, call.context)
         call.given, call.repairs = agreed
+    except CallPausedError as paused:
+        paused.context = call.context
+        raise
     finally:
         call.started = time.perf_counter()
 

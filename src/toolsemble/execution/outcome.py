@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.errors import RejectedError
+from toolsemble.errors import CallPausedError, RejectedError
 from toolsemble.masking.secrets import mask_result, mask_text, mask_value
 from toolsemble.metrics import Outcome
 from toolsemble.record import determine_outcome, input_text
@@ -48,6 +48,11 @@ class FinishedCall:
     def outcome(self) -> Outcome:
         """Whether the call succeeded, returned a failed result, or raised."""
         return determine_outcome(self._result, self._raised)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the call waits for a decision, and did not run."""
+        return isinstance(self._raised, CallPausedError)
 
     @property
     def reason(self) -> str:

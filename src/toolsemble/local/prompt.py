@@ -98,7 +98,7 @@ class LocalRequest:
         """Return the turns before the conversation: the system message and the examples."""
         own = "\n".join(message.text for message in self._request.messages if isinstance(message, SystemMessage))
         if self.is_chat:
-            return [(PromptMessage("system", own or "You are a helpful assistant."),)]
+            return [(PromptMessage("system", own or _CHAT),)]
         needed = {each.name: _parameters(each.parameters)[1] for each in self._specifications}
         return [(PromptMessage("system", self._system(own)),), *make_demonstrations(needed, self.final)]
 
@@ -114,6 +114,8 @@ class LocalRequest:
         return "\n".join(filter(None, [own, *details, _RULES, "Tools:", *tools, answer]))
 
 
+# Without it, small models claim to be made by whoever made the texts that they were trained on.
+_CHAT = "You are a helpful assistant, a small open model that runs locally in toolsemble."
 _ANSWERS = "Answers the user. Use it as soon as you know the answer, and when no tool is needed."
 _RULES = (
     "Solve the user's task step by step. Each step is one JSON object that calls one tool, and you get its result. "

@@ -69,7 +69,7 @@ class StepSequence:
         last = 1 if self.dry else len(self.steps)
         for number, step in enumerate(self.steps[:last], 1):
             report = progress.report = SubCallReport()
-            report.is_handed_on = number < last
+            report.is_intermediate = number < last
             name = step.definition.name
             result = yield from start_sub_call(settings, step.definition, read, value, context, report, number)
             given = report.given if type(report.given) is str else unwrap_input(report.given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -44,22 +45,42 @@ FILES = {
     f"{_OFFICE}presentationml.presentation",
 }
 """The types of files in responses, beside texts."""
+_NUMBER = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_BOUNDS_BY_TYPE = {
+    "string": ("pattern", "format"),
+    "integer": _NUMBER,
+    "number": _NUMBER,
+    "array": ("minItems", "maxItems"),
+}
+_BOUNDS = {
+    *_NUMBER, "pattern", "format", "minItems", "maxItems", "minLength", "maxLength", "uniqueItems", "minProperties",
+    "maxProperties", "contentEncoding", "contentMediaType",
+}  # fmt: skip
+_FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
+# Groups with a question mark, word boundaries, back references and Python's anchors, which OpenAI does not document.
+_SPECIAL_PATTERN = re.compile(r"\(\?|\\[bBAZ1-9]")
 _NULL = {"type": "null"}
 _MANY_VALUES = 250
 
 
-def write_tools(offers: Iterable[Offer], api: Api = "chat", *, strict: bool | None = None) -> list[dict[str, Any]]:
+def write_tools(
+    offers: Iterable[Offer], api: Api = "chat", *, strict: bool | None = None, bounds: bool = False
+) -> list[dict[str, Any]]:
     """Return the ``tools`` argument; ``strict`` takes precedence over the setting of each tool.
+
+    :param bounds: whether the schemas have bounds, patterns and formats as keywords besides their words
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")], "responses")[0]["parameters"]
     {'type': 'object', 'properties': {}}
     """
-    return [_tool(offer, api, strict=bool(offer.strict if strict is None else strict)) for offer in offers]
+    return [
+        _tool(offer, api, strict=bool(offer.strict if strict is None else strict), bounds=bounds) for offer in offers
+    ]
 
 
-def _tool(offer: Offer, api: Api, *, strict: bool) -> dict[str, Any]:
-    parameters, _ = adapt(parameters_of(offer), strict=strict)
+def _tool(offer: Offer, api: Api, *, strict: bool, bounds: bool) -> dict[str, Any]:
+    parameters, _ = adapt(parameters_of(offer), strict=strict, bounds=bounds)
     if _is_chat(api):
         return function_tool(offer, parameters, strict=strict)
     named = {"type": "function", "name": offer.name, "description": offer.description}
@@ -72,7 +93,7 @@ def _is_chat(api: Api) -> bool:
     raise ValueError(f"OpenAI's api is 'chat' or 'responses', not {api!r}")
 
 
-def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
+def adapt(parameters: Schema, *, strict: bool = False, bounds: bool = False) -> tuple[Schema, list[Note]]:
     r"""Return the schema for OpenAI, and notes of the changes; raise ValueError if strict mode does not support it.
 
     >>> limit = {"type": "integer", "default": 5}
@@ -86,7 +107,8 @@ def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Not
     """
     if not strict:
         return rewrite(ensure_object(parameters), _add_items)
-    schema, notes = adapt_strict(parameters, _add_types, _require_all)
+    rules = (_drop_unsupported_bounds, _add_types, _require_all) if bounds else (_add_types, _require_all)
+    schema, notes = adapt_strict(parameters, *rules)
     _check_limits(schema)
     return schema, notes
 
@@ -94,6 +116,17 @@ def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Not
 def _add_items(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - the signature of a rule
     """Return the schema; an array without ``items`` gets the empty ones that OpenAI requires."""
     return ({**schema, "items": {}} if schema.get("type") == "array" and "items" not in schema else schema), []
+
+
+def _drop_unsupported_bounds(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: ARG001 - as above
+    """Return the schema with those bounds only that strict mode supports for its type; all of them are in its words."""
+    supported = () if "enum" in schema else _BOUNDS_BY_TYPE.get(str(schema.get("type")), ())
+    kept = {name: value for name, value in schema.items() if name not in _BOUNDS or name in supported}
+    if "format" in kept and kept["format"] not in _FORMATS:
+        del kept["format"]
+    if "pattern" in kept and _SPECIAL_PATTERN.search(kept["pattern"]):
+        del kept["pattern"]
+    return kept, []
 
 
 def _add_types(schema: Schema, path: str) -> tuple[Schema, list[Note]]:

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
         Continue as Continue,
         Edit as Edit,
         ExitEarly as ExitEarly,
+        Reject as Reject,
         ReviewDecision as ReviewDecision,
     )
+    from toolsemble.review.pause import PauseReview as PauseReview
     from toolsemble.review.queue import QueueReview as QueueReview
     from toolsemble.review.receipt import Receipt as Receipt
     from toolsemble.review.remember import RememberReview as RememberReview
@@ -45,7 +47,8 @@ __getattr__, __dir__, __all__ = export_lazily(
         "automatic": ("AutoApprove", "AutoReject", "CallbackReview"),
         "console": ("ConsoleReview",),
         "audit": ("ReviewEvent",),
-        "decision": ("Continue", "Edit", "ExitEarly", "ReviewDecision"),
+        "decision": ("Continue", "Edit", "ExitEarly", "Reject", "ReviewDecision"),
+        "pause": ("PauseReview",),
         "queue": ("QueueReview",),
         "receipt": ("Receipt",),
         "remember": ("RememberReview",),

@@ -13,7 +13,7 @@ from typing import TextIO
 from toolsemble.review.audit import LOGGER
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.editor import edit_text, find_editor
-from toolsemble.review.field_editor import FieldEditor, check_without_schema
+from toolsemble.review.field_editor import FieldEditor, check_without_schema, read_revised
 from toolsemble.review.question import can_check_edits, check_edit, is_abandoned
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.request_view import RequestView, add_margin
@@ -22,16 +22,16 @@ from toolsemble.runtime.terminal import NO_TERMINAL, TERMINAL_LOCK, AbandonedErr
 from toolsemble.runtime.text import escape_invisible, escape_lines, preview
 
 _EMPTY_LINES = 5
-# A program that types for ever must not be asked for ever, if there is no timeout.
+# A program that types forever must not be asked forever, if there is no timeout.
 _UNCLEAR_ANSWERS = 100
 _ANSWER_SHOWN = 40
 _LATE = 1.0
 
 
 class ConsoleReview:
-    """A reviewer that asks the person at the terminal: ``[c]ontinue  [e]dit  [x] exit early``.
+    """A reviewer that asks the person at the terminal: ``[c]ontinue  [e]dit  [x] exit early  (y = c, n = x)``.
 
-    ``y`` and ``yes`` continue, ``n`` and ``no`` exit early; an answer that is not understood is asked again. Arguments
+    An answer that is not understood is asked again. Arguments
     are edited in the editor of ``VISUAL`` or ``EDITOR``, or else one at a time, and are checked at once.
 
     Questions are shown one at a time, however many calls, toolboxes and handlers ask. What is typed before a question
@@ -197,7 +197,8 @@ class _Dialog:
     def _edit_inline(self, text: str) -> str:
         """Return the line that replaces the text; the text itself for no change."""
         self._terminal.write(add_margin(escape_lines(text), self._terminal.output.width, self._terminal.output.paint))
-        line = self._terminal.read_line(lambda: f"{self._remaining_time()}Instead, in one line (empty for no change): ")
+        prompt = "Instead, in one line (empty for no change): "
+        line = read_revised(self._terminal, lambda: f"{self._remaining_time()}{prompt}", text)
         if not line or self._terminal.is_whole(line):
             return line or text
         self._say("That is more than one line can hold. Set EDITOR to edit longer texts.")
@@ -215,6 +216,7 @@ class _Dialog:
             choices.append("[v]iew all")
         if "tool" in self._request.scopes:
             choices.append("[a]lways this tool")
+        choices.append("(y = c, n = x)")
         return f"{self._terminal.output.paint('bold', '  '.join(choices))}\n"
 
     def _remaining_time(self) -> str:

@@ -46,5 +46,8 @@ class ExitEarly:
     """Whether nobody answered in time."""
 
 
+Reject = ExitEarly
+"""The everyday name of :class:`ExitEarly`."""
+
 ReviewDecision: TypeAlias = Continue | Edit | ExitEarly
 """The decision of a reviewer."""

@@ -8,14 +8,14 @@ from typing import Any
 
 from toolsemble.review.request_view import add_margin
 from toolsemble.runtime.terminal import Terminal
-from toolsemble.runtime.text import escape_invisible
+from toolsemble.runtime.text import HIDDEN, escape_invisible
 
 Check = Callable[[str], str]
 """Takes all arguments as JSON text; returns what is wrong with them, or ""."""
 
 _MAX_SHOWN = 500
 _INTRODUCTION = 'An empty line keeps a value. Lists and objects are JSON; "" is the empty text.'
-_AGAIN = "Enter another value, or the same one again to decide when all are entered."
+_AGAIN = "Enter another value; or the same one again to keep it until all are entered, if it depends on another one."
 _TOO_LONG = "That is more than one line can hold. Set EDITOR to edit longer texts."
 
 
@@ -45,7 +45,7 @@ class FieldEditor:
         last = ""
         self._show_value(name, arguments[name])
         while True:
-            line = self._terminal.read_line(lambda: f"{self._prefix()}Instead (empty keeps it): ")
+            line = read_revised(self._terminal, lambda: f"{self._prefix()}Instead (empty keeps it): ", arguments[name])
             if not line:
                 return arguments[name]
             if not self._terminal.is_whole(line):
@@ -79,6 +79,11 @@ class FieldEditor:
 
     def _say(self, text: str) -> None:
         self._terminal.write(f"{self._terminal.output.paint('note', escape_invisible(text))}\n")
+
+
+def read_revised(terminal: Terminal, prompt: Callable[[], str], value: Any) -> str:
+    """Return the line that replaces a value; what is typed is not shown if the value is a secret or contains one."""
+    return terminal.read_secret(prompt) if HIDDEN in _to_json(value) else terminal.read_line(prompt)
 
 
 def check_without_schema(arguments: Mapping[str, Any]) -> Check:

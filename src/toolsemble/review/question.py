@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolsemble.errors import ReviewTimeoutError
+from toolsemble.errors import CallPausedError, ReviewTimeoutError
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.observers.watchers import tell
 from toolsemble.review.audit import LOGGER
@@ -90,7 +90,7 @@ class Question:
         self._question = OpenQuestion(request, check)
 
     def do(self) -> ReviewDecision:
-        """Ask, and wait in this thread; raise only :class:`ReviewTimeoutError` and what must end the program."""
+        """Ask, and wait in this thread; raise only errors that a reviewer may cause, and what must end the program."""
         # In an event loop of another thread: a handler that blocks its loop does not block this thread.
         asking = _InThread(self.ado())
         timeout = self._request.timeout
@@ -137,7 +137,7 @@ class Question:
         return self._time_out() if late else self._evaluate(*answering.result())
 
     def _evaluate(self, answer: Any, error: BaseException | None) -> ReviewDecision:
-        if isinstance(error, SystemExit):
+        if isinstance(error, (SystemExit, CallPausedError)):
             raise error
         if isinstance(error, KeyboardInterrupt):
             return self._log_decision(_INTERRUPTED)

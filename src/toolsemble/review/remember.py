@@ -66,6 +66,11 @@ class RememberReview:
         with self._lock:
             self._runs.pop(run_id, None)
 
+    @property
+    def pauses(self) -> bool:
+        """Whether the reviewer that is asked can leave calls open."""
+        return getattr(self._handler, "pauses", False) is True
+
     async def review(self, request: ReviewRequest) -> ReviewDecision:
         """Return the decision about one call; the answer of the handler is not changed."""
         # Computed before the handler is asked: the objects may change in the meantime.

@@ -56,7 +56,7 @@ class ReviewRequest:
     scopes: tuple[str, ...] = ()
     """The scopes for which an approval can be remembered: "tool", "arguments", or none."""
     schema_digest: str = ""
-    """A digest of the tool's schema: an approval is valid for this schema only."""
+    """A digest of the tool's schema, description, metadata and pin: an approval is valid for this definition only."""
     hidden_digest: str = ""
     """A digest of the arguments with their secrets, which are not shown; "" for a tool without secrets. If there is
     one, the text of an edit is not shown either."""

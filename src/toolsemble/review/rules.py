@@ -135,6 +135,11 @@ class RulesReview:
         except ToolDefinitionError as problem:
             raise ToolDefinitionError(f"{os.fspath(path)}: {problem}") from None
 
+    @property
+    def pauses(self) -> bool:
+        """Whether the reviewer that is asked can leave calls open."""
+        return getattr(self._ask, "pauses", False) is True
+
     async def review(self, request: ReviewRequest) -> ReviewDecision:
         """Return the decision about one call; the answer of the handler is not changed."""
         decision = self._apply_rules(request)

@@ -10,12 +10,14 @@ if TYPE_CHECKING:
 
 
 def export_lazily(
-    package: dict[str, Any], homes: Mapping[str, Sequence[str]]
+    package: dict[str, Any], homes: Mapping[str, Sequence[str]], everyday: Sequence[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package, whose names are loaded on first use.
 
     :param package: the globals of the package
     :param homes: the names that each of its modules exports; a module next to the package has a dot: ``.result``
+    :param everyday: the names that ``dir`` and ``__all__`` show, for a package with so many that they hide each other;
+        the attribute ``names`` of its ``__getattr__`` lists all of them
 
     >>> load, _, names = export_lazily({"__name__": "toolsemble"}, {"result": ("ToolResult",)})
     >>> names, load("ToolResult").success("ready").text
@@ -33,6 +35,9 @@ def export_lazily(
         value = package[name] = getattr(import_module(f".{home}", package["__name__"]), name)
         return value  # cached in the globals, so this is not called again
 
+    load.names = exported  # type: ignore[attr-defined]  # read by tests and by the reference
+    if everyday:
+        return load, lambda: sorted({*everyday, *(name for name in package if name[:2] == "__")}), sorted(everyday)
     return load, lambda: sorted({*package, *exported}), exported
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import select
 import sys
@@ -155,6 +156,22 @@ class Terminal:
             self._read()
         line, _, self._typed = self._typed.partition(b"\n")
         return line.decode(self._encoding, "surrogateescape")
+
+    def read_secret(self, prompt: Callable[[], str]) -> str:
+        """Return the next line as :meth:`read_line` does, but do not show what is typed."""
+        if self._termios is None:
+            if self._input is not sys.stdin:
+                return self.read_line(prompt)
+            self.write(prompt())
+            return getpass.getpass("")
+        with self._errors_as_eof():
+            settings = self._termios.tcgetattr(self.streams[0])
+        silent = [*settings[:3], settings[3] & ~self._termios.ECHO | self._termios.ECHONL, *settings[4:]]
+        try:
+            self._set(silent)  # before the prompt: it may be answered at once
+            return self.read_line(prompt)
+        finally:
+            self._set(settings)
 
     def is_whole(self, line: str) -> bool:
         """Return whether a line is all that was typed or pasted; discard the rest."""

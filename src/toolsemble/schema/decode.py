@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 from toolsemble.errors import ToolArgumentsError
 from toolsemble.schema.flattened import hint_at_nesting
 from toolsemble.schema.lenient import CutOffError, parse_lenient
+from toolsemble.schema.named_choices import name_choices
 from toolsemble.schema.number import TOO_LONG, LongNumberError, WrittenFloat, find_unwritable
 from toolsemble.schema.problem import MismatchError, Problem, report
 from toolsemble.schema.repair import CAUTIOUS, Repairs
@@ -117,6 +118,7 @@ def _repair(
         problems, more = arguments.problems(fitting, repaired, problem)
     if not problems:  # the values are fine, but the validator's parser has lower limits
         raise _invalid(arguments.owner, "a number is too large, or it is nested too deeply; send less")
+    problems = name_choices(arguments.schema, problems)
     raise report(arguments.owner, problems, more, hint_at_nesting(arguments.schema, value, problems))
 
 

@@ -12,7 +12,7 @@ _SHOWN = 5
 
 
 def hint_at_nesting(schema: Mapping[str, Any], value: Mapping[str, Any], problems: Sequence[Problem]) -> str:
-    """Return a hint for unknown keys that fit into an object parameter that is missing; "" if there is none.
+    """Return a hint for unknown keys that belong into an object parameter; "" if there is none.
 
     >>> refund = {"properties": {"args": {"type": "object", "properties": {"name": {}, "amount": {}}}}}
     >>> hint_at_nesting(refund, {"name": "z", "amount": 3}, [Problem(("args",), "missing")])
@@ -21,18 +21,24 @@ def hint_at_nesting(schema: Mapping[str, Any], value: Mapping[str, Any], problem
     root = resolve_schema(schema, schema)
     properties: Mapping[str, Any] = root.get("properties", {})
     unknown = [key for key in value if key not in properties]
+    missing = [str(problem.path[0]) for problem in problems if problem.message == "missing" and len(problem.path) == 1]
+    wrong = {problem.path[0] for problem in problems if len(problem.path) == 1}
+    # Without a missing parameter, a key may belong into any of those that are there.
+    names, keys = (missing, unknown) if missing else (list(properties), [key for key in unknown if key in wrong])
     hints = []
-    for problem in problems:
-        if problem.message == "missing" and len(problem.path) == 1 and unknown:
-            name = str(problem.path[0])
-            inside = _find_properties(schema, properties.get(name))
-            if fitting := [key for key in unknown if key in inside]:
-                hints.append(f"; {_join_keys(fitting)} belong{'s' if len(fitting) == 1 else ''} into '{name}'")
+    for name in names if keys else ():
+        inside = find_properties(schema, properties.get(name))
+        if fitting := [key for key in keys if key in inside]:
+            hints.append(f"; {_join_keys(fitting)} belong{'s' if len(fitting) == 1 else ''} into '{name}'")
     return "".join(hints) if len(hints) == 1 else ""  # with several places, a key could belong into any of them
 
 
-def _find_properties(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
-    """Return the properties of an object schema; those of all options of a union."""
+def find_properties(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
+    """Return the properties of an object schema; those of all options of a union.
+
+    >>> sorted(find_properties({}, {"anyOf": [{"properties": {"a": {}}}, {"type": "null"}]}))
+    ['a']
+    """
     if not isinstance(schema, Mapping):
         return {}
     found = resolve_schema(root, schema)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
+from toolsemble.schema.flattened import find_properties
 from toolsemble.schema.lenient import CutOffError, parse_lenient
 from toolsemble.schema.number import LongNumberError, WrittenFloat, is_exact, parse_number, to_integer
 from toolsemble.schema.phrases import find_member_names
@@ -77,7 +78,11 @@ class Repairs:
             repaired = self.repair(value, option, path)
             changes = self.changes[before:]
             del self.changes[before:]
-            if repaired is not value and self._fits(repaired, option) and (least is None or len(changes) < len(least)):
+            if repaired is value or not self._fits(repaired, option):
+                continue
+            if (least is None or len(changes) < len(least)) and not _is_ambiguous(
+                value, option, resolved, changes, path
+            ):
                 best, least = repaired, changes
         self.changes += least or ()
         return best
@@ -218,7 +223,7 @@ class Repairs:
                 self._record("keys", (*path, declared), key, declared)
                 named[declared] = each
                 renamed.add(declared)
-            elif dropping and form is not None and key not in kept and self._is_extra(key, schema):
+            elif dropping and form is not None and key not in kept and self._is_extra(key, value, schema):
                 self._record("extra", (*path, key), each, None)
             else:
                 named[key] = each
@@ -234,8 +239,14 @@ class Repairs:
             found[key] = _fold(key)
         return found
 
-    def _is_extra(self, key: str, schema: Mapping[str, Any]) -> bool:
-        """Return whether no pattern of a schema matches a key; False if the budget is used up."""
+    def _is_extra(self, key: str, value: dict[str, Any], schema: Mapping[str, Any]) -> bool:
+        """Return whether a key belongs nowhere in an object; False if the budget is used up."""
+        properties, required = schema.get("properties", {}), schema.get("required", ())
+        self._left -= len(properties)
+        # A flattened field: to drop it would mean to use another value in its place. A missing parameter is reported.
+        for name in (each for each in properties if self._left >= 0 and (each in value or each not in required)):
+            if key in find_properties(self._root, properties[name]) and not _has_same(value.get(name), key, value[key]):
+                return False
         if not schema.get("patternProperties"):
             return True
         return self._find_pattern_schema(key, schema) is None and self._left >= 0
@@ -267,6 +278,24 @@ class Repairs:
     def _record(self, step: str, path: Path, before: Any, after: Any) -> Any:
         self.changes.append({"step": step, "path": format_path(path), "from": before, "to": after})
         return after
+
+
+def _is_ambiguous(
+    value: Any, option: Mapping[str, Any], options: list[Mapping[str, Any]], changes: list[dict[str, Any]], path: Path
+) -> bool:
+    """Return whether a repair drops a key that another option of the union has, and no tag names the option."""
+    dropped = {change["path"] for change in changes if change["step"] == "extra"}
+    if not dropped or not isinstance(value, dict):
+        return False
+    own: Mapping[str, Any] = option.get("properties", {})
+    if any(name in value and isinstance(each, Mapping) and "const" in each for name, each in own.items()):
+        return False
+    elsewhere = {name for other in options if other is not option for name in other.get("properties", ())}
+    return any(format_path((*path, key)) in dropped for key in value if key in elsewhere)
+
+
+def _has_same(inside: Any, key: str, value: Any) -> bool:
+    return isinstance(inside, dict) and key in inside and _is_same(inside[key], value)
 
 
 _MANY_VALUES = 100
@@ -353,8 +382,15 @@ def _find_allowed(schema: Mapping[str, Any]) -> list[Any] | None:
 
 
 def _find_named(text: str, schema: Mapping[str, Any]) -> list[Any]:
-    """Return the values of an enumeration whose name is a text: the exact one, or those that differ by case."""
+    """Return the values of an enumeration whose name is a text: the exact one, or those that differ by case.
+
+    >>> _find_named("Color.RED", {"enum": [1, 2], "x-enum-varnames": ["RED", "BLUE"]})
+    [1]
+    """
     names = find_member_names(schema)
+    qualifier, _, last = text.rpartition(".")
+    if qualifier.isidentifier():  # as Python writes a member
+        text = last
     if text in names:
         return [names[text]]
     return [value for name, value in names.items() if name.casefold() == text.casefold()]

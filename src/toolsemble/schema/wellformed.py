@@ -20,11 +20,17 @@ DRAFTS = (
     "http://json-schema.org/draft-04/schema",
 )
 """The supported drafts, newest first."""
-_FORMATS = {"date", "time", "date-time", "duration", "uuid", "email", "uri", "ipv4", "ipv6"}
-_ONE = {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "additionalItems",
-        "unevaluatedItems", "unevaluatedProperties"}  # fmt: skip
-_MANY = {"anyOf", "oneOf", "allOf", "prefixItems", "items"}
-_NAMED = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+FORMATS = {"date", "time", "date-time", "duration", "uuid", "email", "uri", "ipv4", "ipv6"}
+"""The formats that are enforced."""
+ONE_SCHEMA = {
+    "items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "additionalItems",
+    "unevaluatedItems", "unevaluatedProperties",
+}  # fmt: skip
+"""The keywords whose value is a schema."""
+SCHEMA_LISTS = {"anyOf", "oneOf", "allOf", "prefixItems", "items"}
+"""The keywords whose value is a list of schemas."""
+NAMED_SCHEMAS = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+"""The keywords whose value maps names to schemas."""
 _CHECKED = {
     "type", "enum", "const", "format", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
     "multipleOf", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "minContains", "maxContains",
@@ -34,7 +40,8 @@ _ANNOTATIONS = {
     "title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly", "$comment",
     "$schema", "$id", "$anchor", "contentEncoding", "contentMediaType", "contentSchema",
 }  # fmt: skip
-_KNOWN = _ONE | _MANY | _NAMED | _CHECKED | _ANNOTATIONS
+KEYWORDS = ONE_SCHEMA | SCHEMA_LISTS | NAMED_SCHEMAS | _CHECKED | _ANNOTATIONS
+"""The keywords that are enforced, or that change nothing."""
 _SPELLINGS = {
     "dict": "object", "map": "object", "str": "string", "text": "string", "int": "integer", "float": "number",
     "double": "number", "bool": "boolean", "list": "array", "tuple": "array", "set": "array", "none": "null",
@@ -169,13 +176,13 @@ def _check_nodes(owner: str, schema: dict[str, Any]) -> None:
 
 def _find_unenforced(node: Mapping[str, Any], *, nested: bool) -> str:
     form = node.get("format")
-    if form is not None and form != PASSWORD and form not in _FORMATS:  # a password may be any text
-        return f"format {preview(form)!r} cannot be enforced; use {', '.join(sorted(_FORMATS))}, or pattern"
+    if form is not None and form != PASSWORD and form not in FORMATS:  # a password may be any text
+        return f"format {preview(form)!r} cannot be enforced; use {', '.join(sorted(FORMATS))}, or pattern"
     if node.get("enum") == []:
         return "enum is empty, so nothing would fit; list the allowed values, or leave it out"
     if nested and not str(node.get("$id", "#")).startswith("#"):
         return "$id inside a schema changes what references mean; leave it out"
-    unknown = next((keyword for keyword in node if keyword not in _KNOWN and not keyword.startswith("x-")), None)
+    unknown = next((keyword for keyword in node if keyword not in KEYWORDS and not keyword.startswith("x-")), None)
     if unknown is None:
         return ""
     return f"keyword {preview(unknown)!r} cannot be enforced; leave it out, or say it in the description"
@@ -184,11 +191,11 @@ def _find_unenforced(node: Mapping[str, Any], *, nested: bool) -> str:
 def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Yield the schemas inside a schema: their display name, the end of their JSON pointer, and the schema."""
     for keyword, value in node.items():
-        if keyword in _NAMED and isinstance(value, Mapping):
+        if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
             for name, each in value.items():
                 yield name, f"{keyword}/{escape_token(name)}", each
-        elif keyword in _MANY and isinstance(value, list):
+        elif keyword in SCHEMA_LISTS and isinstance(value, list):
             for index, each in enumerate(value):
                 yield f"{keyword}[{index}]", f"{keyword}/{index}", each
-        elif keyword in _ONE:
+        elif keyword in ONE_SCHEMA:
             yield keyword, keyword, value

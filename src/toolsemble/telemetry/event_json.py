@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, get_args
 
-from toolsemble import events
-from toolsemble.events import Event, ModelReplied, ReviewDecided, ReviewRequested, RunEvent
-from toolsemble.result import ToolResult
-from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
+from toolsemble.event_codec import EventCodec
+from toolsemble.events import CallProgress, Event, ModelReplied, ReviewDecided, ReviewRequested, RunEvent
 from toolsemble.schema.display import to_display_or_repr
-from toolsemble.serialization import result_from_fields, result_to_fields
 
-_EVENTS: dict[str, type[Any]] = {
-    each.kind: each
-    for each in (
-        events.CallStarted,
-        events.CallRepaired,
-        events.CallRetried,
-        events.CallProgress,
-        events.CallTimedOut,
-        events.CallAbandoned,
-        events.CacheHit,
-        events.CallFinished,
-        events.RunStarted,
-        events.ModelReplied,
-        events.ModelRetried,
-        events.RunFinished,
-    )
-}
-_DECISIONS: dict[str, Callable[..., ReviewDecision]] = {
-    "continue": Continue,
-    "edit": Edit,
-    "exit_early": ExitEarly,
-}
+_CODEC = EventCodec(get_args(Event), to_display_or_repr)
 _MESSAGES = ("messages", "message", "text")  # the fields of a run's events that have messages
+_NO_MESSAGE = {"role": "assistant", "text": "", "calls": []}
+_OLD_DECISIONS = {"continue": "continue", "edit": "edit", "exit_early": "reject"}
 
 
 def write_event(event: Any, *, messages: bool = True) -> dict[str, Any]:
@@ -44,86 +19,46 @@ def write_event(event: Any, *, messages: bool = True) -> dict[str, Any]:
 
     :param messages: whether the messages of a run are included
 
-    >>> write_event(events.CallAbandoned("search", "call_1", at=0.0))["kind"]
+    >>> from toolsemble.events import CallAbandoned
+    >>> write_event(CallAbandoned("search", "call_1", at=0.0))["kind"]
     'call_abandoned'
     """
-    values: dict[str, Any] = {"kind": event.kind}
-    if isinstance(event, (ReviewRequested, ReviewDecided)):
-        values |= {"request": json.loads(event.request.to_json()), "at": event.at}
-        if isinstance(event, ReviewDecided):
-            values |= {"decision": _write_decision(event.decision)}
-        return values
-    present = {each.name: getattr(event, each.name) for each in fields(event)}
-    if isinstance(event, RunEvent):
-        shown = {name: each for name, each in present.items() if messages or name not in _MESSAGES}
-        return values | {name: _WRITERS.get(name, _write_value)(each) for name, each in shown.items()}
-    return values | {name: _write_value(each) for name, each in present.items()}
+    values = _CODEC.write(event)
+    if isinstance(event, ReviewRequested):
+        return values | {"at": event.at}  # every line has its time
+    if isinstance(event, RunEvent) and not messages:
+        return {name: each for name, each in values.items() if name not in _MESSAGES}
+    return values
 
 
-def read_event(values: dict[str, Any]) -> Event:
-    """Return the event that :func:`write_event` wrote; raise ValueError, TypeError or KeyError for anything else.
+def read_event(values: Any) -> Event:
+    """Return the event that :func:`write_event` wrote, also that of an earlier version; raise ``ValueError`` otherwise.
 
     >>> read_event({"kind": "call_abandoned", "tool_name": "search", "call_id": "call_1"}).tool_name
     'search'
     """
-    kind = values.pop("kind")
-    if kind == ReviewRequested.kind:
-        return ReviewRequested(_read_request(values))
-    if kind == ReviewDecided.kind:
-        decision = dict(values["decision"])
-        return ReviewDecided(_read_request(values), _DECISIONS[decision.pop("name")](**decision), at=values["at"])
+    kind = values.get("kind") if isinstance(values, dict) else None
     if kind == ModelReplied.kind:
-        values.setdefault("message", {"role": "assistant", "text": "", "calls": []})
-    readers = _RUN_READERS if issubclass(_EVENTS[kind], RunEvent) else _CALL_READERS
-    for name in readers.keys() & values:
-        values[name] = readers[name](values[name])
-    event: Event = _EVENTS[kind](**values)
+        values = {"message": _NO_MESSAGE, **values}
+    if kind == CallProgress.kind:
+        values = {**values, **_upgrade_progress(values)}
+    if kind == ReviewDecided.kind:
+        values = {**values, "decision": _upgrade_decision(values.get("decision"))}
+    event: Event = _CODEC.read(values)
     return event
 
 
-def _write_value(value: Any) -> Any:
-    return result_to_fields(value, to_display_or_repr) if isinstance(value, ToolResult) else to_display_or_repr(value)
+def _upgrade_progress(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the progress of a call in the present form; earlier versions wrote whatever a tool reported."""
+    fraction = values.get("fraction")
+    return {
+        "fraction": fraction if isinstance(fraction, (int, float)) else None,
+        "message": str(values.get("message", "")),
+    }
 
 
-def _write_decision(decision: ReviewDecision) -> dict[str, Any]:
-    name = next(name for name, kind in _DECISIONS.items() if isinstance(decision, kind))  # type: ignore[arg-type]  # classes
-    return {"name": name, **{each.name: getattr(decision, each.name) for each in fields(decision)}}
-
-
-def _read_request(values: Mapping[str, Any]) -> ReviewRequest:
-    return ReviewRequest.from_json(json.dumps(values["request"]))
-
-
-def _write_message(message: Any) -> Any:
-    from toolsemble.models.message import message_to_json  # noqa: PLC0415 - a toolbox without an agent has no messages
-
-    return json.loads(message_to_json(message))
-
-
-def _read_message(values: Any) -> Any:
-    from toolsemble.models.message import message_from_json  # noqa: PLC0415 - as above
-
-    return message_from_json(json.dumps(values))
-
-
-def _read_usage(values: Any) -> Any:
-    from toolsemble.models.chat import TokenUsage  # noqa: PLC0415 - as above
-
-    return None if values is None else TokenUsage(**values)
-
-
-_WRITERS: dict[str, Callable[[Any], Any]] = {
-    "message": _write_message,
-    "messages": lambda messages: [_write_message(each) for each in messages],
-    "usage": lambda usage: None if usage is None else asdict(usage),
-}
-_RUN_READERS: dict[str, Callable[[Any], Any]] = {
-    "message": _read_message,
-    "messages": lambda messages: tuple(_read_message(each) for each in messages),
-    "tools": tuple,
-    "usage": _read_usage,
-}
-_CALL_READERS: dict[str, Callable[[Any], Any]] = {
-    "repairs": tuple,
-    "result": lambda values: None if values is None else result_from_fields(values),
-}
+def _upgrade_decision(values: Any) -> Any:
+    """Return a decision in the present form; earlier versions had a ``name`` in it."""
+    if not isinstance(values, dict) or values.get("name") not in [*_OLD_DECISIONS]:
+        return values
+    return {**values, "decision": _OLD_DECISIONS[values["name"]]}

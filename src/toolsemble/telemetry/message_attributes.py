@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
+from toolsemble.media_url import hide_query
+from toolsemble.providers.wire import media_type
+from toolsemble.result import Content, TextContent
+
+_MODALITIES = {"image", "audio", "video"}
+
 Attributes = Iterator[tuple[str, Any]]
 
 
@@ -48,14 +54,26 @@ def write_message(message: Any) -> dict[str, Any]:
 def _parts(message: Any) -> Iterator[dict[str, Any]]:
     if message.role == "tool":
         yield {"type": "tool_call_response", "id": message.call.id, "response": message.text}
+        yield from map(_write_content, message.reply.contents)
         return
     if message.text:
         yield _text(message.text)
-    for image in getattr(message, "images", ()):
-        # The bytes would be larger than all the rest.
-        yield {"type": "blob", "modality": "image", "mime_type": image.mime_type}
+    yield from map(_write_content, getattr(message, "contents", ()))
     for call in getattr(message, "calls", ()):
         yield {"type": "tool_call", "id": call.id, "name": call.name, "arguments": call.arguments}
+
+
+def _write_content(content: Content) -> dict[str, Any]:
+    """Return a text, or what kind of media there are; their bytes would be larger than all the rest."""
+    if isinstance(content, TextContent):
+        return _text(content.text)
+    kind = media_type(content)
+    family = kind.partition("/")[0]
+    modality = family if family in _MODALITIES else "document"
+    known = {} if "*" in kind else {"mime_type": kind}
+    if content.url:
+        return {"type": "uri", "modality": modality, **known, "uri": hide_query(content.url)}
+    return {"type": "blob", "modality": modality, **known}
 
 
 def _text(text: str) -> dict[str, Any]:

@@ -135,7 +135,9 @@ class OpenTelemetry:
 
     def _end(self, opened: _OpenSpan, ending: FinishedCall) -> None:
         try:
-            if ending.outcome != "success":
+            if ending.is_paused:
+                opened.span.set_attribute("toolsemble.paused", True)  # noqa: FBT003 - the span takes it by position
+            elif ending.outcome != "success":
                 self._fail(opened.span, opened.reason or ending.reason, ending.message)
             if self._shows and opened.span.is_recording():
                 self._show(opened.span, ending)

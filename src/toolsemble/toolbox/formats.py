@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any, Literal, NoReturn, Self
 
 from toolsemble.call import ToolCall
-from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
+from toolsemble.definition.definition import Names, ReturnBehavior, ToolDefinition
 from toolsemble.definition.policy import Policy
 from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.record import TRACE
 from toolsemble.specification import ToolSpecification
-from toolsemble.toolbox.registry import Defined, Registered, find_needs, has_secret_parameters
+from toolsemble.toolbox.registry import Defined, Registered, find_needs, has_secret_parameters, names_in
 
 
 class ToolSet:
@@ -103,10 +103,26 @@ class ToolSet:
 
         return mask_arguments(self._entries[call.name].definition, call.json)
 
+    def registered(self, name: str) -> Registered:
+        """Return the definition of a tool, and what is known of its calls in advance; raise KeyError if unknown.
+
+        >>> from toolsemble import Toolbox, tool
+        >>> @tool
+        ... def now() -> str:
+        ...     return "noon"
+        >>> Toolbox([now]).registered("now").definition.name
+        'now'
+        """
+        return self._entries[name]
+
     def to_openai(
-        self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None
+        self, api: Literal["chat", "responses"] = "chat", *, strict: bool | None = None, bounds: bool = False
     ) -> list[dict[str, Any]]:
-        """Return the ``tools`` argument of OpenAI's SDK; ``strict`` overrides the setting of each tool.
+        """Return the ``tools`` argument of OpenAI's SDK.
+
+        :param strict: whether strict mode is used; None: as each tool is set
+        :param bounds: whether bounds, patterns and formats are also keywords, and not only words of the descriptions;
+            strict mode holds the model to those that it supports, which fine-tuned models may reject
 
         >>> from toolsemble import Toolbox, tool
         >>> @tool
@@ -116,7 +132,7 @@ class ToolSet:
         >>> Toolbox([now]).to_openai()[0]["function"]["name"]
         'now'
         """
-        return self.to_provider("openai", api=api, strict=strict)
+        return self.to_provider("openai", api=api, strict=strict, bounds=bounds)
 
     def to_anthropic(self) -> list[dict[str, Any]]:
         """Return the ``tools`` argument of Anthropic's SDK."""
@@ -152,7 +168,7 @@ class ToolSet:
 
         write_tools = load_wire_format(provider).write_tools
         offers = self.specifications
-        if PROVIDERS[provider].keeps_bounds:
+        if PROVIDERS[provider].keeps_bounds or settings.get("bounds"):
             offers = [entry.definition.specification(bounds=True) for entry in self._entries.values()]
         try:
             tools: list[dict[str, Any]] = write_tools(offers, **settings)
@@ -306,3 +322,12 @@ def _rename_entry(entry: Registered, name: str) -> Registered:
     ((_, definition),) = collect_tools(tool)
     context = entry.context.derive({"tool_name": definition.name, "logger": definition.logger})
     return replace(entry, tool=tool, definition=definition, context=context)
+
+
+def names_inside(box: ToolSet) -> Names:
+    """Return the names of the tools of a toolbox, and of the tools that they can call.
+
+    >>> names_inside(ToolSet({})).found
+    ()
+    """
+    return names_in(entry.definition for entry in box._entries.values())  # noqa: SLF001 - a class of this module

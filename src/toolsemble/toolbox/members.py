@@ -34,10 +34,13 @@ def collect_members(tools: object, *, reviewed: bool = False) -> list[Defined]:
     for member in _Collector(problems, reviewed=reviewed).flatten(tools, ""):
         name = member[1].name
         if name in found:
-            problems.append(
-                f"Duplicate tool name: '{name}'; rename one of them: tool.renamed('other_name'), "
+            advice = (
+                "pass prefix= to one MCPClient"
+                if "mcp" in member[1].metadata
+                else "rename one of them: tool.renamed('other_name'), "
                 "or box.prefixed('other_') for all tools of a toolbox"
             )
+            problems.append(f"Duplicate tool name: '{name}'; {advice}")
         found[name] = member
     if problems:
         raise ToolDefinitionError("\n".join(dict.fromkeys(problems)))

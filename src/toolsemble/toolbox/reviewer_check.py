@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from toolsemble.context import ToolContext
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.variants import always_gated_in
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.toolbox.toolbox import Toolbox
+
+if TYPE_CHECKING:
+    from toolsemble.review.gate import Gate
+    from toolsemble.review.request import ReviewHandler
+
+_NESTED = (
+    "Tool '{tool}' requires approval inside of another call, and PauseReview can pause the outermost run only; pass "
+    "the inner agent a reviewer that waits, such as QueueReview, or set requires_approval on the outer tool instead"
+)
+_IN_FLOW = (
+    "Tool '{tool}' requires approval inside of '{outer}', which cannot be resumed in the middle, so PauseReview cannot "
+    "leave it open; set requires_approval on '{outer}' instead, or pass a reviewer that waits, such as QueueReview"
+)
 
 
 def check_reviewer(box: Toolbox, context: ToolContext) -> None:
@@ -24,3 +41,39 @@ def check_reviewer(box: Toolbox, context: ToolContext) -> None:
             raise ToolConfigurationError(
                 f"Tool '{definition.name}' requires approval but no ReviewHandler is configured; pass review=…"
             )
+
+
+def check_pauses(box: Toolbox, context: ToolContext, *, nested: bool) -> None:
+    """Raise ToolConfigurationError if a reviewer would have to pause where a run cannot be resumed.
+
+    :param context: the context around the calls
+    :param nested: whether the run is inside of another call
+
+    >>> check_pauses(Toolbox([]), ToolContext(), nested=True)
+    """
+    review = box._context.review or context.review  # noqa: SLF001 - of this package
+    for entry in box._entries.values():  # noqa: SLF001 - as above
+        definition = entry.definition
+        if definition.gate is None and definition.flow is None:
+            continue  # most tools
+        gated = [definition] if _pauses(definition.gate, review) else []
+        inside = [] if definition.flow is None else [*_find_pausing(definition.flow.tools(), review)]
+        if nested and (gated or inside):
+            raise ToolConfigurationError(_NESTED.format(tool=(gated + inside)[0].name))
+        if inside:
+            raise ToolConfigurationError(_IN_FLOW.format(tool=inside[0].name, outer=definition.name))
+
+
+def _find_pausing(tools: Iterable[ToolDefinition], review: ReviewHandler | None) -> Iterable[ToolDefinition]:
+    """Yield the tools, at every depth, whose reviewer can leave calls open."""
+    for each in tools:
+        if _pauses(each.gate, review):
+            yield each
+        if each.flow is not None:
+            yield from _find_pausing(each.flow.tools(), review)
+
+
+def _pauses(gate: Gate | None, review: ReviewHandler | None) -> bool:
+    if gate is None:
+        return False
+    return getattr(review if gate.review is None else gate.review, "pauses", False) is True

@@ -38,6 +38,7 @@ def run_of(
     own: ToolContext,
     memory_id: str | None,
     parameters: MutableMapping[str, Any] | None,
+    deps: object,
     run_id: str | None,
     new_run: Callable[[], str],
 ) -> Run:
@@ -46,11 +47,11 @@ def run_of(
     :param own: the context of the toolbox
     :param new_run: returns a run id, if the program did not set one
 
-    >>> sorted(run_of(ToolContext(), "ada", None, "run_1", new_id))
+    >>> sorted(run_of(ToolContext(), "ada", None, None, "run_1", new_id))
     ['memory_id', 'parameters', 'run_id']
     """
     outer = current_context()
-    if outer is None and parameters is None and memory_id is None and run_id is None:
+    if outer is None and parameters is None and memory_id is None and run_id is None and deps is None:
         return {"parameters": InvocationParameters(), "run_id": new_run()}
     if run_id is not None and not isinstance(run_id, str):
         raise _wrong_type("run_id", "a str", run_id)
@@ -67,6 +68,8 @@ def run_of(
         if not isinstance(memory_id, str):
             raise _wrong_type("memory_id", "a str", memory_id)
         run["memory_id"] = memory_id
+    if deps is not None:
+        run["deps"] = deps
     if run_id is not None or outer is None:
         run["run_id"] = run_id or new_run()
     return run

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.context import Exposure, ToolContext
-from toolsemble.definition.definition import Names, ToolDefinition
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Layer
 from toolsemble.definition.variants import add_layer, map_definition, to_dry_run
 from toolsemble.errors import ToolConfigurationError
@@ -28,7 +28,7 @@ from toolsemble.runtime.concurrency import ContextThreadPool, finish
 from toolsemble.runtime.lazy import LazyModule
 from toolsemble.toolbox.formats import ToolSet
 from toolsemble.toolbox.members import collect_members
-from toolsemble.toolbox.registry import names_in, register_tools
+from toolsemble.toolbox.registry import register_tools
 from toolsemble.toolbox.run import Run, UnnamedRunId, choose_new_run, run_of
 from toolsemble.toolbox.settings import (
     add_gates_around,
@@ -179,6 +179,7 @@ class Toolbox(ToolSet):
         *,
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
+        deps: Any = None,
         run_id: str | None = None,
         dry_run: bool = False,
     ) -> ToolReply:
@@ -189,10 +190,12 @@ class Toolbox(ToolSet):
 
         :param memory_id: the conversation or user that the call belongs to; default: that of the toolbox
         :param parameters: values that the tools of the run share; hidden from the model
+        :param deps: an object that tools get as ``ToolContext.deps``; hidden from the model
         :param run_id: the run that the call belongs to; default: a new one
         :param dry_run: validate, review and record the call, but do not run the body
         """
-        return self._reply(call, run_of(self._context, memory_id, parameters, run_id, self._new_run), dry_run=dry_run)
+        run = run_of(self._context, memory_id, parameters, deps, run_id, self._new_run)
+        return self._reply(call, run, dry_run=dry_run)
 
     async def aexecute(
         self,
@@ -200,11 +203,12 @@ class Toolbox(ToolSet):
         *,
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
+        deps: Any = None,
         run_id: str | None = None,
         dry_run: bool = False,
     ) -> ToolReply:
         """Execute one call and return the reply; an async tool is awaited, a blocking one runs in a worker thread."""
-        run = run_of(self._context, memory_id, parameters, run_id, self._new_run)
+        run = run_of(self._context, memory_id, parameters, deps, run_id, self._new_run)
         return await self._areply(call, run, None, dry_run=dry_run)
 
     def execute_all(
@@ -213,6 +217,7 @@ class Toolbox(ToolSet):
         *,
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
+        deps: Any = None,
         run_id: str | None = None,
         dry_run: bool = False,
     ) -> list[ToolReply]:
@@ -231,7 +236,7 @@ class Toolbox(ToolSet):
         >>> [reply.text for reply in Toolbox([Echo()]).execute_all(calls)]
         ['a', 'b']
         """
-        run = run_of(self._context, memory_id, parameters, run_id, self._new_run)
+        run = run_of(self._context, memory_id, parameters, deps, run_id, self._new_run)
         with Turn(calls) as turn:
             if len(turn.calls) == 1:
                 turn.answer(0, self._reply(turn.calls[0], run, dry_run=dry_run))
@@ -251,6 +256,7 @@ class Toolbox(ToolSet):
         *,
         memory_id: str | None = None,
         parameters: MutableMapping[str, Any] | None = None,
+        deps: Any = None,
         run_id: str | None = None,
         dry_run: bool = False,
         observe: Callable[[int, ToolReply], None] | None = None,
@@ -261,7 +267,7 @@ class Toolbox(ToolSet):
 
         :param observe: called with the index of a call and its reply as soon as there is one
         """
-        run = run_of(self._context, memory_id, parameters, run_id, self._new_run)
+        run = run_of(self._context, memory_id, parameters, deps, run_id, self._new_run)
         with Turn(calls, observe) as turn:
             if len(turn.calls) == 1:
                 turn.answer(0, await self._areply(turn.calls[0], run, turn.new_report(), dry_run=dry_run))
@@ -383,12 +389,3 @@ class Toolbox(ToolSet):
             return False
         names = {call.name for call in calls if isinstance(call, ToolCall)}
         return all(self._entries[name].definition.only_blocks for name in names & self._entries.keys())
-
-
-def names_inside(box: Toolbox) -> Names:
-    """Return the names of the tools of a toolbox, and of the tools that they can call.
-
-    >>> names_inside(Toolbox([])).found
-    ()
-    """
-    return names_in(entry.definition for entry in box._entries.values())  # noqa: SLF001 - a class of this module

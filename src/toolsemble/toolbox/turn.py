@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from toolsemble.call import ToolCall, ToolReply
+from toolsemble.errors import CallPausedError
 from toolsemble.execution.call import ArgumentsReport, CallPath
 from toolsemble.execution.drivers import adrive, drive_in_worker
 from toolsemble.result import ToolResult
@@ -73,6 +74,8 @@ class Turn:
                 report = self.new_report()
                 self.answer(index, reply(call, await adrive(start(call, report)), report))
             except BaseException as error:  # noqa: BLE001 - raised below
+                if isinstance(error, CallPausedError):
+                    error.place = index
                 return error
             return None
 
@@ -179,14 +182,23 @@ def _handle_interrupt(notify: Callable[[], None]) -> Iterator[None]:
 
 
 def _raise_first(errors: Iterable[BaseException]) -> None:
-    """Raise one of the exceptions of several calls, with the others as notes; prefer one that is not an Exception."""
-    raised = list(errors)
+    """Raise one of the exceptions of several calls, with the others as notes.
+
+    One that is not an Exception comes first, and a call that only waits for approval last.
+    """
+    raised = sorted(errors, key=_rank)
     if raised:
-        first = next((error for error in raised if not isinstance(error, Exception)), raised[0])
+        first = raised[0]
+        if isinstance(first, CallPausedError):
+            first.others = raised[1:]  # type: ignore[assignment]  # they come last
         for other in raised:
             if other is not first:
                 first.add_note(f"Another call of the turn raised {type(other).__name__}: {other}")
         raise first
+
+
+def _rank(error: BaseException) -> int:
+    return 2 if isinstance(error, CallPausedError) else int(isinstance(error, Exception))
 
 
 async def _wait_for_all(tasks: list[asyncio.Task[T]]) -> list[T]:

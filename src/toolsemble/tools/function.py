@@ -120,7 +120,7 @@ class FunctionTool(Tool, Generic[P, R]):
             made.description = check_description(name, description)
         return made
 
-    def overridden_by(self, method: Any) -> FunctionTool[..., Any]:
+    def override_with(self, method: Any) -> FunctionTool[..., Any]:
         """Return the tool for a method of a subclass that overrides this one without ``@tool``.
 
         It has the name and the settings of this tool, and the parameters and the docstring of the method.
@@ -271,7 +271,7 @@ def _find_attribute(kind: type, name: str) -> Any:
     above = (vars(base).get(name) for base in kind.__mro__)
     tools = (each.__func__ if isinstance(each, (staticmethod, classmethod)) else each for each in above)
     overridden = next((each for each in tools if isinstance(each, FunctionTool)), None)
-    return attribute if overridden is None else overridden.overridden_by(attribute)
+    return attribute if overridden is None else overridden.override_with(attribute)
 
 
 def _bind(attribute: Any, source: object, kind: type) -> FunctionTool[..., Any] | None:

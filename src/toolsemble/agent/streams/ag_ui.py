@@ -18,17 +18,20 @@ def to_ag_ui(
     request: UiRequest,
     *,
     show_failures: bool = False,
+    show_thoughts: bool = False,
     on_error: Callable[[Exception], str] | None = None,
     ping: float | None = PING,
 ) -> AsyncGenerator[str, None]:
     """Yield the events of a run in the AG-UI protocol, for a response with :data:`SSE_HEADERS`.
 
-    Text, calls and results are the events of the protocol; progress and questions to a reviewer are ``CUSTOM`` events.
+    Text, calls, results and thoughts are the events of the protocol; progress and questions to a reviewer are
+    ``CUSTOM`` events.
     When a reply broke off and begins anew, a ``MESSAGES_SNAPSHOT`` without it replaces the client's messages. Errors
     and disconnects are handled as in :func:`sse`.
 
     :param request: the request of :func:`read_ag_ui`
     :param show_failures: whether the texts of failed calls are shown
+    :param show_thoughts: whether the model's reasoning is shown; it may repeat the system prompt and results of tools
     :param on_error: returns the message for the browser about the exception that ended the run
     :param ping: seconds of silence before a comment keeps the connection open; None: no comments
 
@@ -45,7 +48,8 @@ def to_ag_ui(
     """
     if not isinstance(request, UiRequest):
         raise TypeError(f"to_ag_ui takes the UiRequest that read_ag_ui returns, not {request!r:.80}")
-    return deliver(events, _AgUiEncoder(request, BrowserView(show_failures=show_failures)), on_error, ping)
+    view = BrowserView(show_failures=show_failures, show_thoughts=show_thoughts)
+    return deliver(events, _AgUiEncoder(request, view), on_error, ping)
 
 
 class _AgUiEncoder:
@@ -58,13 +62,17 @@ class _AgUiEncoder:
         self._messages = [dict(message) for message in request.messages]  # as the client has them, for a snapshot
         self._turn: dict[str, Any] = {}  # the assistant's message of this turn
         self._is_writing = False
+        self._thought: dict[str, Any] = {}  # the message of reasoning that is being written
+        self._thoughts: list[dict[str, Any]] = []  # those of a reply that may still begin anew
         self._writers: dict[str, Callable[[Any], Iterable[Any]]] = {
             "text_delta": lambda event: self._write_text(event.text),
+            "thought_delta": lambda event: self._write_thought(self._view.view_thought(event)),
             "call_requested": lambda event: self._write_call(event.call, event.arguments),
             "call_replied": lambda event: self._write_reply(event.record),
             "model_retried": lambda event: self._reset(event.discarded),
             "turn_ended": self._end_turn,
             "final": self._finish,
+            "prompt_progress": self._write_custom,
             "call_progress": self._write_custom,
             "review_requested": self._write_custom,
             "review_decided": self._write_custom,
@@ -78,7 +86,7 @@ class _AgUiEncoder:
         return () if writer is None else writer(event)
 
     def fail(self, message: str) -> Iterable[Any]:
-        yield from self._end_text()
+        yield from self._end_reply()
         yield {"type": "RUN_ERROR", "message": message}
 
     def end(self) -> Iterable[Any]:
@@ -87,6 +95,7 @@ class _AgUiEncoder:
     def _write_text(self, text: str) -> Iterator[Any]:
         if not text:
             return  # the protocol has no empty pieces
+        yield from self._end_thought()
         message = self._open_turn()
         if not self._is_writing:
             self._is_writing = True
@@ -99,8 +108,31 @@ class _AgUiEncoder:
             self._is_writing = False
             yield {"type": "TEXT_MESSAGE_END", "messageId": self._turn["id"]}
 
-    def _write_call(self, call: ToolCall, arguments: dict[str, Any] | None) -> Iterator[Any]:
+    def _write_thought(self, text: str) -> Iterator[Any]:
+        if not text:
+            return
+        if not self._thought:
+            self._thought = {"id": new_id(), "role": "reasoning", "content": ""}
+            self._thoughts.append(self._thought)
+            self._messages.append(self._thought)
+            yield {"type": "REASONING_START", "messageId": self._thought["id"]}
+            yield {"type": "REASONING_MESSAGE_START", "messageId": self._thought["id"], "role": "reasoning"}
+        self._thought["content"] += text
+        yield {"type": "REASONING_MESSAGE_CONTENT", "messageId": self._thought["id"], "delta": text}
+
+    def _end_thought(self) -> Iterator[Any]:
+        if self._thought:
+            yield {"type": "REASONING_MESSAGE_END", "messageId": self._thought["id"]}
+            yield {"type": "REASONING_END", "messageId": self._thought["id"]}
+            self._thought = {}
+
+    def _end_reply(self) -> Iterator[Any]:
+        yield from self._end_thought()
         yield from self._end_text()
+
+    def _write_call(self, call: ToolCall, arguments: dict[str, Any] | None) -> Iterator[Any]:
+        yield from self._end_reply()
+        self._thoughts = []
         message, shown = self._open_turn(), self._view.request(call, arguments)
         text = call.json if arguments is None else shown.text
         function = {"name": call.name, "arguments": text}
@@ -119,7 +151,7 @@ class _AgUiEncoder:
         assert call is not None  # noqa: S101 - it was requested above
         if (edited := find_edited(record)) is not None:
             yield self._replace_arguments(call._replace(arguments=edited))
-        message = {"id": new_id(), "role": "tool", "toolCallId": call.id, "content": self._view.text(record)}
+        message = {"id": new_id(), "role": "tool", "toolCallId": call.id, "content": self._view.view_text(record)}
         self._messages.append(message)
         rest = {name: value for name, value in message.items() if name != "id"}
         yield {"type": "TOOL_CALL_RESULT", "messageId": message["id"], **rest}
@@ -135,21 +167,22 @@ class _AgUiEncoder:
         return {"type": "MESSAGES_SNAPSHOT", "messages": [dict(message) for message in self._messages]}
 
     def _reset(self, discarded: str) -> Iterator[Any]:
-        """Remove the message of this turn, in which nothing was called yet; without text, an inner agent retries."""
-        if discarded:
-            yield from self._end_text()
-            self._messages.remove(self._turn)
-            self._turn = {}
+        """Remove the messages of this turn, in which nothing was called yet; without any, an inner agent retries."""
+        removed = [*self._thoughts, *([self._turn] if discarded else [])]
+        if removed:
+            yield from self._end_reply()
+            self._messages = [message for message in self._messages if message not in removed]
+            self._turn, self._thoughts = {}, []
             yield self._take_snapshot()
 
     def _end_turn(self, event: Any) -> Iterator[Any]:
-        yield from self._end_text()
+        yield from self._end_reply()
         self._answer.end_turn(event)
-        self._turn = {}
+        self._turn, self._thoughts = {}, []
 
     def _finish(self, event: Any) -> Iterator[Any]:
-        yield from self._write_text(self._answer.missing(event))
-        yield from self._end_text()
+        yield from self._write_text(self._answer.find_missing(event))
+        yield from self._end_reply()
         yield {"type": "RUN_FINISHED", **self._ids, "result": view_result(event.result)}
 
     def _write_custom(self, event: Event) -> Iterator[Any]:

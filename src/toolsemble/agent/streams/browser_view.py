@@ -1,4 +1,4 @@
-"""The part of each event that a browser may see: no payloads, no system prompt, no text of errors."""
+"""The part of each event that a browser may see: no payloads, no system prompt, no thoughts, no text of errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from toolsemble.agent.event import Event, Final, TurnEnded
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall, new_id
 from toolsemble.execution.edits import EditedArguments
+from toolsemble.models.chat import ThoughtDelta
 from toolsemble.review.decision import Continue, Edit
+from toolsemble.review.request import ReviewRequest
 from toolsemble.serialization import compact_json
 from toolsemble.shape import to_json_value
 
@@ -46,16 +48,19 @@ class BrowserView:
     {'kind': 'model_retried', 'seconds': 0.5, 'discarded': 'Ro'}
     """
 
-    def __init__(self, *, show_failures: bool = False) -> None:
+    def __init__(self, *, show_failures: bool = False, show_thoughts: bool = False) -> None:
         """Start a stream.
 
         :param show_failures: whether the text of a failed call is shown
+        :param show_thoughts: whether the model's reasoning is shown
         """
         self._show_failures = show_failures
+        self._show_thoughts = show_thoughts
         self._used: set[str] = set()
         self._requested: list[tuple[ToolCall, ShownCall]] = []
         self._views: dict[str, Callable[[Any], dict[str, Any] | None]] = {
             "text_delta": lambda event: {"text": event.text},
+            "prompt_progress": lambda event: {"fraction": _keep_finite(event.fraction)},
             "call_delta": lambda event: {"index": event.index, "name": event.name},
             "arguments_delta": lambda event: None if event.secret else {"index": event.index, "text": event.text},
             "call_requested": lambda event: _view_call(self.request(event.call, event.arguments)),
@@ -67,6 +72,8 @@ class BrowserView:
             "turn_ended": lambda event: {"text": event.message.text},
             "final": lambda event: {"text": event.result.text, **view_result(event.result)},
         }
+        if show_thoughts:
+            self._views["thought_delta"] = lambda event: {"text": event.text}
 
     def write(self, event: Event) -> dict[str, Any] | None:
         """Return what a browser may see of an event; None: nothing, as of events that are not listed here."""
@@ -93,9 +100,13 @@ class BrowserView:
                 return shown
         return None
 
-    def text(self, record: ToolCallRecord) -> str:
+    def view_text(self, record: ToolCallRecord) -> str:
         """Return the text of a reply."""
         return CALL_FAILED if record.reply.is_error and not self._show_failures else record.reply.text
+
+    def view_thought(self, event: ThoughtDelta) -> str:
+        """Return a piece of the model's reasoning; an empty text if it is not shown."""
+        return event.text if self._show_thoughts else ""
 
     def _replied(self, record: ToolCallRecord) -> dict[str, Any]:
         call, ran = self.answer(record.call), record.reply.arguments
@@ -103,7 +114,7 @@ class BrowserView:
             call = self.request(record.call, ran)
             self.answer(record.call)
         arguments = call.arguments if ran is None else to_json_value(ran)
-        text, is_error = self.text(record), record.reply.is_error
+        text, is_error = self.view_text(record), record.reply.is_error
         return {**_view_call(call), "arguments": arguments, "text": text, "is_error": is_error}
 
     def _find_id(self, call_id: str) -> str:
@@ -133,7 +144,7 @@ class TurnText:
         """Take note of a turn."""
         self._text, self._has_calls = event.message.text, bool(event.tool_calls)
 
-    def missing(self, event: Final) -> str:
+    def find_missing(self, event: Final) -> str:
         """Return the answer if it was not streamed, because a tool returned it; else an empty text."""
         text = event.result.text
         is_streamed = text == self._text or (bool(self._text.strip()) and not self._has_calls)
@@ -149,13 +160,14 @@ def _read_arguments(call: ToolCall) -> Any:
 
 
 def view_result(result: AgentResult) -> dict[str, Any]:
-    """Return the typed answer of a run, and why it ended.
+    """Return the typed answer of a run, why it ended, and the calls that wait for approval.
 
     >>> view_result(AgentResult("Rome", "Rome"))
     {'stop_reason': 'answer'}
     """
     typed = {} if isinstance(result.output, (str, type(None))) else {"output": to_json_value(result.output)}
-    return {"stop_reason": result.stop_reason, **typed}
+    waiting = {"pending": [_describe_request(each.request) for each in result.pending]} if result.pending else {}
+    return {"stop_reason": result.stop_reason, **typed, **waiting}
 
 
 def _view_call(call: ShownCall) -> dict[str, Any]:
@@ -163,20 +175,27 @@ def _view_call(call: ShownCall) -> dict[str, Any]:
 
 
 def _view_progress(event: Any, call_id: str) -> dict[str, Any]:
-    fraction = to_json_value(event.fraction)
     return {
         "tool_name": event.tool_name,
         "call_id": call_id,
-        "fraction": fraction if isinstance(fraction, (int, float)) else None,
+        "fraction": _keep_finite(event.fraction),
         "message": str(event.message or ""),
     }
 
 
+def _keep_finite(fraction: Any) -> float | None:
+    """Return a number that JSON has; None for others."""
+    value = to_json_value(fraction)
+    return value if isinstance(value, (int, float)) else None
+
+
 def _view_request(event: Any, call_id: str) -> dict[str, Any]:
-    request = event.request
-    names = ("id", "tool_name", "description", "deadline")
-    known = {"call_id": call_id, "arguments": to_json_value(request.arguments)}
-    return {"request": {**{name: getattr(request, name) for name in names}, **known}}
+    return {"request": {**_describe_request(event.request), "call_id": call_id}}
+
+
+def _describe_request(request: ReviewRequest) -> dict[str, Any]:
+    names = ("id", "tool_name", "call_id", "description", "deadline")
+    return {**{name: getattr(request, name) for name in names}, "arguments": to_json_value(request.arguments)}
 
 
 def _view_decision(event: Any, call_id: str) -> dict[str, Any]:

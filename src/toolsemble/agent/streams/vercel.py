@@ -24,19 +24,22 @@ def to_vercel(
     *,
     version: Literal[5, 6, 7] = 7,
     show_failures: bool = False,
+    show_thoughts: bool = False,
     on_error: Callable[[Exception], str] | None = None,
     ping: float | None = PING,
 ) -> AsyncGenerator[str, None]:
     r"""Yield the events of a run for the Vercel AI SDK, for a response with :data:`VERCEL_HEADERS`.
 
-    Text, calls and results are parts of the message; progress and questions to a reviewer are transient parts
-    ``data-call-progress``, ``data-review-requested`` and ``data-review-decided``, and a typed answer is the part
-    ``data-result``. When a reply broke off and begins anew, ``reset-step`` removes its parts; versions 5 and 6 of the
-    SDK do not know it, and get a part ``data-model-retried`` after the text that does not count. Errors and
-    disconnects are handled as in :func:`sse`.
+    Text, calls, results and thoughts are parts of the message; progress and questions to a reviewer are transient
+    parts ``data-prompt-progress``, ``data-call-progress``, ``data-review-requested`` and ``data-review-decided``. A
+    typed answer, and the calls of a paused run that wait for approval, are in the part ``data-result``. When a reply
+    broke off and begins anew, ``reset-step`` removes its parts; versions 5 and 6 of the SDK do not know it, and get a
+    part ``data-model-retried`` after the text that does not count. Errors and disconnects are handled as in
+    :func:`sse`.
 
     :param version: the major version of the SDK in the browser
     :param show_failures: whether the texts of failed calls are shown
+    :param show_thoughts: whether the model's reasoning is shown; it may repeat the system prompt and results of tools
     :param on_error: returns the message for the browser about the exception that ended the run
     :param ping: seconds of silence before a comment keeps the connection open; None: no comments
 
@@ -50,7 +53,8 @@ def to_vercel(
     """
     if version not in _VERSIONS:
         raise ValueError(f"to_vercel version must be 5, 6 or 7, the major version of the SDK, not {version!r:.80}")
-    encoder = _VercelEncoder(BrowserView(show_failures=show_failures), has_reset=version >= _VERSION_WITH_RESET)
+    view = BrowserView(show_failures=show_failures, show_thoughts=show_thoughts)
+    encoder = _VercelEncoder(view, has_reset=version >= _VERSION_WITH_RESET)
     return deliver(events, encoder, on_error, ping)
 
 
@@ -62,14 +66,18 @@ class _VercelEncoder:
         self._has_reset = has_reset
         self._answer = TurnText()
         self._in_step = False
-        self._text_id = ""
+        self._part_kind = ""  # of the part that is being written
+        self._part_id = ""
+        self._has_thoughts = False  # in a reply that may still begin anew
         self._writers: dict[str, Callable[[Any], Iterable[Any]]] = {
-            "text_delta": lambda event: self._write_text(event.text),
+            "text_delta": lambda event: self._write_piece("text", event.text),
+            "thought_delta": lambda event: self._write_piece("reasoning", self._view.view_thought(event)),
             "call_requested": lambda event: self._write_call(event.call, event.arguments),
             "call_replied": lambda event: self._write_reply(event.record),
             "model_retried": self._reset,
             "turn_ended": self._end_turn,
             "final": self._finish,
+            "prompt_progress": self._write_data,
             "call_progress": self._write_data,
             "review_requested": self._write_data,
             "review_decided": self._write_data,
@@ -89,23 +97,31 @@ class _VercelEncoder:
     def end(self) -> Iterable[Any]:
         return ("[DONE]",)
 
-    def _write_text(self, text: str) -> Iterator[Any]:
+    def _write_piece(self, kind: Literal["text", "reasoning"], text: str) -> Iterator[Any]:
+        """Write a piece of a part; a part of the other kind ends before it."""
         if not text:
             return
         yield from self._start_step()
-        if not self._text_id:
-            self._text_id = new_id()
-            yield {"type": "text-start", "id": self._text_id}
-        yield {"type": "text-delta", "id": self._text_id, "delta": text}
+        if kind != self._part_kind:
+            yield from self._end_part()
+            self._part_kind, self._part_id = kind, new_id()
+            yield {"type": f"{kind}-start", "id": self._part_id}
+        self._has_thoughts = self._has_thoughts or kind == "reasoning"
+        yield {"type": f"{kind}-delta", "id": self._part_id, "delta": text}
 
-    def _end_text(self) -> Iterator[Any]:
-        if self._text_id:
-            yield {"type": "text-end", "id": self._text_id}
-            self._text_id = ""
+    def _end_part(self) -> Iterator[Any]:
+        if self._part_kind:
+            yield {"type": f"{self._part_kind}-end", "id": self._part_id}
+            self._part_kind = ""
+
+    def _end_reply(self) -> Iterator[Any]:
+        """End what is being written; the reply cannot begin anew, or does so now."""
+        yield from self._end_part()
+        self._has_thoughts = False
 
     def _write_call(self, call: ToolCall, arguments: dict[str, Any] | None) -> Iterator[Any]:
         yield from self._start_step()
-        yield from self._end_text()
+        yield from self._end_reply()
         shown = self._view.request(call, arguments)
         yield _write_input(shown, shown.arguments)
 
@@ -118,11 +134,11 @@ class _VercelEncoder:
         if (edited := find_edited(record)) is not None:
             yield _write_input(call, edited)  # replaces the one of the same id
         kind, name = ("error", "errorText") if record.reply.is_error else ("available", "output")
-        yield {"type": f"tool-output-{kind}", "toolCallId": call.id, name: self._view.text(record)}
+        yield {"type": f"tool-output-{kind}", "toolCallId": call.id, name: self._view.view_text(record)}
 
     def _reset(self, event: Any) -> Iterator[Any]:
-        if event.discarded:  # without text there is nothing to take back, or an inner agent retries
-            yield from self._end_text()
+        if event.discarded or self._has_thoughts:  # else there is nothing to take back, or an inner agent retries
+            yield from self._end_reply()
             yield {"type": "reset-step"} if self._has_reset else self._data(event)
 
     def _end_turn(self, event: Any) -> Iterator[Any]:
@@ -130,10 +146,10 @@ class _VercelEncoder:
         self._answer.end_turn(event)
 
     def _finish(self, event: Any) -> Iterator[Any]:
-        yield from self._write_text(self._answer.missing(event))
+        yield from self._write_piece("text", self._answer.find_missing(event))
         yield from self._end_step()
         result = view_result(event.result)
-        if "output" in result:
+        if "output" in result or "pending" in result:
             yield {"type": "data-result", "data": result}
         yield {"type": "finish"}
 
@@ -150,7 +166,7 @@ class _VercelEncoder:
             yield {"type": "start-step"}
 
     def _end_step(self) -> Iterator[Any]:
-        yield from self._end_text()
+        yield from self._end_reply()
         if self._in_step:
             self._in_step = False
             yield {"type": "finish-step"}

@@ -10,13 +10,16 @@ from dataclasses import replace
 from typing import Any
 
 from toolsemble.call import ToolCall, ToolReply
-from toolsemble.models.message import AssistantMessage, Message, ToolMessage
+from toolsemble.media_url import guess_media_type
+from toolsemble.models.message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.models.transcript import Transcript
 from toolsemble.providers.wire import field
-from toolsemble.result import Content, ImageContent, ToolResult
+from toolsemble.result import Content, FileContent, ImageContent, Media, TextContent, ToolResult
 
 _ERROR = "Error: "
 _NOT_FINISHED = "The call did not finish"
+PDF = "application/pdf"
+"""The media type of a file that does not tell it: every provider that takes files takes this one."""
 
 
 class HistoryReader:
@@ -131,6 +134,37 @@ def read_data_url(url: object, place: str) -> ImageContent:
     return read_image(data, mime_type, place)
 
 
+def read_image_url(url: object, place: str) -> ImageContent:
+    """Return the image at a URL, which is not fetched; a data URL is decoded.
+
+    >>> read_image_url("https://example.com/map.png", "url")
+    ImageContent(url='https://example.com/map.png', mime_type='image/png')
+    """
+    address = read_text(url, place)
+    if address[:5].lower() == "data:":
+        return read_data_url(address, place)
+    try:
+        return ImageContent.from_url(address)
+    except ValueError as problem:
+        raise ValueError(f"{place}: {problem}") from None
+
+
+def read_file_url(url: object, name: str, place: str) -> FileContent:
+    """Return the file at a URL, which is not fetched; a data URL is decoded.
+
+    :param name: the name of the file; empty for the last part of the URL
+
+    >>> read_file_url("https://example.com/a", "", "url")
+    FileContent(url='https://example.com/a', mime_type='application/pdf', name='a')
+    """
+    address = read_text(url, place)
+    known = None if address[:5].lower() == "data:" else guess_media_type(address) or PDF
+    try:
+        return FileContent.from_url(address, known, name or None)
+    except ValueError as problem:
+        raise ValueError(f"{place}: {problem}") from None
+
+
 def read_image(data: object, mime_type: object, place: str) -> ImageContent:
     """Return an image of base64 text."""
     if not isinstance(mime_type, str) or not mime_type.startswith("image/"):
@@ -158,6 +192,36 @@ def make_result(text: str, contents: Iterable[Content] = (), *, is_error: bool |
     message = text.removeprefix(_ERROR)
     has_failed = message != text and bool(message) if is_error is None else is_error
     return ToolResult.failure(message) if has_failed else ToolResult.success(text, contents=contents)
+
+
+def make_result_of(parts: Iterable[Content], *, is_error: bool | None = None) -> ToolResult:
+    """Return the result of a call with these contents; the first text is that of the result, as this library writes it.
+
+    :param is_error: as in :func:`make_result`; a failure has texts only
+
+    >>> make_result_of([TextContent("a map"), ImageContent(b"...", "image/png")]).contents
+    (ImageContent(<3 bytes>, mime_type='image/png'),)
+    """
+    first, *rest = [*parts] or [TextContent("")]
+    if not isinstance(first, TextContent):
+        first, rest = TextContent(""), [first, *rest]
+    result = make_result(first.text, rest, is_error=is_error)
+    return result if result.is_success else make_result("\n".join(_texts([first, *rest])), is_error=is_error)
+
+
+def make_prompt(parts: Iterable[Content]) -> UserMessage:
+    r"""Return the message of the user with these contents; texts are joined by newlines.
+
+    >>> make_prompt([TextContent("What"), TextContent("is it?")]).text
+    'What\nis it?'
+    """
+    every = list(parts)
+    media: list[Media] = [part for part in every if not isinstance(part, TextContent)]
+    return UserMessage("\n".join(_texts(every)), tuple(media))
+
+
+def _texts(parts: Iterable[Content]) -> Iterator[str]:
+    return (part.text for part in parts if isinstance(part, TextContent))
 
 
 def to_values(source: object, place: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from toolsemble.errors import ModelError
-from toolsemble.media_url import shown_url
+from toolsemble.media_url import hide_query
 from toolsemble.models.message import Message, UserMessage
 from toolsemble.providers.wire import describe_omitted, media_type, write_as_text
 from toolsemble.result import Media
@@ -62,7 +62,7 @@ it, and pass ImageContent(data, 'image/png')
     def _check_url(self, content: Media, kind: str) -> None:
         if kind in self.urls or (kind.startswith("image/") and "image/*" in self.urls):
             return
-        where = shown_url(content.url)
+        where = hide_query(content.url)
         if "*" in kind and self.urls:
             raise ModelError(f"{self.provider} needs the media type of {where}; pass mime_type= to from_url")
         if not (kind in self.data or "*" in kind or kind.startswith("text/")):

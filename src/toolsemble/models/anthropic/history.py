@@ -10,27 +10,33 @@ from toolsemble.models.adapter.conversation import system_texts
 from toolsemble.models.adapter.history import (
     HistoryReader,
     iterate_items,
+    make_prompt,
     make_result,
+    make_result_of,
     read_base64,
     read_call,
+    read_file_url,
     read_image,
+    read_image_url,
     read_text,
     to_values,
     unsupported,
 )
 from toolsemble.models.adapter.reply_details import make_details
 from toolsemble.models.anthropic.messages import write_messages
-from toolsemble.models.message import AssistantMessage, Message, SystemMessage, UserMessage
+from toolsemble.models.message import AssistantMessage, Message, SystemMessage
 from toolsemble.models.transcript import Transcript, list_messages
 from toolsemble.providers.wire import field
 from toolsemble.result import Content, FileContent, ImageContent, TextContent, ToolResult
+
+_PARTS = "a text, an image or a document"
 
 
 def messages_from_anthropic(messages: Iterable[object], system: object = None) -> Transcript:
     """Return the conversation in messages of Anthropic; raise ``ValueError`` if it is not one.
 
-    Takes dicts and objects of Anthropic's SDK. Thinking is kept for Anthropic's models. Images must be base64: nothing
-    is fetched.
+    Takes dicts and objects of Anthropic's SDK. Thinking is kept for Anthropic's models. Images and documents are read;
+    nothing is fetched from URLs. Files by their id are refused, since only Anthropic has them.
 
     :param system: the system prompt, a text or a list of text blocks
 
@@ -65,6 +71,9 @@ def messages_from_anthropic(messages: Iterable[object], system: object = None) -
 def messages_to_anthropic(messages: Iterable[Message]) -> dict[str, Any]:
     """Return messages as Anthropic takes them: a dict of ``messages`` and, if there is one, of ``system``.
 
+    A text, such as ``[audio/wav, 3 bytes, not shown]``, replaces contents that the format does not have.
+
+    >>> from toolsemble.models import UserMessage
     >>> messages_to_anthropic([SystemMessage("Be brief."), UserMessage("hello")])
     {'system': 'Be brief.', 'messages': [{'role': 'user', 'content': [{'type': 'text', 'text': 'hello'}]}]}
     """
@@ -84,21 +93,15 @@ def _read_system(system: object) -> str:
 
 def _read_user(reader: HistoryReader, place: str, blocks: list[tuple[str, Any]]) -> None:
     """Read a message of the user: the replies to calls first, then the rest as one message."""
-    texts: list[str] = []
-    images: list[ImageContent] = []
+    parts: list[Content] = []
     for where, block in blocks:
-        kind = field(block, "type")
-        if kind == "tool_result":
+        if field(block, "type") == "tool_result":
             call_id = read_text(field(block, "tool_use_id"), f"{where}.tool_use_id")
             reader.add_reply(where, call_id, _read_result(where, block))
-        elif kind == "text":
-            texts.append(read_text(field(block, "text"), f"{where}.text"))
-        elif kind == "image":
-            images.append(_read_image(where, block))
         else:
-            raise unsupported(where, block, "a text, an image or a tool_result")
-    if texts or images or not blocks:
-        reader.add(place, UserMessage("\n".join(texts), tuple(images)))
+            parts.append(_read_part(where, block, "a text, an image, a document or a tool_result"))
+    if parts or not blocks:
+        reader.add(place, make_prompt(parts))
 
 
 def _read_assistant(items: list[tuple[str, Any]]) -> AssistantMessage:
@@ -119,17 +122,11 @@ def _read_result(place: str, block: object) -> ToolResult:
     content, is_error = field(block, "content"), bool(field(block, "is_error"))
     if content is None or isinstance(content, str):
         return make_result(content or "", is_error=is_error)
-    parts = [_read_part(where, part) for where, part in iterate_items(content, f"{place}.content", "a str or a list")]
-    if is_error:
-        texts = (part.text for part in parts if isinstance(part, TextContent))
-        return make_result("\n".join(texts), is_error=True)
-    # The first text is that of the result, as this library writes it.
-    if parts and isinstance(parts[0], TextContent):
-        return make_result(parts[0].text, parts[1:], is_error=False)
-    return make_result("", parts, is_error=False)
+    items = iterate_items(content, f"{place}.content", "a str or a list")
+    return make_result_of((_read_part(where, part, _PARTS) for where, part in items), is_error=is_error)
 
 
-def _read_part(place: str, part: object) -> Content:
+def _read_part(place: str, part: object, expected: str) -> Content:
     match field(part, "type"):
         case "text":
             return TextContent(read_text(field(part, "text"), f"{place}.text"))
@@ -137,14 +134,17 @@ def _read_part(place: str, part: object) -> Content:
             return _read_image(place, part)
         case "document":
             return _read_document(place, part)
-    raise unsupported(place, part, "a text, an image or a document")
+    raise unsupported(place, part, expected)
 
 
 def _read_image(place: str, block: object) -> ImageContent:
     source = field(block, "source")
-    if field(source, "type") != "base64":
-        raise unsupported(f"{place}.source", source, "a source of the type base64")
-    return read_image(field(source, "data"), field(source, "media_type"), f"{place}.source")
+    match field(source, "type"):
+        case "base64":
+            return read_image(field(source, "data"), field(source, "media_type"), f"{place}.source")
+        case "url":
+            return read_image_url(field(source, "url"), f"{place}.source.url")
+    raise unsupported(f"{place}.source", source, "a source of the type base64 or url")
 
 
 def _read_document(place: str, block: object) -> FileContent:
@@ -157,4 +157,6 @@ def _read_document(place: str, block: object) -> FileContent:
             return FileContent(read_base64(data, where), mime_type, name)
         case "text":
             return FileContent(read_text(data, where).encode(errors="replace"), "text/plain", name)
-    raise unsupported(f"{place}.source", source, "a source of the type base64 or text")
+        case "url":
+            return read_file_url(field(source, "url"), name, f"{place}.source.url")
+    raise unsupported(f"{place}.source", source, "a source of the type base64, text or url")

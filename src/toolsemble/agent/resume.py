@@ -1,0 +1,134 @@
+"""Resuming a paused run: its decisions, each bound to one call with its arguments, and what the run continues with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from toolsemble.agent.loop_detector import LoopDetector
+from toolsemble.agent.result import PausedRun
+from toolsemble.agent.state import RunState
+from toolsemble.call import ToolReply, new_id
+from toolsemble.errors import ToolConfigurationError
+from toolsemble.models.message import AssistantMessage, Message, ToolMessage
+from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
+from toolsemble.review.pause import leave_open
+from toolsemble.review.question import note_stored
+from toolsemble.review.request import ReviewRequest
+from toolsemble.runtime.text import preview
+from toolsemble.serialization import compact_json
+from toolsemble.toolbox.decided_calls import replace_reviewer
+from toolsemble.toolbox.toolbox import Toolbox
+
+_OWN = ("history", "run_id", "memory_id")
+_CHANGED = "The arguments or the tool changed after the decision, which was not used; decide about what is shown here"
+
+
+class Resumption(NamedTuple):
+    """A paused run, and the decisions about its calls."""
+
+    paused: PausedRun
+    decisions: Mapping[str, ReviewDecision]
+    """By the ids of the requests; a call without a decision goes on waiting."""
+
+    def decide_in(self, box: Toolbox) -> Toolbox:
+        """Return a toolbox that gives the decisions to the calls that wait for them, and to no other calls."""
+        decided = [each for each in self.paused.pending if each.id in self.decisions]
+        review = DecidedReview((each.request, self.decisions[each.id]) for each in decided)
+        return replace_reviewer(box, {each.call.name for each in decided}, review)
+
+
+def read_resumption(paused: PausedRun, own: dict[str, Any]) -> Resumption:
+    """Return what to resume; put the settings that the paused run has into those of the run.
+
+    :param own: the settings of the run that its agent does not have
+    """
+    for name in _OWN:
+        if own.get(name) is not None:
+            raise TypeError(f"A paused run has its own {name}; remove {name}=")
+    decisions = own.pop("decisions", None)
+    _check_decisions(paused, {} if decisions is None else decisions)
+    own |= {"history": paused.messages, "run_id": paused.run_id, "memory_id": paused.memory_id, "paused": paused}
+    return Resumption(paused, dict(decisions or {}))
+
+
+def _check_decisions(paused: PausedRun, decisions: Any) -> None:
+    if not isinstance(decisions, Mapping):
+        raise TypeError(f"The decisions of a run must be a mapping of request ids to decisions, not {decisions!r:.80}")
+    known = [each.id for each in paused.pending]
+    for key, decision in decisions.items():
+        if key not in known:
+            raise ToolConfigurationError(f"There is no open request {key!r:.80}; open are {', '.join(known)}")
+        # By type, as for reviewers: the call path does not know what a subclass means.
+        if type(decision) not in (Continue, Edit, ExitEarly):
+            raise TypeError(
+                f"The decision about request {key} must be Continue(), Edit(...) or Reject(...), not {decision!r:.80}"
+            )
+        if type(decision) is Edit and not isinstance(decision.revised, str):
+            raise TypeError(f"The edit of request {key} must be a str, such as JSON text, not {decision.revised!r:.80}")
+
+
+class DecidedReview:
+    """A reviewer that answers with decisions that were made before, each for one call with these arguments."""
+
+    sends_event = True
+    """The event that a decision is needed was sent before the pause."""
+    pauses = True
+    """A decision that does not fit leaves its call open."""
+
+    def __init__(self, decided: Iterable[tuple[ReviewRequest, ReviewDecision]]) -> None:
+        self._decided = list(decided)
+        self._used: dict[tuple[str, str], ReviewRequest] = {}
+
+    async def review(self, request: ReviewRequest) -> ReviewDecision:
+        """Return the decision about a call; leave the call open if there is none for it with these arguments."""
+        call = request.tool_name, request.call_id
+        if request.prompt and call in self._used:
+            leave_open(_ask_again(self._used[call], request))
+        known = next((each for each in self._decided if _is_same(each[0], request)), None)
+        if known is None:
+            leave_open(replace(request, prompt=_CHANGED))
+        self._decided.remove(known)
+        self._used[call] = known[0]
+        note_stored(known[0], waits=False)
+        return known[1]
+
+
+def _is_same(decided: ReviewRequest, request: ReviewRequest) -> bool:
+    """Return whether a decision about one request is valid for another: the same call, arguments and tool."""
+    names = ("run_id", "call_id", "tool_name", "arguments_digest", "schema_digest")
+    return all(getattr(decided, name) == getattr(request, name) for name in names)
+
+
+def _ask_again(decided: ReviewRequest, request: ReviewRequest) -> ReviewRequest:
+    """Return the question about the same arguments again, with the reason why the edit was not used."""
+    prompt = request.prompt
+    if request.arguments_digest != decided.arguments_digest:
+        shown = preview(compact_json(request.arguments))
+        prompt = f"The edit was read as {shown}; write the values exactly as they are meant"
+    return replace(decided, id=new_id(), prompt=prompt, asked_at=request.asked_at)
+
+
+def repeat_turns(detector: LoopDetector, state: RunState, box: Toolbox) -> None:
+    """Show the turns of a run before its pause to its detector of repetition."""
+    turns = _find_turns(state.messages)
+    first, calls = len(turns), len(state.records)
+    while calls > 0 and first > 0:  # the turns before are those of earlier runs
+        first -= 1
+        calls -= len(turns[first])
+    for replies in turns[first:]:
+        detector.begin(len(replies))
+        for reply in replies:
+            detector.check(reply, exempt=box.is_polling(reply.name))
+
+
+def _find_turns(messages: Iterable[Message]) -> list[list[ToolReply]]:
+    """Return the replies of each turn in which the model called tools."""
+    turns: list[list[ToolReply]] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            turns[-1].append(message.reply)
+        elif isinstance(message, AssistantMessage):
+            turns.append([])
+    return [replies for replies in turns if replies]

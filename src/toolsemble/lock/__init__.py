@@ -1,0 +1,1 @@
+"""Pin what models are shown of tools, and refuse what has changed since."""

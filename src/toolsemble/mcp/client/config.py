@@ -1,0 +1,116 @@
+"""Read ``mcp.json``: the servers that Claude Desktop, Cursor and VS Code are configured with."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import pyjson5
+
+from toolsemble.errors import ToolConfigurationError
+from toolsemble.runtime.text import preview
+
+_MAX_SIZE = 2**20
+_VARIABLE = re.compile(r"\$\{(?P<kind>env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
+_LEFT = re.compile(r"\$\{[^}]*\}?")
+_LISTS = ("mcpServers", "servers")
+_SSE = ("sse",)
+_HTTP = ("http", "streamable-http", "streamableHttp", "streamable_http")
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredServer:
+    """A server of a configuration file, with its variables expanded."""
+
+    command: str = ""
+    """The program; "" for a URL."""
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str | None = None
+    url: str = ""
+    """The URL; "" for a program."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    transport: str = "http"
+    """``"http"`` or ``"sse"``."""
+
+
+def read_config(path: str | PathLike[str]) -> dict[str, ConfiguredServer]:
+    """Return the servers of a file by name, without disabled ones; raise ToolConfigurationError if it is wrong."""
+    where = f"{os.fspath(path)!r:.200}"
+    try:
+        if Path(path).stat().st_size > _MAX_SIZE:
+            raise ToolConfigurationError(f"{where} is larger than {_MAX_SIZE} bytes; it is not a list of MCP servers")
+        values = pyjson5.decode(Path(path).read_text(encoding="utf-8"))  # VS Code allows comments
+    except OSError as problem:
+        raise ToolConfigurationError(f"{where} cannot be read: {problem.strerror}") from problem
+    except (ValueError, RecursionError, pyjson5.Json5Exception) as problem:
+        raise ToolConfigurationError(f"{where} is not JSON: {preview(str(problem))}") from None
+    found = [values[key] for key in _LISTS if key in values] if isinstance(values, dict) else []
+    if not found or not isinstance(found[0], dict):
+        raise ToolConfigurationError(f"{where} has no object 'mcpServers' or 'servers'")
+    servers = {name: each for name, each in found[0].items() if _is_on(each)}
+    return {name: _read_server(f"{where}, server {name!r:.80}", each) for name, each in servers.items()}
+
+
+def _is_on(server: Any) -> bool:
+    return not isinstance(server, dict) or not (server.get("disabled") is True or server.get("enabled") is False)
+
+
+def _read_server(where: str, server: Any) -> ConfiguredServer:
+    if not isinstance(server, dict):
+        raise ToolConfigurationError(f"{where} must be an object, not {type(server).__name__}")
+    url = _read_text(where, server, "url") or _read_text(where, server, "serverUrl")
+    command = _read_text(where, server, "command")
+    if bool(url) == bool(command):
+        raise ToolConfigurationError(f"{where} needs either a 'command' or a 'url'")
+    kind = server.get("type", server.get("transport", "stdio" if command else "http"))
+    if kind not in (("stdio",) if command else (*_SSE, *_HTTP)):
+        raise ToolConfigurationError(f"{where} has the unknown type {kind!r:.80}")
+    args = server.get("args", [])
+    if not isinstance(args, list) or not all(isinstance(each, str) for each in args):
+        raise ToolConfigurationError(f"{where}: 'args' must be a list of str")
+    return ConfiguredServer(
+        command,
+        tuple(_expand(where, each) for each in args),
+        _read_texts(where, server, "env"),
+        _read_text(where, server, "cwd") or None,
+        url,
+        _read_texts(where, server, "headers"),
+        "sse" if kind in _SSE else "http",
+    )
+
+
+def _read_text(where: str, server: Mapping[str, Any], key: str) -> str:
+    value = server.get(key) or ""
+    if not isinstance(value, str):
+        raise ToolConfigurationError(f"{where}: {key!r} must be a str, not {type(value).__name__}")
+    return _expand(where, value)
+
+
+def _read_texts(where: str, server: Mapping[str, Any], key: str) -> dict[str, str]:
+    values = server.get(key) or {}
+    if not isinstance(values, dict) or not all(isinstance(each, (str, int, float)) for each in values.values()):
+        raise ToolConfigurationError(f"{where}: {key!r} must map names to texts")
+    return {name: _expand(where, str(each)) for name, each in values.items()}
+
+
+def _expand(where: str, text: str) -> str:
+    """Return a text with ``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` replaced, once."""
+
+    def replace(found: re.Match[str]) -> str:
+        value = os.environ.get(found["name"], found["default"])
+        if value is None:
+            raise ToolConfigurationError(
+                f"{where}: the environment variable {found['name']} is not set; set it, or write "
+                f"${{{found['name']}:-default}}"
+            )
+        return value
+
+    if unknown := next((each[0] for each in _LEFT.finditer(_VARIABLE.sub("", text))), None):
+        raise ToolConfigurationError(f"{where}: {unknown!r:.80} is not supported; write ${{NAME}}")
+    return _VARIABLE.sub(replace, text)

@@ -1,0 +1,254 @@
+"""The connection of a client: started and closed any number of times, used from any thread and any event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any
+
+from toolsemble.context import ToolContext
+from toolsemble.errors import ToolExecutionError
+from toolsemble.mcp.client.definitions import Listing
+from toolsemble.mcp.client.inbox import Inbox, LoopInbox, Outcome, Progress, ServerQuestion, ThreadInbox, is_in_loop
+from toolsemble.mcp.client.names import NameMap
+from toolsemble.mcp.client.options import Options
+from toolsemble.mcp.client.remote_call import RemoteCall
+from toolsemble.mcp.client.remote_tool import RemoteTool, build_remote_tool
+from toolsemble.mcp.client.requests import build_request
+from toolsemble.mcp.client.results import InvalidAnswerError, OutputCheck, invalid_answer
+from toolsemble.observers.watchers import watchers
+from toolsemble.result import ToolResult
+from toolsemble.review.decision import ReviewDecision
+from toolsemble.review.during_call import aask_during_call, ask_during_call
+from toolsemble.runtime.concurrency import wait_for
+from toolsemble.runtime.fork_locks import fork_safe_lock
+from toolsemble.work.deadline import TimedOutError, remaining
+
+if TYPE_CHECKING:
+    from toolsemble.mcp.client.session import Target
+    from toolsemble.mcp.client.worker import Worker
+
+
+class Connection:
+    """The state of a client: its thread, while it runs, and the tools that the server listed last.
+
+    :param make_target: returns what to connect to; called at the first start, because it loads the SDK
+    """
+
+    def __init__(self, make_target: Callable[[], Target], options: Options) -> None:
+        self._make_target = make_target
+        self.options = options
+        self._lock = fork_safe_lock(self)
+        self._worker: Worker | None = None
+        self._names = NameMap(options.prefix)
+        self.tools: dict[str, RemoteTool] = {}
+        """The tools by the names of the server."""
+        self.facts: dict[str, Any] = {}
+        """What the server said about itself: instructions, protocol_version, server_info."""
+
+    def begin(self) -> Worker:
+        """Start the thread, unless it runs; return the worker, whose future ``started`` says how that ends."""
+        from toolsemble.mcp.client.worker import Worker  # noqa: PLC0415 - it loads the SDK, which takes a second
+
+        with self._lock:
+            worker = self._find_worker()
+            if worker is None:
+                worker = self._worker = Worker(self._make_target(), self.options, self._publish)
+                worker.start()
+            return worker
+
+    def _find_worker(self) -> Worker | None:
+        worker = self._worker
+        if worker is None or worker.ended.done() or worker.process != os.getpid():
+            return None
+        return worker
+
+    @property
+    def is_running(self) -> bool:
+        """Whether calls can be sent."""
+        return self._find_worker() is not None
+
+    def start(self) -> None:
+        """Start, and wait in this thread; raise if that fails."""
+        worker = self.begin()
+        try:
+            wait_for(worker.started, None)
+        except BaseException:
+            worker.stop()
+            raise
+        self._check_start(worker)
+
+    async def astart(self) -> None:
+        """Start without blocking the event loop; raise if that fails."""
+        worker = self.begin()
+        try:
+            await asyncio.wait([asyncio.wrap_future(worker.started)])
+        except BaseException:
+            worker.stop()
+            raise
+        self._check_start(worker)
+
+    def _check_start(self, worker: Worker) -> None:
+        if (error := worker.started.exception()) is not None:
+            wait_for(worker.ended, None)  # the thread ends now
+            raise error
+
+    def take_worker(self) -> Worker | None:
+        """Let the thread end, if it runs; return its worker, whose future ``ended`` says when it has."""
+        with self._lock:
+            worker, self._worker = self._find_worker(), None
+        if worker is not None:
+            worker.stop()
+        return worker
+
+    def close(self) -> None:
+        """Close, and wait in this thread until the server has ended."""
+        if (worker := self.take_worker()) is not None:
+            wait_for(worker.ended, None)
+
+    async def aclose(self) -> None:
+        """Close without blocking the event loop."""
+        if (worker := self.take_worker()) is not None:
+            await asyncio.wrap_future(worker.ended)
+
+    def _publish(self, listing: Listing, client: Any) -> None:
+        """Take over a list of tools; a tool whose definition is unchanged stays the same object."""
+        names = self._names.assign(each.name for each in listing.tools)
+        tools = {}
+        for remote in listing.tools:
+            known = self.tools.get(remote.name)
+            if known is None or known.remote != remote:
+                known = build_remote_tool(names[remote.name], remote, self, self.options)
+            if known is not None:
+                tools[remote.name] = known
+        self.tools = tools
+        self.facts = {
+            "instructions": client.instructions or "",
+            "protocol_version": client.protocol_version,
+            "server_info": client.server_info,
+        }
+
+    def call_tool(
+        self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext, check: OutputCheck | None
+    ) -> Any:
+        """Return the result of a call; in an event loop, a coroutine of it."""
+        send, read = build_request(tool.remote, arguments, check)
+
+        def read_answer(answer: Any) -> ToolResult:
+            try:
+                return read(answer)
+            except InvalidAnswerError as problem:
+                raise invalid_answer(self.options.name, problem) from None
+
+        return self.exchange(send, read_answer, context, repeatable=tool.repeatable)
+
+    def exchange(
+        self, send: Callable[..., Any], read: Callable[[Any], Any], context: ToolContext, *, repeatable: bool
+    ) -> Any:
+        """Send a request and return what ``read`` returns for its answer; in an event loop, a coroutine of it."""
+        if is_in_loop():
+            return self._wait_in_loop(send, read, context, repeatable=repeatable)
+        inbox = ThreadInbox()
+        worker, call = self._begin_call(send, context, inbox, repeatable=repeatable)
+        try:
+            while True:
+                item = inbox.get(remaining(context))
+                _check_time(item)
+                if isinstance(item, Outcome):
+                    return read(_unwrap(item))
+                _receive(item, call)
+                if isinstance(item, ServerQuestion):
+                    self._ask_in_thread(item, context)
+        except BaseException:
+            worker.cancel(call)
+            raise
+
+    async def _wait_in_loop(
+        self, send: Callable[..., Any], read: Callable[[Any], Any], context: ToolContext, *, repeatable: bool
+    ) -> Any:
+        inbox = LoopInbox()
+        worker, call = self._begin_call(send, context, inbox, repeatable=repeatable)
+        try:
+            while True:
+                item = await inbox.get()
+                if isinstance(item, Outcome):
+                    return read(_unwrap(item))
+                _receive(item, call)
+                if isinstance(item, ServerQuestion):
+                    await self._ask_in_loop(item, context)
+        except BaseException:
+            worker.cancel(call)
+            raise
+
+    def _begin_call(
+        self, send: Callable[..., Any], context: ToolContext, inbox: Inbox, *, repeatable: bool
+    ) -> tuple[Worker, RemoteCall]:
+        worker = self._running_worker()
+        timeout, watched = self.options.timeout, bool(watchers())
+        call = RemoteCall(send, context, inbox, repeatable=repeatable, timeout=timeout, watched=watched)
+        if worker is None or not worker.begin(call):
+            raise ToolExecutionError(f"The MCP server '{self.options.name}' is not running")
+        return worker, call
+
+    def _running_worker(self) -> Worker | None:
+        """Return the worker; in a forked process, where the thread does not exist, a new one."""
+        worker = self._worker
+        if worker is not None and worker.process != os.getpid():
+            self.start()
+            worker = self._worker
+        return worker
+
+    def _ask_in_thread(self, question: ServerQuestion, context: ToolContext) -> None:
+        asking, context = self._prepare(question, context)
+        try:
+            step = next(asking)
+            while True:
+                step = asking.send(ask_during_call(context, **step))
+        except BaseException as raised:  # noqa: BLE001 - raised again if it must end the call
+            _settle(question, raised)
+
+    async def _ask_in_loop(self, question: ServerQuestion, context: ToolContext) -> None:
+        asking, context = self._prepare(question, context)
+        try:
+            step = next(asking)
+            while True:
+                step = asking.send(await aask_during_call(context, **step))
+        except BaseException as raised:  # noqa: BLE001 - raised again if it must end the call
+            _settle(question, raised)
+
+    def _prepare(
+        self, question: ServerQuestion, context: ToolContext
+    ) -> tuple[Generator[dict[str, Any], ReviewDecision, Any], ToolContext]:
+        from toolsemble.mcp.client.questions import answer_question  # noqa: PLC0415 - loaded with the worker
+
+        review = self.options.review or context.review
+        return answer_question(question), context.derive({"review": review})
+
+
+def _settle(question: ServerQuestion, raised: BaseException) -> None:
+    """Pass the answer to the server; raise what must end the call."""
+    from toolsemble.mcp.client.questions import settle  # noqa: PLC0415 - loaded with the worker
+
+    if isinstance(raised, StopIteration):
+        settle(question, raised.value)
+        return
+    settle(question, None, raised)
+    raise raised
+
+
+def _check_time(item: Any) -> None:
+    if item is None:
+        raise TimedOutError
+
+
+def _receive(item: Any, call: RemoteCall) -> None:
+    if isinstance(item, Progress):
+        call.received += 1
+        call.context.progress(item.fraction, item.message)
+
+
+def _unwrap(outcome: Outcome) -> Any:
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.value

@@ -1,0 +1,114 @@
+"""A tool of a server as a tool of this library."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+from toolsemble.definition.build import typed_definition
+from toolsemble.definition.definition import ToolDefinition
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.mcp.client.cleaning import MAX_DESCRIPTION, MAX_TITLE, clean_schema, clean_text
+from toolsemble.mcp.client.definitions import RemoteDefinition
+from toolsemble.mcp.client.options import DESTRUCTIVE, Options
+from toolsemble.mcp.client.process_group import LOGGER
+from toolsemble.mcp.client.results import OutputCheck, build_output_check
+from toolsemble.tools.schema import SchemaTool
+
+
+class RemoteTool(SchemaTool):
+    """A tool that runs on an MCP server; a call is checked, gated, limited and recorded like any other."""
+
+    def __init__(self, name: str, remote: RemoteDefinition, connection: Any, options: Options) -> None:
+        description = (
+            clean_text(remote.description, MAX_DESCRIPTION)
+            or clean_text(remote.title, MAX_TITLE)
+            or f"The tool {name} of the MCP server {options.name}"
+        )
+        settings = _tool_settings(name, remote, options)
+        super().__init__(name, description, self._call_remote, clean_schema(remote.input_schema), **settings)
+        self.remote = remote
+        """The definition of the server, as it was sent."""
+        self._connection = connection
+        self._check: OutputCheck | None = None
+        self._name = name
+        check = build_output_check(name, remote.output_schema)
+        if isinstance(check, str):
+            LOGGER.warning("The results of '%s' are not checked: %s", name, check)
+        else:
+            self._check = check
+
+    def _call_remote(self, arguments: dict[str, Any]) -> Any:
+        """Return the result of a call, or a coroutine of it where an event loop runs."""
+        return self._connection.call_tool(self, arguments, self.context, self._check)
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a call may be sent twice."""
+        return self.effects == "read" or self.idempotent
+
+    def _define(self) -> ToolDefinition:
+        # Async: a call waits in the caller's event loop, or in its thread, but never needs a thread of its own.
+        return typed_definition(self.name, self.description, self.run, self._arguments, awaits=True, **self._declared())
+
+
+def build_remote_tool(name: str, remote: RemoteDefinition, connection: Any, options: Options) -> RemoteTool | None:
+    """Return the tool for a definition; None, with a warning in the log, if the definition cannot be used."""
+    try:
+        tool = RemoteTool(name, remote, connection, options)
+        tool._define()  # noqa: SLF001 - a method of this module; settings that do not fit are found now
+    except ToolDefinitionError as problem:
+        LOGGER.warning("A tool of %s is left out: %.100r: %s", options.name, remote.name, problem)
+        return None
+    return tool
+
+
+def _tool_settings(name: str, remote: RemoteDefinition, options: Options) -> dict[str, Any]:
+    """Return the settings of a tool: those of the client, as far as they fit the tool, and what its hints say."""
+    title = clean_text(remote.title, MAX_TITLE)
+    origin = {"server": options.name, "name": remote.name, "title": title}
+    settings = {**_read_hints(remote, options), **options.settings}
+    settings["metadata"] = {**(options.settings.get("metadata") or {}), "mcp": origin}
+    reads = settings.get("effects") == "read"
+    if not reads:
+        settings.pop("cache", None)
+    if not (reads or settings.get("idempotent")):
+        settings.pop("retries", None)
+    if reads:
+        settings.pop("idempotency", None)
+    if (gate := _needs_approval(name, remote, options)) is not False:
+        settings["requires_approval"] = gate
+    return settings
+
+
+def _read_hints(remote: RemoteDefinition, options: Options) -> dict[str, Any]:
+    """Return what the hints say, if they are believed."""
+    if not options.trust_hints:
+        return {}
+    believed: dict[str, Any] = {"idempotent": remote.hints.get("idempotentHint") is True}
+    if remote.hints.get("readOnlyHint") is True:
+        believed["effects"] = "read"
+    elif is_destructive(remote):
+        believed["effects"] = "irreversible" if remote.hints.get("destructiveHint") is True else None
+    else:
+        believed["effects"] = "write"
+    return believed
+
+
+def is_destructive(remote: RemoteDefinition) -> bool:
+    """Return whether a tool may destroy something, by its hints; by the specification, so may one without hints."""
+    if remote.hints.get("destructiveHint") is True:
+        return True
+    return remote.hints.get("destructiveHint") is not False and remote.hints.get("readOnlyHint") is not True
+
+
+def _needs_approval(name: str, remote: RemoteDefinition, options: Options) -> Any:
+    approve = options.approve
+    if approve is None:
+        return False
+    if approve == DESTRUCTIVE:
+        # A server that says "read-only" and "destructive" at once is not believed the first.
+        return is_destructive(remote)
+    if callable(approve):
+        return approve
+    return any(fnmatchcase(each, pattern) for pattern in approve for each in (name, remote.name))

@@ -1,0 +1,155 @@
+"""What passes between the SDK and a transport: listings without broken tools, and what the client says that it can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any, Self
+
+import mcp_types as types
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from toolsemble.mcp.client.process_group import LOGGER
+from toolsemble.mcp.client.remote_call import RemoteCall, current_call
+
+_LISTS = {"tools/list": ("tools", types.Tool)}
+_MAX_OPEN = 1000
+_ELICITATION = "elicitation"
+
+
+class Screen:
+    """A filter of the messages of one connection.
+
+    :param may_ask: whether a person can be asked, for messages that belong to no call
+    :param on_break: called with the reason when the connection must end
+    """
+
+    def __init__(
+        self,
+        server: str,
+        *,
+        max_message: int,
+        max_tools: int,
+        may_ask: bool,
+        on_break: Callable[[str], object],
+    ) -> None:
+        self.max_message = max_message
+        self.output_schemas: dict[str, Any] = {}
+        """The output schemas of the listed tools. The SDK would check results in a way that a server can slow down."""
+        self._server = server
+        self._max_tools = max_tools
+        self._may_ask = may_ask
+        self._on_break = on_break
+        self._lists: dict[types.RequestId, str] = {}
+
+    def break_off(self, problem: str) -> None:
+        """End the connection."""
+        self._on_break(problem)
+
+    def outgoing(self, message: Any) -> Any:
+        """Return a message of the SDK as it is sent."""
+        if isinstance(message, types.JSONRPCRequest):
+            if message.method in _LISTS and len(self._lists) < _MAX_OPEN:
+                self._lists[message.id] = message.method
+            self._state_capabilities(message)
+        return message
+
+    def _state_capabilities(self, message: types.JSONRPCRequest) -> None:
+        """Remove the capability to ask a person from a request, if there is nobody to ask."""
+        call = current_call.get()
+        if self._may_ask or (isinstance(call, RemoteCall) and call.context.review is not None):
+            return
+        params = message.params or {}
+        if message.method == "initialize":
+            _drop_capability(params, "capabilities")
+        elif isinstance(params.get("_meta"), dict):
+            _drop_capability(params["_meta"], types.CLIENT_CAPABILITIES_META_KEY)
+
+    def incoming(self, message: Any) -> Any:
+        """Return a message of the server as the SDK gets it."""
+        if self._lists and isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            method = self._lists.pop(message.id, None)  # type: ignore[arg-type]  # an error may have no id
+            if method is not None and isinstance(message, types.JSONRPCResponse):
+                self._screen_list(method, message.result)
+        return message
+
+    def _screen_list(self, method: str, result: dict[str, Any]) -> None:
+        key, kind = _LISTS[method]
+        listed = result.get(key)
+        if isinstance(listed, list):
+            # One more than allowed is enough to refuse the server.
+            result[key] = [each for each in listed[: self._max_tools + 1] if self._is_valid(each, kind)]
+
+    def _is_valid(self, item: Any, kind: type[types.Tool]) -> bool:
+        try:
+            schema = item.pop("outputSchema", None) if isinstance(item, dict) else None
+            tool = kind.model_validate(item, by_name=False)
+        except ValidationError as problem:
+            name = item.get("name") if isinstance(item, dict) else item
+            fields = ", ".join(sorted({str(each["loc"][0]) for each in problem.errors() if each["loc"]}))
+            LOGGER.warning("A tool of %s is left out, its definition is broken: %.100r: %s", self._server, name, fields)
+            return False
+        self.output_schemas[tool.name] = schema
+        return True
+
+
+def _drop_capability(holder: dict[str, Any], key: str) -> None:
+    stated = holder.get(key)
+    if isinstance(stated, dict) and _ELICITATION in stated:
+        # A copy: the SDK sends the same object with every request.
+        holder[key] = {name: value for name, value in stated.items() if name != _ELICITATION}
+
+
+class ScreenedReader:
+    """A stream of the SDK whose messages pass a screen."""
+
+    def __init__(self, stream: Any, screen: Screen) -> None:
+        self._stream = stream
+        self._screen = screen
+
+    @property
+    def last_context(self) -> Context | None:
+        """The context variables of the request that the last message answers."""
+        return getattr(self._stream, "last_context", None)
+
+    def _pass(self, item: Any) -> Any:
+        return SessionMessage(self._screen.incoming(item.message), item.metadata) if hasattr(item, "message") else item
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        return self._pass(await self._stream.__anext__())
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.aclose()
+
+
+class ScreenedWriter:
+    """A stream to the SDK's transport whose messages pass a screen."""
+
+    def __init__(self, stream: Any, screen: Screen) -> None:
+        self._stream = stream
+        self._screen = screen
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Send a message."""
+        await self._stream.send(SessionMessage(self._screen.outgoing(item.message), item.metadata))
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.aclose()

@@ -1,0 +1,100 @@
+"""``TokenFile``: a file in which the OAuth providers of the SDK keep their tokens."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from toolsemble.errors import ToolConfigurationError
+
+if TYPE_CHECKING:
+    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+
+_EARLY = 30.0
+
+
+class TokenFile:
+    """A file with the tokens and the registration of one client at one server, which only its owner can read.
+
+    Pass it as ``storage`` to ``OAuthClientProvider`` (authorization code with PKCE) or
+    ``ClientCredentialsOAuthProvider`` of the SDK, and pass that as ``auth`` to :meth:`MCPClient.http`. A token that has
+    expired is returned without its text, so that the provider refreshes it.
+
+    >>> TokenFile("~/.config/my-program/tokens.json").path.name
+    'tokens.json'
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self.path = Path(path).expanduser()
+
+    async def get_tokens(self) -> OAuthToken | None:
+        """Return the tokens; None if there are none."""
+        from mcp.shared.auth import OAuthToken  # noqa: PLC0415 - loads the SDK
+
+        values = self._read()
+        if "tokens" not in values:
+            return None
+        tokens = dict(values["tokens"])
+        expires_at = values.get("expires_at")
+        if expires_at is not None:
+            left = int(expires_at - time.time())
+            tokens["expires_in"] = max(left, 0)
+            # The SDK forgets when a stored token expires, and would send it.
+            tokens["access_token"] = tokens["access_token"] if left > _EARLY else ""
+        found: OAuthToken = self._validate(OAuthToken, tokens)
+        return found
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        """Store tokens, and when they expire."""
+        expires_at = None if tokens.expires_in is None else time.time() + tokens.expires_in
+        self._write(tokens=tokens.model_dump(mode="json", exclude_none=True), expires_at=expires_at)
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        """Return the registration of the client; None if there is none."""
+        from mcp.shared.auth import OAuthClientInformationFull  # noqa: PLC0415 - loads the SDK
+
+        values = self._read()
+        return self._validate(OAuthClientInformationFull, values["client"]) if "client" in values else None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        """Store the registration of the client."""
+        self._write(client=client_info.model_dump(mode="json", exclude_none=True))
+
+    def _validate(self, kind: Any, values: Any) -> Any:
+        try:
+            return kind.model_validate(values)
+        except ValueError as problem:
+            raise self._broken() from problem
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            values = json.loads(self.path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, RecursionError) as problem:
+            raise self._broken() from problem
+        if not isinstance(values, dict):
+            raise self._broken()
+        return values
+
+    def _broken(self) -> ToolConfigurationError:
+        # Without the content: it is secret.
+        return ToolConfigurationError(f"The token file {str(self.path)!r} cannot be read; delete it to sign in again")
+
+    def _write(self, **changes: Any) -> None:
+        """Replace the file as a whole: a crash leaves the old one."""
+        values = {**self._read(), **changes}
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.")  # with mode 0600
+        try:
+            with os.fdopen(file, "w", encoding="utf-8") as stream:
+                json.dump(values, stream)
+            Path(name).replace(self.path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise

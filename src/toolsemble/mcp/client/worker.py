@@ -1,0 +1,331 @@
+"""The background thread of a client: its event loop owns the connection, restarts it, and sends the calls."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any
+from weakref import WeakSet
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    PARSE_ERROR,
+    ListRootsResult,
+    Root,
+    ToolListChangedNotification,
+)
+from pydantic import ValidationError
+
+from toolsemble.errors import LostError, ToolConfigurationError, ToolExecutionError, ToolsembleError
+from toolsemble.mcp.client.cleaning import clean_text
+from toolsemble.mcp.client.definitions import Listing
+from toolsemble.mcp.client.inbox import Outcome
+from toolsemble.mcp.client.listing import list_tools
+from toolsemble.mcp.client.options import Options
+from toolsemble.mcp.client.process_group import LOGGER
+from toolsemble.mcp.client.questions import QuestionDesk
+from toolsemble.mcp.client.remote_call import RemoteCall, ServerEndedError, current_call
+from toolsemble.mcp.client.results import invalid_answer
+from toolsemble.mcp.client.session import Session, Target, find_cause
+from toolsemble.runtime.checks import format_seconds
+from toolsemble.runtime.concurrency import wait_for
+from toolsemble.runtime.text import describe_error
+
+_MAX_RESTARTS = 3
+_PERIOD = 60.0
+_BACKOFF = (0.0, 0.5, 2.0)
+_PATIENCE = 5.0
+_LONGEST_END = 30.0
+_MAX_MESSAGE = 2000
+
+logging.getLogger("mcp").addHandler(logging.NullHandler())  # the SDK would print tracebacks
+
+_running: WeakSet[Worker] = WeakSet()
+
+
+class Worker:
+    """The thread of a client, from one start to the next close.
+
+    :param publish: called with each list of tools, in the thread
+    """
+
+    def __init__(self, target: Target, options: Options, publish: Callable[[Listing, Any], object]) -> None:
+        self._target = target
+        self._options = options
+        self._publish = publish
+        self._loop: Any = None
+        self._opening: Any = None
+        self._begun: Future[None] = Future()
+        self._stop = asyncio.Event()
+        self._lock = asyncio.Lock()
+        self._session: Any = None
+        self._restarts: deque[float] = deque(maxlen=_MAX_RESTARTS)
+        self._calls: set[RemoteCall] = set()
+        self._questions = QuestionDesk(options, self._calls)
+        self._may_ask = options.review is not None
+        self._changed = False
+        self._refreshing: asyncio.Task[None] | None = None
+        self.process = os.getpid()
+        self.started: Future[None] = Future()
+        self.ended: Future[None] = Future()
+
+    def start(self) -> None:
+        """Start the thread; ``started`` and ``ended`` say what becomes of it."""
+        _running.add(self)
+        # A daemon: a program that does not close its client can end. Servers are ended by end_all().
+        name = f"toolsemble-mcp-{self._options.name}"
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+        wait_for(self._begun, None)
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+                runner.run(self._main())
+        finally:
+            self.ended.set_result(None)
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._opening = self._loop.create_task(self._open())
+        self._begun.set_result(None)
+        await asyncio.wait([self._opening])
+        if self._opening.cancelled():
+            self.started.set_exception(ToolConfigurationError(f"The MCP server '{self._options.name}' was closed"))
+        elif (error := self._opening.exception()) is not None:
+            self.started.set_exception(error)
+        else:
+            self.started.set_result(None)
+            await self._serve()
+
+    async def _serve(self) -> None:
+        await self._stop.wait()
+        for call in self._calls:
+            call.cancel()
+        await self._session.close()
+
+    def stop(self) -> None:
+        """Let the thread end, also before its start is finished; ``ended`` says when it has."""
+        self._submit(self._end)
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._opening.cancel()
+
+    def begin(self, call: RemoteCall) -> bool:
+        """Send a call from any thread; return whether the worker is running."""
+        return self._submit(self._start_call, call)
+
+    def cancel(self, call: RemoteCall) -> None:
+        """Cancel a call from any thread."""
+        self._submit(call.cancel)
+
+    def _submit(self, function: Callable[..., object], *args: Any) -> bool:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(function, *args)
+            return True
+        return False
+
+    async def _open(self) -> None:
+        """Open a new session, and publish its tools."""
+        callbacks: dict[str, Any] = {
+            "elicitation_callback": self._questions.ask,
+            "message_handler": self._receive,
+        }
+        if self._options.roots:
+            callbacks["list_roots_callback"] = self._list_roots
+        session = Session(self._target, self._options, callbacks, may_ask=self._may_ask)
+        listing = await session.open()
+        self._session = session
+        self._publish(listing, session.client)
+        session.listen(self._note_change)
+
+    async def _ready_session(self, call: RemoteCall) -> Session:
+        """Return a session that is alive, and that can ask the person of a call; restart the server if necessary."""
+        async with self._lock:
+            session = self._session
+            if not session.is_alive:
+                await self._restart()
+            elif not session.is_modern and not session.may_ask and call.context.review is not None:
+                await self._reopen_with_questions(session)
+            ready: Session = self._session
+            return ready
+
+    async def _reopen_with_questions(self, session: Session) -> None:
+        """Repeat the handshake, which says whether a person can be asked; but keep a server that has worked."""
+        self._may_ask = True
+        if session.calls:
+            LOGGER.warning(
+                "%s was not told that a person can be asked; pass review= to its MCPClient", self._options.name
+            )
+            session.may_ask = True
+            return
+        await session.close()
+        await self._open()
+
+    async def _restart(self) -> None:
+        """Start the server again; raise if it was started too often."""
+        if self._target.is_program:
+            await self._count_restart()
+        await self._session.close()  # its process has ended, but not been collected
+        LOGGER.info("%s has ended, and is started again", self._options.name)
+        await self._open()
+
+    async def _count_restart(self) -> None:
+        """Wait before a restart; raise if there were too many."""
+        loop = asyncio.get_running_loop()
+        recent = [each for each in self._restarts if loop.time() - each < _PERIOD]
+        if len(recent) >= _MAX_RESTARTS:
+            wait = format_seconds(_PERIOD - (loop.time() - recent[0]))
+            raise ServerEndedError(
+                f"The MCP server '{self._options.name}' ended {len(recent)} times within a minute, and is not started "
+                f"again yet; try again in {wait}"
+            )
+        await asyncio.sleep(_BACKOFF[len(recent)])
+        self._restarts.append(loop.time())
+
+    def _start_call(self, call: RemoteCall) -> None:
+        call.task = asyncio.get_running_loop().create_task(self._perform(call))
+
+    async def _perform(self, call: RemoteCall) -> None:
+        """Send a call, and pass its outcome to the caller."""
+        self._calls.add(call)
+        current_call.set(call)
+        call.start_timer(self._options.name)
+        try:
+            outcome = Outcome(await self._send(call))
+        except asyncio.CancelledError:
+            outcome = Outcome(error=self._lost(call, ended=True))
+        except Exception as error:  # noqa: BLE001 - raised where the call is waited for
+            outcome = Outcome(error=error)
+        finally:
+            call.stop_timer()
+            self._calls.discard(call)
+        call.finish(outcome)
+
+    async def _send(self, call: RemoteCall) -> Any:
+        """Send a call; once more, if it surely did not arrive, or may be repeated."""
+        first = True
+        while True:
+            session = await self._start_session(call)
+            call.prepare(over=self._target.is_program)
+            try:
+                session.calls += 1
+                answer = await call.send(session.client, call)
+            except Exception as error:  # noqa: BLE001 - translated; the SDK raises many kinds
+                if not self._is_lost(error, call, session):
+                    raise self._translate(error) from find_cause(error)
+                call.problem = call.problem or session.problem
+                if call.over or not session.is_alive:
+                    await session.close()
+                if not first or (call.begun and not call.repeatable):
+                    raise self._lost(call, ended=False) from find_cause(error)
+                first = False
+            else:
+                await self._finish_refresh()
+                return answer
+
+    async def _start_session(self, call: RemoteCall) -> Session:
+        try:
+            return await self._ready_session(call)
+        except ToolExecutionError:
+            raise
+        except ToolsembleError as error:
+            raise ServerEndedError(describe_error(error)) from error
+
+    def _is_lost(self, error: Exception, call: RemoteCall, session: Session) -> bool:
+        """Return whether an error means that the connection is gone, and not that the server refuses."""
+        closed = isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
+        return call.lost or (closed and not session.is_alive)  # a server may use the same code for an error of its own
+
+    def _lost(self, call: RemoteCall, *, ended: bool) -> ToolExecutionError:
+        """Return the error for a call whose connection is gone."""
+        name = self._options.name
+        if not call.begun:
+            why = f": {call.problem}" if call.problem else ""
+            return ServerEndedError(
+                f"The MCP server '{name}' is not running"
+                if ended
+                else f"The MCP server '{name}' cannot be reached{why}"
+            )
+        how = f" ({call.problem})" if call.problem else ""
+        message = f"The MCP server '{name}' ended before it answered{how}"
+        if call.repeatable:
+            return ServerEndedError(message)
+        return LostError(f"{message}; it is unknown whether the call took effect")
+
+    def _translate(self, error: Exception) -> Exception:
+        """Return the error for the model."""
+        cause = find_cause(error)
+        name = self._options.name
+        if isinstance(cause, ValidationError):
+            fields = ", ".join(sorted({".".join(map(str, each["loc"][:3])) for each in cause.errors()}))
+            return invalid_answer(name, f"it is not what MCP says ({fields})")
+        if not isinstance(cause, MCPError):
+            return invalid_answer(name, describe_error(cause))
+        message = clean_text(cause.message, _MAX_MESSAGE) or "an error without a message"
+        if cause.code == PARSE_ERROR:
+            return invalid_answer(name, message)
+        if cause.code == INVALID_PARAMS:
+            return ToolExecutionError(
+                f"The MCP server '{name}' refused the arguments: {message}", error_code=cause.code
+            )
+        # A server that reports an internal error may have done something before.
+        kind = LostError if cause.code == INTERNAL_ERROR else ToolExecutionError
+        return kind(f"The MCP server '{name}' reported an error: {message}", error_code=cause.code)
+
+    async def _receive(self, message: Any) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._note_change()
+
+    async def _list_roots(self, _: Any) -> ListRootsResult:
+        return ListRootsResult(roots=[Root.model_validate({"uri": uri}) for uri in self._options.roots])
+
+    def _note_change(self) -> None:
+        """List the tools again; changes that come meanwhile are listed together."""
+        self._changed = True
+        if self._session is not None and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+
+    async def _refresh(self) -> None:
+        while self._changed:
+            self._changed = False
+            session = self._session
+            try:
+                async with asyncio.timeout(self._options.connect_timeout):
+                    listing = await list_tools(session.client, session.screen, self._options)
+            except Exception as error:  # noqa: BLE001 - the tools stay as they were
+                LOGGER.warning(
+                    "The tools of %s cannot be listed: %s", self._options.name, describe_error(find_cause(error))
+                )
+                return
+            self._publish(listing, session.client)
+
+    async def _finish_refresh(self) -> None:
+        """Wait for a refresh that a call has caused, so that its caller sees the tools as they are after it."""
+        if self._refreshing is not None and not self._refreshing.done():
+            await asyncio.wait([self._refreshing], timeout=_PATIENCE)
+
+
+def end_all() -> None:
+    """End the servers of all clients that are still running, as at the end of the program.
+
+    >>> end_all()
+    """
+    workers = [each for each in _running if each.process == os.getpid()]
+    for each in workers:
+        each.stop()
+    for each in workers:
+        wait_for(each.ended, _LONGEST_END)
+
+
+atexit.register(end_all)

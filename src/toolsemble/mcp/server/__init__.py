@@ -1,0 +1,1 @@
+"""A toolbox as an MCP server."""

@@ -1,0 +1,132 @@
+"""Calls of a client: executed by the toolbox, as every call is, and answered in the form of the protocol."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams
+
+from toolsemble.call import ToolCall, ToolReply
+from toolsemble.context import Exposure, ToolContext, enter, leave
+from toolsemble.errors import ExitEarlyError, ToolConfigurationError
+from toolsemble.mcp.server.caller import Caller, current_caller
+from toolsemble.mcp.server.elicitation import ElicitedReview
+from toolsemble.mcp.server.exchange import Exchange
+from toolsemble.mcp.server.listing import Listing
+from toolsemble.mcp.server.parking import Parking
+from toolsemble.mcp.server.progress import ProgressReporter
+from toolsemble.mcp.server.source import Source
+from toolsemble.mcp.server.structured_output import UnfitResultError
+from toolsemble.observers.watchers import unwatch, watch
+from toolsemble.result import ToolResult
+from toolsemble.runtime.text import describe_error, preview
+from toolsemble.toolbox.run import new_unnamed_run
+from toolsemble.toolbox.toolbox import Toolbox
+
+LOGGER = logging.getLogger("toolsemble.mcp")
+_MOST_LISTINGS = 64
+_LONGEST_NAME = 128
+
+
+class ToolCalls:
+    """The handlers of ``tools/list`` and ``tools/call``.
+
+    :param source: finds the toolbox of a caller
+    :param parking: the calls that wait for answers
+    :param expose_errors: which error messages clients see, unless the toolbox shows fewer
+    """
+
+    def __init__(self, source: Source, parking: Parking, expose_errors: Exposure) -> None:
+        self._source = source
+        self._parking = parking
+        self._expose_errors = expose_errors
+        self._listings: dict[int, Listing] = {}
+
+    async def list_tools(self, _: ServerRequestContext[Any, Any], __: Any) -> Any:
+        """Return the tools of the caller."""
+        return self._list(await self._source.find(current_caller())).result
+
+    def find_schema(self, name: str) -> dict[str, Any] | None:
+        """Return the schema of a tool of a toolbox that is the same for everyone; None if it is unknown."""
+        return None if self._source.fixed is None else self._list(self._source.fixed).schemas.get(name)
+
+    async def call_tool(self, request: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> Any:
+        """Return the result of a call, or the questions that its client has to answer first."""
+        caller = current_caller()
+        box = await self._source.find(caller)
+        if params.name not in box:
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {preview(params.name, _LONGEST_NAME)}")
+        call = ToolCall(params.name, params.arguments or {})
+        work = partial(self._run, box, call, caller)
+        return await self._parking.run(request, params, params.arguments or {}, caller, work)
+
+    async def _run(self, box: Toolbox, call: ToolCall, caller: Caller, exchange: Exchange) -> dict[str, Any]:
+        reply = await execute(box, call, caller, exchange, self._expose_errors)
+        check_capability(exchange, reply)
+        return self._write_result(box, reply)
+
+    def _write_result(self, box: Toolbox, reply: ToolReply) -> dict[str, Any]:
+        """Return the result of a call, with structured content if the tool declares a type."""
+        output = None if reply.is_error else self._list(box).output(reply.call.name)
+        if output is None:
+            return {"resultType": "complete", **reply.to_mcp()}
+        try:
+            return {"resultType": "complete", **reply.to_mcp(), "structuredContent": output.read(reply.result)}
+        except UnfitResultError:
+            LOGGER.warning("%s returned a value that does not fit its declared type", reply.call.name)
+            failure = ToolResult.failure("The tool returned a value that does not fit its declared type")
+            return {"resultType": "complete", **ToolReply(reply.call, failure).to_mcp()}
+
+    def _list(self, box: Toolbox) -> Listing:
+        """Return the listing of a toolbox; kept, because a call needs it as well."""
+        listing = self._listings.get(id(box))
+        if listing is None:
+            if len(self._listings) >= _MOST_LISTINGS:
+                del self._listings[next(iter(self._listings))]
+            listing = self._listings[id(box)] = Listing(box)
+        return listing
+
+
+async def execute(
+    box: Toolbox, call: ToolCall, caller: Caller, exchange: Exchange, expose_errors: Exposure
+) -> ToolReply:
+    """Execute a call as the toolbox does, with the client's user as the reviewer if the toolbox has none."""
+    around = ToolContext(
+        review=ElicitedReview(exchange), expose_errors=expose_errors, agent_role=caller.client_id or "unknown"
+    )
+    meta = exchange.request.meta
+    progress = ProgressReporter(exchange) if meta and meta.get("progress_token") is not None else None
+    entered = enter(around)
+    watching = None if progress is None else watch(progress)
+    try:
+        return await box.aexecute(call, memory_id=caller.memory_id, run_id=_run_id(exchange))
+    except ExitEarlyError as stop:
+        return ToolReply(call, ToolResult.failure(str(stop) or "The user stopped the call"))
+    except ToolConfigurationError as problem:
+        LOGGER.exception("%s could not be called", call.name)
+        shown = describe_error(problem) if expose_errors == "all" else "The tool is not set up; see the server's log"
+        return ToolReply(call, ToolResult.failure(shown))
+    finally:
+        if watching is not None:
+            unwatch(watching)
+        leave(entered)
+        if progress is not None:
+            await progress.finish()
+
+
+def check_capability(exchange: Exchange, reply: ToolReply) -> None:
+    """Raise the error of the version 2026-07-28 for a call that failed because its client cannot be asked."""
+    if reply.is_error and exchange.missing is not None and exchange.is_modern:
+        data = {"requiredCapabilities": {exchange.missing: dict[str, Any]()}}
+        raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, str(reply.result.error_message), data)
+
+
+def _run_id(exchange: Exchange) -> str:
+    """Return the id of the client's session, or that of a run without a name."""
+    headers = getattr(exchange.request.request, "headers", {})
+    session = headers.get("mcp-session-id")
+    return session or new_unnamed_run()

@@ -1,0 +1,68 @@
+"""The tools of a toolbox as a server lists them: whole schemas, output schemas, and hints from effects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from mcp_types import ListToolsResult, Tool as ListedTool, ToolAnnotations
+
+from toolsemble.definition.definition import ToolDefinition
+from toolsemble.mcp.server.structured_output import OutputSchema
+from toolsemble.toolbox.toolbox import Toolbox
+
+_HINTS = {
+    "readOnlyHint": "read_only_hint",
+    "destructiveHint": "destructive_hint",
+    "idempotentHint": "idempotent_hint",
+    "openWorldHint": "open_world_hint",
+}
+
+
+class Listing:
+    """The tools of one toolbox as clients see them; each part is created when it is first needed."""
+
+    def __init__(self, box: Toolbox) -> None:
+        self.box = box
+        self._outputs: dict[str, OutputSchema | None] = {}
+
+    @cached_property
+    def result(self) -> ListToolsResult:
+        """The result of ``tools/list``."""
+        return ListToolsResult(tools=[self._list_tool(name) for name in self.box.names])
+
+    @cached_property
+    def schemas(self) -> dict[str, dict[str, Any]]:
+        """The schemas of the arguments, by tool."""
+        return {each.name: each.input_schema for each in self.result.tools}
+
+    def output(self, name: str) -> OutputSchema | None:
+        """Return the output schema of a tool; None if it declares no type, or its text is limited."""
+        if name not in self._outputs:
+            entry = self.box.registered(name)
+            # The whole value beside a limited text would defeat the limit.
+            self._outputs[name] = OutputSchema.of(entry.definition) if entry.limit is None else None
+        return self._outputs[name]
+
+    def _list_tool(self, name: str) -> ListedTool:
+        definition = self.box.registered(name).definition
+        output, metadata = self.output(name), _metadata(definition)
+        title = metadata.get("title")
+        return ListedTool(
+            name=name,
+            title=title if isinstance(title, str) else None,
+            description=definition.description,
+            input_schema={"type": "object", **definition.schema()},
+            output_schema=None if output is None else output.schema,
+            annotations=_annotations(metadata),
+        )
+
+
+def _metadata(definition: ToolDefinition) -> Mapping[str, Any]:
+    return definition.metadata if definition.policy is None else {**definition.policy.hints, **definition.metadata}
+
+
+def _annotations(metadata: Mapping[str, Any]) -> ToolAnnotations | None:
+    hints = {field: metadata[hint] for hint, field in _HINTS.items() if isinstance(metadata.get(hint), bool)}
+    return ToolAnnotations(**hints) if hints else None

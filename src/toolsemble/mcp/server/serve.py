@@ -1,0 +1,124 @@
+"""``serve`` and ``asgi``: a toolbox as an MCP server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from toolsemble.errors import ToolConfigurationError
+from toolsemble.runtime.extras import import_extra
+
+if TYPE_CHECKING:
+    from mcp.server.auth.provider import TokenVerifier
+
+    from toolsemble.mcp.server.http import McpApplication
+    from toolsemble.mcp.server.resources import Functions
+    from toolsemble.mcp.server.source import ToolSource
+
+_GRACE = 3  # seconds for open requests when the server ends
+
+
+def serve(  # noqa: PLR0913 - keyword settings, each with a default
+    box: ToolSource,
+    *,
+    http: str | None = None,
+    name: str | None = None,
+    instructions: str = "",
+    auth: TokenVerifier | None = None,
+    issuer_url: str | None = None,
+    resource_url: str | None = None,
+    allowed_hosts: Iterable[str] = (),
+    resources: Functions = (),
+    prompts: Iterable[Callable[..., Any]] = (),
+) -> None:
+    """Serve a toolbox by MCP until the client leaves, or the program is interrupted.
+
+    Calls go through the toolbox: validation, approval, limits and records apply. A tool that needs approval asks the
+    user of the client, unless the toolbox has a reviewer.
+
+    :param box: a :class:`~toolsemble.Toolbox`, an :class:`~toolsemble.Agent`, or a function that takes a
+        :class:`Caller` and returns one of these, sync or async; it is called for each request
+    :param http: an address such as ``127.0.0.1:8000`` for streamable HTTP at ``/mcp``; None: standard input and output
+    :param name: the name of the server, and of the tool that an agent becomes; default: ``toolsemble``, and ``ask``
+    :param instructions: how to use the server, for the client's model
+    :param auth: verifies bearer tokens: a ``TokenVerifier`` of the SDK; only over HTTP
+    :param issuer_url: the authorization server that issues the tokens, for clients that look for it
+    :param resource_url: the URL of this server; only tokens that were issued for it are accepted
+    :param allowed_hosts: the names under which it is reached, without ports; needed for any address but loopback
+    :param resources: functions whose values clients can read, or such functions by URI: ``{"docs://{page}": read}``;
+        they return a str, bytes, contents such as :class:`~toolsemble.ImageContent`, or any value, sent as JSON
+    :param prompts: functions that return a prompt: a str, contents, or a list of these and of messages
+        ``{"role": "user", "content": ...}``
+
+    >>> serve([], http="0.0.0.0:8000")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolConfigurationError: http='0.0.0.0:8000' can be reached from other machines: ...
+    """
+    import_extra("mcp", extra="mcp", user="toolsemble.mcp.serve")
+    offer: dict[str, Any] = {"name": name, "instructions": instructions, "resources": resources, "prompts": prompts}
+    settings = {"auth": auth, "issuer_url": issuer_url, "resource_url": resource_url, "allowed_hosts": allowed_hosts}
+    if http is None:
+        _serve_stdio(box, offer, settings)
+    else:
+        _serve_http(http, box, **offer, **settings)
+
+
+def asgi(  # noqa: PLR0913 - as above
+    box: ToolSource,
+    *,
+    name: str | None = None,
+    instructions: str = "",
+    auth: TokenVerifier | None = None,
+    issuer_url: str | None = None,
+    resource_url: str | None = None,
+    allowed_hosts: Iterable[str] = (),
+    resources: Functions = (),
+    prompts: Iterable[Callable[..., Any]] = (),
+) -> McpApplication:
+    """Return an ASGI application that serves a toolbox by MCP at ``/mcp``; parameters as in :func:`serve`.
+
+    Run it with any ASGI server, or mount it in Starlette or FastAPI with its ``lifespan``:
+    ``FastAPI(lifespan=tools.lifespan).mount("/tools", tools)``. Only requests for loopback and for ``allowed_hosts``
+    are accepted.
+
+    >>> from toolsemble import tool
+    >>> @tool
+    ... def now() -> str:
+    ...     return "noon"
+    >>> asgi([now]).lifespan  # doctest: +ELLIPSIS
+    <bound method McpApplication.lifespan of ...>
+    """
+    import_extra("mcp", extra="mcp", user="toolsemble.mcp.asgi")
+    from toolsemble.mcp.server.http import Access, McpApplication  # noqa: PLC0415 - the SDK is an extra
+    from toolsemble.mcp.server.server import Offer  # noqa: PLC0415 - as above
+
+    access = Access(allowed_hosts, auth, issuer_url, resource_url)
+    return McpApplication(Offer(box, name, instructions, resources, prompts), access)
+
+
+def _serve_stdio(box: ToolSource, offer: dict[str, Any], settings: dict[str, Any]) -> None:
+    if unused := [key for key, value in settings.items() if value]:
+        raise ToolConfigurationError(f"{unused[0]} is for HTTP: pass http='127.0.0.1:8000' as well, or leave it out")
+    import asyncio  # noqa: PLC0415 - importing the package must stay cheap
+
+    from toolsemble.mcp.server.server import Offer  # noqa: PLC0415 - the SDK is an extra
+    from toolsemble.mcp.server.stdio import serve_stdio  # noqa: PLC0415 - as above
+
+    asyncio.run(serve_stdio(Offer(box, **offer)))
+
+
+def _serve_http(http: str, box: ToolSource, **settings: Any) -> None:
+    from toolsemble.mcp.server.http import is_loopback, split_address  # noqa: PLC0415 - the SDK is an extra
+
+    host, port = split_address(http)
+    settings["allowed_hosts"] = tuple(settings["allowed_hosts"])
+    if not is_loopback(host) and not settings["allowed_hosts"]:
+        raise ToolConfigurationError(
+            f"http={http!r} can be reached from other machines: pass allowed_hosts=[...] with the names under which "
+            "clients reach it"
+        )
+    import uvicorn  # noqa: PLC0415 - a dependency of the SDK
+
+    app = asgi(box, **settings)
+    uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_GRACE)

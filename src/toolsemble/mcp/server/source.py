@@ -1,0 +1,71 @@
+"""The toolbox of a request: the same for everyone, or returned by a function of the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.mcp.server.caller import Caller
+from toolsemble.runtime.concurrency import is_awaitable
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.base import Tool
+
+
+@runtime_checkable
+class ToolMaker(Protocol):
+    """An object that can become a tool, such as an ``Agent``."""
+
+    def as_tool(self, name: str, description: str) -> Tool:
+        """Return it as a tool."""
+        ...
+
+
+Servable: TypeAlias = Toolbox | ToolMaker | Tool | list[Any] | tuple[Any, ...]
+"""What can be served: a toolbox, an agent, or tools."""
+
+ToolSource: TypeAlias = Servable | Callable[[Caller], Servable | Awaitable[Servable]]
+"""What ``serve`` takes: what can be served, or a function of the caller that returns it."""
+
+_AGENT = "ask"
+_AGENT_DESCRIPTION = "Does a task, or answers a question, that is described in plain text"
+
+
+class Source:
+    """Finds the toolbox of a caller.
+
+    :param source: a toolbox, an agent, tools, or a function of the caller
+    :param name: the name of the tool that an agent becomes; None: ``ask``
+    :param description: the description of that tool
+    """
+
+    def __init__(self, source: ToolSource, name: str | None, description: str) -> None:
+        self._name = name or _AGENT
+        self._description = description or _AGENT_DESCRIPTION
+        self.fixed = self._make_toolbox(source)
+        if self.fixed is None and not callable(source):
+            raise ToolDefinitionError(
+                f"serve takes a Toolbox, an Agent, or a function of the Caller that returns one, not {source!r:.80}"
+            )
+        self._source: Any = source
+
+    async def find(self, caller: Caller) -> Toolbox:
+        """Return the toolbox of a caller."""
+        if self.fixed is not None:
+            return self.fixed
+        made = self._source(caller)
+        box = self._make_toolbox(await made if is_awaitable(made) else made)
+        if box is None:
+            raise ToolDefinitionError("The function of the Caller must return a Toolbox or an Agent")
+        return box
+
+    def _make_toolbox(self, source: object) -> Toolbox | None:
+        if isinstance(source, Toolbox):
+            return source
+        if isinstance(source, list | tuple):
+            return Toolbox(source)
+        if isinstance(source, Tool):
+            return Toolbox([source])
+        if isinstance(source, ToolMaker):
+            return Toolbox([source.as_tool(self._name, self._description)])
+        return None

@@ -1,0 +1,73 @@
+"""Subscriptions to resources: which connections are told that a resource has changed."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from toolsemble.errors import ToolExecutionError
+from toolsemble.mcp.server.exchange import connection_of, find_exchange
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from mcp.server.session import ServerSession
+
+LOGGER = logging.getLogger("toolsemble.mcp")
+SUBSCRIPTIONS = "toolsemble.subscriptions"
+"""Where the subscriptions of a server are, in what lives as long as it does."""
+_MOST = 10_000
+
+
+class Subscriptions:
+    """The connections that want to know when a resource changes, by its URI; bounded."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[str, dict[int, ServerSession]] = {}
+        self._count = 0
+
+    def add(self, request: ServerRequestContext[Any, Any], uri: str) -> None:
+        """Subscribe a connection until it ends; raise ToolExecutionError if there are too many subscriptions."""
+        connection = connection_of(request)
+        sessions = self._sessions.setdefault(uri, {})
+        if id(connection) in sessions:
+            return
+        if self._count >= _MOST:
+            raise ToolExecutionError("Too many subscriptions")
+        self._count += 1
+        sessions[id(connection)] = request.session
+        connection.exit_stack.callback(self._remove, uri, id(connection))
+
+    def remove(self, request: ServerRequestContext[Any, Any], uri: str) -> None:
+        """End the subscription of a connection, if there is one."""
+        self._remove(uri, id(connection_of(request)))
+
+    async def announce(self, uri: str) -> None:
+        """Tell the subscribed connections that a resource has changed."""
+        for session in list(self._sessions.get(uri, {}).values()):
+            try:
+                await session.send_resource_updated(uri)
+            except Exception:
+                # A connection that is gone must not fail the call that announces.
+                LOGGER.debug("a change of %s was not sent", uri, exc_info=True)
+
+    def _remove(self, uri: str, connection: int) -> None:
+        sessions = self._sessions.get(uri, {})
+        if sessions.pop(connection, None) is not None:
+            self._count -= 1
+        if not sessions:
+            self._sessions.pop(uri, None)
+
+
+async def announce_resource(uri: str) -> None:
+    """Tell the clients that subscribed to a resource that it has changed; for tools that are served by MCP.
+
+    Subscriptions exist in the versions of the protocol with sessions, up to 2025-11-25.
+
+    >>> import asyncio
+    >>> asyncio.run(announce_resource("docs://readme"))
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolConfigurationError: announce_resource works only in tools, prompts and resources served by MCP
+    """
+    exchange = find_exchange("announce_resource")
+    await exchange.on_loop(exchange.request.lifespan_context[SUBSCRIPTIONS].announce(uri))
