@@ -147,3 +147,28 @@ def test_a_secret_in_a_url_is_masked():
     sink = RecordingSink()
     Toolbox([draw], sinks=[sink]).execute(ToolCall("draw", {"key": "very-secret-key"}))
     assert sink.of("call_finished")[0].result.contents == (ImageContent(HIDDEN.encode(), "image/png"),)
+
+
+@pytest.mark.parametrize("url", ["data:,", "data:image/png;base64,", "data:text/plain,hello", "data:,hello"])
+def test_rejects_a_data_url_that_holds_no_image(url):
+    with pytest.raises(ValueError, match=r"ImageContent needs a data URL with data of the type image/\*, not 'data:"):
+        ImageContent.from_url(url)
+
+
+def test_reads_a_data_url_whose_type_is_passed():
+    assert ImageContent.from_url("data:,hello", "image/png") == ImageContent(b"hello", "image/png")
+    assert FileContent.from_url("data:,").data == b""
+
+
+@pytest.mark.parametrize("mime_type", ["image/png\r\nX-Evil: 1", "image/\u202epng", "image/\x00"])
+def test_rejects_a_media_type_with_control_characters(mime_type):
+    with pytest.raises(ValueError, match="ImageContent mime_type must be a media type, such as 'image/png', not"):
+        ImageContent(b"...", mime_type)
+
+
+@pytest.mark.parametrize("kind", [ImageContent, AudioContent, FileContent])
+def test_names_from_url_where_a_url_is_passed_without_a_media_type(kind):
+    with pytest.raises(TypeError, match=rf"data must be bytes, not 'https://.*use {kind.__name__}.from_url\(url\)"):
+        kind("https://example.com/map.png")
+    with pytest.raises(TypeError, match="mime_type"):
+        kind(b"...")

@@ -42,7 +42,7 @@ def record(
         if not succeeded and isinstance(error, CallPausedError):
             return  # the log of reviews has the question
         level = logging.INFO if succeeded else _choose_level(error)
-        if context.logger.isEnabledFor(level) and _has_handler(context.logger):
+        if context.logger.isEnabledFor(level) and has_handler(context.logger):
             _log(level, context, given, result, error, determine_outcome(result, error), duration, log_limit)
     except Exception:  # noqa: BLE001 - nor must a failing log handler, or an input that cannot be converted to text
         LOGGER.warning("The log line of a call of '%s' was lost", context.tool_name, exc_info=True)
@@ -123,7 +123,7 @@ def _choose_level(error: BaseException | None) -> int:
     return logging.ERROR if isinstance(error, ToolConfigurationError) else logging.WARNING
 
 
-def _has_handler(logger: logging.Logger | None) -> bool:
+def has_handler(logger: logging.Logger | None) -> bool:
     """Return whether a log line would be written: creating a log record takes longer than most failed calls."""
     silent = False
     while isinstance(logger, logging.Logger):

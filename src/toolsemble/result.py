@@ -40,16 +40,19 @@ class _Media:
 
     _FAMILY: ClassVar[str] = ""
 
+    def __new__(cls, *arguments: Any, **_: Any) -> Self:
+        """Check the data before Python reports that the media type is missing: it may be a URL or a path."""
+        if arguments:
+            _check_data(cls.__name__, arguments[0])
+        return object.__new__(cls)
+
     def __post_init__(self) -> None:
         name = type(self).__name__
-        if not isinstance(self.data, (bytes, bytearray, memoryview)):
-            # A URL or a path is accepted by other libraries; here it would fail when a provider is asked.
-            raise TypeError(
-                f"{name} data must be bytes, not {self.data!r:.80}; read the file or fetch the URL first: "
-                f"{name}(Path(...).read_bytes(), ...); or use {name}.from_url(url)"
-            )
+        _check_data(name, self.data)
         if not isinstance(self.mime_type, str):
             raise TypeError(f"{name} mime_type must be a str, such as 'image/png', not {self.mime_type!r:.80}")
+        if not (self.mime_type.isascii() and self.mime_type.isprintable()):
+            raise ValueError(f"{name} mime_type must be a media type, such as 'image/png', not {self.mime_type!r:.80}")
         if self.url:
             _check_url(self)
 
@@ -68,7 +71,13 @@ class _Media:
 
         if str(url)[:5].lower() == "data:":
             data, kind = read_data_url(cls.__name__, url)
-            return {"data": data, "mime_type": mime_type or kind}
+            known = mime_type or kind
+            if cls._FAMILY and not (data and known.startswith(cls._FAMILY[:-1])):
+                raise ValueError(
+                    f"{cls.__name__} needs a data URL with data of the type {cls._FAMILY}, not {url!r:.80} "
+                    f"({len(data)} bytes of {known!r:.80})"
+                )
+            return {"data": data, "mime_type": known}
         check_url(cls.__name__, url)
         known = mime_type or guess_media_type(url) or cls._FAMILY
         if not known:
@@ -77,6 +86,15 @@ class _Media:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({_show_source(self)}, mime_type={self.mime_type!r})"
+
+
+def _check_data(name: str, data: object) -> None:
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        # A URL or a path is accepted by other libraries; here it would fail when a provider is asked.
+        raise TypeError(
+            f"{name} data must be bytes, not {data!r:.80}; read the file or fetch the URL first: "
+            f"{name}(Path(...).read_bytes(), ...); or use {name}.from_url(url)"
+        )
 
 
 def _check_url(content: _Media) -> None:

@@ -14,6 +14,7 @@ from helpers.sample_tools import Echo
 from toolsemble import (
     Agent,
     ConversationMemory,
+    ExitEarlyError,
     InvocationParameters,
     Secret,
     Toolbox,
@@ -130,6 +131,93 @@ def test_call_that_was_not_run_any_more_has_the_requested_arguments():
 )
 def test_secrets_are_masked_in_records(call, arguments):
     assert record_of([log_in], call, review=FakeReviewer(Continue())).arguments == arguments
+
+
+@tool
+async def sign_in(user: str, password: Secret[str]) -> str:
+    if user == "stop":
+        raise ExitEarlyError("no more")
+    return "welcome"
+
+
+LEAKING = ToolCall("sign_in", '{"user": "hunter2 eve", "password": "hunter2"}')
+MASKED = {"user": "********** eve", "password": "**********"}
+
+
+def assert_masked(result, *expected):
+    assert [record.arguments for record in result.tool_calls] == [*expected]
+    assert "hunter2" not in str(result)
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        (LEAKING, MASKED),
+        (ToolCall("sign_in", '{"user": "eve", "password": "hunter2'), {}),
+        (ToolCall("sing_in", LEAKING.json), {}),
+    ],
+)
+def test_secrets_of_calls_that_did_not_run_are_masked(call, arguments):
+    result = run([sign_in, add], ToolCall("add", {"a": 1}), call, max_iterations=1)
+    assert_masked(result, {"a": 1, "b": 1}, arguments)
+
+
+async def test_secrets_of_a_call_that_ran_out_of_time_are_masked(clock):
+    @tool
+    async def log_on(password: Secret[str]) -> None:
+        clock.advance(0.5)
+        await asyncio.Event().wait()
+
+    model = ScriptedModel([[ToolCall("log_on", {"password": "hunter2"})], "done"])
+    assert_masked(await Agent(model, [log_on], max_seconds=0.5).run("go"), {"password": "**********"})
+
+
+def test_secrets_of_a_call_that_ended_the_run_are_masked():
+    with pytest.raises(ExitEarlyError) as caught:
+        run([sign_in], ToolCall("sign_in", {"user": "stop", "password": "hunter2"}))
+    assert_masked(caught.value.partial, {"user": "stop", "password": "**********"})
+
+
+async def test_secrets_of_a_cancelled_call_are_masked():
+    begun = asyncio.Event()
+
+    @tool
+    async def log_on(password: Secret[str]) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    agent = Agent(ScriptedModel([[ToolCall("log_on", {"password": "hunter2"})], "done"]), [log_on])
+    task = asyncio.ensure_future(agent.run("go"))
+    await begun.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert_masked(caught.value.partial, {"password": "**********"})
+
+
+def test_object_with_a_secret_that_cannot_be_shown_leaves_nothing():
+    class Odd:
+        def __init__(self, text):
+            self.text = text
+
+        @classmethod
+        def __get_pydantic_core_schema__(cls, *_):
+            return core_schema.no_info_plain_validator_function(cls)
+
+        @classmethod
+        def __get_pydantic_json_schema__(cls, *_):
+            return {"type": "string"}
+
+        def __str__(self):
+            raise RuntimeError("no text")
+
+        __repr__ = __str__
+
+    @tool
+    def take(odd: Odd, password: Secret[str]) -> str:
+        return odd.text
+
+    assert record_of([take], ToolCall("take", {"odd": "x", "password": "hunter2"})).arguments == {}
 
 
 def test_object_that_cannot_be_shown_leaves_the_requested_arguments():
@@ -324,3 +412,8 @@ def test_records_are_made_by_hand_without_arguments():
     call = ToolCall("add", '{"a": 1}')
     record = ToolCallRecord(call, ToolReply(call, ToolResult.success("2")))
     assert record.arguments == {"a": 1}
+
+
+def test_printed_result_escapes_what_would_control_the_terminal():
+    result = Agent(ScriptedModel(["caf\xe9\n\x1b[2Jfree\u202e"])).run_sync("go")
+    assert str(result).startswith("caf\xe9\n\\x1b[2Jfree\\u202e\n")

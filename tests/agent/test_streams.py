@@ -242,6 +242,7 @@ async def test_sse_yields_what_a_browser_may_see():
         {
             "kind": "call_replied",
             "call": {"id": "c1", "name": "add", "arguments": {"a": 1, "b": 2}},
+            "arguments": {"a": 1, "b": 2},
             "text": "3",
             "is_error": False,
         },
@@ -537,6 +538,28 @@ async def test_an_exception_is_logged_and_not_shown(caplog):
     assert (await vercel_of(agent_of(BROKEN)))[1:] == [{"type": "error", "errorText": "The run failed"}]
 
 
+async def test_a_failed_run_is_visible_in_a_program_without_logging(monkeypatch, capsys):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    await sse_of(agent_of(BROKEN))
+    written = capsys.readouterr().err
+    assert written.count("A streamed run failed") == 1
+    assert LOCATION in written
+    monkeypatch.setattr(logging, "lastResort", None)
+    await sse_of(agent_of(BROKEN))
+    assert not capsys.readouterr().err
+
+
+async def test_an_on_error_that_raises_is_logged_and_does_not_break_the_stream(caplog):
+    def explain(_):
+        raise LookupError("no such text")
+
+    assert (await sse_of(agent_of(BROKEN), on_error=explain))[-1]["message"] == "The run failed"
+    assert (await ag_ui_of(agent_of(BROKEN), on_error=explain))[-1]["message"] == "The run failed"
+    assert (await vercel_of(agent_of(BROKEN), on_error=explain))[-1]["errorText"] == "The run failed"
+    assert "no such text" in caplog.text
+    assert LOCATION in caplog.text
+
+
 async def test_an_exception_ends_open_texts():
     class Half(ScriptedModel):
         async def stream(self, request):
@@ -764,6 +787,27 @@ async def test_a_client_that_leaves_before_the_run_begins_starts_nothing():
 
 async def test_a_stream_that_was_never_read_can_be_closed():
     await sse(agent_of("Rome").stream("go")).aclose()
+
+
+@pytest.mark.parametrize("write", [sse, to_vercel, lambda events, **settings: to_ag_ui(events, REQUEST, **settings)])
+def test_rejects_what_is_no_stream(write):
+    with pytest.raises(TypeError, match=r"A stream takes the events of agent.stream\(...\), not 5"):
+        write(5)
+    with pytest.raises(TypeError, match="on_error must be a function of the exception that returns a text, not 'no'"):
+        write(agent_of("Rome").stream("go"), on_error="no")
+
+
+def test_rejects_a_request_and_a_version_that_are_none():
+    with pytest.raises(TypeError, match="to_ag_ui takes the UiRequest that read_ag_ui returns, not None"):
+        to_ag_ui(agent_of("Rome").stream("go"), None)
+    with pytest.raises(ValueError, match="to_vercel version must be 5, 6 or 7, the major version of the SDK, not 4"):
+        to_vercel(agent_of("Rome").stream("go"), version=4)
+
+
+@pytest.mark.parametrize("event", [5, None, {"kind": "final"}])
+def test_event_to_json_rejects_what_is_no_event(event):
+    with pytest.raises(TypeError, match=r"Expected an event of Agent\.stream, got "):
+        event_to_json(event)
 
 
 def test_rejects_a_ping_that_is_not_a_number_of_seconds():

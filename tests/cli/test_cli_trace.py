@@ -140,3 +140,12 @@ def test_an_unfinished_call_is_shown_as_such(path, capsys):
 def test_a_missing_file_is_an_error_that_says_how_to_write_one(tmp_path, capsys):
     assert run(["trace", str(tmp_path / "none.jsonl")]) == 2
     assert "write one with sinks=[TraceFile(" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\x00\xfe\n\x1b[2J", b'{"kind": "other"}\n', b"[1]\n5\n"])
+def test_file_without_an_event_fails(path, capsys, content):
+    path.write_bytes(content)
+    assert run(["trace", str(path)]) == 1
+    shown = capsys.readouterr()
+    assert f"There is no event in {path}; write some with sinks=[TraceFile(" in shown.err
+    assert "\x1b[2J" not in shown.err

@@ -19,8 +19,10 @@ from toolsemble.models import (
     ToolMessage,
     UserMessage,
     messages_from_anthropic,
+    messages_from_json,
     messages_from_openai,
     messages_to_anthropic,
+    messages_to_json,
     messages_to_openai,
 )
 from toolsemble.result import AudioContent, FileContent, ImageContent, TextContent
@@ -345,8 +347,8 @@ ANSWER = {"role": "tool", "tool_call_id": "c1", "content": "sunny"}
         ([{"type": "item_reference"}], r"messages\[0\]: expected a message .* got the type 'item_reference'"),
         ([{"role": "pope", "content": ""}], r"messages\[0\].role: expected system, .*, got 'pope'"),
         ([{"role": ["user"], "content": ""}], r"messages\[0\].role: expected system"),
-        ([{"role": "user"}], r"messages\[0\].content: expected a list, got None"),
-        ([{"role": "user", "content": 7}], r"messages\[0\].content: expected a list, got 7"),
+        ([{"role": "user"}], r"messages\[0\].content: expected a str or a list, got None"),
+        ([{"role": "user", "content": 7}], r"messages\[0\].content: expected a str or a list, got 7"),
         (user("hi"), r"messages\[0\].content\[0\]: expected a text, an image, audio or a file, got 'hi'"),
         (user({"type": "text", "text": 7}), r"messages\[0\].content\[0\].text: expected a str, got 7"),
         (user({"type": "video"}), "expected a text, an image, audio or a file, got the type 'video'"),
@@ -404,7 +406,7 @@ LOOP["self"] = LOOP
     [
         (None, "messages: expected a list, got None"),
         ([{"role": "system", "content": "x"}], r"messages\[0\].role: expected user or assistant, got 'system'"),
-        ([{"role": "user"}], r"messages\[0\].content: expected a list, got None"),
+        ([{"role": "user"}], r"messages\[0\].content: expected a str or a list, got None"),
         (user({"type": "audio"}), "expected a text, an image, a document or a tool_result, got the type 'audio'"),
         (user({"type": "document"}), "source: expected a source of the type base64, text or url, got None"),
         (user({"type": "document", "source": {"type": "file"}}), "base64, text or url, got the type 'file'"),
@@ -424,7 +426,7 @@ LOOP["self"] = LOOP
         (BLOCKS[:2], r"messages\[1\], call 0: the call 'c1' of 'weather' has no reply"),
         (result_of([{"type": "audio"}]), r"content\[0\].content\[0\]: expected a text, an image or a document"),
         (result_of([{"type": "document"}]), "source: expected a source of the type base64, text or url, got None"),
-        (result_of(7), r"messages\[1\].content\[0\].content: expected a list, got 7"),
+        (result_of(7), r"messages\[1\].content\[0\].content: expected a str or a list, got 7"),
     ],
 )  # fmt: skip
 def test_rejects_what_is_not_a_history_of_anthropic(messages, problem):
@@ -435,5 +437,44 @@ def test_rejects_what_is_not_a_history_of_anthropic(messages, problem):
 def test_rejects_a_system_prompt_that_is_not_text():
     with pytest.raises(ValueError, match=r"system\[0\].text: expected a str, got None"):
         messages_from_anthropic([], [{}])
-    with pytest.raises(ValueError, match="system: expected a list, got 7"):
+    with pytest.raises(ValueError, match="system: expected a str or a list, got 7"):
         messages_from_anthropic([], 7)
+
+
+@pytest.mark.parametrize("write", [messages_to_json, messages_to_openai, messages_to_anthropic])
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ([5], "takes messages of toolsemble.models; message 0 is of the type int$"),
+        ([UserMessage("a"), {"role": "user", "content": "b"}], "message 1 is of the type dict; convert the list with"),
+        ("x", "takes a list of messages of toolsemble.models, not 'x'"),
+        (b"", "takes a list of messages of toolsemble.models, not b''"),
+        ({}, "takes a list of messages of toolsemble.models, not {}"),
+        (None, "takes a list of messages of toolsemble.models, not None"),
+    ],
+)
+def test_writers_reject_what_is_no_list_of_messages(write, messages, problem):
+    with pytest.raises(TypeError, match=f"{write.__name__} .*{problem}|{write.__name__} {problem}"):
+        write(messages)
+
+
+def test_messages_from_json_names_what_came_instead():
+    with pytest.raises(TypeError, match="messages_from_json takes the text of messages_to_json, not 5"):
+        messages_from_json(5)
+    with pytest.raises(ValueError, match=r"Message 0: This is not a message: '1' .*it must be an object with a role"):
+        messages_from_json("[1]")
+
+
+def test_messages_from_anthropic_names_the_stars_for_what_messages_to_anthropic_wrote():
+    written = messages_to_anthropic([SystemMessage("Be brief."), UserMessage("hello")])
+    with pytest.raises(ValueError, match=r"got a dict with messages; write messages_from_anthropic\(\*\*it\)"):
+        messages_from_anthropic(written)
+    assert [message.text for message in messages_from_anthropic(**written)] == ["Be brief.", "hello"]
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user", "assistant"])
+def test_rejects_the_name_of_a_participant(role):
+    message = {"role": role, "content": "hello", "name": "ada"}
+    with pytest.raises(ValueError, match=r"messages\[0\].name: the name of a participant is not supported; write it"):
+        messages_from_openai([message])
+    assert messages_from_openai([{**message, "name": None}])[0].text == "hello"

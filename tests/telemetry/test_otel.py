@@ -718,19 +718,27 @@ class TestMessages:
         await Agent(ScriptedModel(["Done"]), [shout], sinks=[OpenTelemetry(traces.provider)]).run("Private")
         assert not any("Private" in str(dict(span.attributes)) for span in traces.spans())
 
-    async def test_arguments_of_tools_with_secrets_are_left_out(self, traces):
+    async def test_secrets_in_the_arguments_of_calls_are_masked(self, traces):
         @tool
-        def login(password: SecretStr) -> str:
+        def login(user: str, password: SecretStr) -> str:
             """Log in."""
             return "in"
 
         events = []
-        model = ScriptedModel([ToolCall("login", {"password": "hunter2"}, "call_1"), "Done"])
+        sent = '{"user": "ada", "password": "hunter2"}'
+        calls = [ToolCall("login", sent, "call_1"), ToolCall("login", sent[:-1], "call_2")]
+        model = ScriptedModel([calls, "Done"])
         sinks = [OpenTelemetry(traces.provider, messages=True), events.append]
         agent = Agent(model, [login], sinks=sinks)
         await agent.run("Log in")
         assert "hunter2" not in str([dict(span.attributes) for span in traces.spans()])
         assert "hunter2" not in str([getattr(event, "message", "") for event in events])
+        replied = next(event for event in events if event.kind == "model_replied")
+        masked = {"user": "ada", "password": "**********"}
+        assert [call.arguments for call in replied.message.calls] == [masked, {}]
+        request = [span for span in traces.spans() if span.name == "chat ScriptedModel"][-1]
+        asked = json.loads(request.attributes["gen_ai.input.messages"])[1]
+        assert [part["arguments"] for part in asked["parts"]] == [masked, {}]
 
     async def test_arguments_of_unknown_tools_are_left_out(self, traces):
         model = ScriptedModel([ToolCall("logn", {"password": "hunter2"}, "call_1"), "Done"])

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import ModelRetried
+from toolsemble.agent.redaction import ArgumentsMarker
 from toolsemble.agent.retry import Retry
 from toolsemble.call import ToolCall, new_id
 from toolsemble.models.chat import (
@@ -25,6 +26,7 @@ from toolsemble.models.chat import (
 )
 from toolsemble.models.reply_limit import MAX_REPLY
 from toolsemble.runtime.text import describe_error, escape_surrogates
+from toolsemble.toolbox.toolbox import Toolbox
 
 LOGGER = logging.getLogger("toolsemble.agent")
 LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing
@@ -72,18 +74,20 @@ async def ask_model(
     on_retry: Callable[[ModelRetried], None],
     deadline: float | None,
     streamed: list[str],
+    box: Toolbox,
 ) -> ChatReply:
     """Return the model's reply, streamed to a channel if there is one; retry retryable failures.
 
     :param on_retry: called before each retry
     :param deadline: no retry starts after it
     :param streamed: contains the text that the latest attempt has streamed
+    :param box: the tools of the turn
     """
     tried = 0
     while True:
         streamed.clear()
         try:
-            asking = model.reply(request) if channel is None else _stream(model, request, channel, streamed)
+            asking = model.reply(request) if channel is None else _stream(model, request, channel, streamed, box)
             return _check_reply(await asking)
         except Exception as error:
             pause = retry.pause(error, tried)
@@ -96,15 +100,17 @@ async def ask_model(
         await asyncio.sleep(event.seconds)
 
 
-async def _stream(model: ChatModel, request: ChatRequest, channel: Channel, streamed: list[str]) -> ChatReply:
-    assembly = Assembly(getattr(model, "max_reply", MAX_REPLY))
+async def _stream(
+    model: ChatModel, request: ChatRequest, channel: Channel, streamed: list[str], box: Toolbox
+) -> ChatReply:
+    assembly, marker = Assembly(getattr(model, "max_reply", MAX_REPLY)), ArgumentsMarker(box)
     async with closing(model.stream(request)) as chunks:
         async for chunk in chunks:
             assembly.add(chunk)
             if isinstance(chunk, TextDelta):
                 streamed.append(chunk.text)
             if not isinstance(chunk, StreamEnd):
-                channel.send(chunk)
+                channel.send(marker.mark(chunk))
                 await channel.wait_ready()
     return assembly.reply()
 

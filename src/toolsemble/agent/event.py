@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Literal, TypeAlias
+from typing import Any, ClassVar, Generic, Literal, TypeAlias
 
 from toolsemble import events
 from toolsemble.agent.result import AgentResult, OutputT_co, ToolCallRecord
@@ -24,7 +24,9 @@ class CallRequested:
     """
 
     call: ToolCall
-    """The complete call."""
+    """The complete call, as the model wrote it; it has an id, also if the provider gave it none."""
+    arguments: dict[str, Any] | None = None
+    """The arguments for people, as JSON values with secrets masked; None: those of the call, which has no secrets."""
     kind: ClassVar[Literal["call_requested"]] = "call_requested"
 
 

@@ -51,4 +51,6 @@ def event_to_values(event: Event) -> dict[str, Any]:
     >>> event_to_values(ModelRetried("Too many requests", 2.5))["seconds"]
     2.5
     """
+    if not isinstance(getattr(event, "kind", None), str):
+        raise TypeError(f"Expected an event of Agent.stream, got {event!r:.80}")
     return _CODEC.write(event)

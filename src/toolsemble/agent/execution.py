@@ -12,10 +12,11 @@ from typing import Any
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import CallReplied, CallRequested
 from toolsemble.agent.loop_detector import LoopDetector
+from toolsemble.agent.redaction import show_arguments
 from toolsemble.agent.result import PausedRun, PendingCall, ToolCallRecord
 from toolsemble.agent.spending import current_spending
 from toolsemble.agent.state import RunState
-from toolsemble.call import ToolCall, ToolReply
+from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.context import ToolContext, enter, leave
 from toolsemble.errors import CallPausedError
 from toolsemble.events import CallFinished, CallStarted
@@ -30,9 +31,17 @@ class Execution:
     """The tool calls of one model reply; in the end each of them has exactly one record, or waits for approval."""
 
     def __init__(
-        self, calls: Sequence[ToolCall], state: RunState, channel: Channel | None, detector: LoopDetector | None = None
+        self,
+        calls: Sequence[ToolCall],
+        box: Toolbox,
+        state: RunState,
+        channel: Channel | None,
+        detector: LoopDetector | None = None,
     ) -> None:
-        self._calls = calls
+        self._requested = calls
+        # All events about a call have the same id; records and messages have the calls as they came.
+        self._calls = [*calls] if channel is None else [call if call.id else _with_id(call, new_id()) for call in calls]
+        self._box = box
         self._state = state
         self._channel = channel
         self._detector = detector
@@ -40,7 +49,6 @@ class Execution:
         self._begun = time.monotonic()
         self.waiting: dict[int, PendingCall] = {}
         """The calls that wait for approval, by index."""
-        self._resumed: dict[int, PendingCall] = {}
 
     def pending(self) -> list[int]:
         """Return the indexes of the calls that have no reply yet, and do not wait for approval."""
@@ -51,10 +59,10 @@ class Execution:
         """Continue with the calls of a paused run; those that were decided do not wait any more."""
         self._records = dict(zip(paused.places, paused.done, strict=True))
         for index, each in zip(self.pending(), paused.pending, strict=True):
-            if each.id in decided:
-                self._resumed[index] = each
-            else:
+            if each.id not in decided:
                 self.waiting[index] = each
+            elif not each.call.id:  # it has the id that it had when the reviewer was asked
+                self._calls[index] = _with_id(each.call, each.request.call_id)
 
     def describe_pause(self, message: AssistantMessage) -> dict[str, Any]:
         """Return the turn as fields of a :class:`PausedRun`."""
@@ -81,7 +89,8 @@ class Execution:
         """
         if self._channel is not None:
             for index in due:
-                self._channel.send(CallRequested(self._calls[index]))
+                call = self._calls[index]
+                self._channel.send(CallRequested(call, show_arguments(call, self._box)))
         try:
             if self._channel is not None:
                 await self._channel.wait_ready()
@@ -107,7 +116,7 @@ class Execution:
         if self._state.stop is not None:
             result = ToolResult.success(self._state.stop.text)
             for index in self.pending():
-                self._send(self.answer(index, result))
+                self._send(index, self.answer(index, result))
 
     def _leave_open(self, due: Sequence[int], paused: CallPausedError) -> BaseException | None:
         """Keep the calls that wait for approval; return an error if the run could not be resumed with them."""
@@ -117,7 +126,7 @@ class Execution:
                 return each
         for each in (paused, *paused.others):
             index = due[each.place]
-            self.waiting[index] = PendingCall(self._calls[index], each.request)
+            self.waiting[index] = PendingCall(self._requested[index], each.request)
             self._add_trace(self._calls[index].name, "paused")
         self._state.spending.unclaim(len(self.waiting.keys() & set(due)))
         return None
@@ -135,11 +144,11 @@ class Execution:
         watching = None if self._channel is None else watch(self._follow)
         try:
             await box.aexecute_all(
-                [self._call_to_run(index) if self._resumed else self._calls[index] for index in due],
+                [self._calls[index] for index in due],
                 memory_id=context.memory_id,
                 parameters=context.parameters,
                 run_id=context.run_id,
-                observe=partial(self._add_reply, box, due),
+                observe=partial(self._add_reply, due),
             )
         finally:
             if watching is not None:
@@ -147,22 +156,17 @@ class Execution:
             current_spending.reset(spending)
             leave(inside)
 
-    def _call_to_run(self, index: int) -> ToolCall:
-        """Return a call; one that is resumed has the id that it had when the reviewer was asked."""
-        call, resumed = self._calls[index], self._resumed.get(index)
-        return call if resumed is None or call.id else ToolCall(call.name, call.original, resumed.request.call_id)
-
     def _follow(self, event: Any) -> None:
         """Send the events inside calls; for the calls themselves, the run sends its own events."""
         outermost = getattr(event, "parent_id", "") == self._state.context.call_id
         if self._channel is not None and not (outermost and isinstance(event, (CallStarted, CallFinished))):
             self._channel.send(event)
 
-    def _add_reply(self, box: Toolbox, due: Sequence[int], place: int, reply: ToolReply) -> None:
+    def _add_reply(self, due: Sequence[int], place: int, reply: ToolReply) -> None:
         """Record the reply to a call, with a note for the model if the run repeats itself."""
         checked = reply
         if self._detector is not None:
-            checked = self._detector.check(reply, exempt=box.is_polling(reply.name))
+            checked = self._detector.check(reply, exempt=self._box.is_polling(reply.name))
             self._state.set_stop(self._detector.stop)
         self._finish(due[place], checked.with_edits(), "error" if reply.is_error else "success")
 
@@ -182,7 +186,7 @@ class Execution:
     def _finish(self, index: int, reply: ToolReply, how: str) -> None:
         """Record the end of a call that was run."""
         seconds = self._add_trace(reply.call.name, how)
-        self._send(self._record(index, reply, seconds))
+        self._send(index, self._record(index, reply, seconds))
 
     def _add_trace(self, name: str, how: str) -> float:
         seconds = time.monotonic() - self._begun
@@ -190,12 +194,18 @@ class Execution:
         return seconds
 
     def _record(self, index: int, reply: ToolReply, seconds: float) -> ToolCallRecord:
+        if reply.call is not self._requested[index]:
+            reply = replace(reply, call=self._requested[index])
+        if reply.arguments is None and (shown := show_arguments(reply.call, self._box)) is not None:
+            reply = replace(reply, arguments=shown)
         started = self._begun - self._state.spending.started
-        if reply.call is not self._calls[index]:
-            reply = replace(reply, call=self._calls[index])  # it was resumed with another id
-        record = self._records[index] = ToolCallRecord(self._calls[index], reply, seconds, started)
+        record = self._records[index] = ToolCallRecord(reply.call, reply, seconds, started)
         return record
 
-    def _send(self, record: ToolCallRecord) -> None:
+    def _send(self, index: int, record: ToolCallRecord) -> None:
         if self._channel is not None:
-            self._channel.send(CallReplied(record))
+            self._channel.send(CallReplied(replace(record, call=self._calls[index])))
+
+
+def _with_id(call: ToolCall, id: str) -> ToolCall:
+    return ToolCall(call.name, call.original, id)

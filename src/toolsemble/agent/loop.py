@@ -208,7 +208,7 @@ class Loop:
     async def _ask(self, request: ChatRequest, box: Toolbox) -> ChatReply:
         config = self._config
         deadline, channel = self._state.deadline, self._stream_channel
-        asking = ask_model(config.model, request, config.retry, channel, self._on_retry, deadline, self._streamed)
+        asking = ask_model(config.model, request, config.retry, channel, self._on_retry, deadline, self._streamed, box)
         if config.sinks is None:
             return await asking
         with config.sinks.enter("chat", request_attributes(config, self._state.context, request, box)) as attributes:
@@ -264,7 +264,7 @@ class Loop:
         """Run the calls of a reply; return None if the model has to continue with their results."""
         state = self._state
         self._empty_answers = 0
-        execution = Execution(reply.calls, state, self._channel, self._detector)
+        execution = Execution(reply.calls, box, state, self._channel, self._detector)
         closing = state.stop is not None  # the model calls tools although they were switched off
         output = self._config.output
         answer = None if output is None else read_final_answer(output, reply.calls, execution.answer)
@@ -289,7 +289,7 @@ class Loop:
         box, message = await self._find_box(), paused.message
         if self._detector is not None:
             repeat_turns(self._detector, self._state, box)
-        execution = Execution(message.calls, self._state, self._channel, self._detector)
+        execution = Execution(message.calls, box, self._state, self._channel, self._detector)
         execution.restore(paused, resumption.decisions)
         answer = None if output is None else read_final_answer(output, message.calls, execution.answer)
         reply, due = ChatReply(message.text, message.calls, details=message.details), self._claim(execution)

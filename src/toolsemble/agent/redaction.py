@@ -1,23 +1,57 @@
-"""Messages for traces, without the arguments that may contain secrets."""
+"""What people may see of calls: secrets are masked, and arguments that cannot be read are left out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 from toolsemble.agent.output import FINAL_ANSWER
 from toolsemble.call import ToolCall
+from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage
 from toolsemble.toolbox.toolbox import Toolbox
 
 
+def show_arguments(call: ToolCall, box: Toolbox) -> dict[str, Any] | None:
+    """Return the arguments of a model's call as people may see them; None: as they were requested.
+
+    >>> show_arguments(ToolCall("now"), Toolbox([])) is None
+    True
+    """
+    return None if call.name == FINAL_ANSWER else box.show_arguments(call)
+
+
 def hide_secrets(messages: Iterable[Message], box: Toolbox | None) -> tuple[Message, ...]:
-    """Return messages without the arguments of calls that may contain secrets: of tools with secrets, or unknown ones.
+    """Return messages with the secrets in calls masked; calls of unknown tools are without arguments.
 
     >>> hide_secrets([AssistantMessage("", (ToolCall("login", {"password": "hunter2"}),))], None)[0].calls[0].arguments
     {}
     """
     return tuple(_hide_arguments(each, box) for each in messages)
+
+
+class ArgumentsMarker:
+    """Marks the pieces of arguments in a streamed reply that may contain secrets.
+
+    >>> marker = ArgumentsMarker(Toolbox([]))
+    >>> marker.mark(CallDelta(0, "now")).name, marker.mark(ArgumentsDelta(0, "{}")).secret
+    ('now', False)
+    """
+
+    def __init__(self, box: Toolbox) -> None:
+        self._box = box
+        self._harmless: set[int] = set()
+
+    def mark(self, chunk: Chunk) -> Chunk:
+        """Return a piece of a reply, marked if it may contain a secret."""
+        if isinstance(chunk, CallDelta):
+            self._harmless.discard(chunk.index)
+            if chunk.name == FINAL_ANSWER or not self._box.has_secrets(chunk.name):
+                self._harmless.add(chunk.index)
+        elif isinstance(chunk, ArgumentsDelta) and chunk.index not in self._harmless:
+            return ArgumentsDelta(chunk.index, chunk.text, secret=True)
+        return chunk
 
 
 def _hide_arguments(message: Message, box: Toolbox | None) -> Message:
@@ -29,6 +63,8 @@ def _hide_arguments(message: Message, box: Toolbox | None) -> Message:
 
 
 def _hide_in_call(call: ToolCall, box: Toolbox | None) -> ToolCall:
-    if call.name == FINAL_ANSWER or (box is not None and call.name in box and not box.has_secrets(call.name)):
+    if call.name == FINAL_ANSWER:
         return call
-    return ToolCall(call.name, {}, call.id)
+    # An earlier toolbox may have had the tool that this one does not know.
+    arguments = {} if box is None or call.name not in box else show_arguments(call, box)
+    return call if arguments is None else ToolCall(call.name, arguments, call.id)

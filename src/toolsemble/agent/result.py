@@ -13,7 +13,7 @@ from toolsemble.call import ToolCall, ToolReply
 from toolsemble.models.message import AssistantMessage
 from toolsemble.models.transcript import Transcript
 from toolsemble.review.request import ReviewRequest
-from toolsemble.runtime.text import escape_line
+from toolsemble.runtime.text import escape_line, escape_prose
 
 _MAX_ARGUMENTS = 100
 _MAX_RESULT = 100
@@ -40,7 +40,7 @@ class ToolCallRecord:
     """
 
     call: ToolCall
-    """The requested call."""
+    """The requested call; in events of a stream it has an id, also if the provider gave it none."""
     reply: ToolReply
     """The reply to the model."""
     duration: float = 0.0
@@ -57,7 +57,9 @@ class ToolCallRecord:
     def arguments(self) -> dict[str, Any]:
         """The arguments that ran, as JSON values: read, repaired, as hooks and reviewers changed them, secrets masked.
 
-        For a call that was refused, those that were read; if they could not be read, those that were requested.
+        For a call that was refused, those that were read; if they could not be read, or if the call did not run or
+        end, those that were requested. What may be a secret is never shown: such arguments of a tool with secrets are
+        masked if they can be read, and else left out, as those for an unknown name beside such a tool are.
 
         >>> reply = ToolReply(ToolCall("pay", '{"amount": "5"}'), ToolResult.success("paid"), arguments={"amount": 5})
         >>> record = ToolCallRecord(reply.call, reply)
@@ -251,7 +253,7 @@ def _check_paused(paused: PausedRun) -> None:
 
 def _summarize(result: AgentResult) -> str:
     """Return the answer, the calls, why the run stopped, and its usage, in a few lines."""
-    lines = [result.text, ""] if result.text else []
+    lines = [escape_prose(result.text), ""] if result.text else []
     lines += map(_describe_call, result.tool_calls)
     lines += map(_describe_pending, result.pending)
     calls = f"{_count(result.usage.model_calls, 'model call')}, {_count(len(result.tool_calls), 'tool call')}"

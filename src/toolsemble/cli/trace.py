@@ -41,6 +41,9 @@ def trace(path: str, run_id: str | None, screen: Screen, *, full: bool) -> int:
         screen.write(line)
     for each in found.unreadable if run_id is None else ():
         screen.report(f"line {each.number} is not an event: {escape_line(each.reason, _WIDTH)}")
+    if not found.events:
+        screen.report(f"There is no event in {path}; write some with sinks=[TraceFile({path!r})]")
+        return Exit.FAILED
     return Exit.DONE
 
 

@@ -165,6 +165,8 @@ class ArgumentsDelta:
     """The index of its call."""
     text: str
     """The piece."""
+    secret: bool = field(default=False, repr=False)
+    """Whether it may contain a secret, so that people must not see it; set by the runs of agents."""
     kind: ClassVar[Literal["arguments_delta"]] = "arguments_delta"
 
 

@@ -110,6 +110,8 @@ def message_from_json(text: str) -> Message:
     """
     try:
         fields = json.loads(text)
+        if not isinstance(fields, dict):
+            raise TypeError("it must be an object with a role")  # noqa: TRY301 - reported with the text
         message: Message = _READERS[fields["role"]](fields)
     except (KeyError, TypeError, ValueError) as problem:
         raise ValueError(f"This is not a message: {text!r:.80} ({type(problem).__name__}: {problem})") from problem

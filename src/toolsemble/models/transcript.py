@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, overload
 
@@ -122,7 +122,29 @@ def messages_to_json(messages: Iterable[Message]) -> str:
     >>> messages_to_json([UserMessage("hello")])
     '[{"role":"user","text":"hello"}]'
     """
-    return f"[{','.join(map(message_to_json, messages))}]"
+    return f"[{','.join(map(message_to_json, list_messages('messages_to_json', messages)))}]"
+
+
+def list_messages(user: str, messages: Iterable[Message]) -> list[Message]:
+    """Return messages as a list; raise ``TypeError`` for anything else.
+
+    :param user: the function that was called
+
+    >>> list_messages("messages_to_json", [5])
+    Traceback (most recent call last):
+    ...
+    TypeError: messages_to_json takes messages of toolsemble.models; message 0 is of the type int
+    """
+    if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Iterable):
+        raise TypeError(f"{user} takes a list of messages of toolsemble.models, not {messages!r:.80}")
+    listed = list(messages)
+    for index, message in enumerate(listed):
+        if not isinstance(message, (SystemMessage, UserMessage, AssistantMessage, ToolMessage)):
+            raise TypeError(
+                f"{user} takes messages of toolsemble.models; message {index} is of the type "
+                f"{type(message).__name__}{_conversion_hint(message)}"
+            )
+    return listed
 
 
 def messages_from_json(text: str | bytes) -> Transcript:
@@ -135,6 +157,8 @@ def messages_from_json(text: str | bytes) -> Transcript:
     ...
     ValueError: Message 0: This is not a message: '{"role": "user"}' (KeyError: 'text')
     """
+    if not isinstance(text, (str, bytes, bytearray)):
+        raise TypeError(f"messages_from_json takes the text of messages_to_json, not {text!r:.80}")
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as problem:

@@ -7,13 +7,14 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Literal, NoReturn, Self
 
+from toolsemble.call import ToolCall
 from toolsemble.definition.definition import Names, ReturnBehavior, ToolDefinition
 from toolsemble.definition.policy import Policy
 from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.record import TRACE
 from toolsemble.specification import ToolSpecification
-from toolsemble.toolbox.registry import Defined, Registered, find_needs, names_in
+from toolsemble.toolbox.registry import Defined, Registered, find_needs, has_secret_parameters, names_in
 
 
 class ToolSet:
@@ -68,13 +69,39 @@ class ToolSet:
         return find_needs(entry.definition for entry in self._entries.values())
 
     def has_secrets(self, name: str) -> bool:
-        """Return whether a parameter of a tool is or contains a secret.
+        """Return whether the arguments of a call may contain a secret.
+
+        They may if a parameter of the tool is or contains a secret, or if the name is unknown and may be a misspelled
+        one of such a tool.
 
         >>> ToolSet({}).has_secrets("nothing")
         False
         """
         entry = self._entries.get(name)
-        return entry is not None and entry.definition.secret
+        if entry is None:
+            return has_secret_parameters(each.definition for each in self._entries.values())
+        return entry.definition.secret
+
+    def show_arguments(self, call: ToolCall) -> dict[str, Any] | None:
+        """Return the arguments of a call as people may see them; None: as they were requested.
+
+        The secrets of a tool that takes some are masked. Nothing is shown of its arguments if they cannot be read, and
+        of those for an unknown tool, which may be misspelled: nobody knows which of them is a secret.
+
+        >>> from toolsemble import Secret, Toolbox, tool
+        >>> @tool
+        ... def login(password: Secret[str]) -> str:
+        ...     return "welcome"
+        >>> Toolbox([login]).show_arguments(ToolCall("login", {"password": "hunter2"}))
+        {'password': '**********'}
+        """
+        if not self.has_secrets(call.name):
+            return None
+        if call.name not in self._entries:
+            return {}
+        from toolsemble.execution.masked_arguments import mask_arguments  # noqa: PLC0415 - most tools have no secrets
+
+        return mask_arguments(self._entries[call.name].definition, call.json)
 
     def registered(self, name: str) -> Registered:
         """Return the definition of a tool, and what is known of its calls in advance; raise KeyError if unknown.

@@ -133,6 +133,15 @@ def find_needs(definitions: Iterable[ToolDefinition]) -> dict[str, str]:
     return needs
 
 
+def has_secret_parameters(tools: Iterable[ToolDefinition]) -> bool:
+    """Return whether one of the tools, or a tool inside its flow, has a secret parameter.
+
+    >>> has_secret_parameters([])
+    False
+    """
+    return any(each.secret or (each.flow is not None and has_secret_parameters(each.flow.tools())) for each in tools)
+
+
 def unknown_tool_message(name: str, known: Sequence[str]) -> str:
     """Return the error message for a call of an unknown tool.
 

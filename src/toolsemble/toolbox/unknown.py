@@ -18,17 +18,14 @@ from toolsemble.masking.secrets import add_secrets, find_texts, start_masking, s
 from toolsemble.runtime.text import HIDDEN, preview
 from toolsemble.schema.decode import Decoded
 from toolsemble.schema.secret import parameters
-from toolsemble.toolbox.registry import LONGEST_NAME, register_tool, unknown_tool, unknown_tool_message
+from toolsemble.toolbox.registry import (
+    LONGEST_NAME,
+    has_secret_parameters,
+    register_tool,
+    unknown_tool,
+    unknown_tool_message,
+)
 from toolsemble.toolbox.run import Run
-
-
-def has_secret_parameters(tools: Iterable[ToolDefinition]) -> bool:
-    """Return whether one of the tools, or a tool inside its flow, has a secret parameter.
-
-    >>> has_secret_parameters([])
-    False
-    """
-    return any(each.secret or (each.flow is not None and has_secret_parameters(each.flow.tools())) for each in tools)
 
 
 def unknown_path(

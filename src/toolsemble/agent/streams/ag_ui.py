@@ -7,7 +7,7 @@ from typing import Any
 
 from toolsemble.agent.event import Event
 from toolsemble.agent.result import ToolCallRecord
-from toolsemble.agent.streams.browser_view import BrowserView, TurnText, view_result
+from toolsemble.agent.streams.browser_view import BrowserView, ShownCall, TurnText, find_edited, view_result
 from toolsemble.agent.streams.delivery import PING, deliver
 from toolsemble.agent.streams.request import UiRequest
 from toolsemble.call import ToolCall, new_id
@@ -46,6 +46,8 @@ def to_ag_ui(
     >>> [json.loads(chunk.removeprefix("data: "))["type"] for chunk in asyncio.run(chunks())][:3]
     ['RUN_STARTED', 'TEXT_MESSAGE_START', 'TEXT_MESSAGE_CONTENT']
     """
+    if not isinstance(request, UiRequest):
+        raise TypeError(f"to_ag_ui takes the UiRequest that read_ag_ui returns, not {request!r:.80}")
     view = BrowserView(show_failures=show_failures, show_thoughts=show_thoughts)
     return deliver(events, _AgUiEncoder(request, view), on_error, ping)
 
@@ -65,7 +67,7 @@ class _AgUiEncoder:
         self._writers: dict[str, Callable[[Any], Iterable[Any]]] = {
             "text_delta": lambda event: self._write_text(event.text),
             "thought_delta": lambda event: self._write_thought(self._view.view_thought(event)),
-            "call_requested": lambda event: self._write_call(event.call),
+            "call_requested": lambda event: self._write_call(event.call, event.arguments),
             "call_replied": lambda event: self._write_reply(event.record),
             "model_retried": lambda event: self._reset(event.discarded),
             "turn_ended": self._end_turn,
@@ -128,27 +130,41 @@ class _AgUiEncoder:
         yield from self._end_thought()
         yield from self._end_text()
 
-    def _write_call(self, call: ToolCall) -> Iterator[Any]:
+    def _write_call(self, call: ToolCall, arguments: dict[str, Any] | None) -> Iterator[Any]:
         yield from self._end_reply()
         self._thoughts = []
-        message, call_id = self._open_turn(), self._view.assign_id(call)
-        function = {"name": call.name, "arguments": call.json}
-        message.setdefault("toolCalls", []).append({"id": call_id, "type": "function", "function": function})
+        message, shown = self._open_turn(), self._view.request(call, arguments)
+        text = call.json if arguments is None else shown.text
+        function = {"name": call.name, "arguments": text}
+        message.setdefault("toolCalls", []).append({"id": shown.id, "type": "function", "function": function})
         parent = {"parentMessageId": message["id"]}
-        yield {"type": "TOOL_CALL_START", "toolCallId": call_id, "toolCallName": call.name, **parent}
-        if call.json:
-            yield {"type": "TOOL_CALL_ARGS", "toolCallId": call_id, "delta": call.json}
-        yield {"type": "TOOL_CALL_END", "toolCallId": call_id}
+        yield {"type": "TOOL_CALL_START", "toolCallId": shown.id, "toolCallName": call.name, **parent}
+        if text:
+            yield {"type": "TOOL_CALL_ARGS", "toolCallId": shown.id, "delta": text}
+        yield {"type": "TOOL_CALL_END", "toolCallId": shown.id}
 
     def _write_reply(self, record: ToolCallRecord) -> Iterator[Any]:
-        call_id = self._view.take_id(record.call)
-        if call_id is None:  # answered without being run
-            yield from self._write_call(record.call)
-            call_id = self._view.take_id(record.call)
-        message = {"id": new_id(), "role": "tool", "toolCallId": call_id, "content": self._view.view_text(record)}
+        call = self._view.answer(record.call)
+        if call is None:  # answered without being run
+            yield from self._write_call(record.call, record.reply.arguments)
+            call = self._view.answer(record.call)
+        assert call is not None  # noqa: S101 - it was requested above
+        if (edited := find_edited(record)) is not None:
+            yield self._replace_arguments(call._replace(arguments=edited))
+        message = {"id": new_id(), "role": "tool", "toolCallId": call.id, "content": self._view.view_text(record)}
         self._messages.append(message)
         rest = {name: value for name, value in message.items() if name != "id"}
         yield {"type": "TOOL_CALL_RESULT", "messageId": message["id"], **rest}
+
+    def _replace_arguments(self, call: ShownCall) -> dict[str, Any]:
+        """Return a snapshot of the messages with other arguments of a call: a call that was sent cannot be changed."""
+        function = {"name": call.name, "arguments": call.text}
+        calls = [{**each, "function": function} if each["id"] == call.id else each for each in self._turn["toolCalls"]]
+        self._turn["toolCalls"] = calls
+        return self._take_snapshot()
+
+    def _take_snapshot(self) -> dict[str, Any]:
+        return {"type": "MESSAGES_SNAPSHOT", "messages": [dict(message) for message in self._messages]}
 
     def _reset(self, discarded: str) -> Iterator[Any]:
         """Remove the messages of this turn, in which nothing was called yet; without any, an inner agent retries."""
@@ -157,7 +173,7 @@ class _AgUiEncoder:
             yield from self._end_reply()
             self._messages = [message for message in self._messages if message not in removed]
             self._turn, self._thoughts = {}, []
-            yield {"type": "MESSAGES_SNAPSHOT", "messages": [dict(message) for message in self._messages]}
+            yield self._take_snapshot()
 
     def _end_turn(self, event: Any) -> Iterator[Any]:
         yield from self._end_reply()

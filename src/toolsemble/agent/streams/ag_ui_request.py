@@ -37,7 +37,7 @@ def read_ag_ui(body: object, *, system: bool = False) -> UiRequest:
     >>> read_ag_ui({"threadId": "t1", "runId": "r1", "messages": [{"role": "user", "content": 7}]})
     Traceback (most recent call last):
     ...
-    ValueError: messages[0].content: expected a list, got 7
+    ValueError: messages[0].content: expected a str or a list, got 7
     """
     values = load_body(body)
     thread_id, run_id = read_id(values, "threadId"), read_id(values, "runId")
@@ -73,7 +73,7 @@ def _read_user(content: object, place: str) -> UserMessage:
         return UserMessage(content)
     texts: list[str] = []
     images: list[ImageContent] = []
-    for where, part in iterate_items(content, place):
+    for where, part in iterate_items(content, place, "a str or a list"):
         match field(part, "type"):
             case "text":
                 texts.append(read_text(field(part, "text"), f"{where}.text"))

@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolsemble.agent.event import Event, Final, TurnEnded
 from toolsemble.agent.result import AgentResult, ToolCallRecord
 from toolsemble.call import ToolCall, new_id
+from toolsemble.execution.edits import EditedArguments
 from toolsemble.models.chat import ThoughtDelta
 from toolsemble.review.decision import Continue, Edit
 from toolsemble.review.request import ReviewRequest
+from toolsemble.serialization import compact_json
 from toolsemble.shape import to_json_value
 
 CALL_FAILED = "The call failed"
 """The text of a failed call for a browser, unless it may see the real one."""
+
+
+class ShownCall(NamedTuple):
+    """A call as a browser may see it.
+
+    >>> ShownCall("c1", "add", {"a": 1}).text
+    '{"a":1}'
+    """
+
+    id: str
+    """Its id, unique in the stream."""
+    name: str
+    """The name of the tool."""
+    arguments: Any
+    """The arguments as JSON values, or the text of the model if it is not JSON; secrets masked."""
+
+    @property
+    def text(self) -> str:
+        """The arguments as text."""
+        return self.arguments if isinstance(self.arguments, str) else compact_json(self.arguments)
 
 
 class BrowserView:
@@ -35,18 +57,18 @@ class BrowserView:
         self._show_failures = show_failures
         self._show_thoughts = show_thoughts
         self._used: set[str] = set()
-        self._requested: list[tuple[ToolCall, str]] = []
-        self._views: dict[str, Callable[[Any], dict[str, Any]]] = {
+        self._requested: list[tuple[ToolCall, ShownCall]] = []
+        self._views: dict[str, Callable[[Any], dict[str, Any] | None]] = {
             "text_delta": lambda event: {"text": event.text},
             "prompt_progress": lambda event: {"fraction": _keep_finite(event.fraction)},
             "call_delta": lambda event: {"index": event.index, "name": event.name},
-            "arguments_delta": lambda event: {"index": event.index, "text": event.text},
-            "call_requested": lambda event: self.view_call(event.call, self.assign_id(event.call)),
-            "call_replied": lambda event: self._view_reply(event.record),
+            "arguments_delta": lambda event: None if event.secret else {"index": event.index, "text": event.text},
+            "call_requested": lambda event: _view_call(self.request(event.call, event.arguments)),
+            "call_replied": lambda event: self._replied(event.record),
             "model_retried": lambda event: {"seconds": event.seconds, "discarded": event.discarded},
-            "call_progress": _view_progress,
-            "review_requested": _view_request,
-            "review_decided": _view_decision,
+            "call_progress": lambda event: _view_progress(event, self._find_id(event.call_id)),
+            "review_requested": lambda event: _view_request(event, self._find_id(event.request.call_id)),
+            "review_decided": lambda event: _view_decision(event, self._find_id(event.request.call_id)),
             "turn_ended": lambda event: {"text": event.message.text},
             "final": lambda event: {"text": event.result.text, **view_result(event.result)},
         }
@@ -56,26 +78,27 @@ class BrowserView:
     def write(self, event: Event) -> dict[str, Any] | None:
         """Return what a browser may see of an event; None: nothing, as of events that are not listed here."""
         view = self._views.get(event.kind)
-        return None if view is None else {"kind": event.kind, **view(event)}
+        shown = None if view is None else view(event)
+        return None if shown is None else {"kind": event.kind, **shown}
 
-    def assign_id(self, call: ToolCall) -> str:
-        """Return the id of a call that was requested: the provider's, or a new one if that is not unique."""
+    def request(self, call: ToolCall, arguments: dict[str, Any] | None) -> ShownCall:
+        """Return a call that was requested, with the provider's id, or a new one if that is not unique.
+
+        :param arguments: the arguments with secrets masked; None: those of the call
+        """
         call_id = call.id if call.id and call.id not in self._used else new_id()
         self._used.add(call_id)
-        self._requested.append((call, call_id))
-        return call_id
+        shown = ShownCall(call_id, call.name, _read_arguments(call) if arguments is None else to_json_value(arguments))
+        self._requested.append((call, shown))
+        return shown
 
-    def take_id(self, call: ToolCall) -> str | None:
-        """Return the id of the first equal call that has no reply yet; None if it was not requested in this stream."""
-        for index, (requested, call_id) in enumerate(self._requested):
+    def answer(self, call: ToolCall) -> ShownCall | None:
+        """Return the first equal call that has no reply yet; None if it was not requested in this stream."""
+        for index, (requested, shown) in enumerate(self._requested):
             if requested == call:
                 del self._requested[index]
-                return call_id
+                return shown
         return None
-
-    def view_call(self, call: ToolCall, id: str) -> dict[str, Any]:
-        """Return a call."""
-        return {"call": {"id": id, "name": call.name, "arguments": read_arguments(call)}}
 
     def view_text(self, record: ToolCallRecord) -> str:
         """Return the text of a reply."""
@@ -85,20 +108,29 @@ class BrowserView:
         """Return a piece of the model's reasoning; an empty text if it is not shown."""
         return event.text if self._show_thoughts else ""
 
-    def _take_or_request(self, call: ToolCall) -> str:
-        call_id = self.take_id(call)
-        if call_id is None:  # answered without being run
-            call_id = self.assign_id(call)
-            self.take_id(call)
-        return call_id
+    def _replied(self, record: ToolCallRecord) -> dict[str, Any]:
+        call, ran = self.answer(record.call), record.reply.arguments
+        if call is None:  # answered without being run
+            call = self.request(record.call, ran)
+            self.answer(record.call)
+        arguments = call.arguments if ran is None else to_json_value(ran)
+        text, is_error = self.view_text(record), record.reply.is_error
+        return {**_view_call(call), "arguments": arguments, "text": text, "is_error": is_error}
 
-    def _view_reply(self, record: ToolCallRecord) -> dict[str, Any]:
-        call_id = self._take_or_request(record.call)
-        return {
-            **self.view_call(record.call, call_id),
-            "text": self.view_text(record),
-            "is_error": record.reply.is_error,
-        }
+    def _find_id(self, call_id: str) -> str:
+        """Return the id that an open call has in the stream; that of a call inside a call is unchanged."""
+        return next((shown.id for call, shown in self._requested if call.id == call_id), call_id)
+
+
+def find_edited(record: ToolCallRecord) -> dict[str, Any] | None:
+    """Return the arguments that ran in place of the requested ones because a reviewer changed them; None if none did.
+
+    >>> from toolsemble import ToolReply, ToolResult
+    >>> find_edited(ToolCallRecord(ToolCall("now"), ToolReply(ToolCall("now"), ToolResult.success("noon")))) is None
+    True
+    """
+    edited = isinstance(record.reply.result.attributes.get("edited"), EditedArguments)
+    return to_json_value(record.reply.arguments) if edited and record.reply.arguments is not None else None
 
 
 class TurnText:
@@ -119,12 +151,8 @@ class TurnText:
         return "" if is_streamed else text
 
 
-def read_arguments(call: ToolCall) -> Any:
-    """Return the arguments of a call as JSON values, or as text if they are not JSON.
-
-    >>> read_arguments(ToolCall("add", '{"a": 1}')), read_arguments(ToolCall("add", "{"))
-    ({'a': 1}, '{')
-    """
+def _read_arguments(call: ToolCall) -> Any:
+    """Return the arguments of a call as JSON values, or as text if they are not JSON."""
     try:
         return to_json_value(json.loads(call.json))
     except (ValueError, RecursionError):
@@ -142,10 +170,14 @@ def view_result(result: AgentResult) -> dict[str, Any]:
     return {"stop_reason": result.stop_reason, **typed, **waiting}
 
 
-def _view_progress(event: Any) -> dict[str, Any]:
+def _view_call(call: ShownCall) -> dict[str, Any]:
+    return {"call": call._asdict()}
+
+
+def _view_progress(event: Any, call_id: str) -> dict[str, Any]:
     return {
         "tool_name": event.tool_name,
-        "call_id": event.call_id,
+        "call_id": call_id,
         "fraction": _keep_finite(event.fraction),
         "message": str(event.message or ""),
     }
@@ -157,8 +189,8 @@ def _keep_finite(fraction: Any) -> float | None:
     return value if isinstance(value, (int, float)) else None
 
 
-def _view_request(event: Any) -> dict[str, Any]:
-    return {"request": _describe_request(event.request)}
+def _view_request(event: Any, call_id: str) -> dict[str, Any]:
+    return {"request": {**_describe_request(event.request), "call_id": call_id}}
 
 
 def _describe_request(request: ReviewRequest) -> dict[str, Any]:
@@ -166,7 +198,7 @@ def _describe_request(request: ReviewRequest) -> dict[str, Any]:
     return {**{name: getattr(request, name) for name in names}, "arguments": to_json_value(request.arguments)}
 
 
-def _view_decision(event: Any) -> dict[str, Any]:
+def _view_decision(event: Any, call_id: str) -> dict[str, Any]:
     decision = event.decision
     word = "continue" if isinstance(decision, Continue) else "edit" if isinstance(decision, Edit) else "reject"
-    return {"request_id": event.request.id, "call_id": event.request.call_id, "decision": word}
+    return {"request_id": event.request.id, "call_id": call_id, "decision": word}

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from toolsemble.agent.event import Event
 from toolsemble.models.chat import closing
+from toolsemble.record import has_handler
 from toolsemble.runtime.checks import check_seconds
 from toolsemble.serialization import compact_json
 
@@ -63,6 +64,10 @@ def deliver(
     :param on_error: returns the message for the browser about an exception; None: it is always the same
     :param ping: seconds of silence before a comment is sent; None: no comments
     """
+    if not hasattr(events, "__anext__"):
+        raise TypeError(f"A stream takes the events of agent.stream(...), not {events!r:.80}")
+    if on_error is not None and not callable(on_error):
+        raise TypeError(f"on_error must be a function of the exception that returns a text, not {on_error!r:.80}")
     if ping is not None:
         check_seconds("ping", ping)
     return _deliver(events, encoder, on_error, ping)
@@ -107,8 +112,20 @@ def _frame(payload: Any) -> str:
 
 
 def _describe(error: Exception, on_error: Callable[[Exception], str] | None) -> str:
-    LOGGER.error("A streamed run failed", exc_info=error)
-    return FAILED if on_error is None else str(on_error(error))
+    _log_failure("A streamed run failed", error)
+    try:
+        return FAILED if on_error is None else str(on_error(error))
+    except Exception as problem:  # noqa: BLE001 - logged; the stream has to end as every other one does
+        _log_failure("on_error of a stream failed", problem)
+        return FAILED
+
+
+def _log_failure(message: str, error: Exception) -> None:
+    """Log an exception; on stderr if the program has not set up logging, since nobody else would see it."""
+    LOGGER.error(message, exc_info=error)
+    if not has_handler(LOGGER) and LOGGER.isEnabledFor(logging.ERROR) and logging.lastResort is not None:
+        details = (type(error), error, error.__traceback__)
+        logging.lastResort.handle(LOGGER.makeRecord(LOGGER.name, logging.ERROR, __file__, 0, message, (), details))
 
 
 async def _end_run(events: AsyncIterator[Event], waiting: asyncio.Future[Event] | None) -> None:

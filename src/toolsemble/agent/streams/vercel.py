@@ -8,13 +8,14 @@ from typing import Any, Literal
 
 from toolsemble.agent.event import Event
 from toolsemble.agent.result import ToolCallRecord
-from toolsemble.agent.streams.browser_view import BrowserView, TurnText, read_arguments, view_result
+from toolsemble.agent.streams.browser_view import BrowserView, ShownCall, TurnText, find_edited, view_result
 from toolsemble.agent.streams.delivery import PING, SSE_HEADERS, deliver
 from toolsemble.call import ToolCall, new_id
 
 VERCEL_HEADERS: Mapping[str, str] = MappingProxyType({**SSE_HEADERS, "x-vercel-ai-ui-message-stream": "v1"})
 """The headers of a response in the protocol of the Vercel AI SDK."""
 
+_VERSIONS = (5, 6, 7)
 _VERSION_WITH_RESET = 7
 
 
@@ -50,6 +51,8 @@ def to_vercel(
     >>> asyncio.run(chunks())[-2:]
     ['data: {"type":"finish"}\n\n', 'data: [DONE]\n\n']
     """
+    if version not in _VERSIONS:
+        raise ValueError(f"to_vercel version must be 5, 6 or 7, the major version of the SDK, not {version!r:.80}")
     view = BrowserView(show_failures=show_failures, show_thoughts=show_thoughts)
     encoder = _VercelEncoder(view, has_reset=version >= _VERSION_WITH_RESET)
     return deliver(events, encoder, on_error, ping)
@@ -69,7 +72,7 @@ class _VercelEncoder:
         self._writers: dict[str, Callable[[Any], Iterable[Any]]] = {
             "text_delta": lambda event: self._write_piece("text", event.text),
             "thought_delta": lambda event: self._write_piece("reasoning", self._view.view_thought(event)),
-            "call_requested": lambda event: self._write_call(event.call),
+            "call_requested": lambda event: self._write_call(event.call, event.arguments),
             "call_replied": lambda event: self._write_reply(event.record),
             "model_retried": self._reset,
             "turn_ended": self._end_turn,
@@ -116,19 +119,22 @@ class _VercelEncoder:
         yield from self._end_part()
         self._has_thoughts = False
 
-    def _write_call(self, call: ToolCall) -> Iterator[Any]:
+    def _write_call(self, call: ToolCall, arguments: dict[str, Any] | None) -> Iterator[Any]:
         yield from self._start_step()
         yield from self._end_reply()
-        ids = {"toolCallId": self._view.assign_id(call), "toolName": call.name}
-        yield {"type": "tool-input-available", **ids, "input": read_arguments(call)}
+        shown = self._view.request(call, arguments)
+        yield _write_input(shown, shown.arguments)
 
     def _write_reply(self, record: ToolCallRecord) -> Iterator[Any]:
-        call_id = self._view.take_id(record.call)
-        if call_id is None:  # answered without being run
-            yield from self._write_call(record.call)
-            call_id = self._view.take_id(record.call)
+        call = self._view.answer(record.call)
+        if call is None:  # answered without being run
+            yield from self._write_call(record.call, record.reply.arguments)
+            call = self._view.answer(record.call)
+        assert call is not None  # noqa: S101 - it was requested above
+        if (edited := find_edited(record)) is not None:
+            yield _write_input(call, edited)  # replaces the one of the same id
         kind, name = ("error", "errorText") if record.reply.is_error else ("available", "output")
-        yield {"type": f"tool-output-{kind}", "toolCallId": call_id, name: self._view.view_text(record)}
+        yield {"type": f"tool-output-{kind}", "toolCallId": call.id, name: self._view.view_text(record)}
 
     def _reset(self, event: Any) -> Iterator[Any]:
         if event.discarded or self._has_thoughts:  # else there is nothing to take back, or an inner agent retries
@@ -164,3 +170,7 @@ class _VercelEncoder:
         if self._in_step:
             self._in_step = False
             yield {"type": "finish-step"}
+
+
+def _write_input(call: ShownCall, arguments: Any) -> dict[str, Any]:
+    return {"type": "tool-input-available", "toolCallId": call.id, "toolName": call.name, "input": arguments}

@@ -87,7 +87,7 @@ class HistoryReader:
             self.add_reply(place, call_id, ToolResult.failure(_NOT_FINISHED))
 
 
-def iterate_items(value: object, place: str) -> Iterator[tuple[str, Any]]:
+def iterate_items(value: object, place: str, expected: str = "a list") -> Iterator[tuple[str, Any]]:
     """Yield the items of a list with their places; raise if it is not a list.
 
     >>> list(iterate_items(["a"], "messages"))
@@ -95,7 +95,7 @@ def iterate_items(value: object, place: str) -> Iterator[tuple[str, Any]]:
     """
     # An object of an SDK is iterable, too.
     if isinstance(value, (str, bytes, Mapping)) or hasattr(value, "to_dict") or not isinstance(value, Iterable):
-        raise ValueError(f"{place}: expected a list, got {describe(value)}")
+        raise ValueError(f"{place}: expected {expected}, got {describe(value)}")
     for index, item in enumerate(value):
         yield f"{place}[{index}]", item
 

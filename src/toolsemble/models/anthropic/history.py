@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from toolsemble.call import ToolCall
@@ -25,7 +25,7 @@ from toolsemble.models.adapter.history import (
 from toolsemble.models.adapter.reply_details import make_details
 from toolsemble.models.anthropic.messages import write_messages
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage
-from toolsemble.models.transcript import Transcript
+from toolsemble.models.transcript import Transcript, list_messages
 from toolsemble.providers.wire import field
 from toolsemble.result import Content, FileContent, ImageContent, TextContent, ToolResult
 
@@ -48,13 +48,17 @@ def messages_from_anthropic(messages: Iterable[object], system: object = None) -
     ...
     ValueError: messages[0].content[0]: it answers the call 'c1', which was not made just before it
     """
+    if isinstance(messages, Mapping) and "messages" in messages:
+        raise ValueError("messages: expected a list, got a dict with messages; write messages_from_anthropic(**it)")
     reader = HistoryReader()
     if system is not None:
         reader.add("system", SystemMessage(_read_system(system)))
     for place, message in iterate_items(messages, "messages"):
         role, content = field(message, "role"), field(message, "content")
         text = [(f"{place}.content", {"type": "text", "text": content})]
-        items = text if isinstance(content, str) else list(iterate_items(content, f"{place}.content"))
+        items = (
+            text if isinstance(content, str) else list(iterate_items(content, f"{place}.content", "a str or a list"))
+        )
         if role == "user":
             _read_user(reader, place, items)
         elif role == "assistant":
@@ -73,7 +77,7 @@ def messages_to_anthropic(messages: Iterable[Message]) -> dict[str, Any]:
     >>> messages_to_anthropic([SystemMessage("Be brief."), UserMessage("hello")])
     {'system': 'Be brief.', 'messages': [{'role': 'user', 'content': [{'type': 'text', 'text': 'hello'}]}]}
     """
-    listed = list(messages)
+    listed = list_messages("messages_to_anthropic", messages)
     system = "\n\n".join(system_texts(listed))
     return {**({"system": system} if system else {}), "messages": write_messages(listed)}
 
@@ -82,7 +86,8 @@ def _read_system(system: object) -> str:
     if isinstance(system, str):
         return system
     return "\n\n".join(
-        read_text(field(block, "text"), f"{place}.text") for place, block in iterate_items(system, "system")
+        read_text(field(block, "text"), f"{place}.text")
+        for place, block in iterate_items(system, "system", "a str or a list")
     )
 
 
@@ -117,10 +122,8 @@ def _read_result(place: str, block: object) -> ToolResult:
     content, is_error = field(block, "content"), bool(field(block, "is_error"))
     if content is None or isinstance(content, str):
         return make_result(content or "", is_error=is_error)
-    return make_result_of(
-        (_read_part(where, part, _PARTS) for where, part in iterate_items(content, f"{place}.content")),
-        is_error=is_error,
-    )
+    items = iterate_items(content, f"{place}.content", "a str or a list")
+    return make_result_of((_read_part(where, part, _PARTS) for where, part in items), is_error=is_error)
 
 
 def _read_part(place: str, part: object, expected: str) -> Content:

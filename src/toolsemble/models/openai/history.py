@@ -24,7 +24,7 @@ from toolsemble.models.adapter.history import (
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage
 from toolsemble.models.openai import chat, responses
-from toolsemble.models.transcript import Transcript
+from toolsemble.models.transcript import Transcript, list_messages
 from toolsemble.providers.wire import field
 from toolsemble.result import AudioContent, Content, FileContent, TextContent
 
@@ -64,7 +64,7 @@ def messages_to_openai(messages: Iterable[Message], api: Literal["chat", "respon
     """
     if api not in {"chat", "responses"}:
         raise ValueError(f"OpenAI's api is 'chat' or 'responses', not {api!r}")
-    request = ChatRequest(list(messages))
+    request = ChatRequest(list_messages("messages_to_openai", messages))
     wire, key = (chat, "messages") if api == "chat" else (responses, "input")
     written: list[dict[str, Any]] = wire.write_parameters(request, "", streamed=False)[key]
     return written
@@ -86,6 +86,8 @@ def _read_item(reader: HistoryReader, place: str, item: object) -> None:
 
 def _read_message(reader: HistoryReader, place: str, message: object, role: object) -> None:
     content = field(message, "content")
+    if role != "tool" and field(message, "name") is not None:  # that of a tool is the one of its call
+        raise ValueError(f"{place}.name: the name of a participant is not supported; write it into the content")
     match role:
         case "system" | "developer":
             reader.add(place, SystemMessage(_read_plain(content, f"{place}.content")))
@@ -122,7 +124,7 @@ def _read_plain(content: object, place: str) -> str:
 def _read_content(content: object, place: str) -> list[Content]:
     if isinstance(content, str):
         return [TextContent(content)]
-    return [_read_part(part, where) for where, part in iterate_items(content, place)]
+    return [_read_part(part, where) for where, part in iterate_items(content, place, "a str or a list")]
 
 
 def _read_part(part: object, place: str) -> Content:
