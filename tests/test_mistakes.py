@@ -287,7 +287,11 @@ TABLE = [
     ("box.execute({'name': 'add'})", "not dict", "pass ToolCall(name, arguments), or ToolCall.from_openai(call)"),
     ("box.execute('add')", "not str", "pass ToolCall(name, arguments)"),
     ("add.execute('{}', context=5)", "not int", "must be a ToolContext"),
-    ("Agent(model).run_sync('Hi', dependencies=1)", "A run has no setting 'dependencies'", "it takes decisions, deps, history"),
+    (
+        "Agent(model).run_sync('Hi', dependencies=1)",
+        "A run has no setting 'dependencies'",
+        "it takes decisions, deps, history",
+    ),
     ("Agent(model).run_sync('')", "There is nothing to answer", "pass a prompt"),
     # Models
     ("Agent('gpt-4o')", "Unknown model 'gpt-4o'", "Did you mean 'openai:gpt-4o'? Known providers: anthropic"),
