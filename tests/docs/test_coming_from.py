@@ -14,6 +14,7 @@ MODULES = [
     import_module(name)
     for name in (
         "toolsemble",
+        "toolsemble.agent",
         "toolsemble.builtin",
         "toolsemble.models",
         "toolsemble.review",

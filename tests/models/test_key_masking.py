@@ -46,7 +46,7 @@ def test_circular_error_contexts_are_handled():
 @pytest.mark.parametrize(
     ("key", "text", "said"),
     [
-        ("k", "Incorrect API key provided: k. Check k", "Incorrect API key provided: ***. Check ***"),
+        ("k", "Incorrect API key provided: k. Check k", "Incorrect API key provided: ***. Check k"),
         ("key", "Incorrect keys: 'key', monkeys", "Incorrect keys: '***', monkeys"),
         ("sk-1234", "No sk-1234, but sk-12345", "No ***, but sk-12345"),
         ("s3cret-k", "Nos3cret-key", "No***ey"),
