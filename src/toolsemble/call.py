@@ -189,7 +189,8 @@ class ToolCall:
         return _restore, (self._name, self.original, self._id, self._answered_in)
 
 
-@dataclass(frozen=True, slots=True, init=False)
+# Without slots: every call creates one, and setting one dict is faster than each field.
+@dataclass(frozen=True, init=False)
 class ToolReply:
     """The answer to a call, for the model and for programs.
 
@@ -226,14 +227,9 @@ class ToolReply:
         edits: str = "",
         arguments: dict[str, Any] | None = None,
     ) -> None:
-        # Every call creates one: setting the slots is faster than the __init__ of a frozen dataclass.
-        _set_call(self, call)
-        _set_result(self, result)
-        _set_limit(self, limit)
-        _set_more(self, more)
-        _set_note(self, note)
-        _set_edits(self, edits)
-        _set_arguments(self, arguments)
+        values = {"call": call, "result": result, "limit": limit, "more": more, "note": note, "edits": edits}
+        values["arguments"] = arguments
+        _set_fields(self, values)
 
     @property
     def text(self) -> str:
@@ -324,13 +320,7 @@ class ToolReply:
         return message
 
 
-_set_call = vars(ToolReply)["call"].__set__
-_set_result = vars(ToolReply)["result"].__set__
-_set_limit = vars(ToolReply)["limit"].__set__
-_set_more = vars(ToolReply)["more"].__set__
-_set_note = vars(ToolReply)["note"].__set__
-_set_edits = vars(ToolReply)["edits"].__set__
-_set_arguments = vars(ToolReply)["arguments"].__set__
+_set_fields = vars(ToolReply)["__dict__"].__set__
 
 
 def _restore(name: str, arguments: Any, id: str | None, answered_in: Literal["chat", "responses"]) -> ToolCall:

@@ -42,15 +42,12 @@ def to_result(value: object) -> ToolResult:
 
 
 def to_intermediate_result(value: object) -> ToolResult:
-    """Return the result of a step whose value only the next step gets: it may be an object that JSON cannot hold.
+    """Return the result of a step whose value only the next step gets, and which JSON cannot hold.
 
     >>> to_intermediate_result(object()).output
     'an object of type object'
     """
-    try:
-        return to_result(value)
-    except UnsupportedResultError:
-        return ToolResult(f"an object of type {_full_name(type(value))}", structured_output=value)
+    return ToolResult(f"an object of type {_full_name(type(value))}", structured_output=value)
 
 
 class UnsupportedResultError(ToolExecutionError):

@@ -18,7 +18,7 @@ from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import THREADS, unwrap_stop_iteration
 from toolsemble.schema.decode import Read, Repair
 from toolsemble.schema.repair import STEPS
-from toolsemble.shape import to_intermediate_result, to_result
+from toolsemble.shape import UnsupportedResultError, to_intermediate_result, to_result
 from toolsemble.work.body import Work
 
 if TYPE_CHECKING:
@@ -177,8 +177,12 @@ class Call:
 
     def succeed(self, returned: object) -> None:
         """Set what the body returned as the result."""
-        intermediate = self.report is not None and self.report.is_intermediate
-        result = to_intermediate_result(returned) if intermediate else to_result(returned)
+        try:
+            result = to_result(returned)
+        except UnsupportedResultError:
+            if self.report is None or not self.report.is_intermediate:
+                raise
+            result = to_intermediate_result(returned)
         self.result = self.add_facts(result) if self.repairs or self.edited is not None else result
 
     def add_facts(self, result: ToolResult) -> ToolResult:

@@ -21,7 +21,7 @@ from toolsemble.execution.path import call_path
 from toolsemble.locks.claims import Slots
 from toolsemble.metrics import ToolMetrics
 from toolsemble.record import LOG_LIMIT
-from toolsemble.result import ToolResult
+from toolsemble.result import NO_ATTRIBUTES, ToolResult
 from toolsemble.review.terms import TIMEOUT, OnTimeout
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import ContextThreadPool, finish
@@ -335,9 +335,9 @@ class Toolbox(ToolSet):
 
     def _make_reply(self, run: Run, call: ToolCall, result: ToolResult, report: ArgumentsReport | None) -> ToolReply:
         """Return the reply, with the limit for its text, and notes about further pages and edits by reviewers."""
-        has_edits = self._has_flows or "edited" in result.attributes
-        if report is None and not has_edits and not self._cuts:
+        if report is None and result.attributes is NO_ATTRIBUTES and not self._cuts and not self._has_flows:
             return ToolReply(call, result)  # the common case
+        has_edits = self._has_flows or "edited" in result.attributes
         noted = edits.describe_edits(result) if has_edits else ""
         limit, more = self._truncate(run, call, result) if self._cuts else (None, "")
         return ToolReply(call, result, limit, more, "", noted, None if report is None else report.arguments)
