@@ -114,7 +114,7 @@ class Toolbox(ToolSet):
     :param sinks: receive events: functions that take an event, or objects with a method ``emit(event)``
     """
 
-    __slots__ = ("_context", "_cuts", "_has_flows", "_max_output", "_new_run", "_pages", "_settings", "_sinks")
+    __slots__ = ("_context", "_cuts", "_is_plain", "_max_output", "_new_run", "_pages", "_settings", "_sinks")
 
     def __init__(  # noqa: PLR0913 - keyword settings, each with a default
         self,
@@ -162,7 +162,8 @@ class Toolbox(ToolSet):
         super().__init__(register_tools(found, gate, limits, self._context, max_output))
         self._max_output = max_output
         self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())
-        self._has_flows = any(entry.definition.flow is not None for entry in self._entries.values())
+        has_flows = any(entry.definition.flow is not None for entry in self._entries.values())
+        self._is_plain = not (self._cuts or has_flows)  # replies need neither limits nor notes about edits of steps
         self._pages = pages_of(pages, self._entries, self._context, truncates=self._cuts)
         # Reviews and paging have to know whether the program set the run id.
         self._new_run = choose_new_run(reviews=review is not None, pages=self._pages is not None)
@@ -327,7 +328,10 @@ class Toolbox(ToolSet):
 
     def _reply(self, call: ToolCall, run: Run, *, dry_run: bool) -> ToolReply:
         path = self._path(call, None, run=run, dry_run=dry_run)
-        return self._make_reply(run, call, drive(path) if self._sinks is None else self._sinks.do(drive, path), None)
+        result = drive(path) if self._sinks is None else self._sinks.do(drive, path)
+        if self._is_plain and result.attributes is NO_ATTRIBUTES:
+            return ToolReply(call, result)  # the common case
+        return self._make_reply(run, call, result, None)
 
     async def _areply(self, call: ToolCall, run: Run, report: ArgumentsReport | None, *, dry_run: bool) -> ToolReply:
         path = adrive(self._path(call, report, run=run, dry_run=dry_run))
@@ -335,9 +339,7 @@ class Toolbox(ToolSet):
 
     def _make_reply(self, run: Run, call: ToolCall, result: ToolResult, report: ArgumentsReport | None) -> ToolReply:
         """Return the reply, with the limit for its text, and notes about further pages and edits by reviewers."""
-        if report is None and result.attributes is NO_ATTRIBUTES and not self._cuts and not self._has_flows:
-            return ToolReply(call, result)  # the common case
-        has_edits = self._has_flows or "edited" in result.attributes
+        has_edits = not self._is_plain or "edited" in result.attributes
         noted = edits.describe_edits(result) if has_edits else ""
         limit, more = self._truncate(run, call, result) if self._cuts else (None, "")
         return ToolReply(call, result, limit, more, "", noted, None if report is None else report.arguments)
