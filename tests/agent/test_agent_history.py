@@ -141,7 +141,7 @@ async def test_the_time_of_a_run_limits_its_processors():
     agent = Agent(
         model, history_processors=[lambda messages: hang(messages) if processors and processors.pop() else messages]
     )
-    result = await agent.run("go", max_seconds=0.01)
+    result = await agent.run("go", max_seconds=1)
     assert (result.text, result.stop_reason) == ("x", "max_seconds")
 
 
