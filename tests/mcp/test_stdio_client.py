@@ -211,6 +211,12 @@ def test_an_error_of_the_server_is_a_failure(plain, name, message):
     assert result.error_message == message
 
 
+def test_prefix_of_an_error_is_not_doubled(plain):
+    with plain() as client:
+        result = call(client, "error", text="Error: no such file")
+    assert result.text == "Error: no such file"
+
+
 @pytest.mark.parametrize("name", ["no_content", "odd_content", "number", "bad_base64"])
 def test_an_answer_that_is_not_mcp_is_a_failure_in_words(plain, name):
     with plain() as client:

@@ -81,7 +81,8 @@ def read_result(answer: Any, check: OutputCheck | None) -> ToolResult:
     attributes = {"meta": meta} if meta else None
     output = "\n".join(texts)
     if answer.is_error:
-        message = output or "The server reported an error without a message"
+        # Servers of this library write the same prefix that the model is shown.
+        message = output.removeprefix("Error: ") or "The server reported an error without a message"
         return ToolResult.failure(message, attributes=attributes)
     structured = answer.structured_content
     if check is not None:
