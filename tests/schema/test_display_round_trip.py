@@ -17,7 +17,7 @@ import attrs
 import msgspec
 import pydantic
 import pytest
-from hypothesis import HealthCheck, given, reject, settings, strategies as st
+from hypothesis import HealthCheck, assume, given, reject, settings, strategies as st
 from pydantic import AliasChoices, RootModel, SecretBytes, SecretStr
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
@@ -313,10 +313,15 @@ class Trial:
         return len(self.values)
 
 
+# Before 2.14, pydantic validates the items of a deque twice: keys that are aliases of each other come back swapped.
+VALIDATES_DEQUES_TWICE = tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 14)
+
+
 @settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
 @given(st.data())
 def test_displayed_arguments_are_distinct_and_validate_to_same_value(data):
     kind, inputs = data.draw(TYPES)
+    assume(not (VALIDATES_DEQUES_TWICE and "deque" in str(kind)))
     sent = [data.draw(inputs), data.draw(inputs)]
     tried = Trial(kind, *sent)
     texts = [full_text(value) for value in tried.values]
