@@ -195,24 +195,27 @@ async def test_secrets_of_a_cancelled_call_are_masked():
     assert_masked(caught.value.partial, {"password": "**********"})
 
 
+class Odd:
+    """A value that cannot be shown."""
+
+    def __init__(self, text):
+        self.text = text
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, *_):
+        return core_schema.no_info_plain_validator_function(cls)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, *_):
+        return {"type": "string"}
+
+    def __str__(self):
+        raise RuntimeError("no text")
+
+    __repr__ = __str__
+
+
 def test_object_with_a_secret_that_cannot_be_shown_leaves_nothing():
-    class Odd:
-        def __init__(self, text):
-            self.text = text
-
-        @classmethod
-        def __get_pydantic_core_schema__(cls, *_):
-            return core_schema.no_info_plain_validator_function(cls)
-
-        @classmethod
-        def __get_pydantic_json_schema__(cls, *_):
-            return {"type": "string"}
-
-        def __str__(self):
-            raise RuntimeError("no text")
-
-        __repr__ = __str__
-
     @tool
     def take(odd: Odd, password: Secret[str]) -> str:
         return odd.text
@@ -221,23 +224,6 @@ def test_object_with_a_secret_that_cannot_be_shown_leaves_nothing():
 
 
 def test_object_that_cannot_be_shown_leaves_the_requested_arguments():
-    class Odd:
-        def __init__(self, text):
-            self.text = text
-
-        @classmethod
-        def __get_pydantic_core_schema__(cls, *_):
-            return core_schema.no_info_plain_validator_function(cls)
-
-        @classmethod
-        def __get_pydantic_json_schema__(cls, *_):
-            return {"type": "string"}
-
-        def __str__(self):
-            raise RuntimeError("no text")
-
-        __repr__ = __str__
-
     @tool
     def take(odd: Odd) -> str:
         return odd.text

@@ -6,16 +6,18 @@ A path yields the work it needs and is sent the outcome; a driver does the work 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import cast
+from typing import Any, TypeVar, cast
 
 from toolsemble.execution.call import CallPath
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import SharedLoop, unwrap_outcome
-from toolsemble.work.body import RunBody
+from toolsemble.work.body import RunBody, Work
+
+T = TypeVar("T")
 
 
-def drive(path: CallPath, interrupt: BaseException | None = None) -> ToolResult:
-    """Return the result of a call, doing its work in this thread.
+def drive(path: Generator[Work, Any, T], interrupt: BaseException | None = None) -> T:
+    """Return what a path returns, such as the result of a call, doing its work in this thread.
 
     :param interrupt: an exception to raise where the path is suspended
     """
@@ -36,8 +38,8 @@ def drive(path: CallPath, interrupt: BaseException | None = None) -> ToolResult:
         return drive(path, raised)  # an interrupt came just when the path had yielded
 
 
-async def adrive(path: CallPath) -> ToolResult:
-    """Return the result of a call, awaiting its work."""
+async def adrive(path: Generator[Work, Any, T]) -> T:
+    """Return what a path returns, such as the result of a call, awaiting its work."""
     try:
         work = path.send(None)
         while True:

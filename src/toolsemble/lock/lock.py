@@ -7,10 +7,11 @@ import os
 import shlex
 from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble.execution.drivers import adrive, drive
 from toolsemble.lock.diff import Change, compare_pins, compare_tools, format_changes
 from toolsemble.lock.file import Sources, read_lock, write_lock
 from toolsemble.lock.listing import Listing, list_definitions, list_tools, list_valid_tools
@@ -130,27 +131,11 @@ class ToolLock:
         :param shown: all tools of the source, as it shows them: specifications, pins, or the list of an MCP server
         :param review: the reviewer for ``changed="ask"`` and ``added="ask"``
         """
-        checking = self._check(source, list_tools(shown), review)
-        decision: Any = None
-        while True:
-            try:
-                question = checking.send(decision)
-            except StopIteration as end:
-                verdict: Verdict = end.value
-                return verdict
-            decision = question.do()
+        return drive(self._check(source, list_tools(shown), review))
 
     async def acheck(self, source: str, shown: Iterable[object], *, review: ReviewHandler | None = None) -> Verdict:
         """Do the same as :meth:`check` without blocking the event loop while a reviewer is asked."""
-        checking = self._check(source, list_tools(shown), review)
-        decision: Any = None
-        while True:
-            try:
-                question = checking.send(decision)
-            except StopIteration as end:
-                verdict: Verdict = end.value
-                return verdict
-            decision = await question.ado()
+        return await adrive(self._check(source, list_tools(shown), review))
 
     def checked(self, tools: Iterable[object], *, source: str, review: ReviewHandler | None = None) -> list[Tool]:
         """Return the tools that may be used; their calls fail as soon as a later check refuses them.

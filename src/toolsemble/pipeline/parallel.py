@@ -73,7 +73,8 @@ class _Workers:
 
         task = asyncio.current_task()
         try:
-            result = self.results[index] = await adrive(start())
+            result = await adrive(start())
+            self.results[index] = result
         except BaseException as error:
             # Stored, not raised: an event loop stops at once for some exceptions, and the other tasks would be lost.
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
