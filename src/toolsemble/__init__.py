@@ -32,12 +32,18 @@ if TYPE_CHECKING:
         ModelError as ModelError,
         ReviewRefusedError as ReviewRefusedError,
         ReviewTimeoutError as ReviewTimeoutError,
+        RunBusyError as RunBusyError,
+        RunCancelledError as RunCancelledError,
+        RunInterruptedError as RunInterruptedError,
+        RunParkedError as RunParkedError,
         ToolArgumentsError as ToolArgumentsError,
         ToolConfigurationError as ToolConfigurationError,
         ToolDefinitionError as ToolDefinitionError,
         ToolExecutionError as ToolExecutionError,
         ToolsembleError as ToolsembleError,
     )
+    from toolsemble.execution.step_record import StepRecord as StepRecord
+    from toolsemble.journal.journal import RunJournal as RunJournal
     from toolsemble.limits.cache import Cache as Cache
     from toolsemble.limits.effect_ledger import Effect as Effect, EffectLedger as EffectLedger
     from toolsemble.limits.idempotency import Idempotency as Idempotency
@@ -56,7 +62,6 @@ if TYPE_CHECKING:
     from toolsemble.pipeline.pipeline import ToolPipeline as ToolPipeline
     from toolsemble.pipeline.step import Step as Step
     from toolsemble.pipeline.strategy import ErrorStrategy as ErrorStrategy
-    from toolsemble.pipeline.undo import StepRecord as StepRecord
     from toolsemble.result import (
         AudioContent as AudioContent,
         Content as Content,
@@ -106,6 +111,10 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ModelError",
             "ReviewRefusedError",
             "ReviewTimeoutError",
+            "RunBusyError",
+            "RunCancelledError",
+            "RunInterruptedError",
+            "RunParkedError",
             "ToolArgumentsError",
             "ToolConfigurationError",
             "ToolDefinitionError",
@@ -113,6 +122,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ToolsembleError",
         ),
         "tools.function": ("FunctionTool", "tool"),
+        "journal.journal": ("RunJournal",),
         "lock.lock": ("ToolLock",),
         "metrics": ("InMemoryMetrics", "SilentMetrics", "ToolMetrics"),
         "models": ("ChatModel",),
@@ -123,7 +133,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "pipeline.pipeline": ("ToolPipeline",),
         "pipeline.step": ("Step",),
         "pipeline.strategy": ("ErrorStrategy",),
-        "pipeline.undo": ("StepRecord",),
+        "execution.step_record": ("StepRecord",),
         "limits.rate": ("RateLimit",),
         "limits.idempotency": ("Idempotency",),
         "result": ("AudioContent", "Content", "FileContent", "ImageContent", "TextContent", "ToolResult"),

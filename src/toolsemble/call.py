@@ -189,6 +189,20 @@ class ToolCall:
         return _restore, (self._name, self.original, self._id, self._answered_in)
 
 
+class NumberedCall(ToolCall):
+    """A call with its number in a turn of a journaled run, starting at 1.
+
+    >>> NumberedCall(ToolCall("now", id="c1"), 2).number
+    2
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, call: ToolCall, number: int) -> None:
+        super().__init__(call.name, call.original, call.id)
+        self.number = number
+
+
 # Without slots: every call creates one, and setting one dict is faster than each field.
 @dataclass(frozen=True, init=False)
 class ToolReply:

@@ -17,6 +17,7 @@ from toolsemble.runtime.concurrency import THREADS
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultedTypeVar
 
+    from toolsemble.place import Place
     from toolsemble.review import ReviewDecision, ReviewHandler
     from toolsemble.review.inherited_gates import InheritedGate
     from toolsemble.review.terms import ReviewTerms
@@ -119,6 +120,20 @@ class ToolContext(Generic[DepsT_co]):
     deps: DepsT_co = None  # type: ignore[assignment]  # None is not of the type, but a run without deps has nothing else
     """The dependencies of the run, as passed to ``agent.run(deps=...)`` or ``box.execute(deps=...)``; hidden from the
     model."""
+
+    place: Place | None = None
+    """The place of the call in a run that is recorded in a journal; None if it is not."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """A key that all attempts to make this call share, for services that take one.
+
+        With a journal it is the same after a crash. Without one it is made of the ids of the run and the call.
+
+        >>> ToolContext(run_id="order-7", call_id="c1").idempotency_key
+        'order-7/c1'
+        """
+        return f"{self.run_id}/{self.call_id}" if self.place is None else f"{self.run_id}{self.place.path}"
 
     def derive(self, changes: dict[str, Any]) -> ToolContext[DepsT_co]:
         """Return a copy with some fields replaced.

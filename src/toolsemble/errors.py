@@ -5,7 +5,11 @@
     ToolsembleError
     ├── ToolDefinitionError(ValueError)   a tool or a toolbox is defined wrongly; raised while it is built
     ├── ToolConfigurationError            set up wrongly; always raised to the caller
-    │   └── CallPausedError               a call waits for approval, and nothing around it can be resumed
+    │   ├── CallPausedError               a call waits for approval, and nothing around it can be resumed
+    │   └── RunInterruptedError           a journaled run does not go on here
+    │       ├── RunBusyError              somebody else drives it
+    │       ├── RunParkedError            it waits for a person, or its worker stops
+    │       └── RunCancelledError         it was cancelled
     ├── ToolArgumentsError                the model's arguments do not fit
     ├── ToolExecutionError                the tool failed
     │   └── LostError                     its work began, and its outcome is unknown
@@ -79,6 +83,48 @@ class CallPausedError(ToolConfigurationError):
         self.place = 0
         #: The other calls of the turn that wait.
         self.others: Sequence[CallPausedError] = ()
+
+
+class RunInterruptedError(ToolConfigurationError):
+    """A run with a journal does not go on in this process; what it has done so far is in the journal.
+
+    >>> RunInterruptedError("Run 'order-7' stopped", run_id="order-7").run_id
+    'order-7'
+    """
+
+    def __init__(self, message: str = "", *, run_id: str = "") -> None:
+        super().__init__(message)
+        #: The id of the run.
+        self.run_id = run_id
+
+
+class RunBusyError(RunInterruptedError):
+    """Somebody else drives the run.
+
+    >>> str(RunBusyError("Run 'order-7' is driven by process 4711"))
+    "Run 'order-7' is driven by process 4711"
+    """
+
+
+class RunParkedError(RunInterruptedError):
+    """The run is parked: it continues when a person has answered, or when a worker takes it again.
+
+    >>> RunParkedError("Run 'order-7' waits for approval", run_id="order-7").run_id
+    'order-7'
+    """
+
+    def __init__(self, message: str = "", *, run_id: str = "", waits: bool = True) -> None:
+        super().__init__(message, run_id=run_id)
+        #: Whether it waits for a person; False if it may continue at once.
+        self.waits = waits
+
+
+class RunCancelledError(RunInterruptedError):
+    """The run was cancelled, and is not continued.
+
+    >>> str(RunCancelledError("Run 'order-7' was cancelled"))
+    "Run 'order-7' was cancelled"
+    """
 
 
 class _CodedError(ToolsembleError):

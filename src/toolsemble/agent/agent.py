@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from toolsemble.runtime.concurrency import finish
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from toolsemble.agent.event import Event, Final, TurnEnded
     from toolsemble.agent.options import AgentSettings, DynamicTools, RunInput, RunSettings
     from toolsemble.agent.result import AgentResult
+    from toolsemble.journal.journal import RunJournal
     from toolsemble.models.chat import ChatModel
     from toolsemble.tools.base import Tool
     from toolsemble.tools.settings import ToolSettings
@@ -63,6 +64,8 @@ class Agent(Generic[OutputT_co]):
         default
     :param sinks: receive the events of the agent's calls, in addition to the sinks of its toolbox
     :param loop_guard: detects a run that repeats itself, warns the model, and ends the run; None: no detection
+    :param journal: records runs, so that one that was killed continues when it is run again with its ``run_id``
+    :param name: the name of the agent in the journal; its role by default
 
     >>> from toolsemble import ToolCall, tool
     >>> from toolsemble.testing import ScriptedModel
@@ -229,6 +232,25 @@ class Agent(Generic[OutputT_co]):
         from toolsemble.agent.start import follow_run  # noqa: PLC0415 - see above
 
         return follow_run(self._config, prompt, settings, TurnEnded, Final)
+
+    def run_journaled(
+        self, journal: RunJournal, name: str, prompt: RunInput, settings: Mapping[str, Any]
+    ) -> Awaitable[AgentResult[OutputT_co]]:
+        """Do or continue a run of a journal, as a worker does, whatever journal and name the agent has.
+
+        :param settings: the settings of the run
+        """
+        from dataclasses import replace  # noqa: PLC0415 - see above
+
+        from toolsemble.agent.start import start_run  # noqa: PLC0415 - see above
+
+        return start_run(replace(self._config, journal=journal, name=name), prompt, settings).run()
+
+    def find_open_requests(self, ids: Iterable[str]) -> set[str]:
+        """Return which of these requests still wait for one of the agent's reviewers."""
+        wanted = set(ids)
+        finders = [getattr(each, "find_open", None) for each in self._config.list_reviewers()]
+        return {id_ for find in finders if callable(find) for id_ in find(wanted)}
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until the agent's sinks have processed all events; return False after ``timeout`` seconds.

@@ -41,7 +41,7 @@ class AgentAsTool(Tool):
         self._needs = needs
 
     def _define(self) -> ToolDefinition:
-        return replace(super()._define(), inside=self._inside, needs=self._needs)
+        return replace(super()._define(), inside=self._inside, needs=self._needs, delegates=True)
 
     async def run(self, input: str) -> ToolResult:
         """Run the agent on the input, inside the context of this call."""

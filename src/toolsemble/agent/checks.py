@@ -120,10 +120,15 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     ),
     "sinks": ("a list of sinks", lambda _: True),  # checked where they are built
     "reasoning": ("'low', 'medium', 'high', or a number of tokens >= 1", _is_reasoning),
+    "journal": (
+        "a RunJournal, such as RunJournal('runs.db')",
+        lambda value: value is None or (not isinstance(value, type) and callable(getattr(value, "claim", None))),
+    ),
+    "name": ("a str", _is_text),
     "loop_guard": ("a LoopGuard or None", lambda value: value is None or isinstance(value, LoopGuard)),
 }
 
-_INSTANCES = {"review", "memory", "retry", "loop_guard"}
+_INSTANCES = {"journal", "review", "memory", "retry", "loop_guard"}
 CHECKED = frozenset(_SETTINGS)
 """The settings that :func:`check_types` checks."""
 

@@ -57,6 +57,8 @@ class TurnEnded:
     """The model's reply."""
     tool_calls: tuple[ToolCallRecord, ...] = ()
     """Its calls, in request order."""
+    replayed: bool = False
+    """Whether the turn comes from the journal of a run that continues; it had no other events."""
     kind: ClassVar[Literal["turn_ended"]] = "turn_ended"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -16,12 +16,14 @@ from toolsemble.agent.redaction import show_arguments
 from toolsemble.agent.result import PausedRun, PendingCall, ToolCallRecord
 from toolsemble.agent.spending import current_spending
 from toolsemble.agent.state import RunState
-from toolsemble.call import ToolCall, ToolReply, new_id
+from toolsemble.call import NumberedCall, ToolCall, ToolReply, new_id
 from toolsemble.context import ToolContext, enter, leave
 from toolsemble.errors import CallPausedError
 from toolsemble.events import CallFinished, CallStarted
+from toolsemble.execution.journal_values import read_recorded, write_recorded
 from toolsemble.models.message import AssistantMessage
 from toolsemble.observers.watchers import unwatch, watch
+from toolsemble.place import Place
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
 from toolsemble.toolbox.toolbox import Toolbox
@@ -37,10 +39,17 @@ class Execution:
         state: RunState,
         channel: Channel | None,
         detector: LoopDetector | None = None,
+        turn: Place | None = None,
     ) -> None:
+        """Store the calls.
+
+        :param turn: the place of the turn in a journal; None: it is not recorded
+        """
         self._requested = calls
         # All events about a call have the same id; records and messages have the calls as they came.
         self._calls = [*calls] if channel is None else [call if call.id else _with_id(call, new_id()) for call in calls]
+        self._turn = turn
+        self._recorded = frozenset() if turn is None else self._find_recorded(turn)
         self._box = box
         self._state = state
         self._channel = channel
@@ -49,6 +58,18 @@ class Execution:
         self._begun = time.monotonic()
         self.waiting: dict[int, PendingCall] = {}
         """The calls that wait for approval, by index."""
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether a journal knows the results of all calls."""
+        return len(self._recorded) == len(self._calls)
+
+    def restore_answers(self) -> None:
+        """Reply to the calls that were not run because a budget was used up, as the journal says."""
+        for index in self._recorded:
+            data = self._find_step(index).data
+            if data.get("answered"):
+                self.answer(index, read_recorded(data))
 
     def pending(self) -> list[int]:
         """Return the indexes of the calls that have no reply yet, and do not wait for approval."""
@@ -88,7 +109,7 @@ class Execution:
         An exception is returned, not raised, so that the other calls get their replies first.
         """
         if self._channel is not None:
-            for index in due:
+            for index in [index for index in due if index not in self._recorded]:
                 call = self._calls[index]
                 self._channel.send(CallRequested(call, show_arguments(call, self._box)))
         try:
@@ -104,10 +125,16 @@ class Execution:
         except TimeoutError:
             stop = self._state.spending.out_of_time()
             self._state.set_stop(stop)
+            self._record_answers([index for index in due if index not in self._records], stop.text)
             self._reply_unfinished(due, ToolResult.success(stop.text), "out of time")
         except CallPausedError as paused:
+            if self._turn is not None:
+                raise  # the journal has what the other calls returned
             return self._leave_open(due, paused)
-        except BaseException as error:  # noqa: BLE001 - raised again when every call has its reply
+        except BaseException as error:
+            if self._turn is not None:
+                raise  # the turn is not part of the conversation: the run may continue here
+            # Raised again when every call has its reply.
             self._fail_unfinished(due, error)
             return error
         finally:
@@ -117,9 +144,24 @@ class Execution:
     def stop(self) -> None:
         """Reply to each pending call that a budget is used up, if one is."""
         if self._state.stop is not None:
-            result = ToolResult.success(self._state.stop.text)
-            for index in self.pending():
+            result, pending = ToolResult.success(self._state.stop.text), self.pending()
+            self._record_answers(pending, result.output)
+            for index in pending:
                 self._send(index, self.answer(index, result))
+
+    def _record_answers(self, indexes: Iterable[int], text: str) -> None:
+        """Record in the journal what calls that did not run, or did not end, are answered with."""
+        if self._turn is not None:
+            data = {**write_recorded(ToolResult.success(text)), "answered": True}
+            for index in indexes:
+                self._turn.run.end(f"{self._turn.path}.{index + 1}", self._calls[index].name, dict(data))
+
+    def _find_recorded(self, turn: Place) -> frozenset[int]:
+        steps = [turn.run.find(f"{turn.path}.{index + 1}") for index in range(len(self._calls))]
+        return frozenset(index for index, step in enumerate(steps) if step is not None and step.is_done)
+
+    def _find_step(self, index: int) -> Any:
+        return None if self._turn is None else self._turn.run.find(f"{self._turn.path}.{index + 1}")
 
     def _leave_open(self, due: Sequence[int], paused: CallPausedError) -> BaseException | None:
         """Keep the calls that wait for approval; return an error if the run could not be resumed with them."""
@@ -140,14 +182,17 @@ class Execution:
         return context is not None and (context.parent_id, context.run_id) == (run.call_id, run.run_id)
 
     async def _execute(self, box: Toolbox, due: Sequence[int]) -> None:
-        context = self._state.context
+        context, calls = self._state.context, [self._calls[index] for index in due]
         if self._detector is not None:
             self._detector.begin(len(due))
+        if self._turn is not None:
+            context = context.derive({"place": self._turn})
+            calls = [NumberedCall(call, index + 1) for call, index in zip(calls, due, strict=True)]
         inside, spending = enter(context), current_spending.set(self._state.spending)
         watching = None if self._channel is None else watch(self._follow)
         try:
             await box.aexecute_all(
-                [self._calls[index] for index in due],
+                calls,
                 memory_id=context.memory_id,
                 parameters=context.parameters,
                 run_id=context.run_id,
@@ -206,7 +251,7 @@ class Execution:
         return record
 
     def _send(self, index: int, record: ToolCallRecord) -> None:
-        if self._channel is not None:
+        if self._channel is not None and index not in self._recorded:
             self._channel.send(CallReplied(replace(record, call=self._calls[index])))
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
 
 from toolsemble.agent.admission import Admission, OuterBudgetError, check_outer
 from toolsemble.agent.ask import OutOfTimeError, ask_model, wait_until
@@ -40,12 +41,18 @@ from toolsemble.errors import (
 )
 from toolsemble.models.chat import ChatReply, ChatRequest, ToolChoice
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage
+from toolsemble.place import Place
+from toolsemble.runtime.lazy import LazyModule
 from toolsemble.runtime.text import describe_error
 from toolsemble.toolbox.reviewer_check import check_pauses, check_reviewer
 from toolsemble.toolbox.toolbox import Toolbox
 
 if TYPE_CHECKING:
+    from toolsemble.agent import durable_run as durable
+    from toolsemble.agent.durable_run import DurableRun
     from toolsemble.agent.resume import Resumption
+else:  # most runs have no journal
+    durable = LazyModule("toolsemble.agent.durable_run")
 
 _EMPTY_ANSWER = "Your answer was empty. Answer in words, or call a tool."
 _IMMEDIATE = {ReturnBehavior.IMMEDIATE, ReturnBehavior.IMMEDIATE_IF_LAST}
@@ -62,7 +69,10 @@ class Loop:
         *,
         streaming: bool = False,
         resumption: Resumption | None = None,
+        durable: DurableRun | None = None,
     ) -> None:
+        self._durable = durable
+        self._recorded: Any = None  # the reply of the current turn, as a journal has it
         self._config = config
         self._state = state
         self._channel = channel
@@ -85,7 +95,15 @@ class Loop:
         return Final(await self.run())
 
     async def run(self) -> AgentResult:
-        """Run until there is an answer; every exception carries the work so far."""
+        """Run until there is an answer, or return a recorded one; every exception carries the work so far."""
+        return await (self._run_observed() if self._durable is None else self._durable.drive(self._run_journaled))
+
+    async def _run_journaled(self, place: Place, earlier: float) -> AgentResult:
+        self._state.enter_journal(place, earlier)
+        return await self._run_observed()
+
+    async def _run_observed(self) -> AgentResult:
+        """Run until there is an answer, and tell the sinks."""
         sinks, state = self._config.sinks, self._state
         if sinks is None:
             return await emit_end(state, self._run())
@@ -128,7 +146,20 @@ class Loop:
                 error.partial = state.result("cancelled")  # type: ignore[attr-defined]  # any exception may come here
             raise
         finally:
+            self._note_usage()
             state.end()
+
+    def _note_usage(self) -> None:
+        """Keep what an agent inside of a journaled call has spent, for the record of that call."""
+        place = self._state.context.place
+        if place is not None and place.path:
+            place.run.note_usage(place.path, astuple(self._state.spending.usage()))
+
+    @property
+    def _place(self) -> Place | None:
+        """The place of the current turn in a journal; None: it is not recorded."""
+        place = self._state.context.place
+        return None if place is None else place.turn(self._state.spending.turns + 1)
 
     async def _turn(self) -> AgentResult | None:
         """Get one reply of the model, and run its calls; return None if the model has to continue."""
@@ -136,12 +167,27 @@ class Loop:
         if self._channel is not None:
             await self._channel.wait_ready()
         check_outer(state.spending.outer)
+        turn = self._place
+        if turn is not None:
+            turn.run.check()
+            self._recorded = turn.run.find_reply(turn.path)
         box = await self._find_box()
-        state.set_stop(state.spending.find_exhausted())
-        reply = await self._reply(box)
+        if self._recorded is not None:
+            state.set_stop(durable.read_stop(self._recorded))
+            reply: ChatReply | None = self._replay(self._recorded)
+        else:
+            state.set_stop(state.spending.find_exhausted())
+            reply = await self._reply(box)
         if reply is None:
             return None
-        return await self._act(reply, box) if reply.calls else self._answer(reply)
+        return await self._act(reply, box, turn) if reply.calls else self._answer(reply)
+
+    def _replay(self, recorded: Any) -> ChatReply:
+        """Return a recorded reply of the model, and count it."""
+        reply, seconds = durable.read_reply(recorded), recorded["seconds"]
+        self._state.spending.add_reply(reply.usage, seconds)
+        self._state.add_trace("model", self._config.model_name, time.monotonic(), seconds, reply.stop_reason)
+        return reply
 
     async def _find_box(self) -> Toolbox:
         """Return the tools of the next turn, checked if they are new."""
@@ -205,6 +251,8 @@ class Loop:
         started = time.monotonic()
         reply = await self._ask(request, box)
         seconds = time.monotonic() - started
+        if (turn := self._place) is not None:
+            await durable.record_reply(turn, reply, seconds, self._state.stop)
         self._state.spending.add_reply(reply.usage, seconds)
         self._state.add_trace("model", self._config.model_name, started, seconds, reply.stop_reason)
         emit_reply(self._config, self._state, box, reply, seconds)
@@ -265,15 +313,16 @@ class Loop:
             raise ModelError("The model returned an empty answer twice")
         self._state.add_correction(_EMPTY_ANSWER)
 
-    async def _act(self, reply: ChatReply, box: Toolbox) -> AgentResult | None:
+    async def _act(self, reply: ChatReply, box: Toolbox, turn: Place | None) -> AgentResult | None:
         """Run the calls of a reply; return None if the model has to continue with their results."""
         state = self._state
         self._empty_answers = 0
-        execution = Execution(reply.calls, box, state, self._channel, self._detector)
+        execution = Execution(reply.calls, box, state, self._channel, self._detector, turn)
+        execution.restore_answers()
         closing = state.stop is not None  # the model calls tools although they were switched off
         output = self._config.output
         answer = None if output is None else read_final_answer(output, reply.calls, execution.answer)
-        if answer is None or answer.problem is not None:
+        if not execution.is_recorded and (answer is None or answer.problem is not None):
             state.set_stop(state.spending.find_exhausted())
         due = self._claim(execution) if state.stop is None else []
         return await self._finish_turn(reply, box, execution, due, answer, closing=closing)
@@ -393,7 +442,7 @@ class Loop:
 
     def _send_turn_ended(self, message: AssistantMessage, made: Sequence[ToolCallRecord]) -> None:
         if self._channel is not None:
-            self._channel.send(TurnEnded(message, tuple(made)))
+            self._channel.send(TurnEnded(message, tuple(made), self._recorded is not None))
 
     def _is_final_answer(self, call: ToolCall) -> bool:
         return self._config.output is not None and call.name == FINAL_ANSWER

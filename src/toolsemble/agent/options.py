@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict
 
 from toolsemble.agent.budget import Prices, Usage
 from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
-from toolsemble.agent.prompt import Prompt
 from toolsemble.agent.result import PausedRun
 from toolsemble.agent.retry import Retry
 from toolsemble.context import DepsT_co, InvocationParameters
 from toolsemble.models.chat import ChatModel, Reasoning
 from toolsemble.models.message import Message, UserMessage
+from toolsemble.models.prompt import Prompt
 from toolsemble.observers.sinks import Sink
 from toolsemble.review import ReviewDecision, ReviewHandler
+
+if TYPE_CHECKING:  # most agents have no journal
+    from toolsemble.journal.journal import RunJournal
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +122,10 @@ class AgentSettings(SharedSettings, total=False):
     """Stores conversations; None: they are not stored."""
     sinks: Iterable[Sink]
     """Receive the events of the agent's calls, in addition to the sinks of its toolbox."""
+    journal: RunJournal | None
+    """Records runs, so that they continue after a crash; None: they are not recorded."""
+    name: str
+    """The name of the agent in a journal; by default its role."""
 
 
 class RunSettings(SharedSettings, total=False):

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolsemble.agent.budget import LIMITS, Limits, Prices
 from toolsemble.agent.checks import CHECKED, RUN_ONLY, check_keywords, check_order, check_types
@@ -36,6 +36,9 @@ from toolsemble.toolbox.formats import names_inside
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.base import Tool
 
+if TYPE_CHECKING:  # most agents have no journal
+    from toolsemble.journal.journal import RunJournal
+
 _DEFAULTS: Mapping[str, Any] = {
     "instructions": None,
     "role": "",
@@ -51,6 +54,8 @@ _DEFAULTS: Mapping[str, Any] = {
     "history_processors": (),
     "sinks": (),
     "loop_guard": LoopGuard(),
+    "journal": None,
+    "name": "",
 }
 
 
@@ -82,6 +87,10 @@ class AgentConfig:
     """The sinks of the events of its calls; None: no sinks."""
     loop_guard: LoopGuard | None
     """When a run counts as repeating itself; None: never."""
+    journal: RunJournal | None
+    """Records runs, so that they continue after a crash; None: they are not recorded."""
+    name: str
+    """The name of the agent in a journal."""
 
     needs: Mapping[str, str] = field(init=False)
     """The context fields that a run must have, each with the name of a tool that needs it, or "" for the memory."""
@@ -110,6 +119,11 @@ class AgentConfig:
     def names_inside(self) -> Names:
         """Return the names of the tools that a run can call; dynamic tools are not known in advance."""
         return names_inside(self.tools) if isinstance(self.tools, Toolbox) else Names((), all_known=False)
+
+    def list_reviewers(self) -> list[ReviewHandler]:
+        """Return the reviewers that the calls of a run can ask, as far as they are known in advance."""
+        reviewers = self.tools.list_reviewers() if isinstance(self.tools, Toolbox) else []
+        return reviewers if self.review is None else [self.review, *reviewers]
 
     def _find_needs(self) -> dict[str, str]:
         needs = self.tools.find_needs() if isinstance(self.tools, Toolbox) else {}
@@ -140,6 +154,7 @@ def build_config(
         "settings": MappingProxyType(dict(values["settings"] or {})),
         "history_processors": read_processors(values["history_processors"]),
         "sinks": build_sinks("Agent", values["sinks"]),
+        "name": values["name"] or role or "agent",
     }
     box = build_tools(tools, role, output)
     check_prices(limits, values["prices"])

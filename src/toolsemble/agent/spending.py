@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -151,10 +152,7 @@ class Spending:
         own.reasoning, own.cache_write = usage.reasoning_tokens, usage.cache_write_tokens
         own.replies, own.calls, own.cost = usage.model_calls, usage.tool_calls, usage.cost
         self.turns, self.model_seconds, self.tool_seconds = turns, usage.model_seconds, usage.tool_seconds
-        own.started -= seconds
-        if own.ends is not None:
-            own.ends -= seconds
-        self.deadline = self._find_deadline()
+        self.advance(seconds)
 
     @property
     def started(self) -> float:
@@ -175,6 +173,27 @@ class Spending:
         with self._shared.lock:
             for each in self.tallies:
                 each.count(usage, cost)
+
+    def add_inner(self, amounts: Sequence[float]) -> None:
+        """Count what agents inside have spent, in the order of the fields of :class:`Usage`."""
+        tokens_in, tokens_out, cached, replies, calls, cost, _, _, reasoning, written = amounts
+        with self._shared.lock:
+            for each in self.tallies:
+                each.input += int(tokens_in)
+                each.output += int(tokens_out)
+                each.cached += int(cached)
+                each.replies += int(replies)
+                each.calls += int(calls)
+                each.cost += cost
+                each.reasoning += int(reasoning)
+                each.cache_write += int(written)
+
+    def advance(self, seconds: float) -> None:
+        """Count time that the run has worked before, in another process."""
+        self._own.started -= seconds
+        if self._own.ends is not None:
+            self._own.ends -= seconds
+        self.deadline = self._find_deadline()
 
     def price(self, usage: TokenUsage) -> float | None:
         """Return the price of these tokens; None without prices."""

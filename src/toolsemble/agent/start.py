@@ -9,10 +9,12 @@ from toolsemble.agent.channel import Channel
 from toolsemble.agent.checks import RUN_ONLY, check_keywords
 from toolsemble.agent.loop import Loop
 from toolsemble.agent.options import RunInput, RunSettings
-from toolsemble.agent.prompt import to_messages
 from toolsemble.agent.result import PausedRun
 from toolsemble.agent.settings import AgentConfig, override_config
 from toolsemble.agent.state import RunState
+from toolsemble.call import new_id
+from toolsemble.context import current_context
+from toolsemble.models.prompt import to_messages
 
 
 def start_run(
@@ -40,7 +42,14 @@ def start_run(
         return Loop(config, RunState(config, (), **own), channel, streaming=streaming, resumption=resumption)
     if own.pop("decisions", None) is not None:
         raise TypeError("Only a paused run takes decisions; pass result.paused in place of the prompt")
-    return Loop(config, RunState(config, to_messages(prompt), **own), channel, streaming=streaming)
+    messages = to_messages(prompt)
+    durable = None
+    if config.journal is not None and (current_context() is None or own.get("run_id")):
+        from toolsemble.agent.durable_run import DurableRun  # noqa: PLC0415 - most runs have no journal
+
+        own["run_id"] = own.get("run_id") or new_id()
+        durable = DurableRun(config.journal, config, own["run_id"], messages, own)
+    return Loop(config, RunState(config, messages, **own), channel, streaming=streaming, durable=durable)
 
 
 def follow_run(

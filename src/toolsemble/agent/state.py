@@ -21,7 +21,6 @@ from toolsemble.agent.instructions import (
     read_kept_text,
 )
 from toolsemble.agent.options import RunView
-from toolsemble.agent.prompt import is_blank
 from toolsemble.agent.result import AgentResult, PausedRun, ToolCallRecord, TraceStep
 from toolsemble.agent.settings import AgentConfig
 from toolsemble.agent.spending import Spending, current_spending
@@ -30,7 +29,9 @@ from toolsemble.context import InvocationParameters, ToolContext, current_contex
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.locks.holds import Hold
 from toolsemble.models.message import Message, SystemMessage, UserMessage
+from toolsemble.models.prompt import is_blank
 from toolsemble.models.transcript import Transcript
+from toolsemble.place import Place
 
 _NO_MEMORY_ID = (
     "The run of this agent has no memory_id, but {who} one: users without an id would share their data. Pass "
@@ -66,6 +67,7 @@ class RunState:
         self.is_nested = current_context() is not None
         self._has_memory_id = bool(named and named.strip()) or self.is_nested
         self._paused = paused
+        self._earlier = 0.0
         self.stop: Stop | None = None
         self._last_deadline: float | None = None
         self.records: list[ToolCallRecord] = []
@@ -120,18 +122,23 @@ class RunState:
                 f"The run of this agent has no deps, but {_describe_user(needs['deps'])} them; pass run(..., deps=...)"
             )
 
+    def enter_journal(self, place: Place, earlier: float) -> None:
+        """Record the run at a place of a journal; ``earlier`` are the seconds that it has worked before."""
+        self.context, self._earlier = self.context.derive({"place": place}), earlier
+
     async def begin(self) -> None:
         """Wait for other runs of the same conversation, start the clock, and load what is stored of it."""
         self.check_needs(self._config.needs)
         if self._config.memory is not None:
             self._lock = await lock_conversation(self._config.memory, self._conversation_id, self.context)
         self.spending.begin()
+        self.spending.advance(self._earlier)
         if self._paused is not None:
             self._restore(self._paused)
         ends = [each for each in (self.context.deadline, self.spending.deadline) if each is not None]
         self.context = self.context.derive({"deadline": min(ends, default=None)})
         if self._config.memory is not None:
-            self._load(self._config.memory.load(self._conversation_id))
+            self._load_conversation(self._config.memory.load(self._conversation_id))
             if self._paused is not None:
                 self._saved = self._paused.stored + self._count_system()
         self._question = _find_question(self.messages)
@@ -171,6 +178,21 @@ class RunState:
             stop_summary="" if self.stop is None else self.stop.summary,
         )
         return replace(result, paused=run, tool_calls=[*result.tool_calls, *shown])
+
+    def _load_conversation(self, stored: Transcript) -> None:
+        """Continue the stored conversation; a journaled run that continues has stored a part of its turns already."""
+        place = self.context.place
+        if place is None:
+            self._load(stored)
+            return
+        turns, before = stored.under(None), place.run.find_reply(f"{place.path}/0")
+        if before is None:
+            place.run.record_reply(f"{place.path}/0", {"stored": len(turns)})
+        count = len(turns) if before is None else min(before["stored"], len(turns))
+        kept = stored[: len(stored) - len(turns)]
+        self._load(Transcript([*kept, *turns[:count]]))
+        self._saved += len(turns) - count
+        self._stored = None if count < len(turns) else self._stored
 
     def _load(self, stored: Transcript) -> None:
         """Continue the stored conversation, unless a history was given."""
@@ -220,6 +242,8 @@ class RunState:
         self.messages = self.messages.plus(*messages)
         if self._config.memory is not None:
             new = len(self.messages) - self._saved
+            if new <= 0:
+                return  # an earlier process has stored them
             self._config.memory.extend(self._conversation_id, self._stored, self.messages, new)
             self._saved = len(self.messages)
             self._stored = None if self._stored is None else self.messages
@@ -280,6 +304,8 @@ def _derive_context(
         changes["agent_role"] = config.role
     if config.review is not None:
         changes["review"] = config.review
+    if base.place is not None and not base.place.is_scope:
+        changes["place"] = None  # a body runs the agent by itself: the body is what is recorded
     return base.derive(changes)
 
 

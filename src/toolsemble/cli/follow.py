@@ -10,13 +10,13 @@ from typing import Any
 from toolsemble.agent.agent import Agent
 from toolsemble.agent.event import Final
 from toolsemble.agent.memory import ConversationMemory
-from toolsemble.agent.prompt import Prompt
 from toolsemble.agent.result import AgentResult
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.redirect import redirect_prints
 from toolsemble.cli.text_output import Listener
 from toolsemble.context import ToolContext
 from toolsemble.models.message import AssistantMessage, SystemMessage
+from toolsemble.models.prompt import Prompt
 from toolsemble.models.transcript import Transcript
 
 MEMORY_ID = ToolContext.memory_id

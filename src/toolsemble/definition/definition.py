@@ -142,6 +142,8 @@ class ToolDefinition:
     """The flow to run instead of the body, if the tool consists of other tools."""
     inside: Callable[[], Names] | None = None
     """Returns the names of the tools that a call can call, as an agent does; None if there are none."""
+    delegates: bool = False
+    """Whether the body only runs an agent, whose replies and calls a journal records one by one."""
     secret: bool = False
     """Whether a parameter is or contains a secret."""
     pinned: str = ""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolsemble.call import GeneratedRunId
 from toolsemble.context import ToolContext
@@ -16,14 +16,20 @@ from toolsemble.execution.edits import EditedArguments, apply_edit, matches_edit
 from toolsemble.masking.secrets import add_sent_secrets, mask_error, mask_text, mask_value
 from toolsemble.review import Continue, ExitEarly, ReviewHandler, ReviewRequest
 from toolsemble.review.gate import Gate, Predicate
-from toolsemble.review.question import Question
+from toolsemble.review.question import Check, Question
 from toolsemble.review.request import digest
 from toolsemble.review.terms import fit_to_deadline
 from toolsemble.runtime.concurrency import unwrap_stop_iteration
+from toolsemble.runtime.lazy import LazyModule
 from toolsemble.runtime.text import describe_with_class, preview
 from toolsemble.schema.decode import Decoded, Repair
 from toolsemble.work.body import Apply, Work
 from toolsemble.work.snapshot import UncopyableError, copy_input, exact_digest
+
+if TYPE_CHECKING:
+    from toolsemble.execution import parked_question as parked
+else:  # most calls that need approval have no journal
+    parked = LazyModule("toolsemble.execution.parked_question")
 
 _MAX_ROUNDS = 3
 _ANOTHER_READING = "The edit was read as what is shown here; continue if that is what you mean"
@@ -67,7 +73,8 @@ def _ask_gate(
             _build_request(definition, gate, value, repairs, context, doubt),
             exact_digest(definition, value),
         )
-        decision = yield Question(handler, request, partial(_find_edit_problem, definition, value, given, steps))
+        check = partial(_find_edit_problem, definition, value, given, steps)
+        decision = yield from _ask_reviewer(handler, request, check, context)
         if type(decision) is ExitEarly:
             raise RejectedError(f"Rejected by reviewer: {decision.reason or _format_call(request)}")
         if type(decision) is Continue:
@@ -85,6 +92,17 @@ def _ask_gate(
             return _copy_input(definition, edited), ()
         value, repairs, given, doubt = _copy_input(definition, edited), (), decision.revised, _ANOTHER_READING
     raise RejectedError(f"Rejected by reviewer: {doubt[0].lower()}{doubt[1:]}")
+
+
+def _ask_reviewer(
+    handler: ReviewHandler, request: ReviewRequest, check: Check, context: ToolContext
+) -> Generator[Work, Any, Any]:
+    """Return the decision of a reviewer."""
+    if context.place is None:
+        return (yield Question(handler, request, check))
+    handler, request, is_over = yield from parked.prepare_question(handler, request, context.place)
+    question = Question(handler, request, check)
+    return question.expire() if is_over else (yield question)
 
 
 def _find_edit_problem(definition: ToolDefinition, value: Any, given: Any, steps: frozenset[str], revised: str) -> str:
@@ -160,6 +178,7 @@ def _build_request(
         agent_role=context.agent_role,
         memory_id=context.memory_id,
         chosen_run=not isinstance(context.run_id, GeneratedRunId),
+        durable=context.place is not None,
         repairs=tuple(repairs),
         editable=definition.editable,
         schema_digest=_digest_definition(definition),

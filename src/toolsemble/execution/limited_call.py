@@ -8,15 +8,21 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from concurrent.futures import Executor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.execution.call import Call
 from toolsemble.limits.apply import apply_limits
+from toolsemble.runtime.lazy import LazyModule
 from toolsemble.work.body import RunBody, Work, run_in_context
 from toolsemble.work.snapshot import Snapshot, is_bound
 from toolsemble.work.timeout import RunUntil
+
+if TYPE_CHECKING:
+    from toolsemble.execution import journaled_call as journaled
+else:
+    journaled = LazyModule("toolsemble.execution.journaled_call")
 
 
 def run_limited(call: Call) -> Generator[Work, Any, Any]:
@@ -31,11 +37,15 @@ def run_limited(call: Call) -> Generator[Work, Any, Any]:
     def body(bounded: ToolContext) -> Generator[Work, Any, Any]:
         nonlocal has_begun
         value = call.given if own is None else own.take()
-        if not has_begun:  # a retry belongs to the work
-            has_begun, call.started = True, time.perf_counter()
+        begins, has_begun = not has_begun, True
+        if begins:  # a retry belongs to the work
+            call.started = time.perf_counter()
         if definition.flow is not None:
             return (yield from definition.flow(value, bounded, settings.for_parts_of(definition), call.report))
-        return (yield from run_in_context(_choose_work(definition, value, bounded, settings.workers), bounded))
+        work = _choose_work(definition, value, bounded, settings.workers)
+        if begins and bounded.place is not None:
+            work = journaled.record_start(call, work, value)
+        return (yield from run_in_context(work, bounded))
 
     # The functions that derive keys and resource names get a copy, too: they may change their argument.
     return apply_limits(definition, call.given if own is None else own.take(), call.context, settings.slots, body)

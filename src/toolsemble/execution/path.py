@@ -20,9 +20,10 @@ from toolsemble.schema.decode import Read
 from toolsemble.work.body import RunBody, Work
 
 if TYPE_CHECKING:
-    from toolsemble.execution import limited_call as limited, observed_call as observed
-else:  # loaded by the first call that needs them; most calls have no limits, and nobody observes or approves them
-    limited, observed = (
+    from toolsemble.execution import journaled_call as journaled, limited_call as limited, observed_call as observed
+else:  # loaded by the first call that needs them; most calls have no limits and no journal, and nobody observes them
+    journaled, limited, observed = (
+        LazyModule("toolsemble.execution.journaled_call"),
         LazyModule("toolsemble.execution.limited_call"),
         LazyModule("toolsemble.execution.observed_call"),
     )
@@ -55,6 +56,12 @@ def call_path(call: Call) -> CallPath:
     return call.result  # type: ignore[return-value]  # a call that has none has raised
 
 
+def start_call(call: Call) -> CallPath:
+    """Return the path of a call; one of a journaled run is answered from the journal if it knows the result."""
+    path = call_path(call)
+    return path if call.context.place is None else journaled.run_once(call, path)
+
+
 def observe(call: Call) -> None:
     """Create the instrumentation of a call that needs it; most calls do not."""
     if (watching := watchers()) or call.definition.secret or call.settings.hooks is not None:
@@ -79,7 +86,8 @@ def run(call: Call) -> Generator[Work, Any, Any]:
     if call.report is not None:
         call.report.begin(call.given)
     policy = definition.policy
-    if (policy is not None and policy.limits) or context.deadline is not None or settings.slots is not None:
+    limits = policy is not None and policy.limits
+    if limits or context.deadline is not None or settings.slots is not None or context.place is not None:
         return limited.run_limited(call)
     if definition.flow is not None:
         return definition.flow(call.given, context, settings.for_parts_of(definition), call.report)
@@ -125,10 +133,15 @@ def start_sub_call(
     context: ToolContext,
     report: SubCallReport,
     number: int,
+    *,
+    place_name: str = "",
 ) -> CallPath:
-    """Return the path of a sub-call; its id is the id of the parent and a number."""
-    whole = context.call_id
-    own = context.derive(
-        {"tool_name": part.name, "call_id": f"{whole}.{number}", "parent_id": whole, "logger": part.logger}
-    )
-    return call_path(Call(part, read, given, own, settings, report))
+    """Return the path of a sub-call; its id is the id of the parent and a number.
+
+    :param place_name: its name in a journal; empty: the number
+    """
+    whole, place = context.call_id, context.place
+    changes = {"tool_name": part.name, "call_id": f"{whole}.{number}", "parent_id": whole, "logger": part.logger}
+    if place is not None:
+        changes["place"] = place.inner(place_name or number, is_scope=part.delegates)
+    return start_call(Call(part, read, given, context.derive(changes), settings, report))

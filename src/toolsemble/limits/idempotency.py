@@ -70,6 +70,11 @@ class IdempotencyLayer(Layer):
 
     binds = True
 
+    @property
+    def survives(self) -> bool:
+        """Whether the ledger is in a file, and knows after a crash what became of a call."""
+        return self._settings.ledger is not None and not self._settings.ledger.in_memory
+
     def __init__(self, owner: str, settings: Idempotency, *, idempotent: bool, call_key: CallKey | None = None) -> None:
         self._owner = owner
         self._settings = settings

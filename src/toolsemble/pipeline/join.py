@@ -11,10 +11,11 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.variants import dry_result
 from toolsemble.execution.call import CallPath, CallSettings, SubCallReport
 from toolsemble.execution.path import start_sub_call
+from toolsemble.execution.step_record import StepRecord
 from toolsemble.pipeline.branch import Branch
 from toolsemble.pipeline.handoff import Handoff, unwrap_results
 from toolsemble.pipeline.parallel import RunParallel
-from toolsemble.pipeline.undo import StepRecord, add_undone, fail_if_late, must_undo, run_undos
+from toolsemble.pipeline.undo import add_undone, fail_if_late, must_undo, run_undos
 from toolsemble.result import ToolResult
 from toolsemble.shape import to_result
 from toolsemble.work.body import Work

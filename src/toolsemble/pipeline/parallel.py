@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from toolsemble.errors import CallPausedError
 from toolsemble.execution.call import CallPath
 from toolsemble.execution.drivers import adrive, drive
 from toolsemble.result import ToolResult
@@ -80,7 +81,8 @@ class _Workers:
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
             self.raised = self.raised or error
-            self._stop(task)
+            if not isinstance(error, CallPausedError):  # the run continues later: what has begun may end
+                self._stop(task)
         else:
             if self._fail_fast and not result.is_success:
                 self._stop(task)

@@ -14,10 +14,11 @@ from toolsemble.execution.approval import check_reviewer
 from toolsemble.execution.call import CallPath, CallSettings, SubCallReport
 from toolsemble.execution.failure import find_fatal_error, to_logged_failure
 from toolsemble.execution.path import start_sub_call
+from toolsemble.execution.step_record import StepRecord
 from toolsemble.pipeline.handoff import Handoff, describe_failures, pass_through, unwrap_input
 from toolsemble.pipeline.step import Adapter, Part
 from toolsemble.pipeline.strategy import ErrorStrategy
-from toolsemble.pipeline.undo import StepRecord, Undo, add_undone, fail_if_late, must_undo, run_undos
+from toolsemble.pipeline.undo import Undo, add_undone, fail_if_late, must_undo, run_undos
 from toolsemble.result import ToolResult
 from toolsemble.schema.decode import Read
 from toolsemble.work.body import Apply, Work

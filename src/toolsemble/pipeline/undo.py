@@ -7,18 +7,20 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.errors import ToolDefinitionError
-from toolsemble.execution.call import CallSettings, SubCallReport
-from toolsemble.execution.failure import to_failure
+from toolsemble.errors import CallPausedError, RunInterruptedError, ToolDefinitionError
+from toolsemble.execution.call import Call, CallPath, CallSettings, SubCallReport
+from toolsemble.execution.failure import find_fatal_error, to_failure
 from toolsemble.execution.path import start_sub_call
+from toolsemble.execution.step_record import StepRecord
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.pipeline.handoff import Handoff, make_reader, pass_through, unwrap_results
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import THREADS, is_async
+from toolsemble.runtime.lazy import LazyModule
 from toolsemble.schema.decode import Read
 from toolsemble.schema.display import to_display
 from toolsemble.shape import to_result
@@ -26,24 +28,12 @@ from toolsemble.tools.collection import collect_tools
 from toolsemble.work.body import RunBody, Work, run_in_context
 from toolsemble.work.deadline import is_past
 
+if TYPE_CHECKING:
+    from toolsemble.execution import journaled_call as journaled
+else:
+    journaled = LazyModule("toolsemble.execution.journaled_call")
+
 _PARAMETERS = {"input", "result"}
-
-
-class StepRecord(NamedTuple):
-    """The record of one step of a pipeline.
-
-    >>> StepRecord("search", "rome", ToolResult.success("3 hits"), 0.25).result.output
-    '3 hits'
-    """
-
-    name: str
-    """The name of the step's tool."""
-    input: Any
-    """The input of its body, or the handoff if that did not fit; None if it is not known."""
-    result: ToolResult
-    """Its result."""
-    duration: float
-    """The seconds that the work took, without the time of a reviewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,41 +106,70 @@ class Undo(NamedTuple):
     context: ToolContext
     """The context of the pipeline that the step belongs to."""
 
-    def path(self, settings: CallSettings) -> Generator[Work, Any, StepRecord]:
-        """Undo the step; a failure is logged and becomes part of the record."""
+    def path(self, settings: CallSettings, number: int) -> Generator[Work, Any, StepRecord]:
+        """Undo the step; a failure is logged and becomes part of the record.
+
+        :param number: the number of the step among those that are undone, from the last one to be undone
+        """
         started, context, raised = time.perf_counter(), self.context, None
         try:
-            result = yield from self._work(settings)
-        except Exception as error:  # noqa: BLE001 - the other steps must be undone in any case
+            result = yield from self._work(settings, f"undo{number}")
+        except Exception as error:
+            if isinstance(error, (CallPausedError, RunInterruptedError)):
+                raise  # the run continues later, here
+            # The other steps must be undone in any case.
             result, raised = to_failure(error, context), mask_error(error)
         if result.error_message is not None:
             message = mask_text(result.error_message)
             context.logger.warning("The undo of step '%s' failed: %s", self.step, message, exc_info=raised)
         return StepRecord(self.step, self.input, result, time.perf_counter() - started)
 
-    def _work(self, settings: CallSettings) -> Generator[Work, Any, ToolResult]:
+    def _work(self, settings: CallSettings, place_name: str) -> Generator[Work, Any, ToolResult]:
         definition, read = self.compensation.definition, self.compensation.read
         # Steps are also undone after the deadline; a compensation that must be quick can have its own timeout.
         context = self.context.derive({"deadline": None})
         if read is None:
-            # Not the toolbox's executor: a function beside the step cannot always be sent to a process.
-            work = RunBody(definition, (self.input, self.result), context, THREADS)
-            return to_result((yield from run_in_context(work, context)))
+            return (yield from self._call_function(definition, context, place_name))
         payload = unwrap_results(self.result.structured_output)
         given = {
             "input": to_display(self.input, reveal=True),
             "result": self.result.output if payload is None else to_display(payload, reveal=True),
         }
         return (
-            yield from start_sub_call(settings, definition, read, Handoff(None, given), context, SubCallReport(), 0)
+            yield from start_sub_call(
+                settings, definition, read, Handoff(None, given), context, SubCallReport(), 0, place_name=place_name
+            )
         )
+
+    def _call_function(
+        self, definition: ToolDefinition, context: ToolContext, place_name: str
+    ) -> Generator[Work, Any, ToolResult]:
+        given = self.input, self.result
+        # Not the toolbox's executor: a function beside the step cannot always be sent to a process.
+        if context.place is None:
+            return to_result((yield from run_in_context(RunBody(definition, given, context, THREADS), context)))
+        context = context.derive({"place": context.place.inner(place_name)})
+        call, work = Call(definition, pass_through, given, context), RunBody(definition, given, context, THREADS)
+        return (yield from journaled.run_once(call, _run_recorded(call, work)))
+
+
+def _run_recorded(call: Call, work: Work) -> CallPath:
+    """Run a function of a journaled run; a failure is a result, so that it is recorded."""
+    try:
+        recorded = journaled.record_start(call, work, call.given)
+        return to_result((yield from run_in_context(recorded, call.context)))
+    except Exception as error:
+        if find_fatal_error(error) is not None:
+            raise
+        return to_failure(error, call.context)
 
 
 def run_undos(undos: list[Undo], settings: CallSettings) -> Generator[Work, Any, tuple[StepRecord, ...]]:
     """Undo the steps, newest first, each once; return the records."""
     records = []
     while undos:
-        records.append((yield from undos.pop().path(settings)))
+        number = len(undos)
+        records.append((yield from undos.pop().path(settings, number)))
     return tuple(records)
 
 
@@ -180,9 +199,9 @@ def fail_if_late(result: ToolResult, context: ToolContext) -> ToolResult:
 
 
 def must_undo(error: BaseException) -> bool:
-    """Whether steps are undone when an exception passes: not when the program ends or the path is abandoned.
+    """Whether steps are undone when an exception passes: not when the program ends, or the call goes on later.
 
     >>> must_undo(ValueError()), must_undo(KeyboardInterrupt())
     (True, False)
     """
-    return not isinstance(error, (GeneratorExit, KeyboardInterrupt, SystemExit))
+    return not isinstance(error, (GeneratorExit, KeyboardInterrupt, SystemExit, CallPausedError, RunInterruptedError))

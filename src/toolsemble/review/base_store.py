@@ -22,6 +22,8 @@ from toolsemble.runtime.text import HIDDEN, preview
 _MAX_SPENT = 10_000
 # Seconds for which a question without a deadline stays open after its process has ended: its run may ask again.
 _KEPT = 24 * 3600.0
+# Seconds for which an answer to a run with a journal is valid: the run can wait as long as it takes.
+_UNTIL_THE_END = 100 * 365 * 24 * 3600.0
 _CHANGED = "the request was changed in the store"
 _ENDS = {
     "used": ExitEarly("the approval was used already"),
@@ -218,7 +220,9 @@ class Ledger:
         return [
             record
             for record in found
-            if record.asker in ended and (record.deadline is None or not _may_be_resumed(record))
+            if record.asker in ended
+            and not (record.request is not None and record.request.durable)
+            and (record.deadline is None or not _may_be_resumed(record))
         ]
 
     def _abandon(self, records: Records, found: Iterable[Record], now: float) -> None:
@@ -247,7 +251,7 @@ class Ledger:
             person=event.person,
             role=event.role,
             issued_at=event.at,
-            expires_at=event.at + self._valid_for,
+            expires_at=event.at + (_UNTIL_THE_END if stored.durable else self._valid_for),
             secret=self._secret,
         )
 

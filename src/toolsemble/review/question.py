@@ -96,7 +96,7 @@ class Question:
         timeout = self._request.timeout
         seconds = min(timeout + 3 * _LEEWAY, threading.TIMEOUT_MAX) if timeout else None
         try:
-            return asking.decision.result() if wait_for(asking.decision, seconds) else self._time_out()
+            return asking.decision.result() if wait_for(asking.decision, seconds) else self.expire()
         except KeyboardInterrupt:
             if not self._question.prompts:
                 raise  # no prompt is open: the interrupt is meant for the program
@@ -134,7 +134,7 @@ class Question:
                 await _leave(answering)
         # A handler that blocks the loop may answer after the deadline.
         late = not done or (ends is not None and time.monotonic() > ends)
-        return self._time_out() if late else self._evaluate(*answering.result())
+        return self.expire() if late else self._evaluate(*answering.result())
 
     def _evaluate(self, answer: Any, error: BaseException | None) -> ReviewDecision:
         if isinstance(error, (SystemExit, CallPausedError)):
@@ -148,7 +148,8 @@ class Question:
             return ExitEarly("the reviewer failed to answer")
         return self._log_decision(_check_answer(answer))
 
-    def _time_out(self) -> ReviewDecision:
+    def expire(self) -> ReviewDecision:
+        """Return the decision for a question whose time is over; raise if its request says so."""
         request = self._request
         within = f"within {request.timeout:g} s"
         LOGGER.warning("expired: %s", request.tool_name, extra=_log_fields(request))

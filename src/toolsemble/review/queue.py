@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 
 from toolsemble.errors import ToolDefinitionError
@@ -80,6 +81,10 @@ class QueueReview:
                 await asyncio.wait([asyncio.wrap_future(pending.withdrawn)], timeout=_WITHDRAW_TIMEOUT)
             raise
         return decision
+
+    def find_open(self, ids: Iterable[str]) -> set[str]:
+        """Return which of the requests still wait for an answer."""
+        return {request.id for request in self.store.pending()} & set(ids)
 
     async def announce(self, request: ReviewRequest) -> None:
         """Announce a stored request to reviewers; does nothing here, for subclasses.

@@ -67,6 +67,11 @@ class RememberReview:
             self._runs.pop(run_id, None)
 
     @property
+    def find_open(self) -> Any:
+        """The function of the reviewer inside that returns which requests still wait; None if it has none."""
+        return getattr(self._handler, "find_open", None)
+
+    @property
     def pauses(self) -> bool:
         """Whether the reviewer that is asked can leave calls open."""
         return getattr(self._handler, "pauses", False) is True

@@ -66,6 +66,8 @@ class ReviewRequest:
     """The conversation or user that the call belongs to."""
     chosen_run: bool = True
     """Whether the program chose the run id; a generated one is never used again."""
+    durable: bool = False
+    """Whether the run is in a journal: an answer is then valid until the run ends."""
 
     @property
     def resumable(self) -> bool:

@@ -136,6 +136,11 @@ class RulesReview:
             raise ToolDefinitionError(f"{os.fspath(path)}: {problem}") from None
 
     @property
+    def find_open(self) -> Any:
+        """The function of the reviewer inside that returns which requests still wait; None if it has none."""
+        return getattr(self._ask, "find_open", None)
+
+    @property
     def pauses(self) -> bool:
         """Whether the reviewer that is asked can leave calls open."""
         return getattr(self._ask, "pauses", False) is True

@@ -98,14 +98,26 @@ class Database:
         )
 
     @contextmanager
-    def writing(self, patience: float | None = None) -> Iterator[sqlite3.Connection]:
+    def writing(self, patience: float | None = None, *, synced: bool = False) -> Iterator[sqlite3.Connection]:
         """Return the connection inside a write transaction; an exception rolls it back.
 
         :param patience: seconds to wait for another writer, at most the default of the database
+        :param synced: whether it must survive a loss of power, also if the kind of the database does not ask for it
         """
-        with self.reading() as connection, connection:
+        with self.reading() as connection, self._synchronizing(connection, synced=synced), connection:
             self._begin(connection, self.busy if patience is None else min(patience, self.busy))
             yield connection
+
+    @contextmanager
+    def _synchronizing(self, connection: sqlite3.Connection, *, synced: bool) -> Iterator[None]:
+        if not synced or self._kind.synchronous == "FULL":
+            yield
+            return
+        connection.execute("PRAGMA synchronous = FULL")  # cannot be set inside a transaction
+        try:
+            yield
+        finally:
+            connection.execute(f"PRAGMA synchronous = {self._kind.synchronous}")
 
     def close(self) -> None:
         """Close the database; tables in memory are lost."""

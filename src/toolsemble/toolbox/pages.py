@@ -102,17 +102,22 @@ class PageStore:
         """The name of the tool that returns pages."""
         return self._pages.name
 
-    def keep(self, text: str, limit: int, memory_id: str, run_id: str | None) -> tuple[int, str]:
+    def keep(
+        self, text: str, limit: int, memory_id: str, run_id: str | None, text_id: str | None = None
+    ) -> tuple[int, str]:
         """Store a text; return where its first page ends, and a note for the model about the other pages.
 
         :param memory_id: the conversation or user whose model may read it
         :param run_id: the run whose model may read it; None if the program did not set one
+        :param text_id: the id by which the model asks for pages; None: a random one
         """
         starts = page_starts(text, limit) if len(text) <= self._pages.characters else None
         if starts is None:
             return limit, ""
-        text_id = os.urandom(16).hex()
+        text_id = text_id or os.urandom(16).hex()
         with self._lock:
+            replaced = self._texts.pop(text_id, None)
+            self._room += 0 if replaced is None else len(replaced.text)
             self._texts[text_id] = _Text(text, starts, Reader(memory_id, run_id))
             self._room -= len(text)
             while self._room < 0 or len(self._texts) > self._pages.results:

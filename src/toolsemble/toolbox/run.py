@@ -82,6 +82,8 @@ def _wrong_type(name: str, expected: str, given: object) -> TypeError:
 def _inherit_run(own: ToolContext, outer: ToolContext) -> Run:
     """Return the fields that a call inherits from the call around it, unless the toolbox sets them."""
     run: Run = {"run_id": outer.run_id, "deadline": outer.deadline, "parent_id": outer.call_id}
+    if outer.place is not None and outer.place.is_scope:
+        run["place"] = outer.place  # of the turn, in a journaled run
     if outer.expose_errors == "declared":
         run["expose_errors"] = "declared"  # the outer call hides errors from the model
     if outer.deps is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from concurrent.futures import Executor
 from copy import copy
@@ -9,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from toolsemble.call import ToolCall, ToolReply, new_id
+from toolsemble.call import NumberedCall, ToolCall, ToolReply, new_id
 from toolsemble.context import Exposure, ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Layer
@@ -17,7 +18,7 @@ from toolsemble.definition.variants import add_layer, map_definition, to_dry_run
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.execution.call import ArgumentsReport, Call, CallPath, CallSettings
 from toolsemble.execution.drivers import adrive, drive
-from toolsemble.execution.path import call_path
+from toolsemble.execution.path import start_call
 from toolsemble.locks.claims import Slots
 from toolsemble.metrics import ToolMetrics
 from toolsemble.record import LOG_LIMIT
@@ -326,6 +327,15 @@ class Toolbox(ToolSet):
         """How many events were dropped because a sink was too slow."""
         return 0 if self._sinks is None else self._sinks.lost
 
+    def list_reviewers(self) -> list[ReviewHandler]:
+        """Return the reviewers of the toolbox and of its tools, other than the one of a run.
+
+        >>> Toolbox([]).list_reviewers()
+        []
+        """
+        gates = [entry.definition.gate for entry in self._entries.values()]
+        return [each for each in (self._context.review, *(gate.review for gate in gates if gate)) if each is not None]
+
     def _reply(self, call: ToolCall, run: Run, *, dry_run: bool) -> ToolReply:
         path = self._path(call, None, run=run, dry_run=dry_run)
         result = drive(path) if self._sinks is None else self._sinks.do(drive, path)
@@ -351,7 +361,8 @@ class Toolbox(ToolSet):
         if self._pages is None or limit is None or len(result.text) <= limit:
             return limit, ""
         run_id = None if isinstance(run["run_id"], UnnamedRunId) else run["run_id"]
-        return self._pages.keep(result.text, limit, run.get("memory_id", self._context.memory_id), run_id)
+        text_id = None if run.get("place") is None else _derive_page_id(run, call)
+        return self._pages.keep(result.text, limit, run.get("memory_id", self._context.memory_id), run_id, text_id)
 
     def _path(self, call: ToolCall, report: ArgumentsReport | None, *, run: Run, dry_run: bool) -> CallPath:
         if not isinstance(call, ToolCall):
@@ -360,6 +371,8 @@ class Toolbox(ToolSet):
                 "ToolCall.from_openai(call) for a provider's call"
             )
         entry = self._entries.get(call.name)
+        if "place" in run:
+            run = _enter_place(run, call, delegates=entry is not None and entry.definition.delegates)
         if entry is None:
             from toolsemble.toolbox.unknown import unknown_path  # noqa: PLC0415 - needed only for unknown names
 
@@ -374,7 +387,7 @@ class Toolbox(ToolSet):
         if report is not None:
             report.definition = definition
         read = definition.decode if self._settings.hooks is None else hooks.CallReader(call, definition.decode)
-        return call_path(Call(definition, read, call.json, context, self._settings, report))
+        return start_call(Call(definition, read, call.json, context, self._settings, report))
 
     def _add_outer_gates(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
         """Return the definition with the gates of the toolboxes around this one added; it has its own already."""
@@ -391,3 +404,16 @@ class Toolbox(ToolSet):
             return False
         names = {call.name for call in calls if isinstance(call, ToolCall)}
         return all(self._entries[name].definition.only_blocks for name in names & self._entries.keys())
+
+
+def _enter_place(run: Run, call: ToolCall, *, delegates: bool) -> Run:
+    """Return the fields of a call of a journaled run; a call that a program makes in its turn is not recorded."""
+    place = run["place"].inner(call.number, is_scope=delegates) if isinstance(call, NumberedCall) else None
+    return {**run, "place": place}
+
+
+def _derive_page_id(run: Run, call: ToolCall) -> str | None:
+    """Return an id for a long result that is the same when the run is continued in another process."""
+    if not isinstance(call, NumberedCall):
+        return None
+    return hashlib.sha256(f"{run['run_id']}{run['place'].path}.{call.number}".encode()).hexdigest()[:32]

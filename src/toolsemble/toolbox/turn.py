@@ -189,8 +189,8 @@ def _raise_first(errors: Iterable[BaseException]) -> None:
     raised = sorted(errors, key=_rank)
     if raised:
         first = raised[0]
-        if isinstance(first, CallPausedError):
-            first.others = raised[1:]  # type: ignore[assignment]  # they come last
+        if isinstance(first, CallPausedError):  # then all of them are: they come last
+            first.others = [each for other in raised for each in (other, *getattr(other, "others", ()))][1:]
         for other in raised:
             if other is not first:
                 first.add_note(f"Another call of the turn raised {type(other).__name__}: {other}")

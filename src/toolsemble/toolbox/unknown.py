@@ -13,7 +13,7 @@ from toolsemble.definition.build import is_name
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.execution.call import ArgumentsReport, Call, CallPath, CallSettings
 from toolsemble.execution.hooks import CallReader
-from toolsemble.execution.path import call_path
+from toolsemble.execution.path import start_call
 from toolsemble.masking.secrets import add_secrets, find_texts, start_masking, stop_masking
 from toolsemble.runtime.text import HIDDEN, preview
 from toolsemble.schema.decode import Decoded
@@ -48,7 +48,7 @@ def unknown_path(
             report.arguments = {}  # any of them may be a secret
         return masked_path(call, definition, tools, context, settings)
     read = definition.decode if settings.hooks is None else CallReader(call, definition.decode)
-    return call_path(Call(definition, read, call.json, context, settings))
+    return start_call(Call(definition, read, call.json, context, settings))
 
 
 def masked_path(
@@ -86,7 +86,7 @@ def masked_path(
         else:
             _mask_sent(call.json, names, public)
             read = CallReader(call, refuse)
-        return (yield from call_path(Call(replace(unknown, decode=refuse), read, shown, context, settings)))
+        return (yield from start_call(Call(replace(unknown, decode=refuse), read, shown, context, settings)))
     finally:
         stop_masking(token)
 

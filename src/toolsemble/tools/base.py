@@ -353,5 +353,6 @@ def _own_context(definition: ToolDefinition, given: ToolContext | None) -> ToolC
             # A context created inside of a call must not skip the gates of that call.
             "gates": base.gates if outer is None else outer.gates,
             "logger": definition.logger if inherited or base.logger is LOGGER else base.logger,
+            "place": None,  # calls that a body makes are not recorded: nobody knows their order
         }
     )

@@ -1,0 +1,195 @@
+"""A run with a journal: it is claimed, continued from what is recorded, and given back when it ends or waits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+
+from toolsemble.agent.budget import Stop, StopReason, Usage
+from toolsemble.agent.output import Output
+from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
+from toolsemble.agent.settings import AgentConfig
+from toolsemble.agent.spending import current_spending
+from toolsemble.errors import (
+    CallPausedError,
+    RunBusyError,
+    RunCancelledError,
+    RunParkedError,
+    ToolArgumentsError,
+    ToolConfigurationError,
+)
+from toolsemble.models.chat import ChatReply, TokenUsage
+from toolsemble.models.message import Message, read_call, write_call
+from toolsemble.models.transcript import Transcript
+from toolsemble.place import Place
+from toolsemble.runtime.text import describe_error
+from toolsemble.shape import to_json_value
+from toolsemble.work.thread import RunInThread
+
+if TYPE_CHECKING:
+    from toolsemble.event_codec import EventCodec
+    from toolsemble.journal.driver import RunDriver
+    from toolsemble.journal.journal import RunJournal
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """The result of a run, as a journal keeps it."""
+
+    text: str
+    output: Any
+    """The answer as JSON values, if the run had no output type."""
+    tool_calls: tuple[ToolCallRecord, ...]
+    messages: Transcript
+    usage: Usage
+    stop_reason: str
+    trace: tuple[TraceStep, ...]
+    kind: ClassVar[Literal["stored_result"]] = "stored_result"
+
+
+class DurableRun:
+    """The journal of one run, from its claim to its end."""
+
+    def __init__(
+        self,
+        journal: RunJournal,
+        config: AgentConfig,
+        run_id: str,
+        prompt: Sequence[Message],
+        settings: Mapping[str, Any],
+    ) -> None:
+        self._config = config
+        self._run_id = run_id
+        begun = {name: settings.get(name) for name in ("memory_id", "history", "parameters")}
+        self._claim = partial(journal.claim, run_id, config.name, prompt, **begun)
+        self._driver: RunDriver | None = None
+
+    async def drive(self, run: Callable[[Place, float], Awaitable[AgentResult]]) -> AgentResult:
+        """Return the result of the run: the recorded one, or that of a run from what is recorded so far.
+
+        :param run: runs it, for the place of its turns and the seconds that it has worked before
+        """
+        claimed = await _run_in_thread(self._claim)
+        if isinstance(claimed, tuple):
+            return read_result(str(claimed.result), self._run_id, self._config.output)
+        driver = claimed
+        driver.on_usage = _add_usage
+        try:
+            result = await run(Place(driver, "", is_scope=True), driver.earlier)
+            text = await _run_in_thread(partial(write_result, result))
+            await _run_in_thread(partial(driver.finish, "done", result=text))
+        except BaseException as error:
+            await self._give_back(driver, error)
+            raise
+        finally:
+            driver.close()
+        return result
+
+    async def _give_back(self, driver: RunDriver, error: BaseException) -> None:
+        """Record why the run does not go on here; raise the error that says so, if it is another one."""
+        if isinstance(error, (RunBusyError, RunCancelledError)):
+            return  # nothing may be written
+        if isinstance(error, CallPausedError):
+            ids = [each.request.id for each in (error, *error.others)]
+            await _run_in_thread(partial(driver.finish, "waiting", waiting=json.dumps(ids)))
+            raise RunParkedError(f"Run '{self._run_id}' waits for approval: {error}", run_id=self._run_id) from error
+        if isinstance(error, RunParkedError):
+            await _run_in_thread(partial(driver.finish, "waiting" if error.waits else "queued"))
+        elif isinstance(error, Exception):
+            await _run_in_thread(partial(driver.finish, "failed", error=describe_error(error)))
+        # Anything else ends the task or the program: the run stays as it is, for the next driver.
+
+
+def _add_usage(amounts: Sequence[float]) -> None:
+    """Count what was spent inside of a call that is answered with its record."""
+    spending = current_spending.get()
+    if spending is not None:
+        spending.add_inner(amounts)
+
+
+async def _run_in_thread(function: Callable[[], T]) -> T:
+    """Return the result of a function that writes to a disk, also if the task is cancelled meanwhile."""
+    return await RunInThread(function).ado()  # type: ignore[no-any-return]  # what the function returns
+
+
+def write_reply(reply: ChatReply, seconds: float, stop: Stop | None) -> dict[str, Any]:
+    """Return a reply as JSON values for a journal."""
+    usage = reply.usage
+    written: dict[str, Any] = {"text": reply.text, "stop_reason": reply.stop_reason, "seconds": round(seconds, 6)}
+    if reply.calls:
+        written["calls"] = [write_call(call) for call in reply.calls]
+    if usage.total:
+        written["usage"] = [usage.input, usage.output, usage.cached, usage.reasoning, usage.cache_write]
+    if reply.details is not None:
+        written["details"] = dict(reply.details)
+    if stop is not None:
+        written["stop"] = [stop.name, stop.summary]
+    return written
+
+
+async def record_reply(turn: Place, reply: ChatReply, seconds: float, stop: Stop | None) -> None:
+    """Record a reply of a model in the journal of a run."""
+    record = partial(turn.run.record_reply, turn.path, write_reply(reply, seconds, stop))
+    await RunInThread(record, in_place=turn.run.in_place).ado()
+
+
+def read_reply(data: Mapping[str, Any]) -> ChatReply:
+    """Return the reply that :func:`write_reply` wrote.
+
+    >>> read_reply(write_reply(ChatReply("Rome", (ToolCall("now"),)), 0.5, None)).calls
+    (ToolCall('now', '{}'),)
+    """
+    calls, usage = tuple(map(read_call, data.get("calls", ()))), TokenUsage(*data.get("usage", ()))
+    return ChatReply(data["text"], calls, usage, data["stop_reason"], data.get("details"))
+
+
+def read_stop(data: Mapping[str, Any]) -> Stop | None:
+    """Return the budget that was used up when a model was asked; None if there was none."""
+    return Stop(*data["stop"]) if "stop" in data else None
+
+
+def write_result(result: AgentResult) -> str:
+    """Return a result as JSON text for a journal."""
+    stored = StoredResult(
+        result.text,
+        to_json_value(result.output),
+        tuple(result.tool_calls),
+        result.messages,
+        result.usage,
+        result.stop_reason,
+        result.trace,
+    )
+    return json.dumps(_make_codec().write(stored), separators=(",", ":"))
+
+
+def read_result(text: str, run_id: str, output: Output | None) -> AgentResult:
+    """Return the result that :func:`write_result` wrote; the answer is read again with the output type."""
+    stored: StoredResult = _make_codec().read(json.loads(text))
+    answer = stored.output if output is None else _read_answer(stored, run_id, output)
+    reason: StopReason = stored.stop_reason  # type: ignore[assignment]  # as it was written
+    calls = list(stored.tool_calls)
+    return AgentResult(stored.text, answer, calls, stored.messages, stored.usage, reason, stored.trace, run_id)
+
+
+def _read_answer(stored: StoredResult, run_id: str, output: Output) -> Any:
+    with suppress(ToolArgumentsError):
+        return output.read_text(stored.text)
+    try:
+        return output.read(json.dumps(stored.output))
+    except ToolArgumentsError as problem:
+        raise ToolConfigurationError(
+            f"The recorded answer of run '{run_id}' does not fit the output type of today: {problem}"
+        ) from problem
+
+
+@cache
+def _make_codec() -> EventCodec:
+    from toolsemble.event_codec import EventCodec  # noqa: PLC0415 - only for runs with a journal
+
+    return EventCodec([StoredResult], to_json_value)

@@ -1,0 +1,60 @@
+"""The question to the reviewer of a journaled call: it can be left open, and asked again by another process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Generator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from toolsemble.errors import CallPausedError
+from toolsemble.place import Place
+from toolsemble.review.question import ask
+from toolsemble.review.request import ReviewHandler, ReviewRequest
+from toolsemble.work.body import Work
+from toolsemble.work.thread import RunInThread
+
+
+def prepare_question(
+    handler: ReviewHandler, request: ReviewRequest, place: Place
+) -> Generator[Work, Any, tuple[ReviewHandler, ReviewRequest, bool]]:
+    """Return the reviewer and the request of a journaled call, and whether its time is over.
+
+    The time counts from the first question, also if that was asked by a process that has ended.
+    """
+    asked_at = yield RunInThread(partial(place.run.note_question, place.path), in_place=place.run.in_place)
+    handler = ParkingReview(handler, place)
+    if not request.timeout:
+        return handler, request, False
+    left = asked_at + request.timeout - time.time()
+    return (handler, replace(request, timeout=left), False) if left > 0 else (handler, request, True)
+
+
+class ParkingReview:
+    """A reviewer of a journaled call: it waits for the reviewer inside, and ends the run if that takes too long."""
+
+    sends_event = True
+    """The event is sent when the reviewer inside is asked."""
+
+    def __init__(self, handler: Any, place: Place) -> None:
+        self._handler = handler
+        self._place = place
+
+    async def review(self, request: ReviewRequest) -> Any:
+        """Return the answer, or raise :class:`CallPausedError` to leave the question open."""
+        asking, run = ask(self._handler, request), self._place.run
+        if not callable(getattr(self._handler, "find_open", None)):
+            return await asking
+        answering, draining = asyncio.ensure_future(asking), asyncio.ensure_future(run.wait_for_drain())
+        try:
+            await asyncio.wait([answering, draining], timeout=run.park_after, return_when=asyncio.FIRST_COMPLETED)
+            if answering.done():
+                return answering.result()
+        finally:
+            draining.cancel()
+            if not answering.done():
+                answering.cancel()  # the question stays in the store: the run asks it again
+                await asyncio.wait([answering])
+        raise CallPausedError(f"Tool '{request.tool_name}' waits for approval", request=request)

@@ -1,0 +1,199 @@
+"""The driver of a run: reads what is recorded of it, and records what comes; stops when another driver took over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from toolsemble.errors import RunBusyError, RunCancelledError, RunParkedError
+from toolsemble.journal.json_values import to_json_object
+from toolsemble.journal.ownership import describe_owner, end_owner
+from toolsemble.journal.records import Step
+from toolsemble.journal.tables import RunRow, Tables
+
+if TYPE_CHECKING:
+    from toolsemble.journal.storage import Storage
+
+
+class DriverSettings(NamedTuple):
+    """What the drivers of a journal share."""
+
+    park_after: float | None
+    """After how many seconds of waiting for a person a run is parked; None: never."""
+    on_unknown: str
+    """``"tell"`` the model that the outcome of a call is unknown, or ``"ask"`` a person first."""
+    draining: Callable[[], bool]
+    """Returns whether the process is to stop."""
+
+
+class RunDriver:
+    """A run that this process drives; the methods that write may be called from any thread."""
+
+    def __init__(self, storage: Storage, row: RunRow, steps: list[Step], settings: DriverSettings) -> None:
+        self._storage = storage
+        self._settings = settings
+        self._steps = {(step.place, step.kind): step for step in steps}
+        self._before = max((step.elapsed for step in steps), default=0.0)
+        self._began = time.monotonic()
+        self._owner = row.owner
+        self._drained = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._parameters: Mapping[str, Any] = json.loads(row.settings)["parameters"]
+        self._spent: dict[str, Sequence[float]] = {}
+        self.on_usage: Callable[[Sequence[float]], None] | None = None
+        """Called with what was spent inside of a call that is answered with its record."""
+        self.row = row
+        self.is_new = not steps
+        """Whether nothing was recorded of the run before."""
+        self.park_after = settings.park_after
+        self.in_place = storage.in_place
+
+    @property
+    def run_id(self) -> str:
+        """The id of the run."""
+        return self.row.run
+
+    @property
+    def elapsed(self) -> float:
+        """The seconds that the run has worked, without those between two drivers."""
+        return self._before + time.monotonic() - self._began
+
+    @property
+    def earlier(self) -> float:
+        """The seconds that the run had worked before this driver took it."""
+        return self._before
+
+    def find(self, path: str) -> Step | None:
+        """Return what is recorded of a call; None if nothing is."""
+        return self._steps.get((path, "call"))
+
+    def find_reply(self, path: str) -> Any:
+        """Return the reply of a model that is recorded for a turn, as JSON values; None if there is none."""
+        found = self._steps.get((path, "reply"))
+        return None if found is None else found.data
+
+    def record_reply(self, path: str, data: Any) -> None:
+        """Record the reply of a model."""
+        self._put(Step(path, "reply", "done", "", "", data, self.elapsed))
+
+    def begin(self, path: str, tool: str, arguments: str, *, repeatable: bool) -> None:
+        """Record that the body of a call is about to run; raise if this process may not go on."""
+        state = "repeatable" if repeatable else "started"
+        step = Step(path, "call", state, tool, arguments, None, self.elapsed)  # type: ignore[arg-type]  # a state
+        self._put(step, synced=not repeatable)
+
+    def end(self, path: str, tool: str, data: dict[str, Any]) -> None:
+        """Record the result of a call; raise if this process may not go on."""
+        if (usage := self._take_usage(path)) is not None:
+            data["usage"] = usage
+        known = self.find(path)
+        lost = known is not None and known.state == "started" and _is_unknown(data)
+        self._put(Step(path, "call", "unknown" if lost else "done", tool, "", data, self.elapsed))
+
+    def note_usage(self, path: str, usage: Sequence[float]) -> None:
+        """Keep what an agent inside of a call has spent, until the call ends."""
+        with self._lock:
+            self._spent[path] = usage
+
+    def note_replay(self, data: Any) -> None:
+        """Count what was spent inside of a call that is answered with its record."""
+        if "usage" in data and self.on_usage is not None:
+            self.on_usage(data["usage"])
+
+    def find_changes(self, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the shared parameters of the run as JSON values, if a call has changed them; else None."""
+        if not parameters and not self._parameters:
+            return None
+        values = to_json_object(parameters)
+        with self._lock:
+            changed, self._parameters = values != self._parameters, values
+        return values if changed else None
+
+    def handle_unknown(self, path: str, tool: str) -> None:
+        """Raise if the run has to wait until a person has settled a call of unknown outcome."""
+        if self._settings.on_unknown == "ask":
+            raise RunParkedError(
+                f"Run '{self.run_id}' waits until somebody says what became of '{tool}': "
+                f"RunJournal.resolve('{self.run_id}', '{path}', happened=...)",
+                run_id=self.run_id,
+            )
+
+    def note_question(self, path: str) -> float:
+        """Return when the reviewer of a call was first asked, in seconds since the epoch; record it if it is now."""
+        known = self._steps.get((path, "question"))
+        if known is None:
+            known = Step(path, "question", "done", "", "", time.time(), self.elapsed)
+            self._put(known)
+        return float(known.data)
+
+    def check(self) -> None:
+        """Raise if the process is to stop, or if the run was cancelled or taken over; called between turns."""
+        if self._settings.draining():
+            raise RunParkedError(
+                f"Run '{self.run_id}' goes back to the queue: its worker stops", run_id=self.run_id, waits=False
+            )
+
+    async def wait_for_drain(self) -> None:
+        """Wait until this process is to stop driving runs."""
+        self._loop = asyncio.get_running_loop()
+        if self._settings.draining():
+            return
+        await self._drained.wait()
+
+    def drain(self) -> None:
+        """Wake up whoever waits for the end of this driver; thread-safe."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._drained.set)
+
+    def finish(self, state: str, *, result: str | None = None, error: str = "", waiting: str = "[]") -> None:
+        """Record how the run ends, or what it waits for, and give it back."""
+        with self._storage.writing(synced=state in ("done", "failed")) as tables:
+            self._check_owner(tables)
+            tables.change_run(
+                self.run_id, state=state, result=result, error=error, waiting=waiting, updated=tables.now()
+            )
+
+    def close(self) -> None:
+        """End this driver."""
+        self._storage.forget(self)
+        end_owner(self._owner)
+
+    def beat(self) -> None:
+        """Say that this driver lives."""
+        with self._storage.writing() as tables:
+            row = tables.find_run(self.run_id)
+            if row is not None and row.fence == self.row.fence:
+                tables.change_run(self.run_id, updated=tables.now())
+
+    def _take_usage(self, path: str) -> list[float] | None:
+        """Return what agents inside of a call have spent; None if there were none."""
+        with self._lock:
+            inside = [each for each in self._spent if each.startswith((f"{path}.", f"{path}/")) or each == path]
+            spent = [self._spent.pop(each) for each in inside]
+        return [sum(amounts) for amounts in zip(*spent, strict=True)] if spent else None
+
+    def _put(self, step: Step, *, synced: bool = False) -> None:
+        with self._storage.writing(synced=synced) as tables:
+            self._check_owner(tables)
+            tables.put_step(self.run_id, step, tables.now())
+        with self._lock:
+            self._steps[step.place, step.kind] = step
+
+    def _check_owner(self, tables: Tables) -> None:
+        """Raise unless this is the latest driver of a run that was not cancelled."""
+        row = tables.find_run(self.run_id)
+        if row is None or row.fence != self.row.fence:
+            by = f" by {describe_owner(row.owner)}" if row is not None and row.owner else ""
+            raise RunBusyError(f"Run '{self.run_id}' was taken over{by}", run_id=self.run_id)
+        if row.state == "cancelled":
+            raise RunCancelledError(f"Run '{self.run_id}' was cancelled", run_id=self.run_id)
+
+
+def _is_unknown(data: Mapping[str, Any]) -> bool:
+    attributes = data.get("attributes", {})
+    return bool(attributes.get("outcome") == "unknown")

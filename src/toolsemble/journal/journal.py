@@ -1,0 +1,337 @@
+"""``RunJournal``: the runs of agents in a file, to be begun, continued, inspected and settled."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+from toolsemble.errors import RunBusyError, RunCancelledError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.execution.journal_values import write_recorded
+from toolsemble.journal.driver import DriverSettings, RunDriver
+from toolsemble.journal.json_values import to_json_object
+from toolsemble.journal.ownership import describe_owner, is_driven, new_owner
+from toolsemble.journal.places import find_turn
+from toolsemble.journal.records import STATES, RunRecord, RunStatus, Step, UnknownCall
+from toolsemble.journal.storage import Storage
+from toolsemble.journal.tables import RunRow, Tables
+from toolsemble.models.message import Message
+from toolsemble.models.prompt import Prompt, to_messages
+from toolsemble.models.transcript import messages_to_json
+from toolsemble.result import ToolResult
+from toolsemble.runtime.checks import check_seconds
+from toolsemble.serialization import compact_json
+
+if TYPE_CHECKING:
+    from toolsemble.journal.worker import Runner
+
+OnUnknown: TypeAlias = Literal["tell", "ask"]
+"""What happens to a run with a call of unknown outcome: the model is told, or a person is asked first."""
+
+_ENDED = ("done", "failed", "cancelled")
+
+
+class RunJournal:
+    """A journal of runs: what their models said and what their calls returned, in a SQLite file.
+
+    A run of an agent with a journal continues where it was when its process was killed. What is recorded is not done
+    again: models are not asked twice, and finished calls are not repeated. A call that was running when the process
+    ended is repeated only if its tool reads or is idempotent; otherwise its outcome is unknown.
+
+    :param url: the file; created if it is missing, readable for its owner only
+    :param park_after: seconds of waiting for a person after which a run is parked, so that no process waits; None:
+        never
+    :param on_unknown: ``"tell"`` the model that the outcome of a call is unknown, or ``"ask"`` a person first: the run
+        waits for :meth:`resolve`
+    :param clock: returns the seconds since the epoch
+
+    >>> import tempfile
+    >>> from toolsemble import Agent
+    >>> from toolsemble.testing import ScriptedModel
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with RunJournal(f"{folder.name}/runs.db") as runs:
+    ...     agent = Agent(ScriptedModel(["Refunded."]), journal=runs, name="clerk")
+    ...     first = agent.run_sync("Refund order 7", run_id="order-7")
+    ...     again = agent.run_sync("Refund order 7", run_id="order-7")  # the model is not asked again
+    ...     first.text, again.text, runs.find("order-7").state
+    ('Refunded.', 'Refunded.', 'done')
+    >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        park_after: float | None = None,
+        on_unknown: OnUnknown = "tell",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        place: object = url
+        if not isinstance(place, (str, os.PathLike)) or os.fspath(place) in {"", ":memory:"}:
+            raise ToolDefinitionError(f"A RunJournal needs the path of a file, not {url!r:.80}")
+        if park_after is not None:
+            check_seconds("RunJournal park_after", park_after, zero=True)
+        if on_unknown not in ("tell", "ask"):
+            raise ToolDefinitionError(f"RunJournal on_unknown must be 'tell' or 'ask', not {on_unknown!r:.80}")
+        self._storage = Storage(Path(url).absolute(), clock)
+        self._draining = False
+        self._settings = DriverSettings(park_after, on_unknown, lambda: self._draining)
+
+    def begin(
+        self,
+        run_id: str,
+        agent: str,
+        prompt: Prompt,
+        *,
+        memory_id: str | None = None,
+        history: Sequence[Message] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Record a run to be done by a worker; do nothing if it is recorded already with the same prompt and agent.
+
+        :param agent: the name of the agent, as :meth:`work` gets it
+        :param memory_id: the id of the conversation or user
+        :param history: earlier messages
+        :param parameters: JSON values that the tools of the run share
+        """
+        row = self._new_row(run_id, agent, to_messages(prompt), memory_id, history, parameters)
+        with self._storage.writing(synced=True) as tables:
+            known = tables.find_run(run_id)
+            if known is None:
+                tables.add_run(row._replace(created=tables.now(), updated=tables.now()))
+            else:
+                _check_same(known, row)
+
+    def list(self, state: RunStatus | None = None) -> Sequence[RunRecord]:
+        """Return the runs, oldest first; all of them, or those in one state."""
+        if state is not None and state not in STATES:
+            raise ValueError(f"A run has no state {state!r:.80}; known are {', '.join(STATES)}")
+        with self._storage.reading() as tables:
+            rows = tables.list_runs([] if state is None else [state])
+        return [row.to_record() for row in rows]
+
+    def find(self, run_id: str) -> RunRecord | None:
+        """Return a run; None if the id is unknown."""
+        with self._storage.reading() as tables:
+            row = tables.find_run(run_id)
+        return None if row is None else row.to_record()
+
+    def steps(self, run_id: str) -> Sequence[Step]:
+        """Return what is recorded of a run, in the order in which it began; empty if the id is unknown."""
+        with self._storage.reading() as tables:
+            return tables.list_steps(run_id)
+
+    def cancel(self, run_id: str) -> None:
+        """Cancel a run: its driver stops before the next call, and nobody continues it. Ended runs do not change."""
+        with self._storage.writing(synced=True) as tables:
+            row = self._get(tables, run_id)
+            if row.state not in _ENDED:
+                tables.change_run(run_id, state="cancelled", updated=tables.now())
+
+    def unknown(self) -> Sequence[UnknownCall]:
+        """Return the calls whose outcome is unknown and that nobody has settled, oldest first."""
+        with self._storage.reading() as tables:
+            rows = {row.run: row for row in tables.list_runs()}
+            found = tables.list_open_steps()
+            now = tables.now()
+        return [
+            UnknownCall(run, step.place, step.tool, step.arguments)
+            for run, step in found
+            if step.state == "unknown" or not is_driven(rows[run], now, shared=self._storage.shared)
+        ]
+
+    def resolve(self, run_id: str, place: str, *, happened: bool, result: ToolResult | str | None = None) -> None:
+        """Settle a call of unknown outcome, after somebody has checked what happened.
+
+        If the model was told already that the outcome is unknown, the entry is settled, and the run does not change.
+
+        :param happened: whether the effect happened; if not, the call is made when the run continues
+        :param result: the result of the call, if it happened
+        """
+        made = result if isinstance(result, ToolResult) else ToolResult.success(result or "")
+        with self._storage.writing(synced=True) as tables:
+            row = self._get(tables, run_id)
+            steps = [each for each in tables.list_steps(run_id) if (each.place, each.kind) == (place, "call")]
+            step = steps[0] if steps else None
+            driven = is_driven(row, tables.now(), shared=self._storage.shared)
+            if step is None or step.state not in ("started", "unknown") or (step.state == "started" and driven):
+                raise ValueError(f"Run '{run_id}' has no call of unknown outcome at {place!r:.80}; see unknown()")
+            if step.state == "unknown" or (row.state in _ENDED and row.state != "failed"):
+                tables.put_step(run_id, _change(step, "settled"), tables.now())
+            elif happened:
+                tables.put_step(run_id, _change(step, "done", write_recorded(made)), tables.now())
+            else:
+                tables.delete_step(run_id, place)
+            if row.state == "waiting":
+                tables.change_run(run_id, state="queued", waiting="[]", updated=tables.now())
+
+    def fork(self, run_id: str, after: str, new_id: str) -> None:
+        """Record a new run that begins like another one, with everything up to a turn and its calls; it is queued.
+
+        :param after: the place of the turn, such as ``/3``
+        """
+        with self._storage.writing(synced=True) as tables:
+            row = self._get(tables, run_id)
+            steps = tables.list_steps(run_id)
+            if (after, "reply") not in {(step.place, step.kind) for step in steps} or "." in after:
+                turns = [step.place for step in steps if step.kind == "reply" and step.place.count("/") == 1]
+                known = f"it has {', '.join(turns)}" if turns else "it has none yet"
+                raise ValueError(f"Run '{run_id}' has no turn {after!r:.80}; {known}")
+            if tables.find_run(new_id) is not None:
+                raise ToolConfigurationError(f"There is a run '{new_id}' already; choose another id")
+            now = tables.now()
+            fresh = row._replace(run=new_id, state="queued", result=None, error="", waiting="[]", owner="", fence=0)
+            tables.add_run(fresh._replace(created=now, updated=now))
+            for step in steps:
+                if find_turn(step.place) <= find_turn(after):
+                    tables.put_step(new_id, step, now)
+
+    def forget(self, older_than: float) -> int:
+        """Delete the runs that ended more than so many seconds ago; return how many.
+
+        Those with calls of unknown outcome stay, until somebody settles them.
+        """
+        check_seconds("RunJournal.forget older_than", older_than, zero=True)
+        with self._storage.writing() as tables:
+            before, kept = tables.now() - older_than, {run for run, _ in tables.list_open_steps()}
+            old = [row.run for row in tables.list_runs(_ENDED) if row.updated <= before and row.run not in kept]
+            for run in old:
+                tables.delete_run(run)
+        return len(old)
+
+    def take_over(self, run_id: str) -> None:
+        """Take a run from a process that hangs: that process writes nothing more, and the run is queued again."""
+        with self._storage.writing(synced=True) as tables:
+            row = self._get(tables, run_id)
+            if row.state == "running":
+                tables.change_run(run_id, state="queued", owner="", fence=row.fence + 1, updated=tables.now())
+
+    async def work(
+        self,
+        agents: Mapping[str, Runner],
+        *,
+        at_once: int = 4,
+        until_idle: bool = False,
+        poll: float = 0.5,
+        grace: float = 10.0,
+    ) -> None:
+        """Do the runs that are queued, left behind by a process that ended, or answered by a person.
+
+        Runs until it is cancelled. At SIGTERM it takes no more runs, lets the calls in flight end, and gives the runs
+        back before their next turn; questions to people stay open.
+
+        :param agents: the agents by name; runs of others stay queued
+        :param at_once: how many runs are done at the same time
+        :param until_idle: whether to return when there is nothing to do, except for runs that wait for a person
+        :param poll: seconds between two looks for runs
+        :param grace: seconds that calls in flight have at the end
+        """
+        from toolsemble.journal.worker import Worker  # noqa: PLC0415 - only for workers
+
+        await Worker(self, agents, at_once=at_once, until_idle=until_idle, poll=poll, grace=grace).run()
+
+    def drain(self) -> None:
+        """Let the runs of this journal object stop before their next turn, with their questions left open."""
+        self._draining = True
+        self._storage.drain()
+
+    def close(self) -> None:
+        """Close the journal; runs that need it then fail."""
+        self._storage.close()
+
+    def claim(
+        self,
+        run_id: str,
+        agent: str,
+        prompt: Sequence[Message],
+        *,
+        memory_id: str | None = None,
+        history: Sequence[Message] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> RunDriver | RunRow:
+        """Become the driver of a run, which is recorded if it is new; return its row if it is done.
+
+        Raise :class:`~toolsemble.errors.RunBusyError` if somebody else drives it.
+        """
+        row = self._new_row(run_id, agent, prompt, memory_id, history, parameters)
+        with self._storage.writing(synced=True) as tables:
+            known = tables.find_run(run_id)
+            if known is None:
+                tables.add_run(row._replace(created=tables.now(), updated=tables.now()))
+                known = self._get(tables, run_id)
+            else:
+                _check_same(known, row)
+            self._check_free(known, tables.now())
+            if known.state == "done":
+                return known
+            taken = known._replace(state="running", owner=new_owner(), fence=known.fence + 1)
+            tables.change_run(
+                run_id, state="running", owner=taken.owner, fence=taken.fence, error="", updated=tables.now()
+            )
+            steps = tables.list_steps(run_id)
+        driver = RunDriver(self._storage, taken, steps, self._settings)
+        self._storage.add(driver)
+        return driver
+
+    def find_work(self) -> Sequence[RunRow]:
+        """Return the runs that are queued, wait, or were left behind, oldest first."""
+        with self._storage.reading() as tables:
+            now = tables.now()
+            rows = tables.list_runs(("queued", "running", "waiting"))
+        return [row for row in rows if not is_driven(row, now, shared=self._storage.shared)]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _new_row(
+        self,
+        run_id: str,
+        agent: str,
+        prompt: Sequence[Message],
+        memory_id: str | None,
+        history: Sequence[Message] | None,
+        parameters: Mapping[str, Any] | None,
+    ) -> RunRow:
+        texts: dict[str, object] = {"run_id": run_id, "agent": agent}
+        for name, value in texts.items():
+            if not isinstance(value, str) or not value.strip():
+                raise ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
+        settings: dict[str, Any] = {"memory_id": memory_id, "parameters": to_json_object(parameters)}
+        if history is not None:
+            settings["history"] = json.loads(messages_to_json(history))
+        text = compact_json(settings, ensure_ascii=True)
+        return RunRow(run_id, agent, "queued", messages_to_json(prompt), text, None, "", "[]", "", 0, 0.0, 0.0)
+
+    def _get(self, tables: Tables, run_id: str) -> RunRow:
+        row = tables.find_run(run_id)
+        if row is None:
+            raise ToolConfigurationError(f"There is no run '{run_id:.80}' in the journal; see list()")
+        return row
+
+    def _check_free(self, row: RunRow, now: float) -> None:
+        if row.state == "cancelled":
+            raise RunCancelledError(f"Run '{row.run}' was cancelled, and is not continued", run_id=row.run)
+        if is_driven(row, now, shared=self._storage.shared):
+            raise RunBusyError(
+                f"Run '{row.run}' is driven by {describe_owner(row.owner)}; wait for its end, or take it from a "
+                f"process that hangs with RunJournal.take_over('{row.run}')",
+                run_id=row.run,
+            )
+
+
+def _check_same(known: RunRow, row: RunRow) -> None:
+    """Raise if a run is recorded with another prompt, or for another agent."""
+    if known.agent != row.agent:
+        raise ToolConfigurationError(f"Run '{row.run}' is one of the agent '{known.agent}', not of '{row.agent}'")
+    if json.loads(known.prompt) != json.loads(row.prompt):
+        raise ToolConfigurationError(f"Run '{row.run}' was begun with another prompt; choose another run_id")
+
+
+def _change(step: Step, state: Literal["done", "settled"], data: Any = None) -> Step:
+    return Step(step.place, step.kind, state, step.tool, step.arguments, step.data if data is None else data)

@@ -1,0 +1,149 @@
+"""The tables of a journal, and the statements that read and write them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from toolsemble.journal.records import RunRecord, RunStatus, Step
+from toolsemble.runtime.sqlite import Kind
+from toolsemble.serialization import compact_json
+
+_TABLES = """
+    CREATE TABLE runs (
+        number INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE, agent TEXT NOT NULL, state TEXT NOT NULL,
+        prompt TEXT NOT NULL, settings TEXT NOT NULL, result TEXT, error TEXT NOT NULL, waiting TEXT NOT NULL,
+        owner TEXT NOT NULL, fence INTEGER NOT NULL, created REAL NOT NULL, updated REAL NOT NULL
+    );
+    CREATE INDEX runs_by_state ON runs (state, number);
+    CREATE TABLE steps (
+        number INTEGER PRIMARY KEY, run TEXT NOT NULL, place TEXT NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL,
+        tool TEXT NOT NULL, arguments TEXT NOT NULL, data TEXT, elapsed REAL NOT NULL, at REAL NOT NULL
+    );
+    CREATE UNIQUE INDEX steps_by_place ON steps (run, place, kind);
+    CREATE INDEX steps_by_state ON steps (state);
+"""
+KIND = Kind("run journal", 0x746F6F72, 1, _TABLES, "NORMAL")
+"""The kind of its files."""
+
+_COLUMNS = "run, agent, state, prompt, settings, result, error, waiting, owner, fence, created, updated"
+
+
+class RunRow(NamedTuple):
+    """A row of the table of runs."""
+
+    run: str
+    agent: str
+    state: RunStatus
+    prompt: str
+    """Messages as JSON text."""
+    settings: str
+    """What else the run was begun with, as JSON text."""
+    result: str | None
+    error: str
+    waiting: str
+    """The ids of the requests that it waits for, as JSON text."""
+    owner: str
+    """The driver, as JSON text; empty for none."""
+    fence: int
+    """How many drivers there were; only the latest may write."""
+    created: float
+    updated: float
+
+    def to_record(self) -> RunRecord:
+        """Return the row for people."""
+        prompt = "\n".join(message.get("text", "") for message in json.loads(self.prompt))
+        text = "" if self.result is None else json.loads(self.result).get("text", "")
+        owner = f"process {json.loads(self.owner)[1]}" if self.owner else ""
+        return RunRecord(
+            self.run,
+            self.agent,
+            self.state,
+            prompt,
+            self.error,
+            self.created,
+            self.updated,
+            text,
+            owner,
+        )
+
+
+class Tables:
+    """The tables of a journal inside of one transaction.
+
+    >>> from toolsemble.runtime.sqlite import Database
+    >>> with Database(None, KIND).writing() as connection:
+    ...     tables = Tables(connection)
+    ...     tables.add_run(RunRow("r1", "clerk", "queued", "[]", "{}", None, "", "[]", "", 0, 1.0, 1.0))
+    ...     tables.find_run("r1").state
+    'queued'
+    """
+
+    def __init__(self, connection: Any, clock: Callable[[], float] = time.time) -> None:
+        self._rows = connection
+        self.now = clock
+        """Returns the time that rows are stamped with."""
+
+    def add_run(self, row: RunRow) -> None:
+        """Add a run."""
+        marks = ", ".join("?" * len(row))
+        self._rows.execute(f"INSERT INTO runs ({_COLUMNS}) VALUES ({marks})", tuple(row))  # noqa: S608 - constants
+
+    def change_run(self, run: str, **values: Any) -> None:
+        """Change columns of a run."""
+        changes = ", ".join(f"{name} = ?" for name in values)
+        self._rows.execute(f"UPDATE runs SET {changes} WHERE run = ?", (*values.values(), run))  # noqa: S608 - names of columns
+
+    def find_run(self, run: str) -> RunRow | None:
+        """Return a run, or None."""
+        row = self._rows.execute(f"SELECT {_COLUMNS} FROM runs WHERE run = ?", (run,)).fetchone()  # noqa: S608 - constants
+        return None if row is None else RunRow(*row)
+
+    def list_runs(self, states: Iterable[str] = ()) -> list[RunRow]:
+        """Return the runs in some states, or all, oldest first."""
+        wanted = tuple(states)
+        where = f"WHERE state IN ({', '.join('?' * len(wanted))})" if wanted else ""
+        found = self._rows.execute(f"SELECT {_COLUMNS} FROM runs {where} ORDER BY number", wanted)  # noqa: S608 - constants
+        return [RunRow(*row) for row in found.fetchall()]
+
+    def delete_run(self, run: str) -> None:
+        """Delete a run and its steps."""
+        self._rows.execute("DELETE FROM steps WHERE run = ?", (run,))
+        self._rows.execute("DELETE FROM runs WHERE run = ?", (run,))
+
+    def put_step(self, run: str, step: Step, at: float) -> None:
+        """Add a step, or replace the one at the same place."""
+        data = None if step.data is None else compact_json(step.data, ensure_ascii=True)
+        self._rows.execute(
+            "INSERT INTO steps (run, place, kind, state, tool, arguments, data, elapsed, at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run, place, kind) DO UPDATE SET "
+            "state = excluded.state, tool = excluded.tool, arguments = CASE WHEN excluded.arguments = '' "
+            "THEN steps.arguments ELSE excluded.arguments END, data = excluded.data, elapsed = excluded.elapsed",
+            (run, step.place, step.kind, step.state, step.tool, step.arguments, data, step.elapsed, at),
+        )
+
+    def delete_step(self, run: str, place: str) -> None:
+        """Delete the call at a place."""
+        self._rows.execute("DELETE FROM steps WHERE run = ? AND place = ? AND kind = 'call'", (run, place))
+
+    def list_steps(self, run: str) -> list[Step]:
+        """Return the steps of a run, in the order in which they began."""
+        found = self._rows.execute(
+            "SELECT place, kind, state, tool, arguments, data, elapsed FROM steps WHERE run = ? ORDER BY number", (run,)
+        )
+        return [_read_step(row) for row in found.fetchall()]
+
+    def list_open_steps(self) -> list[tuple[str, Step]]:
+        """Return the calls whose outcome may be unknown, with their runs, in the order in which they began."""
+        found = self._rows.execute(
+            "SELECT run, place, kind, state, tool, arguments, NULL, elapsed FROM steps "
+            "WHERE state IN ('started', 'unknown') ORDER BY number"
+        )
+        return [(run, _read_step(row)) for run, *row in found.fetchall()]
+
+
+def _read_step(row: Any) -> Step:
+    place, kind, state, tool, arguments, data, elapsed = row
+    return Step(place, kind, state, tool, arguments, None if data is None else json.loads(data), elapsed)

@@ -1,0 +1,98 @@
+"""``Place``: where a call stands in a run that is recorded in a journal."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+
+class RecordedCall(Protocol):
+    """A call that a journal knows."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has a result; False if it was begun, and nobody knows how it ended."""
+        ...
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be made again: its tool reads, or is idempotent."""
+        ...
+
+    @property
+    def data(self) -> Any:
+        """What was recorded with its result, as JSON values."""
+        ...
+
+
+class JournaledRun(Protocol):
+    """A run that is recorded in a journal, and driven by this process."""
+
+    in_place: bool
+    """Whether a record of a call that may be repeated is so quick that it need not leave the event loop."""
+    park_after: float | None
+    """After how many seconds a call that waits for a person ends the run; None: never."""
+
+    def find(self, path: str) -> RecordedCall | None:
+        """Return what is recorded of a call; None if nothing is."""
+        ...
+
+    def begin(self, path: str, tool: str, arguments: str, *, repeatable: bool) -> None:
+        """Record that the body of a call is about to run; raise if this process may not go on."""
+        ...
+
+    def end(self, path: str, tool: str, data: dict[str, Any]) -> None:
+        """Record the result of a call; raise if this process may not go on."""
+        ...
+
+    def note_replay(self, data: Any) -> None:
+        """Count what was spent inside of a call that is answered with its record."""
+        ...
+
+    def find_changes(self, parameters: Any) -> dict[str, Any] | None:
+        """Return the shared parameters of the run as JSON values, if a call has changed them; else None."""
+        ...
+
+    def handle_unknown(self, path: str, tool: str) -> None:
+        """Raise if the run has to wait until a person has settled a call of unknown outcome."""
+        ...
+
+    def note_question(self, path: str) -> float:
+        """Return when the reviewer of a call was first asked, in seconds since the epoch; record it if it is now."""
+        ...
+
+    async def wait_for_drain(self) -> None:
+        """Wait until this process is to stop driving runs."""
+        ...
+
+
+class Place:
+    """The place of a call or a turn in a journaled run, such as ``/3.1`` for the first call of the third turn.
+
+    In a worker process, which cannot write to the journal, only the path is there.
+
+    >>> turn = Place(None, "/3")
+    >>> turn.inner(1).path, turn.inner(1).inner(2).path, turn.inner(1).turn(1).path
+    ('/3.1', '/3.1.2', '/3.1/1')
+    """
+
+    __slots__ = ("is_scope", "path", "run")
+
+    def __init__(self, run: JournaledRun | None, path: str, *, is_scope: bool = False) -> None:
+        self.run: Any = run
+        self.path = path
+        self.is_scope = is_scope
+        """Whether runs and calls inside are recorded as well: an agent's run, or the call of an agent."""
+
+    def turn(self, number: int) -> Place:
+        """Return the place of a turn of the agent here."""
+        return Place(self.run, f"{self.path}/{number}", is_scope=True)
+
+    def inner(self, number: int | str, *, is_scope: bool = False) -> Place:
+        """Return the place of a call in a turn, or of a part of a call."""
+        return Place(self.run, f"{self.path}.{number}", is_scope=is_scope)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Place, (None, self.path)
+
+    def __repr__(self) -> str:
+        return f"Place({self.path!r})"
