@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
+from toolsemble.cli.mcp_servers import PREFIX, build_clients
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import load_tools, split_targets
 from toolsemble.lock.diff import Change, format_changes
@@ -48,6 +49,9 @@ def _load_sources(targets: Sequence[str]) -> dict[str, list[object]]:
     """Return the tools of the targets by source: the target itself, or the server that a tool belongs to."""
     sources: dict[str, list[object]] = {}
     for target in split_targets(targets):
+        if target.startswith(PREFIX):
+            sources |= {client.lock_source: [*client.start().listed] for client in build_clients(target)}
+            continue
         for tool in load_tools(target, shown=True):
             source = tool.lock_source if isinstance(tool, Pinned) else identify_target(target)
             tools = sources.setdefault(source, [])
