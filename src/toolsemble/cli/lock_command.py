@@ -13,7 +13,7 @@ from toolsemble.cli.targets import load_tools, split_targets
 from toolsemble.lock.diff import Change, format_changes
 from toolsemble.lock.file import read_lock
 from toolsemble.lock.lock import ToolLock
-from toolsemble.lock.pins import Pinned
+from toolsemble.lock.pins import is_pinned
 from toolsemble.lock.source import identify_target
 
 
@@ -53,7 +53,7 @@ def _load_sources(targets: Sequence[str]) -> dict[str, list[object]]:
             sources |= {client.lock_source: [*client.start().listed] for client in build_clients(target)}
             continue
         for tool in load_tools(target, shown=True):
-            source = tool.lock_source if isinstance(tool, Pinned) else identify_target(target)
+            source = tool.lock_source if is_pinned(tool) else identify_target(target)
             tools = sources.setdefault(source, [])
             if not any(each is tool for each in tools):
                 tools.append(tool)

@@ -127,6 +127,13 @@ class Connection:
 
         self.lock = ServerLock(lock, self.source, self.options.review)
 
+    def lock_now(self, lock: ToolLock) -> None:
+        """Check the tools with a lock, now and at each list; raise ToolConfigurationError if it refuses the server."""
+        self.use_lock(lock)
+        assert self.lock is not None  # noqa: S101 - it was set
+        verdict = self.lock.check_now(self.shown)
+        self.tools = {name: tool for name, tool in self.tools.items() if verdict.admits(name)}
+
     async def _publish(self, listing: Listing, client: Any) -> AsyncIterator[None]:
         """Take over a list of tools; yield when that is done, and before, while a reviewer is asked about changes."""
         self.shown = listing.shown

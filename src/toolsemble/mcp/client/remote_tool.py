@@ -17,6 +17,7 @@ from toolsemble.mcp.client.results import OutputCheck, build_output_check
 from toolsemble.tools.schema import SchemaTool
 
 if TYPE_CHECKING:
+    from toolsemble.lock.lock import ToolLock
     from toolsemble.lock.pins import PinnedTool
 
 
@@ -62,6 +63,11 @@ class RemoteTool(SchemaTool):
         from toolsemble.lock.pins import pin_tool  # noqa: PLC0415 - most clients have no lock
 
         return pin_tool(self.remote.to_listed())
+
+    def use_lock(self, lock: ToolLock) -> None:
+        """Check the tools of the server with a lock, now and at each change, unless the client has one."""
+        if self._connection.lock is None:
+            self._connection.lock_now(lock)
 
     def check_lock(self) -> None:
         """Raise ToolExecutionError if the lock of the client refuses the tool."""
