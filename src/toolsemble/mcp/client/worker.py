@@ -137,17 +137,28 @@ class Worker:
 
     async def _open(self) -> None:
         """Open a new session, and publish its tools."""
+        limit = self._options.connect_timeout
+        deadline = asyncio.get_running_loop().time() + limit
+        session = self._new_session()
+        try:
+            listing = await session.open(limit)
+        except ToolsembleError:
+            if not session.is_misjudged:
+                raise
+            session = self._new_session()
+            listing = await session.open(deadline - asyncio.get_running_loop().time())
+        self._session = session
+        self._publish(listing, session.client)
+        session.listen(self._note_change)
+
+    def _new_session(self) -> Session:
         callbacks: dict[str, Any] = {
             "elicitation_callback": self._questions.ask,
             "message_handler": self._receive,
         }
         if self._options.roots:
             callbacks["list_roots_callback"] = self._list_roots
-        session = Session(self._target, self._options, callbacks, may_ask=self._may_ask)
-        listing = await session.open()
-        self._session = session
-        self._publish(listing, session.client)
-        session.listen(self._note_change)
+        return Session(self._target, self._options, callbacks, may_ask=self._may_ask)
 
     async def _ready_session(self, call: RemoteCall) -> Session:
         """Return a session that is alive, and that can ask the person of a call; restart the server if necessary."""
