@@ -69,6 +69,7 @@ class IdempotencyLayer(Layer):
     """The layer that reserves calls before they run, and runs none of them twice."""
 
     binds = True
+    keeps_outcomes = True
 
     @property
     def survives(self) -> bool:
