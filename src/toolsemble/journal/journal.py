@@ -76,7 +76,8 @@ class RunJournal:
             check_seconds("RunJournal park_after", park_after, zero=True)
         if on_unknown not in ("tell", "ask"):
             raise ToolDefinitionError(f"RunJournal on_unknown must be 'tell' or 'ask', not {on_unknown!r:.80}")
-        self._storage = Storage(Path(url).absolute(), clock)
+        self._path = Path(url).absolute()
+        self._storage = Storage(self._path, clock)
         self._draining = False
         self._settings = DriverSettings(park_after, on_unknown, lambda: self._draining)
 

@@ -24,6 +24,10 @@ _IN_FLOW = (
     "Tool '{tool}' requires approval inside of '{outer}', which cannot be resumed in the middle, so PauseReview cannot "
     "leave it open; set requires_approval on '{outer}' instead, or pass a reviewer that waits, such as QueueReview"
 )
+_JOURNALED = (
+    "Tool '{tool}' requires approval, and PauseReview ends a run whose journal would wait; pass a reviewer with a "
+    "store, such as QueueReview, and RunJournal(..., park_after=0) to end the run all the same"
+)
 
 
 def check_reviewer(box: Toolbox, context: ToolContext) -> None:
@@ -59,6 +63,8 @@ def check_pauses(box: Toolbox, context: ToolContext, *, nested: bool) -> None:
             continue  # most tools
         gated = [definition] if _pauses(definition.gate, review) else []
         inside = [] if definition.flow is None else [*_find_pausing(definition.flow.tools(), review)]
+        if context.place is not None and (gated or inside):
+            raise ToolConfigurationError(_JOURNALED.format(tool=(gated + inside)[0].name))
         if nested and (gated or inside):
             raise ToolConfigurationError(_NESTED.format(tool=(gated + inside)[0].name))
         if inside:

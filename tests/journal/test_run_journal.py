@@ -1,0 +1,445 @@
+"""The journal itself: who drives a run, calls of unknown outcome, and what is done to runs from outside."""
+
+import asyncio
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from helpers.journal_runs import Killed, clerk
+from toolsemble import (
+    Agent,
+    EffectLedger,
+    RunBusyError,
+    RunCancelledError,
+    RunJournal,
+    RunParkedError,
+    Toolbox,
+    ToolCall,
+    ToolConfigurationError,
+    ToolDefinitionError,
+    ToolResult,
+    tool,
+)
+from toolsemble.models import ScriptedModel, UserMessage
+
+PAY = ToolCall("pay", {"order": 7})
+
+
+class Till:
+    """A tool with an effect that can end its process, or wait."""
+
+    def __init__(self):
+        self.paid = []
+        self.kills = False
+        self.entered, self.free = threading.Event(), threading.Event()
+        self.free.set()
+
+    @tool(effects="irreversible")
+    def pay(self, order: int) -> str:
+        """Pay an order."""
+        self.paid.append(order)
+        self.entered.set()
+        if self.kills:
+            self.kills = False
+            raise Killed
+        assert self.free.wait(60)
+        return f"paid {order}"
+
+
+@pytest.fixture
+def till():
+    return Till()
+
+
+@pytest.fixture
+def lost(runs, till):
+    """A run whose call was in flight when its process ended."""
+    till.kills = True
+    with pytest.raises(Killed):
+        clerk(runs, [till], PAY, "Done.").run_sync("Pay order 7", run_id="r1")
+    return runs
+
+
+def go_on(runs, till, *replies):
+    return clerk(runs, [till], *(replies or (PAY, "Done."))).run_sync("Pay order 7", run_id="r1")
+
+
+def test_a_call_in_flight_is_listed_before_anybody_continues(lost):
+    (call,) = lost.unknown()
+    assert (call.run_id, call.place, call.tool, call.arguments) == ("r1", "/1.1", "pay", '{"order": 7}')
+
+
+def test_a_call_of_a_run_that_is_driven_is_not_unknown(runs, till):
+    till.free.clear()
+    thread = threading.Thread(target=lambda: go_on(runs, till))
+    thread.start()
+    assert till.entered.wait(60)
+    assert runs.unknown() == []
+    with pytest.raises(ValueError, match="Run 'r1' has no call of unknown outcome at '/1.1'; see unknown()"):
+        runs.resolve("r1", "/1.1", happened=True)
+    till.free.set()
+    thread.join(60)
+    assert runs.find("r1").state == "done"
+
+
+def test_a_call_that_happened_is_answered_with_the_given_result(lost, till):
+    lost.resolve("r1", "/1.1", happened=True, result="paid by hand")
+    assert lost.unknown() == []
+    result = go_on(lost, till)
+    assert till.paid == [7]
+    assert result.tool_calls[0].reply.text == "paid by hand"
+
+
+def test_a_result_of_a_resolved_call_may_be_a_tool_result(lost, till):
+    lost.resolve("r1", "/1.1", happened=True, result=ToolResult.failure("the card was refused"))
+    assert go_on(lost, till).tool_calls[0].reply.text == "Error: the card was refused"
+
+
+def test_a_call_that_did_not_happen_is_made(lost, till):
+    lost.resolve("r1", "/1.1", happened=False)
+    assert lost.unknown() == []
+    result = go_on(lost, till)
+    assert till.paid == [7, 7]
+    assert result.tool_calls[0].reply.text == "paid 7"
+
+
+def test_a_call_that_the_model_was_told_about_is_only_settled(lost, till):
+    result = go_on(lost, till)
+    assert "Unknown outcome" in result.tool_calls[0].reply.text
+    assert [call.place for call in lost.unknown()] == ["/1.1"]
+    lost.resolve("r1", "/1.1", happened=False)
+    assert lost.unknown() == []
+    assert go_on(lost, till).tool_calls[0].reply.text == result.tool_calls[0].reply.text
+    assert till.paid == [7]
+    with pytest.raises(ValueError, match="has no call of unknown outcome"):
+        lost.resolve("r1", "/1.1", happened=True)
+
+
+def test_what_cannot_be_resolved_is_refused(lost):
+    with pytest.raises(ValueError, match="no call of unknown outcome at '/9.9'"):
+        lost.resolve("r1", "/9.9", happened=True)
+    with pytest.raises(ToolConfigurationError, match="There is no run 'r9' in the journal; see list()"):
+        lost.resolve("r9", "/1.1", happened=True)
+
+
+def test_a_run_can_wait_until_a_person_has_settled_a_call(tmp_path, till):
+    with RunJournal(tmp_path / "runs.db", on_unknown="ask") as runs:
+        till.kills = True
+        with pytest.raises(Killed):
+            go_on(runs, till)
+        with pytest.raises(RunParkedError, match="waits until somebody says what became of 'pay'") as parked:
+            go_on(runs, till)
+        assert parked.value.run_id == "r1"
+        assert runs.find("r1").state == "waiting"
+        runs.resolve("r1", "/1.1", happened=True, result="paid by hand")
+        assert runs.find("r1").state == "queued"
+        assert go_on(runs, till).tool_calls[0].reply.text == "paid by hand"
+        assert till.paid == [7]
+
+
+def test_a_ledger_in_a_file_knows_what_became_of_a_call(runs, tmp_path):
+    paid = []
+
+    @tool(effects="irreversible", idempotency=True)
+    def pay(order: int) -> str:
+        """Pay an order."""
+        paid.append(order)
+        return f"paid {order}"
+
+    with EffectLedger(tmp_path / "effects.db") as ledger:
+        box = Toolbox([pay], ledger=ledger)
+        clerk(runs, box, PAY, "Done.").run_sync("Pay order 7", run_id="r1")
+        with sqlite3.connect(tmp_path / "runs.db") as rows:  # as if the process had ended before the result was there
+            rows.execute("UPDATE steps SET state = 'started', data = NULL WHERE place = '/1.1'")
+            rows.execute("DELETE FROM steps WHERE place = '/2'")
+            rows.execute("UPDATE runs SET state = 'running', owner = ''")
+        rows.close()
+        result = clerk(runs, box, PAY, "Done.").run_sync("Pay order 7", run_id="r1")
+    assert paid == [7]
+    assert result.tool_calls[0].reply.text == "paid 7"
+
+
+def test_a_second_driver_is_refused(runs, till):
+    till.free.clear()
+    thread = threading.Thread(target=lambda: go_on(runs, till))
+    thread.start()
+    assert till.entered.wait(60)
+    with RunJournal(runs._path) as other, pytest.raises(RunBusyError) as busy:
+        go_on(other, till)
+    till.free.set()
+    thread.join(60)
+    assert f"Run 'r1' is driven by process {os.getpid()} since" in str(busy.value)
+    assert busy.value.run_id == "r1"
+    assert till.paid == [7]
+
+
+async def test_of_many_drivers_at_once_one_drives(runs, till):
+    agent = clerk(runs, [till], PAY, "Done.")
+    outcomes = await asyncio.gather(*[agent.run("Pay order 7", run_id="r1") for _ in range(8)], return_exceptions=True)
+    done = [each.text for each in outcomes if not isinstance(each, BaseException)]
+    assert till.paid == [7]
+    assert done
+    assert set(done) == {"Done."}
+    assert all(isinstance(each, RunBusyError) for each in outcomes if isinstance(each, BaseException))
+
+
+def test_a_driver_whose_run_was_taken_over_writes_nothing_more(runs, till):
+    till.free.clear()
+    errors = []
+
+    def drive():
+        try:
+            go_on(runs, till)
+        except RunBusyError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    assert till.entered.wait(60)
+    runs.take_over("r1")
+    assert runs.find("r1").state == "queued"
+    result = go_on(runs, till)
+    till.free.set()
+    thread.join(60)
+    assert till.paid == [7]
+    assert "Unknown outcome" in result.tool_calls[0].reply.text
+    assert "Run 'r1' was taken over by process" in str(errors[0])
+    assert go_on(runs, till).tool_calls[0].reply.text == result.tool_calls[0].reply.text
+
+
+def test_only_a_running_run_is_taken_over(runs, till):
+    go_on(runs, till)
+    runs.take_over("r1")
+    assert runs.find("r1").state == "done"
+
+
+def test_a_cancelled_run_stops_before_its_next_call_and_is_not_continued(runs, till):
+    @tool
+    def stop() -> str:
+        """Cancel this run."""
+        runs.cancel("r1")
+        return "cancelled"
+
+    agent = clerk(runs, [till, stop], ToolCall("stop"), PAY, "Done.")
+    with pytest.raises(RunCancelledError, match="Run 'r1' was cancelled"):
+        agent.run_sync("Pay order 7", run_id="r1")
+    with pytest.raises(RunCancelledError, match="Run 'r1' was cancelled, and is not continued"):
+        agent.run_sync("Pay order 7", run_id="r1")
+    assert till.paid == []
+    assert runs.find("r1").state == "cancelled"
+
+
+def test_cancelling_a_finished_run_does_nothing(runs, till):
+    go_on(runs, till)
+    runs.cancel("r1")
+    assert runs.find("r1").state == "done"
+    with pytest.raises(ToolConfigurationError, match="There is no run 'r2'"):
+        runs.cancel("r2")
+
+
+def test_begin_records_a_run_once(runs):
+    runs.begin("r1", "clerk", "Pay order 7")
+    runs.begin("r1", "clerk", [UserMessage("Pay order 7")])
+    assert [(run.run_id, run.agent, run.state, run.prompt, run.error) for run in runs.list()] == [
+        ("r1", "clerk", "queued", "Pay order 7", "")
+    ]
+    with pytest.raises(ToolConfigurationError, match="begun with another prompt"):
+        runs.begin("r1", "clerk", "Pay order 8")
+    with pytest.raises(ToolConfigurationError, match="is one of the agent 'clerk', not of 'poet'"):
+        runs.begin("r1", "poet", "Pay order 7")
+
+
+@pytest.mark.parametrize(("run_id", "agent"), [("", "clerk"), (None, "clerk"), ("r1", " "), ("r1", 3)])
+def test_a_run_needs_an_id_and_an_agent(runs, run_id, agent):
+    with pytest.raises(ToolConfigurationError, match="A run needs (run_id|agent), a text, not"):
+        runs.begin(run_id, agent, "Pay order 7")
+
+
+def test_runs_are_listed_by_state(runs, till):
+    runs.begin("r2", "clerk", "Pay order 8")
+    go_on(runs, till)
+    assert [run.run_id for run in runs.list("done")] == ["r1"]
+    assert [run.run_id for run in runs.list()] == ["r2", "r1"]
+    assert runs.find("r3") is None
+    assert runs.steps("r3") == []
+    with pytest.raises(ValueError, match="A run has no state 'finished'; known are queued, running"):
+        runs.list("finished")
+
+
+def test_a_fork_runs_again_from_a_turn(runs, till):
+    go_on(runs, till, PAY, ToolCall("pay", {"order": 8}), "Done.")
+    runs.fork("r1", "/1", "r2")
+    assert (runs.find("r2").state, runs.find("r2").prompt) == ("queued", "Pay order 7")
+    asked = []
+    agent = clerk(runs, [till], PAY, ToolCall("pay", {"order": 9}), "Other.", asked=asked)
+    result = agent.run_sync("Pay order 7", run_id="r2")
+    assert (result.text, asked, till.paid) == ("Other.", [1, 2], [7, 8, 9])
+    assert runs.find("r1").text == "Done."
+
+
+def test_a_fork_of_a_run_in_flight_does_not_repeat_its_call(lost, till):
+    lost.fork("r1", "/1", "r2")
+    result = clerk(lost, [till], PAY, "Done.").run_sync("Pay order 7", run_id="r2")
+    assert till.paid == [7]
+    assert "Unknown outcome" in result.tool_calls[0].reply.text
+
+
+def test_a_fork_that_cannot_be_made_is_refused(runs, till):
+    go_on(runs, till)
+    with pytest.raises(ValueError, match="Run 'r1' has no turn '/7'; it has /1, /2"):
+        runs.fork("r1", "/7", "r2")
+    with pytest.raises(ValueError, match="Run 'r1' has no turn '/1.1'; it has /1, /2"):
+        runs.fork("r1", "/1.1", "r2")
+    with pytest.raises(ToolConfigurationError, match="There is a run 'r1' already"):
+        runs.fork("r1", "/1", "r1")
+    runs.begin("r3", "clerk", "Pay order 7")
+    with pytest.raises(ValueError, match="Run 'r3' has no turn '/1'; it has none yet"):
+        runs.fork("r3", "/1", "r4")
+
+
+def test_ended_runs_are_forgotten_but_not_those_with_unknown_calls(tmp_path, till):
+    now = [1000.0]
+    with RunJournal(tmp_path / "runs.db", clock=lambda: now[0]) as runs:
+        go_on(runs, till)
+        runs.begin("r2", "clerk", "Pay order 8")
+        till.kills = True
+        with pytest.raises(Killed):
+            clerk(runs, [till], PAY, "Done.").run_sync("Pay order 7", run_id="r3")
+        clerk(runs, [till], PAY, "Done.").run_sync("Pay order 7", run_id="r3")
+        now[0] += 60
+        assert runs.forget(61) == 0
+        assert runs.forget(60) == 1
+        assert [run.run_id for run in runs.list()] == ["r2", "r3"]
+        assert runs.steps("r1") == []
+
+
+@pytest.mark.parametrize("url", ["", ":memory:", 3, None])
+def test_a_journal_needs_a_file(url):
+    with pytest.raises(ToolDefinitionError, match="A RunJournal needs the path of a file, not"):
+        RunJournal(url)
+
+
+def test_settings_of_a_journal_are_checked(tmp_path):
+    with pytest.raises(ToolDefinitionError, match="RunJournal on_unknown must be 'tell' or 'ask', not 'guess'"):
+        RunJournal(tmp_path / "runs.db", on_unknown="guess")
+    with pytest.raises(ToolDefinitionError, match="RunJournal park_after"):
+        RunJournal(tmp_path / "runs.db", park_after=-1)
+
+
+def test_the_file_is_for_its_owner_only(runs):
+    assert runs._path.stat().st_mode & 0o077 == 0
+
+
+def test_a_foreign_file_is_refused_with_its_path(tmp_path):
+    path = tmp_path / "effects.db"
+    EffectLedger(path).close()
+    with pytest.raises(ToolConfigurationError, match=r"The run journal '.*effects\.db' cannot be used: it is not a"):
+        RunJournal(path)
+
+
+def test_a_newer_file_is_refused(tmp_path):
+    path = tmp_path / "runs.db"
+    RunJournal(path).close()
+    rows = sqlite3.connect(path)
+    rows.execute("PRAGMA user_version = 99")
+    rows.close()
+    with pytest.raises(
+        ToolConfigurationError, match=r"runs\.db' cannot be used: it is not a run journal of this version"
+    ):
+        RunJournal(path)
+
+
+def test_a_damaged_file_is_refused_and_nothing_runs(tmp_path, till):
+    path = tmp_path / "runs.db"
+    with RunJournal(path) as runs:
+        for number in range(200):
+            runs.begin(f"r{number}", "clerk", "Pay order 7" * 20)
+    data = bytearray(path.read_bytes())
+    assert len(data) > 20_000
+    data[4096:] = os.urandom(len(data) - 4096)
+    path.write_bytes(data)
+    with (
+        pytest.raises(ToolConfigurationError, match=r"The run journal '.*runs\.db' cannot be used"),
+        RunJournal(path) as runs,
+    ):
+        go_on(runs, till)
+    assert till.paid == []
+
+
+def test_a_full_disk_fails_the_run_before_the_next_body_and_it_continues_with_room(runs, till):
+    text = "x" * 100_000
+
+    @tool(effects="read")
+    def read() -> str:
+        """Read much."""
+        return text
+
+    replies = ToolCall("read"), PAY, "Done."
+    connection = runs._storage._database._connection
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages + 5}")
+    agent = clerk(runs, [till, read], *replies)
+    with pytest.raises(Exception, match="full"):
+        agent.run_sync("Pay order 7", run_id="r1")
+    assert till.paid == []
+    connection.execute("PRAGMA max_page_count = 1000000")
+    assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
+    assert till.paid == [7]
+
+
+@pytest.mark.parametrize("shift", [-86400.0, 86400.0])
+def test_a_clock_that_is_a_day_off_changes_nothing(tmp_path, till, shift):
+    path = tmp_path / "runs.db"
+    with RunJournal(path) as runs:
+        till.kills = True
+        with pytest.raises(Killed):
+            go_on(runs, till)
+    with RunJournal(path, clock=lambda: time.time() + shift) as runs:
+        assert go_on(runs, till).text == "Done."
+    assert till.paid == [7]
+
+
+def set_owner(path, owner, updated):
+    rows = sqlite3.connect(path)
+    rows.execute("UPDATE runs SET state = 'running', owner = ?, updated = ?", (json.dumps(owner), updated))
+    rows.commit()
+    rows.close()
+
+
+def test_a_driver_of_another_machine_counts_for_a_minute(runs, till):
+    runs.begin("r1", "clerk", "Pay order 7")
+    owner = ["another boot", 4711, "1", "token", 0.0]
+    set_owner(runs._path, owner, time.time())
+    with pytest.raises(RunBusyError, match="Run 'r1' is driven by process 4711 since 1970"):
+        go_on(runs, till)
+    set_owner(runs._path, owner, time.time() - 61)
+    assert go_on(runs, till).text == "Done."
+
+
+def test_a_process_that_has_ended_drives_nothing(runs, till):
+    code = "from toolsemble.journal.ownership import new_owner; print(new_owner())"
+    owner = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    runs.begin("r1", "clerk", "Pay order 7")
+    set_owner(runs._path, json.loads(owner), time.time())
+    assert go_on(runs, till).text == "Done."
+
+
+def test_a_pause_review_is_refused_before_the_model_is_asked(runs):
+    from toolsemble.review import PauseReview
+
+    @tool(requires_approval=True)
+    def pay(order: int) -> str:
+        """Pay an order."""
+        return f"paid {order}"
+
+    agent = Agent(ScriptedModel([]), [pay], journal=runs, name="clerk", review=PauseReview())
+    with pytest.raises(
+        ToolConfigurationError, match="PauseReview ends a run whose journal would wait; pass a reviewer"
+    ):
+        agent.run_sync("Pay order 7", run_id="r1")
