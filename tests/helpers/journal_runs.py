@@ -5,12 +5,14 @@ from __future__ import annotations
 from toolsemble import Agent
 from toolsemble.models import AssistantMessage, FunctionModel, TokenUsage
 
+USAGE = TokenUsage(10, 5)
+
 
 class Killed(BaseException):
     """Stands for the end of a process: nothing of the run handles it, and nothing is written after it."""
 
 
-def script(*replies, asked=None, usage=TokenUsage(10, 5)):
+def script(*replies, asked=None, usage=USAGE):
     """Return a model that gives the n-th reply to a conversation with n replies so far, and counts its requests.
 
     A reply that is a class of exceptions is raised.

@@ -27,6 +27,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.models import ScriptedModel, UserMessage
+from toolsemble.review import PauseReview
 
 PAY = ToolCall("pay", {"order": 7})
 
@@ -81,7 +82,7 @@ def test_a_call_of_a_run_that_is_driven_is_not_unknown(runs, till):
     thread.start()
     assert till.entered.wait(60)
     assert runs.unknown() == []
-    with pytest.raises(ValueError, match="Run 'r1' has no call of unknown outcome at '/1.1'; see unknown()"):
+    with pytest.raises(ValueError, match=r"Run 'r1' has no call of unknown outcome at '/1\.1'; see unknown\(\)"):
         runs.resolve("r1", "/1.1", happened=True)
     till.free.set()
     thread.join(60)
@@ -122,9 +123,9 @@ def test_a_call_that_the_model_was_told_about_is_only_settled(lost, till):
 
 
 def test_what_cannot_be_resolved_is_refused(lost):
-    with pytest.raises(ValueError, match="no call of unknown outcome at '/9.9'"):
+    with pytest.raises(ValueError, match=r"no call of unknown outcome at '/9\.9'"):
         lost.resolve("r1", "/9.9", happened=True)
-    with pytest.raises(ToolConfigurationError, match="There is no run 'r9' in the journal; see list()"):
+    with pytest.raises(ToolConfigurationError, match=r"There is no run 'r9' in the journal; see list\(\)"):
         lost.resolve("r9", "/1.1", happened=True)
 
 
@@ -257,7 +258,7 @@ def test_begin_records_a_run_once(runs):
 
 @pytest.mark.parametrize(("run_id", "agent"), [("", "clerk"), (None, "clerk"), ("r1", " "), ("r1", 3)])
 def test_a_run_needs_an_id_and_an_agent(runs, run_id, agent):
-    with pytest.raises(ToolConfigurationError, match="A run needs (run_id|agent), a text, not"):
+    with pytest.raises(ToolConfigurationError, match=r"A run needs (run_id|agent), a text, not"):
         runs.begin(run_id, agent, "Pay order 7")
 
 
@@ -294,7 +295,7 @@ def test_a_fork_that_cannot_be_made_is_refused(runs, till):
     go_on(runs, till)
     with pytest.raises(ValueError, match="Run 'r1' has no turn '/7'; it has /1, /2"):
         runs.fork("r1", "/7", "r2")
-    with pytest.raises(ValueError, match="Run 'r1' has no turn '/1.1'; it has /1, /2"):
+    with pytest.raises(ValueError, match=r"Run 'r1' has no turn '/1\.1'; it has /1, /2"):
         runs.fork("r1", "/1.1", "r2")
     with pytest.raises(ToolConfigurationError, match="There is a run 'r1' already"):
         runs.fork("r1", "/1", "r1")
@@ -431,8 +432,6 @@ def test_a_process_that_has_ended_drives_nothing(runs, till):
 
 
 def test_a_pause_review_is_refused_before_the_model_is_asked(runs):
-    from toolsemble.review import PauseReview
-
     @tool(requires_approval=True)
     def pay(order: int) -> str:
         """Pay an order."""
