@@ -111,8 +111,11 @@ class Execution:
                 await self._channel.wait_ready()
             self._begun = time.monotonic()  # the consumer of the run may have taken its time
             deadline = self._state.spending.deadline
-            async with asyncio.timeout(None if deadline is None else deadline - time.monotonic()):
+            if deadline is None:
                 await self._execute(box, due)
+            else:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await self._execute(box, due)
         except TimeoutError:
             stop = self._state.spending.out_of_time()
             self._state.set_stop(stop)
