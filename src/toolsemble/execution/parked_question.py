@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from toolsemble.errors import CallPausedError
 from toolsemble.place import Place
-from toolsemble.review.question import ask
+from toolsemble.review.question import ask, find_stored, watch_stored
 from toolsemble.review.request import ReviewHandler, ReviewRequest
 from toolsemble.work.body import Work
 from toolsemble.work.thread import RunInThread
@@ -44,17 +44,30 @@ class ParkingReview:
 
     async def review(self, request: ReviewRequest) -> Any:
         """Return the answer, or raise :class:`CallPausedError` to leave the question open."""
-        asking, run = ask(self._handler, request), self._place.run
+        asking = ask(self._handler, request)
         if not callable(getattr(self._handler, "find_open", None)):
             return await asking
-        answering, draining = asyncio.ensure_future(asking), asyncio.ensure_future(run.wait_for_drain())
+        stored = asyncio.Event()
+        watch_stored(stored.set)
+        answering = asyncio.ensure_future(asking)
         try:
-            await asyncio.wait([answering, draining], timeout=run.park_after, return_when=asyncio.FIRST_COMPLETED)
+            await _wait_for_one(answering, stored.wait())  # an earlier answer is used, however short the time is
+            await _wait_for_one(answering, self._place.run.wait_for_drain(), seconds=self._place.run.park_after)
             if answering.done():
                 return answering.result()
         finally:
-            draining.cancel()
             if not answering.done():
                 answering.cancel()  # the question stays in the store: the run asks it again
                 await asyncio.wait([answering])
-        raise CallPausedError(f"Tool '{request.tool_name}' waits for approval", request=request)
+        raise CallPausedError(f"Tool '{request.tool_name}' waits for approval", request=find_stored(request))
+
+
+async def _wait_for_one(
+    answering: asyncio.Future[Any], event: Coroutine[Any, Any, Any], seconds: float | None = None
+) -> None:
+    """Wait until there is an answer, an event happens, or the time is over."""
+    happening = asyncio.ensure_future(event)
+    try:
+        await asyncio.wait([answering, happening], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        happening.cancel()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DriverSettings(NamedTuple):
-    """What the drivers of a journal share."""
+    """The settings that the drivers of a journal share."""
 
     park_after: float | None
     """After how many seconds of waiting for a person a run is parked; None: never."""
@@ -79,13 +79,13 @@ class RunDriver:
 
     def record_reply(self, path: str, data: Any) -> None:
         """Record the reply of a model."""
-        self._put(Step(path, "reply", "done", "", "", data, self.elapsed))
+        self._write(Step(path, "reply", "done", "", "", data, self.elapsed))
 
     def begin(self, path: str, tool: str, arguments: str, *, repeatable: bool) -> None:
         """Record that the body of a call is about to run; raise if this process may not go on."""
         state = "repeatable" if repeatable else "started"
         step = Step(path, "call", state, tool, arguments, None, self.elapsed)  # type: ignore[arg-type]  # a state
-        self._put(step, synced=not repeatable)
+        self._write(step, synced=not repeatable)
 
     def end(self, path: str, tool: str, data: dict[str, Any]) -> None:
         """Record the result of a call; raise if this process may not go on."""
@@ -93,7 +93,7 @@ class RunDriver:
             data["usage"] = usage
         known = self.find(path)
         lost = known is not None and known.state == "started" and _is_unknown(data)
-        self._put(Step(path, "call", "unknown" if lost else "done", tool, "", data, self.elapsed))
+        self._write(Step(path, "call", "unknown" if lost else "done", tool, "", data, self.elapsed))
 
     def note_usage(self, path: str, usage: Sequence[float]) -> None:
         """Keep what an agent inside of a call has spent, until the call ends."""
@@ -128,7 +128,7 @@ class RunDriver:
         known = self._steps.get((path, "question"))
         if known is None:
             known = Step(path, "question", "done", "", "", time.time(), self.elapsed)
-            self._put(known)
+            self._write(known)
         return float(known.data)
 
     def check(self) -> None:
@@ -177,7 +177,7 @@ class RunDriver:
             spent = [self._spent.pop(each) for each in inside]
         return [sum(amounts) for amounts in zip(*spent, strict=True)] if spent else None
 
-    def _put(self, step: Step, *, synced: bool = False) -> None:
+    def _write(self, step: Step, *, synced: bool = False) -> None:
         with self._storage.writing(synced=synced) as tables:
             self._check_owner(tables)
             tables.put_step(self.run_id, step, tables.now())

@@ -50,7 +50,7 @@ _batch: ContextVar[Batch | None] = ContextVar("toolsemble.batch", default=None)
 class OpenQuestion:
     """The state of an open question: whether it is abandoned, and how many prompts are open for it."""
 
-    __slots__ = ("abandoned", "announced", "check", "interrupted", "prompts", "request")
+    __slots__ = ("abandoned", "announced", "check", "interrupted", "on_stored", "prompts", "request")
 
     def __init__(self, request: ReviewRequest | None = None, check: Check | None = None) -> None:
         self.abandoned = threading.Event()
@@ -59,6 +59,7 @@ class OpenQuestion:
         self.request = request
         self.announced = False
         self.interrupted = False
+        self.on_stored: Callable[[], object] | None = None
 
     def announce(self, request: ReviewRequest) -> None:
         """Send the event that a reviewer is asked, once."""
@@ -319,8 +320,30 @@ def note_stored(request: ReviewRequest, *, waits: bool) -> None:
         return
     if waits:
         asked.announce(request)
+        if asked.on_stored is not None:
+            asked.on_stored()
     elif not asked.announced:
         asked.announced, asked.request = True, request
+
+
+def watch_stored(notify: Callable[[], object]) -> None:
+    """Call a function when the current question is in a store, and there is no earlier answer to it.
+
+    >>> watch_stored(print)
+    """
+    asked = _question.get()
+    if asked is not None:
+        asked.on_stored = notify
+
+
+def find_stored(request: ReviewRequest) -> ReviewRequest:
+    """Return the current question as a store has it, under another id if it was asked before; else the request.
+
+    >>> find_stored(ReviewRequest("Deletes a file", "delete", "old.log", id="q1")).id
+    'q1'
+    """
+    asked = _question.get()
+    return request if asked is None or asked.request is None else asked.request
 
 
 async def ask(handler: Any, request: ReviewRequest) -> Any:

@@ -59,7 +59,8 @@ class QueueReview:
     async def review(self, request: ReviewRequest) -> ReviewDecision:
         """Return the decision from the store; withdraw the request when the wait is cancelled.
 
-        If the run was cancelled and has an id of its own, the request stays open: the same run may ask again.
+        If the run was cancelled and has an id of its own, the request stays open: the same run may ask again. So does
+        every request of a run with a journal.
         """
         loop = asyncio.get_running_loop()
         ends = loop.time() + (request.timeout or 0) + _GRACE
@@ -79,7 +80,7 @@ class QueueReview:
             if type(decision) is ExitEarly and decision.timed_out:
                 await asyncio.sleep(ends - loop.time())
         except BaseException as error:
-            worker.leave(pending, keep=request.resumable and is_interrupted())
+            worker.leave(pending, keep=request.durable or (request.resumable and is_interrupted()))
             if not isinstance(error, GeneratorExit):  # a coroutine that is closed cannot wait
                 await asyncio.wait([asyncio.wrap_future(pending.withdrawn)], timeout=_WITHDRAW_TIMEOUT)
             raise
