@@ -2,12 +2,37 @@
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
-from toolsemble import Agent, AgentExecutionError, ModelError, Retry, ToolCall, ToolDefinitionError, tool
-from toolsemble.models import ChatReply, ChatRequest, FallbackModel, FunctionModel, ScriptedModel, UserMessage
-from toolsemble.models.chat import StreamEnd, TextDelta
+from toolsemble import (
+    Agent,
+    AgentExecutionError,
+    ModelError,
+    Retry,
+    ToolCall,
+    ToolDefinitionError,
+    tool,
+)
+from toolsemble.models import (
+    ChatReply,
+    ChatRequest,
+    FallbackModel,
+    FunctionModel,
+    RecordedModel,
+    ScriptedModel,
+    UserMessage,
+)
+from toolsemble.models.chat import (
+    ArgumentsDelta,
+    Assembly,
+    CallDelta,
+    StreamEnd,
+    StreamRestart,
+    TextDelta,
+    TokenUsage,
+)
 
 ONCE = Retry(attempts=0)
 REQUEST = ChatRequest([UserMessage("hello")])
@@ -34,9 +59,9 @@ class Streaming:
             self.closed = True
 
 
-def chunks_from(model):
+def chunks_from(model, request=REQUEST):
     async def collect():
-        return [chunk async for chunk in model.stream(REQUEST)]
+        return [chunk async for chunk in model.stream(request)]
 
     return asyncio.run(collect())
 
@@ -103,11 +128,102 @@ def test_stream_falls_back_before_its_first_chunk():
     assert first.closed
 
 
-def test_stream_that_breaks_after_its_first_chunk_raises():
-    first, second = Streaming(TextDelta("Ro"), error=ModelError("cut off")), Streaming(StreamEnd())
-    with pytest.raises(ModelError, match="cut off"):
+class Named(Streaming):
+    """A streaming model with a name."""
+
+    def __init__(self, name, *chunks, error=None):
+        super().__init__(*chunks, error=error)
+        self.name = name
+
+
+def test_stream_that_breaks_after_its_first_chunk_raises_an_error_that_names_both_models():
+    broken = ModelError("cut off", retryable=True, retry_after=3)
+    first, second = Named("one", TextDelta("Ro"), error=broken), Named("two", StreamEnd())
+    with pytest.raises(
+        ModelError, match=r"^one failed after its answer had begun: cut off; two was not asked, because .* can_restart"
+    ) as raised:
         chunks_from(FallbackModel(first, second))
     assert (first.closed, second.closed) == (True, False)
+    assert (raised.value.retryable, raised.value.retry_after) == (True, 3)
+
+
+def test_last_stream_that_breaks_after_its_first_chunk_raises_its_error():
+    first, second = Streaming(error=ModelError("down")), Streaming(TextDelta("Ro"), error=ModelError("cut off"))
+    with pytest.raises(ModelError, match=r"^cut off$"):
+        chunks_from(FallbackModel(first, second))
+
+
+def test_stream_that_breaks_for_another_reason_raises_its_error():
+    with pytest.raises(KeyError):
+        chunks_from(FallbackModel(Streaming(TextDelta("Ro"), error=KeyError("x")), Streaming(StreamEnd())))
+
+
+def test_stream_begins_anew_with_the_next_model_if_its_reader_can():
+    first, end = Streaming(TextDelta("Ro"), error=ModelError("cut off")), StreamEnd()
+    model = FallbackModel(first, Streaming(TextDelta("Athens"), end))
+    expected = [TextDelta("Ro"), StreamRestart("cut off"), TextDelta("Athens"), end]
+    chunks = chunks_from(model, replace(REQUEST, can_restart=True))
+    assert chunks == expected
+    assert Assembly().assemble(chunks).text == "Athens"
+
+
+def test_last_stream_that_breaks_does_not_announce_another_model():
+    streams = [Streaming(TextDelta(text), error=ModelError(text)) for text in ("a", "b")]
+    with pytest.raises(ModelError, match="All models failed: Streaming: a; Streaming: b"):
+        chunks_from(FallbackModel(*streams), replace(REQUEST, can_restart=True))
+
+
+def test_restart_gives_back_the_room_for_the_reply():
+    assembly = Assembly(max_reply=5)
+    assert assembly.assemble([TextDelta("12345"), StreamRestart("x"), TextDelta("67890"), StreamEnd()]).text == "67890"
+
+
+async def test_stream_of_an_agent_falls_back_after_the_first_chunk():
+    @tool
+    def now() -> str:
+        """The time."""
+        return "noon"
+
+    call = (CallDelta(0, "now", "c1"), ArgumentsDelta(0, '{"x'))
+    first = Streaming(TextDelta("It "), TextDelta("is"), *call, error=ModelError("cut off"))
+    second = Streaming(TextDelta("Noon."), StreamEnd(TokenUsage(10, 2)))
+    seen = []
+    agent = Agent(FallbackModel(first, second), [now], retry=ONCE, sinks=[seen.append])
+    events = [event async for event in agent.stream("What time is it?")]
+    kinds = [event.kind for event in events]
+    assert kinds == [
+        *("text_delta", "text_delta", "call_delta", "arguments_delta"),
+        *("model_retried", "text_delta", "turn_ended", "final"),
+    ]
+    assert (events[4].reason, events[4].seconds, events[4].discarded) == ("cut off", 0.0, "It is")
+    result = events[-1].result
+    assert (result.text, result.tool_calls, result.usage.model_calls) == ("Noon.", [], 1)
+    assert [(step.kind, step.detail) for step in result.trace] == [("retry", "cut off"), ("model", "stop")]
+    assert [event.reason for event in seen if event.kind == "model_retried"] == ["cut off"]
+
+
+async def test_retry_after_a_restart_discards_the_text_of_the_last_model_only():
+    first = Streaming(TextDelta("Ro"), error=ModelError("cut off", retryable=True))
+    second = Streaming(TextDelta("Ath"), error=ModelError("cut off", retryable=True))
+    discarded = []
+    agent = Agent(FallbackModel(first, second), retry=Retry(attempts=1, wait=0))
+    async for event in agent.stream("hello"):
+        if event.kind == "model_retried":
+            discarded.append(event.discarded)
+            if len(discarded) == 2:
+                first._error = None
+                first._chunks = (TextDelta("Oslo"), StreamEnd())
+    assert discarded == ["Ro", "Ath"]
+    assert event.result.text == "Oslo"
+
+
+async def test_recorded_stream_begins_anew_as_well(tmp_path):
+    path = tmp_path / "recording.jsonl"
+    model = FallbackModel(Streaming(TextDelta("Ro"), error=ModelError("x")), Streaming(TextDelta("Oslo"), StreamEnd()))
+    for asked in ([model], []):
+        agent = Agent(RecordedModel(path, *asked), retry=ONCE)
+        events = [event async for event in agent.stream("hello")]
+        assert (events[-1].result.text, [event.kind for event in events].count("model_retried")) == ("Oslo", 1)
 
 
 def test_stream_raises_when_all_models_fail():

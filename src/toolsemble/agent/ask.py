@@ -20,6 +20,7 @@ from toolsemble.models.chat import (
     ChatReply,
     ChatRequest,
     StreamEnd,
+    StreamRestart,
     TextDelta,
     TokenUsage,
     closing,
@@ -78,7 +79,7 @@ async def ask_model(
 ) -> ChatReply:
     """Return the model's reply, streamed to a channel if there is one; retry retryable failures.
 
-    :param on_retry: called before each retry
+    :param on_retry: called before each retry, and when the model itself begins anew
     :param deadline: no retry starts after it
     :param streamed: contains the text that the latest attempt has streamed
     :param box: the tools of the turn
@@ -87,7 +88,10 @@ async def ask_model(
     while True:
         streamed.clear()
         try:
-            asking = model.reply(request) if channel is None else _stream(model, request, channel, streamed, box)
+            if channel is None:
+                asking = model.reply(request)
+            else:
+                asking = _stream(model, request, channel, on_retry, streamed, box)
             return _check_reply(await asking)
         except Exception as error:
             pause = retry.pause(error, tried)
@@ -101,15 +105,24 @@ async def ask_model(
 
 
 async def _stream(
-    model: ChatModel, request: ChatRequest, channel: Channel, streamed: list[str], box: Toolbox
+    model: ChatModel,
+    request: ChatRequest,
+    channel: Channel,
+    on_retry: Callable[[ModelRetried], None],
+    streamed: list[str],
+    box: Toolbox,
 ) -> ChatReply:
     assembly, marker = Assembly(getattr(model, "max_reply", MAX_REPLY)), ArgumentsMarker(box)
-    async with closing(model.stream(request)) as chunks:
+    async with closing(model.stream(replace(request, can_restart=True))) as chunks:
         async for chunk in chunks:
             assembly.add(chunk)
             if isinstance(chunk, TextDelta):
                 streamed.append(chunk.text)
-            if not isinstance(chunk, StreamEnd):
+            if isinstance(chunk, StreamRestart):
+                on_retry(ModelRetried(chunk.reason, 0.0, "".join(streamed)))
+                streamed.clear()
+                marker = ArgumentsMarker(box)
+            elif not isinstance(chunk, StreamEnd):
                 channel.send(marker.mark(chunk))
                 await channel.wait_ready()
     return assembly.reply()

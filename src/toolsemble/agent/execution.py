@@ -12,7 +12,7 @@ from typing import Any
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import CallReplied, CallRequested
 from toolsemble.agent.loop_detector import LoopDetector
-from toolsemble.agent.pause_point import PausePoint, Resumed, pause_point
+from toolsemble.agent.pause_point import Resumed, pause_point
 from toolsemble.agent.redaction import show_arguments
 from toolsemble.agent.result import InnerRun, PausedRun, PendingCall, ToolCallRecord
 from toolsemble.agent.spending import current_spending
@@ -201,9 +201,13 @@ class Execution:
         run = self._state.context
         return context is not None and (context.parent_id, context.run_id) == (run.call_id, run.run_id)
 
-    def _can_leave_open(self, context: ToolContext) -> bool:
+    def can_leave_open(self, context: ToolContext) -> bool:
         """Return whether a call of the model can be left open while the agent inside of it waits."""
         return self._is_own(context) and self._box.can_pause_inside(context.tool_name)
+
+    def take_resumed(self, call_id: str) -> Resumed | None:
+        """Return the run to resume inside of a call, once: a retry of the call begins anew."""
+        return self._resumed.pop(call_id, None)
 
     async def _execute(self, box: Toolbox, due: Sequence[int]) -> None:
         context, calls = self._state.context, [self._calls[index] for index in due]
@@ -213,8 +217,7 @@ class Execution:
             context = context.derive({"place": self._turn})
             calls = [NumberedCall(call, index + 1) for call, index in zip(calls, due, strict=True)]
         inside, spending = enter(context), current_spending.set(self._state.spending)
-        can_pause = self._state.can_pause
-        point = pause_point.set(PausePoint(self._can_leave_open, self._resumed) if can_pause else None)
+        point = pause_point.set(self if self._state.can_pause else None)
         watching = None if self._channel is None else watch(self._follow)
         try:
             await box.aexecute_all(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn, Protocol
 
 from toolsemble.agent.result import InnerRun, PausedRun
 from toolsemble.context import ToolContext, current_context
@@ -20,13 +20,16 @@ class Resumed(NamedTuple):
     decisions: Mapping[str, ReviewDecision]
 
 
-class PausePoint(NamedTuple):
+class PausePoint(Protocol):
     """The turn of a run that can be paused."""
 
-    is_own: Callable[[ToolContext], bool]
-    """Returns whether a call is one of the turn, and can be left open while it runs."""
-    resumed: dict[str, Resumed]
-    """The runs to resume, by the ids of their calls; each of them is resumed once."""
+    def can_leave_open(self, context: ToolContext) -> bool:
+        """Return whether a call is one of the turn, and can be left open while the agent inside of it waits."""
+        ...
+
+    def take_resumed(self, call_id: str) -> Resumed | None:
+        """Return the run to resume inside of a call, once; None if the call is new."""
+        ...
 
 
 pause_point: ContextVar[PausePoint | None] = ContextVar("toolsemble.pause_point", default=None)
@@ -54,12 +57,12 @@ def is_inside_agent_tool() -> bool:
 def enter_agent_call() -> Iterator[Resumed | None]:
     """Let the run of the agent of the current call be paused, if the run around it can be; yield what is resumed."""
     context, point = current_context(), pause_point.get()
-    if context is None or point is None or not point.is_own(context):
+    if context is None or point is None or not point.can_leave_open(context):
         yield None
         return
     token = _agent_call.set(context)
     try:
-        yield point.resumed.pop(context.call_id, None)
+        yield point.take_resumed(context.call_id)
     finally:
         _agent_call.reset(token)
 

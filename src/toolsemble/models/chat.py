@@ -75,6 +75,8 @@ class ChatRequest:
     """Further settings for the model, such as a temperature, under the provider's names."""
     reasoning: Reasoning | None = None
     """How much the model reasons; None: the provider's default. Models that cannot map it raise an error."""
+    can_restart: bool = False
+    """Whether whoever reads the stream of the reply accepts a :class:`StreamRestart`; the runs of agents do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,19 @@ class StreamEnd:
     """JSON values that the provider needs back with the message."""
 
 
-Chunk: TypeAlias = TextDelta | ThoughtDelta | PromptProgress | CallDelta | ArgumentsDelta | StreamEnd
+@dataclass(frozen=True, slots=True)
+class StreamRestart:
+    """The reply begins anew, from another model: the chunks before do not count.
+
+    >>> StreamRestart("The connection broke").reason
+    'The connection broke'
+    """
+
+    reason: str
+    """Why the chunks before do not count."""
+
+
+Chunk: TypeAlias = TextDelta | ThoughtDelta | PromptProgress | CallDelta | ArgumentsDelta | StreamRestart | StreamEnd
 """A piece of a streamed reply."""
 
 
@@ -214,7 +228,10 @@ class ChatModel(Protocol):
         ...
 
     def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
-        """Yield the chunks of the reply; the last one is a :class:`StreamEnd`."""
+        """Yield the chunks of the reply; the last one is a :class:`StreamEnd`.
+
+        A :class:`StreamRestart` is only yielded if the request has ``can_restart``.
+        """
         ...
 
 
@@ -245,6 +262,10 @@ class Assembly:
             if chunk.index not in self._calls:
                 raise ModelError(f"The model sent arguments of call {chunk.index} before its start")
             self._calls[chunk.index][1].append(chunk.text)
+        elif isinstance(chunk, StreamRestart):
+            self._left = self._most
+            self._text.clear()
+            self._calls.clear()
         elif isinstance(chunk, StreamEnd):
             self._end = chunk
         elif not isinstance(chunk, (ThoughtDelta, PromptProgress)):

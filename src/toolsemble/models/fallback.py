@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 
 from toolsemble.errors import ModelError, ToolDefinitionError
-from toolsemble.models.chat import ChatModel, ChatReply, ChatRequest, Chunk, closing
+from toolsemble.models.chat import ChatModel, ChatReply, ChatRequest, Chunk, StreamRestart, closing
 from toolsemble.models.registry import model_of
 from toolsemble.models.reply_limit import MAX_REPLY
 from toolsemble.runtime.text import describe_error, preview
@@ -27,8 +27,9 @@ def is_model_failure(error: Exception) -> bool:
 class FallbackModel:
     """A model that asks the first of several models, and the next one if that fails.
 
-    A stream falls back only until its first chunk: what was shown cannot be taken back. All models get the same
-    request, including its settings, so use settings that all of them know.
+    A stream falls back after its first chunk as well if its reader can take back what was shown: the run of an agent
+    sends :class:`~toolsemble.agent.ModelRetried`, and the text begins anew. Else the stream raises. All models get the
+    same request, including its settings, so use settings that all of them know.
 
     >>> from toolsemble import Agent
     >>> from toolsemble.models import ScriptedModel
@@ -72,7 +73,11 @@ class FallbackModel:
         raise self._all_failed(errors)
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
-        """Yield the chunks of the first model that does not fail before its first chunk."""
+        """Yield the chunks of the first model that does not fail.
+
+        If one fails after its first chunk, a :class:`~toolsemble.models.StreamRestart` comes before the chunks of the
+        next one; without ``request.can_restart``, a :class:`~toolsemble.ModelError` is raised.
+        """
         errors: list[Exception] = []
         for model in self.models:
             started = False
@@ -82,11 +87,13 @@ class FallbackModel:
                         started = True
                         yield chunk
             except Exception as error:
-                if started:
-                    raise
+                if started and not request.can_restart:
+                    raise self._broken(model, error) from error
                 self._note(model, error, errors)
             else:
                 return
+            if started and len(errors) < len(self.models):
+                yield StreamRestart(describe_error(errors[-1]))
         raise self._all_failed(errors)
 
     def _note(self, model: ChatModel, error: Exception, errors: list[Exception]) -> None:
@@ -96,6 +103,19 @@ class FallbackModel:
         errors.append(error)
         if len(errors) < len(self.models):
             LOGGER.warning("%s failed (%s); asking the next model", _name(model), preview(describe_error(error)))
+
+    def _broken(self, model: ChatModel, error: Exception) -> Exception:
+        """Return the error for a stream that failed after its first chunk, if its reader cannot begin anew."""
+        others = self.models[self.models.index(model) + 1 :]
+        if not others or not self._falls_back(error):
+            return error
+        return ModelError(
+            f"{_name(model)} failed after its answer had begun: {describe_error(error)}; {_name(others[0])} was not "
+            "asked, because the answer would begin anew: read the stream through an Agent, or set can_restart in the "
+            "request",
+            retryable=getattr(error, "retryable", True),
+            retry_after=getattr(error, "retry_after", None),
+        )
 
     def _all_failed(self, errors: list[Exception]) -> ModelError:
         """Return the error of a request that no model answered; it can be retried if that of one model can."""

@@ -23,6 +23,7 @@ from toolsemble.models.chat import (
     Chunk,
     PromptProgress,
     StreamEnd,
+    StreamRestart,
     TextDelta,
     ThoughtDelta,
     TokenUsage,
@@ -33,7 +34,7 @@ from toolsemble.models.message import message_to_json, read_call, write_call
 from toolsemble.runtime.text import preview
 
 _SHOWN = 80
-_CHUNKS = (TextDelta, ThoughtDelta, PromptProgress, CallDelta, ArgumentsDelta, StreamEnd)
+_CHUNKS = (TextDelta, ThoughtDelta, PromptProgress, CallDelta, ArgumentsDelta, StreamRestart, StreamEnd)
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in _CHUNKS}
 
 

@@ -5,27 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from toolsemble.agent.streams.attachment import read_attachment_data, read_attachment_url
 from toolsemble.agent.streams.request import UiRequest, load_body, read_id, read_messages, split_prompt
 from toolsemble.call import ToolCall
 from toolsemble.models.adapter.history import (
     HistoryReader,
+    describe,
     iterate_items,
     make_result,
     read_call,
-    read_image,
     read_text,
     unsupported,
 )
 from toolsemble.models.message import AssistantMessage, SystemMessage, UserMessage
 from toolsemble.providers.wire import field
-from toolsemble.result import ImageContent, ToolResult
+from toolsemble.result import AudioContent, FileContent, ImageContent, Media, ToolResult
+
+_KINDS: dict[str, type] = {"image": ImageContent, "audio": AudioContent, "document": FileContent}
+_NAMES = {"image": "an image", "audio": "audio", "document": "a document"}
 
 
 def read_ag_ui(body: object, *, system: bool = False) -> UiRequest:
     """Return the request of an AG-UI client, a ``RunAgentInput``; raise ``ValueError`` if it is not one.
 
     Calls without a result, which a client has after it left a run, count as failed. Tools of the client are not
-    offered to the model.
+    offered to the model. Images, audio and documents are inline, or at URLs of public hosts, which the provider
+    fetches.
 
     :param body: JSON text, a mapping, or a ``RunAgentInput`` of the package ``ag-ui-protocol``
     :param system: whether system and developer messages of the client are kept; by default they are left out, since
@@ -72,19 +77,46 @@ def _read_user(content: object, place: str) -> UserMessage:
     if isinstance(content, str):
         return UserMessage(content)
     texts: list[str] = []
-    images: list[ImageContent] = []
+    contents: list[Media] = []
     for where, part in iterate_items(content, place, "a str or a list"):
         match field(part, "type"):
             case "text":
                 texts.append(read_text(field(part, "text"), f"{where}.text"))
-            case "image":
-                source = field(part, "source")
-                if field(source, "type") != "data":
-                    raise unsupported(f"{where}.source", source, "a source of the type data")
-                images.append(read_image(field(source, "value"), field(source, "mimeType"), f"{where}.source"))
+            case "image" | "audio" | "document" as kind:
+                contents.append(_read_source(field(part, "source"), kind, f"{where}.source"))
+            case "binary":
+                contents.append(_read_binary(part, where))
             case _:
-                raise unsupported(where, part, "a text or an image")
-    return UserMessage("\n".join(texts), tuple(images))
+                raise unsupported(where, part, "a text, an image, audio or a document")
+    return UserMessage("\n".join(texts), tuple(contents))
+
+
+def _read_source(source: object, kind: str, place: str) -> Media:
+    """Return an attachment of the kind that its part has."""
+    value, media_type = field(source, "value"), field(source, "mimeType")
+    match field(source, "type"):
+        case "data":
+            found = read_attachment_data(value, media_type, None, place)
+        case "url":
+            found = read_attachment_url(value, media_type, None, place)
+        case _:
+            raise unsupported(place, source, "a source of the type data or url")
+    if not isinstance(found, _KINDS[kind]):
+        raise ValueError(  # noqa: TRY004 - its content is wrong
+            f"{place}: expected the media type of {_NAMES[kind]}, got {found.mime_type!r:.80}"
+        )
+    return found
+
+
+def _read_binary(part: object, place: str) -> Media:
+    """Return an attachment of an older client, inline or at a URL; one that it uploaded before is not known here."""
+    url, data = field(part, "url"), field(part, "data")
+    details = field(part, "mimeType"), field(part, "filename"), place
+    if data is not None:
+        return read_attachment_data(data, *details)
+    if url is not None:
+        return read_attachment_url(url, *details)
+    raise ValueError(f"{place}: expected data or a url, got {describe(part)}")
 
 
 def _read_assistant(message: Mapping[str, Any], place: str) -> AssistantMessage:

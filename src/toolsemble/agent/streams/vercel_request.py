@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from toolsemble.agent.streams.attachment import read_attachment_url
 from toolsemble.agent.streams.request import UiRequest, load_body, read_id, read_messages, split_prompt
 from toolsemble.call import ToolCall
 from toolsemble.models.adapter.history import (
     HistoryReader,
     describe,
     iterate_items,
-    read_data_url,
     read_text,
     unsupported,
 )
 from toolsemble.models.message import AssistantMessage, SystemMessage, UserMessage
-from toolsemble.result import ImageContent, ToolResult
+from toolsemble.result import Media, ToolResult
 from toolsemble.serialization import compact_json
 
 _DYNAMIC = "dynamic-tool"
@@ -29,7 +29,7 @@ def read_vercel(body: object, *, system: bool = False) -> UiRequest:
     """Return the request of ``useChat`` of the Vercel AI SDK 5 and later; raise ``ValueError`` if it is not one.
 
     Calls without a result, which a client has after it left a run, count as failed. Reasoning, sources and data parts
-    are left out.
+    are left out. Images, audio and files are inline, or at URLs of public hosts, which the provider fetches.
 
     :param body: JSON text or a mapping
     :param system: whether system messages of the client are kept; by default they are left out, since anybody could
@@ -70,13 +70,14 @@ def _read_texts(parts: list[tuple[str, Any]]) -> list[str]:
 
 
 def _read_user(parts: list[tuple[str, Any]]) -> UserMessage:
-    images: list[ImageContent] = []
+    contents: list[Media] = []
     for where, part in parts:
         if part["type"] == "file":
-            images.append(read_data_url(part.get("url"), f"{where}.url"))
+            details = part.get("mediaType"), part.get("filename")
+            contents.append(read_attachment_url(part.get("url"), *details, f"{where}.url"))
         elif part["type"] != "text" and not part["type"].startswith("data-"):
-            raise unsupported(where, part, "a text or an image")
-    return UserMessage("\n".join(_read_texts(parts)), tuple(images))
+            raise unsupported(where, part, "a text or a file")
+    return UserMessage("\n".join(_read_texts(parts)), tuple(contents))
 
 
 def _read_assistant(reader: HistoryReader, parts: list[tuple[str, Any]]) -> None:
