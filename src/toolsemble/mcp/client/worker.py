@@ -139,14 +139,16 @@ class Worker:
 
     async def _open(self) -> None:
         """Open a new session, and publish its tools."""
-        callbacks: dict[str, Any] = {
-            "elicitation_callback": self._questions.ask,
-            "message_handler": self._receive,
-        }
-        if self._options.roots:
-            callbacks["list_roots_callback"] = self._list_roots
-        session = Session(self._target, self._options, callbacks, may_ask=self._may_ask)
-        listing = await session.open()
+        limit = self._options.connect_timeout
+        deadline = asyncio.get_running_loop().time() + limit
+        session = self._new_session()
+        try:
+            listing = await session.open(limit)
+        except ToolsembleError:
+            if not session.is_misjudged:
+                raise
+            session = self._new_session()
+            listing = await session.open(deadline - asyncio.get_running_loop().time())
         try:
             await self._begin_publishing(self._publish(listing, session.client))
         except BaseException:
@@ -156,6 +158,15 @@ class Worker:
         session.listen(self._note_change)
         if self._changed:
             self._note_change()  # the change came before there was a session to list again
+
+    def _new_session(self) -> Session:
+        callbacks: dict[str, Any] = {
+            "elicitation_callback": self._questions.ask,
+            "message_handler": self._receive,
+        }
+        if self._options.roots:
+            callbacks["list_roots_callback"] = self._list_roots
+        return Session(self._target, self._options, callbacks, may_ask=self._may_ask)
 
     async def _begin_publishing(self, steps: AsyncIterator[None]) -> None:
         """Publish a list; after a restart, calls do not wait for a reviewer: what has changed is refused meanwhile."""
