@@ -138,9 +138,9 @@ class Table:
         seconds = self._read(key, None, "a number of seconds > 0, true or false", _read_cache)
         if seconds is None:
             return default
-        if seconds is False:
-            return False
-        return Cache() if seconds is True else Cache(seconds)
+        if isinstance(seconds, bool):
+            return Cache() if seconds else False
+        return Cache(seconds)
 
     def rate(self, key: str, default: T) -> RateLimit | T:
         """Return a limit such as ``"10/minute"``."""
