@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import chdir, contextmanager
 from pathlib import Path
@@ -35,13 +36,16 @@ def open_config(path: str | None) -> Iterator[GatewaySettings]:
         yield settings
 
 
-def load_parts(settings: GatewaySettings, loaded: Sequence[tuple[str, list[object]]]) -> Parts:
+def load_parts(
+    settings: GatewaySettings, loaded: Sequence[tuple[str, list[object]]], config: str | None = None
+) -> Parts:
     """Return what the names in the settings stand for; nothing is started.
 
     :param loaded: the tools of targets that are not in the settings
+    :param config: the file of the settings, for messages
     """
     reviewer = _load_reviewer(settings)
-    lock = load_lock(settings, reviewer)
+    lock = load_lock(settings, config, reviewer)
     servers = [build_client(each, lock) for each in settings.servers]
     servers += [each for target in settings.targets for each in _build_named(target, lock)]
     own = [*loaded, *((target, load_own_tools(target)) for target in settings.targets if not target.startswith(PREFIX))]
@@ -52,12 +56,15 @@ def load_parts(settings: GatewaySettings, loaded: Sequence[tuple[str, list[objec
     return Parts(tools, servers, around, auth)
 
 
-def load_lock(settings: GatewaySettings, reviewer: ReviewHandler | None = None) -> ToolLock | None:
+def load_lock(settings: GatewaySettings, config: str | None, reviewer: ReviewHandler | None = None) -> ToolLock | None:
     """Return the lock of a gateway; None without one."""
     if settings.lock is None:
         return None
     actions: Any = settings.lock.actions
-    return ToolLock(settings.lock.file, review=reviewer, **actions)
+    if config is None:
+        return ToolLock(settings.lock.file, review=reviewer, **actions)
+    lock = ToolLock(Path(settings.lock.file).absolute(), review=reviewer, **actions)
+    return lock.separate(shlex.join(["toolsemble", "lock", "--config", config]))
 
 
 def load_own_tools(target: str) -> list[object]:
@@ -95,7 +102,7 @@ def _load_reviewer(settings: GatewaySettings) -> ReviewHandler | None:
 
 
 def _load_sinks(settings: SinkSettings) -> list[Any]:
-    sinks: list[Any] = [] if settings.trace is None else [TraceFile(settings.trace)]
+    sinks: list[Any] = [] if settings.trace is None else [TraceFile(Path(settings.trace).absolute())]
     if settings.console:
         sinks.append(ConsoleSink())
     if settings.opentelemetry:

@@ -56,12 +56,14 @@ def serve_targets(targets: Sequence[str], options: ServeOptions, screen: Screen)
         # Before the folder of the file becomes the working directory.
         own = [(target, load_own_tools(target)) for target in found if not target.startswith(PREFIX)]
     servers = [_make_absolute(target) for target in found if target.startswith(PREFIX)]
+    if options.config is not None and options.lock is not None:
+        options = replace(options, lock=str(Path(options.lock).absolute()))
     with open_config(options.config) as settings:
         merged = merge_options(settings, servers, options)
         with redirect_prints():
-            parts = load_parts(merged, own)
+            parts = load_parts(merged, own, options.config)
         if any(isinstance(each, Toolbox) for each in parts.tools):
-            _serve_toolbox(merged, parts, [target for target, _ in own], screen)
+            _serve_toolbox(merged, parts, [target for target, _ in own], options.config, screen)
         else:
             _serve_gateway(merged, parts, screen)
     return Exit.DONE
@@ -82,8 +84,7 @@ def merge_options(settings: GatewaySettings, servers: Sequence[str], options: Se
         http = replace(http, allowed_hosts=(*http.allowed_hosts, *options.hosts))
     lock = settings.lock
     if options.lock is not None:
-        file = options.lock if options.config is None else str(Path(options.lock).absolute())
-        lock = LockSettings(file) if lock is None else replace(lock, file=file)
+        lock = LockSettings(options.lock) if lock is None else replace(lock, file=options.lock)
     approval = replace(settings.approval, tools=(*settings.approval.tools, *options.gates))
     return replace(settings, targets=(*settings.targets, *servers), http=http, lock=lock, approval=approval)
 
@@ -100,7 +101,9 @@ def _serve_gateway(settings: GatewaySettings, parts: Parts, screen: Screen) -> N
     gateway.serve()
 
 
-def _serve_toolbox(settings: GatewaySettings, parts: Parts, targets: Sequence[str], screen: Screen) -> None:
+def _serve_toolbox(
+    settings: GatewaySettings, parts: Parts, targets: Sequence[str], config: str | None, screen: Screen
+) -> None:
     """Serve one toolbox with its own rules; gates and a lock can be added from outside."""
     box = next(each for each in parts.tools if isinstance(each, Toolbox))
     named = ", ".join((*targets, *settings.targets, *(each.name for each in settings.servers)))
@@ -118,7 +121,7 @@ def _serve_toolbox(settings: GatewaySettings, parts: Parts, targets: Sequence[st
     gates = settings.approval.tools
     served = box.around(approve=gates) if gates else box
     _report(settings, served.names, find_unused(served, gates), screen)
-    lock = load_lock(settings)
+    lock = load_lock(settings, config)
     source = identify_target((*targets, *settings.targets)[0])
     serve_source(served, settings, auth=parts.auth, lock=None if lock is None else ServedLock(lock, source))
 
