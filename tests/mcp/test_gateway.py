@@ -66,7 +66,7 @@ def _ended():
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     (tmp_path / "gateway").mkdir()
-    (tmp_path / "gateway" / "my_tools.py").write_text(TOOLS)
+    (tmp_path / "gateway" / "office_tools.py").write_text(TOOLS)
     monkeypatch.chdir(tmp_path)
     return tmp_path / "gateway"
 
@@ -101,7 +101,7 @@ async def names(client):
 
 
 async def test_servers_and_tools_are_one_server(build):
-    app = build(f'targets = ["my_tools.py:now", "my_tools.py:clerk", "calculator"]\n{server()}{HTTP}')
+    app = build(f'targets = ["office_tools.py:now", "office_tools.py:clerk", "calculator"]\n{server()}{HTTP}')
     assert (
         "serving now, clerk, calculator, handbook_find_order, handbook_delete_order at http://127.0.0.1:8000/mcp"
         in (build.err)
@@ -122,7 +122,7 @@ async def test_servers_and_tools_are_one_server(build):
 async def test_a_gateway_is_a_program_without_code(folder, era):
     """The whole program, on standard input and output, with a path that is relative to the file."""
     (folder / "toolsemble.toml").write_text(
-        f'name = "office"\ninstructions = "Be kind."\ntargets = ["my_tools.py:now"]\nlock = "pins.lock"\n'
+        f'name = "office"\ninstructions = "Be kind."\ntargets = ["office_tools.py:now"]\nlock = "pins.lock"\n'
         f'[sinks]\ntrace = "trace.jsonl"\n[approve]\ntools = ["*delete*"]\n{server()}'
     )
     assert main(["lock", "--config", "gateway/toolsemble.toml"]) == 0
@@ -149,7 +149,7 @@ async def test_targets_of_the_command_line_are_a_gateway(folder, monkeypatch, ca
     monkeypatch.setattr("uvicorn.run", lambda app, **settings: served.append(app))
     entry = {"command": sys.executable, "args": [HANDBOOK]}
     (folder.parent / "mcp.json").write_text(json.dumps({"mcpServers": {"shop": entry}}))
-    line = ["serve", "mcp:./mcp.json", "gateway/my_tools.py:now", "--http", "127.0.0.1:8000"]
+    line = ["serve", "mcp:./mcp.json", "gateway/office_tools.py:now", "--http", "127.0.0.1:8000"]
     assert main([*line, "--gate", "*delete*", "--gate", "*remove*"]) == 0
     assert "'*remove*' matches none of the tools" in capsys.readouterr().err
     with run_app(served[0]) as url:
@@ -168,7 +168,7 @@ async def test_options_are_added_to_those_of_the_file(build, folder):
     entry = {"command": sys.executable, "args": [HANDBOOK]}
     (folder.parent / "mcp.json").write_text(json.dumps({"servers": {"more": entry}}))
     app = build(
-        f'targets = ["my_tools.py:now"]\n{HTTP}[approve]\ntools = ["now"]\n',
+        f'targets = ["office_tools.py:now"]\n{HTTP}[approve]\ntools = ["now"]\n',
         "mcp:mcp.json", "calculator", "--gate", "*delete*", "--http", "0.0.0.0:9", "--allow-host", "tools.example.com",
     )  # fmt: skip
     assert "at http://0.0.0.0:9/mcp" in build.err
@@ -200,7 +200,9 @@ async def test_changes_of_a_server_reach_the_clients(build, folder):
 async def test_changed_tools_that_do_not_fit_together_leave_the_old_ones(build, folder, caplog):
     tools = folder / "tools.json"
     tools.write_text(json.dumps([CHANGE]))
-    app = build(f'targets = ["my_tools.py:now"]\n{server("plain", "-u", PLAIN, "json", str(tools), prefix="")}{HTTP}')
+    app = build(
+        f'targets = ["office_tools.py:now"]\n{server("plain", "-u", PLAIN, "json", str(tools), prefix="")}{HTTP}'
+    )
     with run_app(app) as url:
         async with connect(url) as client:
             tools.write_text(json.dumps([CHANGE, {"name": "now", "inputSchema": ANY}]))
@@ -212,7 +214,7 @@ async def test_changed_tools_that_do_not_fit_together_leave_the_old_ones(build, 
 
 async def test_rules_hide_gate_and_limit_tools_by_name(build):
     app = build(
-        f'targets = ["my_tools.py:now", "my_tools.py:later"]\n{server(effects="read")}{HTTP}'
+        f'targets = ["office_tools.py:now", "office_tools.py:later"]\n{server(effects="read")}{HTTP}'
         '[tools."*delete*"]\nhide = true\n'
         "[tools.later]\napprove = true\n"
         '[tools."*_find_*"]\nmax_output = 5\ncache = 60\nretries = 1\ntimeout = 20\n'
@@ -231,7 +233,7 @@ async def test_rules_hide_gate_and_limit_tools_by_name(build):
 
 async def test_limits_of_the_gateway_hold_for_all_tools(build, folder):
     app = build(
-        f'targets = ["my_tools.py:now", "my_tools.py:later"]\n{HTTP}'
+        f'targets = ["office_tools.py:now", "office_tools.py:later"]\n{HTTP}'
         '[limits]\nrate_limit = "2 / day"\ntimeout = 0.2\nmax_concurrency = 3\nmax_output = 4\npages = true\n'
         'cache = true\nretries = 1\nledger = "effects.db"\n'
     )
@@ -362,7 +364,7 @@ async def status(url, token):
 
 async def test_tokens_of_the_file_are_checked(build, monkeypatch):
     monkeypatch.setenv("ADA_TOKEN", "a long secret of ada")
-    text = 'targets = ["my_tools.py:now"]\n' + HTTP.strip()
+    text = 'targets = ["office_tools.py:now"]\n' + HTTP.strip()
     app = build(f'{text}\ntokens = [{{token = "${{ADA_TOKEN}}", subject = "ada", scopes = ["orders"]}}]\n')
     with run_app(app) as url:
         async with connect(url, headers={"Authorization": "Bearer a long secret of ada"}) as client:
@@ -372,20 +374,22 @@ async def test_tokens_of_the_file_are_checked(build, monkeypatch):
 
 @pytest.mark.parametrize("more", ["", '\nissuer_url = "https://a.example"\nresource_url = "https://b.example/mcp"'])
 async def test_a_verifier_of_a_module_checks_tokens(build, more):
-    app = build(f'targets = ["my_tools.py:now"]\n{HTTP.strip()}\nauth = "my_tools.py:tokens"{more}\n')
+    app = build(f'targets = ["office_tools.py:now"]\n{HTTP.strip()}\nauth = "office_tools.py:tokens"{more}\n')
     with run_app(app) as url:
         assert await status(url, "wrong") == 401
 
 
 async def test_the_reviewer_of_a_module_decides(build):
-    text = f'targets = ["my_tools.py:now"]\n{HTTP}[approve]\ntools = ["now"]\nreviewer = "my_tools.py:reviewer"\n'
+    text = (
+        f'targets = ["office_tools.py:now"]\n{HTTP}[approve]\ntools = ["now"]\nreviewer = "office_tools.py:reviewer"\n'
+    )
     with run_app(build(text)) as url:
         async with connect(url) as client:
             assert text_of(await client.call_tool("now", {})) == "noon"
 
 
 async def test_all_calls_that_need_approval_can_be_rejected(build):
-    text = f'targets = ["my_tools.py:now"]\n{HTTP}[approve]\ntools = ["now"]\nreviewer = "reject"\n'
+    text = f'targets = ["office_tools.py:now"]\n{HTTP}[approve]\ntools = ["now"]\nreviewer = "reject"\n'
     with run_app(build(text)) as url:
         async with connect(url) as client:
             rejected = text_of(await client.call_tool("now", {}))
@@ -394,7 +398,7 @@ async def test_all_calls_that_need_approval_can_be_rejected(build):
 
 async def test_a_queue_waits_for_a_person_of_another_program(build, folder):
     text = (
-        f'targets = ["my_tools.py:now"]\n{HTTP}'
+        f'targets = ["office_tools.py:now"]\n{HTTP}'
         '[approve]\ntools = ["now"]\nreviewer = "queue"\nfile = "reviews.db"\n'
         'timeout = 20\non_timeout = "fail"\nrole = "boss"\n'
     )
@@ -411,13 +415,13 @@ async def test_a_queue_waits_for_a_person_of_another_program(build, folder):
 
 async def test_sinks_receive_events(build, folder, capsys):
     text = (
-        f'targets = ["my_tools.py:now"]\n{HTTP}[sinks]\ntrace = "trace.jsonl"\nconsole = true\nopentelemetry = true\n'
-        'custom = ["my_tools.py:sink"]\n'
+        f'targets = ["office_tools.py:now"]\n{HTTP}[sinks]\ntrace = "trace.jsonl"\nconsole = true\nopentelemetry = true\n'
+        'custom = ["office_tools.py:sink"]\n'
     )
     with run_app(build(text)) as url:
         async with connect(url) as client:
             await client.call_tool("now", {})
-    events = sys.modules[str(folder / "my_tools.py")].events
+    events = sys.modules[str(folder / "office_tools.py")].events
     assert "call_finished" in events
     assert "now" in (folder / "trace.jsonl").read_text()
     assert "now" in capsys.readouterr().err
@@ -427,7 +431,7 @@ async def test_a_lock_of_the_file_pins_all_tools(build, folder, capsys):
     tools = folder / "tools.json"
     tools.write_text(json.dumps([ECHO, CHANGE]))
     text = (
-        f'targets = ["my_tools.py:now", "my_tools.py:later"]\n{server("plain", "-u", PLAIN, "json", str(tools))}{HTTP}'
+        f'targets = ["office_tools.py:now", "office_tools.py:later"]\n{server("plain", "-u", PLAIN, "json", str(tools))}{HTTP}'
         '[lock]\nfile = "pins.lock"\nadded = "hide"\n'
     )
     assert build(text, code=2) is None
@@ -456,10 +460,10 @@ async def test_a_lock_of_the_command_line(folder, monkeypatch, capsys):
     served = []
     monkeypatch.setattr("uvicorn.run", lambda app, **settings: served.append(app))
     monkeypatch.chdir(folder)
-    line = ["serve", "my_tools.py:box", "--http", "127.0.0.1:8000", "--lock", "pins.lock", "--gate", "now"]
+    line = ["serve", "office_tools.py:box", "--http", "127.0.0.1:8000", "--lock", "pins.lock", "--gate", "now"]
     assert main(line) == 2
-    assert "pin them with: toolsemble lock my_tools.py:box --file pins.lock" in capsys.readouterr().err
-    assert main(["lock", "my_tools.py:box", "--file", "pins.lock"]) == 0
+    assert "pin them with: toolsemble lock office_tools.py:box --file pins.lock" in capsys.readouterr().err
+    assert main(["lock", "office_tools.py:box", "--file", "pins.lock"]) == 0
     assert main(line) == 0
     with run_app(served[0]) as url:
         async with connect(url) as client:
@@ -470,7 +474,7 @@ async def test_a_lock_of_the_command_line(folder, monkeypatch, capsys):
 
 def test_a_gateway_on_standard_streams_ends_with_its_client(build, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
-    assert build('targets = "my_tools.py:now"\n') is None
+    assert build('targets = "office_tools.py:now"\n') is None
     assert build.err == ""
 
 
@@ -581,8 +585,8 @@ WRONG = [
     ("[lock]\nchanged = 'ignore'", "lock.changed must be one of 'refuse', 'ask', 'warn', not 'ignore'"),
     ("[lock]\nfiel = 'a'", "unknown key lock.fiel; did you mean 'file'?"),
     ("lock = 5", "lock must be a table, not 5"),
-    ("targets = ['my_tools.py:box', 'calculator']", "a toolbox has its own rules and cannot be combined"),
-    ("targets = ['my_tools.py:box']\n[limits]\ntimeout = 5", "a toolbox has its own rules; declare its limits"),
+    ("targets = ['office_tools.py:box', 'calculator']", "a toolbox has its own rules and cannot be combined"),
+    ("targets = ['office_tools.py:box']\n[limits]\ntimeout = 5", "a toolbox has its own rules; declare its limits"),
     ("targets = ['nothing.py']", "There is no file 'nothing.py'"),
     (f"instructions = '{'x' * 2**20}'", "is larger than 1048576 bytes"),
     (f"name = {['x' * 100]}", "name must be a text, not a list"),

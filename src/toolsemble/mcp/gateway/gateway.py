@@ -39,7 +39,7 @@ class NamedClient:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the names in a file stand for."""
+    """The objects that the names in a file stand for."""
 
     tools: Sequence[object] = ()
     """Tools of programs."""

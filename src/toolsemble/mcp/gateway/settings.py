@@ -49,7 +49,7 @@ class ToolRule:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalSettings:
-    """Who approves, and what."""
+    """The tools that need approval, and the reviewer."""
 
     tools: tuple[str, ...] = ()
     """Names and patterns of tools that need approval."""
@@ -63,7 +63,7 @@ class ApprovalSettings:
 
 @dataclass(frozen=True, slots=True)
 class SinkSettings:
-    """Who receives the events of calls."""
+    """The receivers of the events of calls."""
 
     trace: str | None = None
     """The file to which events are appended."""
@@ -89,7 +89,7 @@ class AccessToken:
 
 @dataclass(frozen=True, slots=True)
 class HttpSettings:
-    """The address of the gateway, and who may reach it."""
+    """The address of the gateway, and the clients that may reach it."""
 
     address: str
     allowed_hosts: tuple[str, ...] = ()
