@@ -268,6 +268,21 @@ async def test_options_of_a_server_are_those_of_a_client(build):
                     await client.get_prompt(name)
 
 
+async def test_titles_output_schemas_and_warning_hints_are_passed_on(build):
+    with run_app(build(server() + server("short", max_output=1000) + HTTP)) as url:
+        async with connect(url) as client:
+            find, delete, short, _ = (await client.list_tools()).tools
+            assert find.title == short.title == "Find an order"
+            assert find.output_schema["additionalProperties"] == {"type": "integer"}
+            assert short.output_schema is None
+            found = await client.call_tool("handbook_find_order", {"number": 7})
+            assert found.structured_content == {"number": 7}
+    # A claim to be harmless is not passed on: nobody has checked it.
+    assert find.annotations is None
+    assert delete.annotations.destructive_hint is True
+    assert delete.annotations.read_only_hint is None
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_resources_and_prompts_are_passed_on_with_prefixes(build, era):
     async def answer(context, params):
@@ -415,8 +430,8 @@ async def test_a_queue_waits_for_a_person_of_another_program(build, folder):
 
 async def test_sinks_receive_events(build, folder, capsys):
     text = (
-        f'targets = ["office_tools.py:now"]\n{HTTP}[sinks]\ntrace = "trace.jsonl"\nconsole = true\nopentelemetry = true\n'
-        'custom = ["office_tools.py:sink"]\n'
+        f'targets = ["office_tools.py:now"]\n{HTTP}[sinks]\ntrace = "trace.jsonl"\nconsole = true\n'
+        'opentelemetry = true\ncustom = ["office_tools.py:sink"]\n'
     )
     with run_app(build(text)) as url:
         async with connect(url) as client:
@@ -431,7 +446,8 @@ async def test_a_lock_of_the_file_pins_all_tools(build, folder, capsys):
     tools = folder / "tools.json"
     tools.write_text(json.dumps([ECHO, CHANGE]))
     text = (
-        f'targets = ["office_tools.py:now", "office_tools.py:later"]\n{server("plain", "-u", PLAIN, "json", str(tools))}{HTTP}'
+        'targets = ["office_tools.py:now", "office_tools.py:later"]\n'
+        f"{server('plain', '-u', PLAIN, 'json', str(tools))}{HTTP}"
         '[lock]\nfile = "pins.lock"\nadded = "hide"\n'
     )
     assert build(text, code=2) is None

@@ -27,6 +27,9 @@ class LiveToolbox:
     :param settings: the settings of the toolbox
     """
 
+    is_shared = True
+    """Whether all callers get the same toolbox."""
+
     def __init__(
         self,
         own: Sequence[object],

@@ -84,7 +84,7 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
         on_call_tool=tools.call_tool,
         cache_hints={"tools/list": lifetime},
         # Without it, the SDK lists all tools before each call.
-        get_tool_input_schema=tools.find_schema if source.fixed is not None else None,
+        get_tool_input_schema=None if source.shared is None else tools.find_schema,
     )
     _add_functions(server, offer, parking, expose_errors)
     # Not as an argument: the SDK warns that it is deprecated in the newest version of the protocol.
