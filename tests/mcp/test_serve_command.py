@@ -97,15 +97,16 @@ async def is_open(address):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{}:box", "--gate", "now"], "a toolbox has its own rules; declare its gates in the program"),
+        (["{}:box", "--gate", "later"], "approve names 'later', but the tools are now"),
+        (["{}:box", "calculator"], "a toolbox has its own rules and cannot be combined with other tools"),
         (["calculator", "--http", "0.0.0.0:8000"], "can be reached from other machines: pass allowed_hosts="),
         (["calculator", "--http", "8000"], "http must be an address such as"),
-        (["calculator", "--allow-host", "a.com"], "allowed_hosts is for HTTP"),
+        (["calculator", "--allow-host", "a.com"], "--allow-host is for HTTP"),
         (["calculator", "--http", "0.0.0.0:8000", "--allow-host", "a.com:80"], "names without a scheme or a port"),
         (["calculator", "--gate", "delete"], "approve names 'delete', but the tools are calculator"),
         (["calclator"], "Did you mean 'calculator'?"),
         (["{}:nothing"], "there is no 'nothing' in it"),
-        ([], "Missing argument"),
+        ([], "There is nothing to serve: name a target, or a file with --config"),
     ],
 )
 def test_reports_what_cannot_be_served(module, capsys, arguments, message):

@@ -322,45 +322,42 @@ def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_ke
 
 
 @app.command("serve")
-@click.argument("targets", nargs=-1, required=True, shell_complete=_complete_target)
+@click.argument("targets", nargs=-1, shell_complete=_complete_target)
 @click.option("--http", metavar="HOST:PORT", help="Listen at this address; default: standard input and output.")
 @click.option("--gate", "gates", multiple=True, metavar="PATTERN", help="Tools that need the approval of the user.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name under which clients reach it.")
+@click.option("--lock", metavar="FILE", help="Serve only tools that are as this lock file pins them.")
+@click.option("--config", metavar="FILE", help="A gateway: servers, tools and their rules, such as toolsemble.toml.")
 @common_options
 @click.pass_obj
-def serve_tools(
-    options: GlobalOptions, targets: tuple[str, ...], http: str | None, gates: tuple[str, ...], hosts: tuple[str, ...]
-) -> int:
+def serve_tools(options: GlobalOptions, /, targets: tuple[str, ...], **wanted: Any) -> int:
     """Serve the tools of TARGETS to other programs, by the Model Context Protocol (MCP).
 
-    A target is a built-in name, a module, module:attribute, or a file.py; an attribute may be a toolbox or an agent.
+    A target is a built-in name, a module, module:attribute, a file.py, or a server: mcp:URL, mcp:FILE.json or
+    mcp:"command line"; an attribute may be a toolbox or an agent.
     """
-    from toolsemble.cli.serve import serve_targets
+    from toolsemble.cli.serve import ServeOptions, serve_targets
 
-    return serve_targets(targets, http, gates, hosts, options.make_screen())
+    return serve_targets(targets, ServeOptions(**wanted), options.make_screen())
 
 
 @app.command()
-@click.argument("targets", nargs=-1, required=True, metavar="TARGET...", shell_complete=_complete_target)
+@click.argument("targets", nargs=-1, metavar="TARGET...", shell_complete=_complete_target)
 @click.option("--check", is_flag=True, help="Write nothing; show what has changed, and exit with 1 if anything has.")
-@click.option(
-    "--file",
-    type=click.Path(dir_okay=False),
-    default="toolsemble.lock",
-    show_default=True,
-    help="The lock file.",
-)
+@click.option("--file", type=click.Path(dir_okay=False), help="The lock file; default: toolsemble.lock.")
+@click.option("--config", metavar="FILE", help="Pin all tools of a gateway, such as toolsemble.toml.")
 @json_option
 @common_options
 @click.pass_obj
-def lock(options: GlobalOptions, targets: tuple[str, ...], file: str, *, check: bool, as_json: bool) -> int:
+def lock(options: GlobalOptions, /, targets: tuple[str, ...], **wanted: Any) -> int:
     """Pin what models are shown of the tools of each TARGET.
 
-    TARGET is a built-in name, a module, module:attribute, or a file.py. Other targets in the file stay as they are.
+    TARGET is a built-in name, a module, module:attribute, a file.py, or a server: mcp:URL, mcp:FILE.json or
+    mcp:"command line". Other targets in the file stay as they are.
     """
-    from toolsemble.cli.lock_command import check_lock, write_lock
+    from toolsemble.cli.lock_command import lock_targets
 
-    return (check_lock if check else write_lock)(targets, file, options.make_screen(), as_json=as_json)
+    return lock_targets(targets, wanted.pop("file"), wanted.pop("config"), options.make_screen(), **wanted)
 
 
 @app.command()

@@ -3,23 +3,65 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
 from toolsemble.cli.mcp_servers import PREFIX, build_clients
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import load_tools, split_targets
+from toolsemble.errors import ToolDefinitionError
 from toolsemble.lock.diff import Change, format_changes
 from toolsemble.lock.file import read_lock
 from toolsemble.lock.lock import ToolLock
 from toolsemble.lock.pins import is_pinned
 from toolsemble.lock.source import identify_target
 
+if TYPE_CHECKING:
+    from toolsemble.mcp.gateway.settings import GatewaySettings
 
-def write_lock(targets: Sequence[str], file: str, screen: Screen, *, as_json: bool) -> Exit:
-    """Pin the tools of the targets, and show what has changed since they were pinned before."""
+_DEFAULT = "toolsemble.lock"
+
+
+def lock_targets(
+    targets: Sequence[str], file: str | None, config: str | None, screen: Screen, *, check: bool, as_json: bool
+) -> Exit:
+    """Pin the tools of targets and of a gateway, or show what has changed since.
+
+    :param file: the lock file; None: that of the gateway, or ``toolsemble.lock``
+    :param config: the file of the gateway
+    """
+    if not targets and config is None:
+        raise ToolDefinitionError("There is nothing to lock: name a target, or a gateway with --config")
+    command = [*targets, *(["--config", config] if config else []), *(["--file", file] if file else [])]
+    with _open_sources(targets, file, config) as (sources, place):
+        if check:
+            return _check_lock(sources, place, command, screen, as_json=as_json)
+        return _write_lock(sources, place, screen, as_json=as_json)
+
+
+@contextmanager
+def _open_sources(
+    targets: Sequence[str], file: str | None, config: str | None
+) -> Iterator[tuple[dict[str, list[object]], str]]:
+    """Yield the tools by source, and the lock file; in the folder of the gateway, if there is one."""
     sources = _load_sources(targets)
+    if config is None:
+        yield sources, file or _DEFAULT
+        return
+    from toolsemble.cli.gateway import open_config  # noqa: PLC0415 - the SDK of MCP is an extra
+
+    named = None if file is None else str(Path(file).absolute())
+    with open_config(config) as settings:
+        default = _DEFAULT if settings.lock is None else settings.lock.file
+        yield {**sources, **_load_gateway(settings)}, named or default
+
+
+def _write_lock(sources: Mapping[str, Sequence[object]], file: str, screen: Screen, *, as_json: bool) -> Exit:
+    """Pin the tools, and show what has changed since they were pinned before."""
     lock = ToolLock(file)
     known = read_lock(lock.path) or {}
     changes = {source: lock.compare(source, tools) for source, tools in sources.items() if source in known}
@@ -29,19 +71,18 @@ def write_lock(targets: Sequence[str], file: str, screen: Screen, *, as_json: bo
     return Exit.DONE
 
 
-def check_lock(targets: Sequence[str], file: str, screen: Screen, *, as_json: bool) -> Exit:
-    """Show what has changed since the tools of the targets were pinned; return FAILED if anything has."""
-    sources = _load_sources(targets)
+def _check_lock(
+    sources: Mapping[str, Sequence[object]], file: str, command: Sequence[str], screen: Screen, *, as_json: bool
+) -> Exit:
+    """Show what has changed since the tools were pinned; return FAILED if anything has."""
     lock = ToolLock(file)
     changes = {source: lock.compare(source, tools) for source, tools in sources.items()}
     _show_changes(changes, screen, as_json=as_json)
     if not any(changes.values()):
         screen.report(f"{file}: {_count(sources)}, as pinned")
         return Exit.DONE
-    where = [] if file == "toolsemble.lock" else ["--file", file]
-    screen.report(
-        f"{file} differs; review the changes, and pin them with: {shlex.join(['toolsemble', 'lock', *targets, *where])}"
-    )
+    advice = shlex.join(["toolsemble", "lock", *command])
+    screen.report(f"{file} differs; review the changes, and pin them with: {advice}")
     return Exit.FAILED
 
 
@@ -58,6 +99,15 @@ def _load_sources(targets: Sequence[str]) -> dict[str, list[object]]:
             if not any(each is tool for each in tools):
                 tools.append(tool)
     return sources
+
+
+def _load_gateway(settings: GatewaySettings) -> dict[str, list[object]]:
+    """Return the tools of a gateway by source; its servers are started, without the lock."""
+    from toolsemble.mcp.gateway.gateway import build_client  # noqa: PLC0415 - as above
+
+    clients = [build_client(each, None).client for each in settings.servers]
+    sources: dict[str, list[object]] = {client.lock_source: [*client.start().listed] for client in clients}
+    return {**sources, **_load_sources(settings.targets)}
 
 
 def _count(sources: Mapping[str, Sequence[object]]) -> str:

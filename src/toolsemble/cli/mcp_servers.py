@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from toolsemble.errors import ToolDefinitionError
 
@@ -28,8 +28,10 @@ def load_servers(target: str) -> list[object]:
     return [tool for client in build_clients(target) for tool in client.start()]
 
 
-def build_clients(target: str) -> list[MCPClient]:
+def build_clients(target: str, **options: Any) -> list[MCPClient]:
     """Return a client for each server of a target, not started.
+
+    :param options: options of all clients
 
     >>> build_clients("mcp:https://tools.example.com/mcp")
     [<MCPClient 'tools.example.com', not running>]
@@ -39,11 +41,12 @@ def build_clients(target: str) -> list[MCPClient]:
 
     where = target.removeprefix(PREFIX).strip()
     if where.startswith(("http://", "https://")):
-        return [MCPClient.http(where)]
+        return [MCPClient.http(where, **options)]
     if where.endswith(".json") and Path(where).is_file():
         servers = read_config(where)
         return [
-            MCPClient.from_server(each, {"name": name, "prefix": _make_prefix(name)}) for name, each in servers.items()
+            MCPClient.from_server(each, {"name": name, "prefix": _make_prefix(name), **options})
+            for name, each in servers.items()
         ]
     try:
         line = shlex.split(where)
@@ -51,7 +54,7 @@ def build_clients(target: str) -> list[MCPClient]:
         raise ToolDefinitionError(f"{target!r:.80} is not a command line: {problem}") from None
     if not line:
         raise ToolDefinitionError(f'{target!r:.80} names no server: write mcp:URL, mcp:FILE.json or mcp:"command line"')
-    return [MCPClient.stdio(*line)]
+    return [MCPClient.stdio(*line, **options)]
 
 
 def _make_prefix(name: str) -> str:

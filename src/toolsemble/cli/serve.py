@@ -3,44 +3,134 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from toolsemble.cli.exit_codes import Exit
+from toolsemble.cli.gateway import load_lock, load_own_tools, load_parts, open_config
+from toolsemble.cli.mcp_servers import PREFIX
 from toolsemble.cli.redirect import redirect_prints
 from toolsemble.cli.screen import Screen
-from toolsemble.cli.targets import load_object, load_toolbox, load_tools, split_targets
-from toolsemble.errors import ToolDefinitionError
-from toolsemble.mcp import serve
+from toolsemble.cli.targets import split_targets
+from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble.lock.source import identify_target
+from toolsemble.mcp.gateway.gateway import Gateway, Parts, serve_source
+from toolsemble.mcp.gateway.live_toolbox import find_unused
+from toolsemble.mcp.gateway.settings import (
+    ApprovalSettings,
+    GatewaySettings,
+    HttpSettings,
+    LockSettings,
+    SinkSettings,
+)
+from toolsemble.mcp.server.served_lock import ServedLock
+from toolsemble.runtime.text import escape_line
 from toolsemble.toolbox.toolbox import Toolbox
 
+_MOST_NAMES = 20
+_MAX_NAME = 80
 
-def serve_targets(
-    targets: Sequence[str], http: str | None, gates: Sequence[str], hosts: Sequence[str], screen: Screen
-) -> Exit:
-    """Serve the tools of targets until the client leaves, or the program is interrupted."""
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """The options of the command."""
+
+    http: str | None = None
+    """The address; None: that of the file, or standard input and output."""
+    gates: tuple[str, ...] = ()
+    """Names and patterns of tools that need approval."""
+    hosts: tuple[str, ...] = ()
+    """The names under which clients reach it."""
+    lock: str | None = None
+    """The lock file; None: that of the configuration file."""
+    config: str | None = None
+    """The configuration file."""
+
+
+def serve_targets(targets: Sequence[str], options: ServeOptions, screen: Screen) -> Exit:
+    """Serve the tools of targets and of a file until the client leaves, or the program is interrupted."""
+    found = split_targets(targets)
+    if not found and options.config is None:
+        raise ToolDefinitionError("There is nothing to serve: name a target, or a file with --config")
     with redirect_prints():  # what a module prints while it is loaded must not reach the protocol
-        box = _load(split_targets(targets), gates)
-    if http is not None:
-        screen.report(f"serving {', '.join(box.names)} at http://{http}/mcp")
-    serve(box, http=http, allowed_hosts=hosts)
+        # Before the folder of the file becomes the working directory.
+        own = [(target, load_own_tools(target)) for target in found if not target.startswith(PREFIX)]
+    servers = [_make_absolute(target) for target in found if target.startswith(PREFIX)]
+    if options.config is not None and options.lock is not None:
+        options = replace(options, lock=str(Path(options.lock).absolute()))
+    with open_config(options.config) as settings:
+        merged = merge_options(settings, servers, options)
+        with redirect_prints():
+            parts = load_parts(merged, own, options.config)
+        if any(isinstance(each, Toolbox) for each in parts.tools):
+            _serve_toolbox(merged, parts, [target for target, _ in own], options.config, screen)
+        else:
+            _serve_gateway(merged, parts, screen)
     return Exit.DONE
 
 
-def _load(targets: Sequence[str], gates: Sequence[str]) -> Toolbox:
-    """Return a toolbox with the tools of all targets, gated by patterns of names."""
-    agents = {target: agent for target in targets if (agent := _find_agent(target)) is not None}
-    if not gates and not agents:
-        return load_toolbox(targets)
-    tools = [tool for target in targets for tool in ([agents[target]] if target in agents else load_tools(target))]
-    if any(isinstance(tool, Toolbox) for tool in tools):
+def merge_options(settings: GatewaySettings, servers: Sequence[str], options: ServeOptions) -> GatewaySettings:
+    """Return the settings of a file with the options of the command, which come first.
+
+    >>> merge_options(GatewaySettings(), [], ServeOptions(gates=("*delete*",))).approval.tools
+    ('*delete*',)
+    """
+    http = settings.http
+    if options.http is not None:
+        http = HttpSettings(options.http) if http is None else replace(http, address=options.http)
+    if options.hosts:
+        if http is None:
+            raise ToolConfigurationError("--allow-host is for HTTP: pass --http HOST:PORT as well, or leave it out")
+        http = replace(http, allowed_hosts=(*http.allowed_hosts, *options.hosts))
+    lock = settings.lock
+    if options.lock is not None:
+        lock = LockSettings(options.lock) if lock is None else replace(lock, file=options.lock)
+    approval = replace(settings.approval, tools=(*settings.approval.tools, *options.gates))
+    return replace(settings, targets=(*settings.targets, *servers), http=http, lock=lock, approval=approval)
+
+
+def _make_absolute(target: str) -> str:
+    """Return the target of a server, with the path of a file that is relative to the working directory now."""
+    path = Path(target.removeprefix(PREFIX).strip())
+    return f"{PREFIX}{path.absolute()}" if path.suffix == ".json" and path.is_file() else target
+
+
+def _serve_gateway(settings: GatewaySettings, parts: Parts, screen: Screen) -> None:
+    gateway = Gateway(settings, parts)
+    _report(settings, gateway.toolbox().names, gateway.toolbox.find_unused(), screen)
+    gateway.serve()
+
+
+def _serve_toolbox(
+    settings: GatewaySettings, parts: Parts, targets: Sequence[str], config: str | None, screen: Screen
+) -> None:
+    """Serve one toolbox with its own rules; gates and a lock can be added from outside."""
+    box = next(each for each in parts.tools if isinstance(each, Toolbox))
+    named = ", ".join((*targets, *settings.targets, *(each.name for each in settings.servers)))
+    inside = {id(each) for each in box}
+    if parts.servers or any(each is not box and id(each) not in inside for each in parts.tools):
         raise ToolDefinitionError(
-            f"{', '.join(targets)}: a toolbox has its own rules; declare its gates in the program, with approve=[...]"
+            f"{named}: a toolbox has its own rules and cannot be combined with other tools; "
+            "name it alone, such as my_module:my_box"
         )
-    return Toolbox(tools, approve=gates or None)
+    own = replace(settings.approval, tools=())
+    if settings.rules or settings.limits or own != ApprovalSettings() or settings.sinks != SinkSettings():
+        raise ToolDefinitionError(
+            f"{named}: a toolbox has its own rules; declare its limits, reviewer and sinks in the program"
+        )
+    gates = settings.approval.tools
+    served = box.around(approve=gates) if gates else box
+    _report(settings, served.names, find_unused(served, gates), screen)
+    lock = load_lock(settings, config)
+    source = identify_target((*targets, *settings.targets)[0])
+    serve_source(served, settings, auth=parts.auth, lock=None if lock is None else ServedLock(lock, source))
 
 
-def _find_agent(target: str) -> Any:
-    """Return the agent at a target as a tool named after its attribute; None if it is not an agent."""
-    name = target.rpartition(":")[2]
-    make_tool = getattr(load_object(target), "as_tool", None) if ":" in target and name.isidentifier() else None
-    return None if make_tool is None else make_tool(name, "Does a task, or answers a question, in plain text")
+def _report(settings: GatewaySettings, names: Sequence[str], unused: Sequence[str], screen: Screen) -> None:
+    """Say what is served where, and which patterns match nothing."""
+    for pattern in unused:
+        screen.report(f"toolsemble: {escape_line(repr(pattern), _MAX_NAME)} matches none of the tools")
+    if settings.http is not None:
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        shown = ", ".join(names[:_MOST_NAMES]) or "nothing"
+        screen.report(f"serving {shown}{more} at http://{settings.http.address}/mcp")

@@ -168,17 +168,18 @@ class ToolLock:
         # What has changed since is used on purpose if changes are only logged.
         self.verdict(source).check_call(name, "" if self.changed == "warn" else digest)
 
-    def separate(self, command: str = "") -> ToolLock:
+    def separate(self, command: str | None = None) -> ToolLock:
         """Return a lock with the same file, settings and approvals, but with verdicts of its own.
 
         Users of the same server may be shown different tools; the verdict about one of them must not decide about
         another.
 
-        :param command: how the pins are written, for messages; "": by ``toolsemble lock``
+        :param command: how the pins are written, for messages; None: as for this lock
         """
         lock = copy(self)
         lock._verdicts = {}  # noqa: SLF001 - a new object of this class
-        lock._command = command  # noqa: SLF001 - as above
+        if command is not None:
+            lock._command = command  # noqa: SLF001 - as above
         return lock
 
     def _lock_tool(self, tool: object, definition: ToolDefinition, source: str, digest: str) -> Tool:
@@ -253,7 +254,8 @@ class ToolLock:
         if action == "ask":
             return (yield from self._ask(source, change, pin, review or self._review))
         self._log(source, change, pin.digest)
-        how = self._command or f"{_format_command(source, str(self.path))} --check"
+        command = self._command or _format_command(source, str(self.path))
+        how = f"{command} --check" if command.startswith("toolsemble ") else command
         if change.kind == "changed":
             effects = ", ".join(change.effects)
             return f"its definition has changed since it was locked ({effects}); review it with: {how}"

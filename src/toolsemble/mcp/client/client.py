@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from urllib.parse import urlsplit
 
+from toolsemble.context import ToolContext
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.lock.source import identify_program, identify_url
 from toolsemble.mcp.client.connection import Connection
-from toolsemble.mcp.client.options import CONNECT_TIMEOUT, ClientOptions, build_options
+from toolsemble.mcp.client.options import CONNECT_TIMEOUT, ClientOptions, Options, build_options
 from toolsemble.tools.base import Tool
 
 if TYPE_CHECKING:
     from os import PathLike
 
-    from mcp_types import Implementation
+    from mcp import Client
+    from mcp_types import Implementation, ServerCapabilities
 
     from toolsemble.mcp.client.config import ConfiguredServer
     from toolsemble.mcp.client.session import Target
@@ -149,6 +151,16 @@ class MCPClient:
         return self._connection.facts.get("server_info")
 
     @property
+    def capabilities(self) -> ServerCapabilities | None:
+        """What the server offers besides tools, such as ``prompts`` and ``resources``; None before the start."""
+        return self._connection.facts.get("capabilities")
+
+    @property
+    def options(self) -> Options:
+        """The options of the client, checked."""
+        return self._connection.options
+
+    @property
     def lock_source(self) -> str:
         """The identity of the server in a lock file: its command line without secrets, or its URL without a query.
 
@@ -208,6 +220,21 @@ class MCPClient:
         """
         _ = view
         return list(self)
+
+    async def request(self, send: Callable[[Client], Awaitable[Any]], *, context: ToolContext | None = None) -> Any:
+        """Send a request that no tool sends, such as one for a resource or a prompt, and return its answer.
+
+        It has the time limit of calls, and may be sent twice if the server ends.
+
+        :param send: an async function of the SDK's client; runs in the thread that owns the connection
+        :param context: the context of the call that the request belongs to, whose reviewer answers questions
+        """
+
+        async def send_once(client: Client, _: object) -> Any:
+            return await send(client)
+
+        around = ToolContext() if context is None else context
+        return await self._connection.exchange(send_once, lambda answer: answer, around, repeatable=True)
 
     def __repr__(self) -> str:
         state = f"{len(self)} tools" if self._connection.is_running else "not running"

@@ -76,7 +76,7 @@ def _read_server(where: str, server: Any) -> ConfiguredServer:
         raise ToolConfigurationError(f"{where}: 'args' must be a list of str")
     return ConfiguredServer(
         command,
-        tuple(_expand(where, each) for each in args),
+        tuple(expand_variables(where, each) for each in args),
         _read_texts(where, server, "env"),
         _read_text(where, server, "cwd") or None,
         url,
@@ -89,18 +89,24 @@ def _read_text(where: str, server: Mapping[str, Any], key: str) -> str:
     value = server.get(key) or ""
     if not isinstance(value, str):
         raise ToolConfigurationError(f"{where}: {key!r} must be a str, not {type(value).__name__}")
-    return _expand(where, value)
+    return expand_variables(where, value)
 
 
 def _read_texts(where: str, server: Mapping[str, Any], key: str) -> dict[str, str]:
     values = server.get(key) or {}
     if not isinstance(values, dict) or not all(isinstance(each, (str, int, float)) for each in values.values()):
         raise ToolConfigurationError(f"{where}: {key!r} must map names to texts")
-    return {name: _expand(where, str(each)) for name, each in values.items()}
+    return {name: expand_variables(where, str(each)) for name, each in values.items()}
 
 
-def _expand(where: str, text: str) -> str:
-    """Return a text with ``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` replaced, once."""
+def expand_variables(where: str, text: str) -> str:
+    """Return a text with ``${NAME}``, ``${NAME:-default}`` and ``${env:NAME}`` replaced, once.
+
+    :param where: the place of the text, for errors
+
+    >>> expand_variables("mcp.json", "${NOT_SET_HERE:-a default}")
+    'a default'
+    """
 
     def replace(found: re.Match[str]) -> str:
         value = os.environ.get(found["name"], found["default"])

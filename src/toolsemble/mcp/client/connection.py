@@ -54,7 +54,7 @@ class Connection:
         self.shown: tuple[RemoteDefinition, ...] = ()
         """All that the server showed last, also what is not wanted, or refused by the lock."""
         self.facts: dict[str, Any] = {}
-        """What the server said about itself: instructions, protocol_version, server_info."""
+        """What the server said about itself: instructions, protocol_version, server_info, capabilities."""
 
     def begin(self) -> Worker:
         """Start the thread, unless it runs; return the worker, whose future ``started`` says how that ends."""
@@ -141,6 +141,7 @@ class Connection:
             "instructions": client.instructions or "",
             "protocol_version": client.protocol_version,
             "server_info": client.server_info,
+            "capabilities": client.server_capabilities,
         }
         if self.lock is None:
             self._take_over(listing.tools)

@@ -26,7 +26,7 @@ async def list_tools(client: Any, screen: Screen, options: Options) -> Listing:
     found: dict[str, RemoteDefinition] = {}
     capabilities = client.server_capabilities
     if capabilities.tools is not None:
-        async for page in _pages(client.list_tools, "tools", options):
+        async for page in list_pages(client.list_tools, "tools", options):
             for tool in page:
                 found.setdefault(tool.name, _define(tool, screen))
     if options.prompt_tools and capabilities.prompts is not None:
@@ -38,7 +38,7 @@ async def list_tools(client: Any, screen: Screen, options: Options) -> Listing:
     return Listing(tuple(each for each in found.values() if options.takes(each.name)), tuple(found.values()))
 
 
-async def _pages(fetch: Callable[..., Any], key: str, options: Options) -> AsyncIterator[list[Any]]:
+async def list_pages(fetch: Callable[..., Any], key: str, options: Options) -> AsyncIterator[list[Any]]:
     """Yield the items of each page of a list; raise if there are too many."""
     count, cursor = 0, None
     for _ in range(_MAX_PAGES):
@@ -68,7 +68,9 @@ def _define(tool: Any, screen: Screen) -> RemoteDefinition:
 async def _list_prompts(client: Any, options: Options) -> list[RemoteDefinition]:
     """Return a tool for each prompt; none, with a warning, if the list is broken."""
     try:
-        return [_define_prompt(each) async for page in _pages(client.list_prompts, "prompts", options) for each in page]
+        return [
+            _define_prompt(each) async for page in list_pages(client.list_prompts, "prompts", options) for each in page
+        ]
     except (MCPError, ValidationError) as problem:
         LOGGER.warning("The prompts of %s cannot be listed: %.200s", options.name, problem)
         return []

@@ -53,6 +53,18 @@ class RemoteTool(SchemaTool):
         return self.effects == "read" or self.idempotent
 
     @property
+    def listed_output(self) -> dict[str, Any] | None:
+        """The schema of its results, for a server that passes it on; None if there is none, or it is not checked."""
+        schema = self.remote.output_schema
+        is_object = isinstance(schema, dict) and schema.get("type") == "object"
+        return clean_schema(schema) if is_object and self._check is not None else None
+
+    @property
+    def listed_hints(self) -> dict[str, bool]:
+        """The hints that may be passed on: those that make clients more careful."""
+        return {"destructiveHint": True} if self.remote.hints.get("destructiveHint") is True else {}
+
+    @property
     def lock_source(self) -> str:
         """The identity of the server in a lock file."""
         return str(self._connection.source)

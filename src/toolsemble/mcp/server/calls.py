@@ -53,7 +53,8 @@ class ToolCalls:
 
     def find_schema(self, name: str) -> dict[str, Any] | None:
         """Return the schema of a tool of a toolbox that is the same for everyone; None if it is unknown."""
-        return None if self._source.fixed is None else self._list(self._source.fixed).schemas.get(name)
+        box = self._source.shared
+        return None if box is None else self._list(box).schemas.get(name)
 
     async def call_tool(self, request: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> Any:
         """Return the result of a call, or the questions that its client has to answer first."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from mcp_types import ListToolsResult, Tool as ListedTool, ToolAnnotations
 
-from toolsemble.definition.definition import ToolDefinition
 from toolsemble.mcp.server.served_lock import is_lockable, is_refused
 from toolsemble.mcp.server.structured_output import OutputSchema
+from toolsemble.toolbox.registry import Registered
 from toolsemble.toolbox.toolbox import Toolbox
 
 _HINTS = {
@@ -54,16 +54,17 @@ class Listing:
         if name not in self._outputs:
             entry = self.box.registered(name)
             # The whole value beside a limited text would defeat the limit.
-            self._outputs[name] = OutputSchema.of(entry.definition) if entry.limit is None else None
+            self._outputs[name] = _find_output(entry) if entry.limit is None else None
         return self._outputs[name]
 
     def _list_tool(self, name: str) -> ListedTool:
         definition = self.box.registered(name).definition
-        output, metadata = self.output(name), _metadata(definition)
-        title = metadata.get("title")
+        output, metadata = self.output(name), _metadata(self.box.registered(name))
+        origin = metadata.get("mcp")
+        title = metadata.get("title") or (origin.get("title") if isinstance(origin, Mapping) else None)
         return ListedTool(
             name=name,
-            title=title if isinstance(title, str) else None,
+            title=title if isinstance(title, str) and title else None,
             description=definition.description,
             input_schema={"type": "object", **definition.schema()},
             output_schema=None if output is None else output.schema,
@@ -71,8 +72,16 @@ class Listing:
         )
 
 
-def _metadata(definition: ToolDefinition) -> Mapping[str, Any]:
-    return definition.metadata if definition.policy is None else {**definition.policy.hints, **definition.metadata}
+def _find_output(entry: Registered) -> OutputSchema | None:
+    """Return the output schema of a tool: that of another server is passed on."""
+    passed_on = getattr(entry.tool, "listed_output", None)
+    return OutputSchema.of(entry.definition) if passed_on is None else OutputSchema.of_schema(passed_on)
+
+
+def _metadata(entry: Registered) -> Mapping[str, Any]:
+    definition = entry.definition
+    hints = {} if definition.policy is None else definition.policy.hints
+    return {**getattr(entry.tool, "listed_hints", {}), **hints, **definition.metadata}
 
 
 def _annotations(metadata: Mapping[str, Any]) -> ToolAnnotations | None:

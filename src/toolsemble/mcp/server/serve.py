@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from toolsemble.mcp.server.http import McpApplication
     from toolsemble.mcp.server.resources import Functions
     from toolsemble.mcp.server.served_lock import ServedLock
+    from toolsemble.mcp.server.server import Offer
     from toolsemble.mcp.server.source import ToolSource
 
 _GRACE = 3  # seconds for open requests when the server ends
@@ -66,13 +67,11 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
     toolsemble.errors.ToolConfigurationError: http='0.0.0.0:8000' can be reached from other machines: ...
     """
     import_extra("mcp", extra="mcp", user="toolsemble.mcp.serve")
-    offer: dict[str, Any] = {"name": name, "instructions": instructions, "resources": resources, "prompts": prompts}
-    offer |= {"lock": lock, "lock_source": lock_source}
+    from toolsemble.mcp.server.server import Offer  # noqa: PLC0415 - the SDK is an extra
+
+    served_lock = _build_lock(lock, lock_source, name)
     settings = {"auth": auth, "issuer_url": issuer_url, "resource_url": resource_url, "allowed_hosts": allowed_hosts}
-    if http is None:
-        _serve_stdio(box, offer, settings)
-    else:
-        _serve_http(http, box, **offer, **settings)
+    serve_offer(Offer(box, name, instructions, resources, prompts, served_lock), http, settings)
 
 
 def asgi(  # noqa: PLR0913 - as above
@@ -127,20 +126,31 @@ def _build_lock(lock: ToolLock | str | PathLike[str] | None, source: str | None,
     return ServedLock(used, own, f"ToolLock.write({str(used.path)!r}, {{{own!r}: box}})")
 
 
-def _serve_stdio(box: ToolSource, offer: dict[str, Any], settings: dict[str, Any]) -> None:
+def serve_offer(offer: Offer, http: str | None, settings: dict[str, Any]) -> None:
+    """Serve until the client leaves, or the program is interrupted.
+
+    :param http: the address; None: standard input and output
+    :param settings: the fields of :class:`~toolsemble.mcp.server.http.Access`
+    """
+    if http is not None:
+        _serve_http(http, offer, settings)
+        return
     if unused := [key for key, value in settings.items() if value]:
         raise ToolConfigurationError(f"{unused[0]} is for HTTP: pass http='127.0.0.1:8000' as well, or leave it out")
     import asyncio  # noqa: PLC0415 - importing the package must stay cheap
 
-    from toolsemble.mcp.server.server import Offer  # noqa: PLC0415 - the SDK is an extra
-    from toolsemble.mcp.server.stdio import serve_stdio  # noqa: PLC0415 - as above
+    from toolsemble.mcp.server.stdio import serve_stdio  # noqa: PLC0415 - the SDK is an extra
 
-    lock = _build_lock(offer.pop("lock"), offer.pop("lock_source"), offer["name"])
-    asyncio.run(serve_stdio(Offer(box, lock=lock, **offer)))
+    asyncio.run(serve_stdio(offer))
 
 
-def _serve_http(http: str, box: ToolSource, **settings: Any) -> None:
-    from toolsemble.mcp.server.http import is_loopback, split_address  # noqa: PLC0415 - the SDK is an extra
+def _serve_http(http: str, offer: Offer, settings: dict[str, Any]) -> None:
+    from toolsemble.mcp.server.http import (  # noqa: PLC0415 - the SDK is an extra
+        Access,
+        McpApplication,
+        is_loopback,
+        split_address,
+    )
 
     host, port = split_address(http)
     settings["allowed_hosts"] = tuple(settings["allowed_hosts"])
@@ -151,5 +161,5 @@ def _serve_http(http: str, box: ToolSource, **settings: Any) -> None:
         )
     import uvicorn  # noqa: PLC0415 - a dependency of the SDK
 
-    app = asgi(box, **settings)
+    app = McpApplication(offer, Access(**settings))
     uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_GRACE)

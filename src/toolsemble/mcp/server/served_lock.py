@@ -29,10 +29,10 @@ class ServedLock:
 
     :param lock: the lock
     :param source: the identity of the toolbox's own tools
-    :param command: how they are pinned, for messages; "": by ``toolsemble lock``
+    :param command: how they are pinned, for messages; None: as the lock says
     """
 
-    def __init__(self, lock: ToolLock, source: str, command: str = "") -> None:
+    def __init__(self, lock: ToolLock, source: str, command: str | None = None) -> None:
         self._lock = lock
         self._source = source
         self._command = command

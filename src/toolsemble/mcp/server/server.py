@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -22,9 +22,9 @@ from mcp_types import (
 
 from toolsemble.context import Exposure
 from toolsemble.mcp.server.calls import ToolCalls
-from toolsemble.mcp.server.completion import Completions
 from toolsemble.mcp.server.exchange import set_log_level
 from toolsemble.mcp.server.parking import Parking
+from toolsemble.mcp.server.pass_through import PassThrough, Upstream
 from toolsemble.mcp.server.prompts import Prompts
 from toolsemble.mcp.server.resources import Functions, Resources
 from toolsemble.mcp.server.served_lock import ServedLock, is_lockable
@@ -50,6 +50,8 @@ class Offer:
     """Functions that return prompts."""
     lock: ServedLock | None = None
     """Decides which tools may be served; None: all."""
+    upstreams: Sequence[Upstream] = ()
+    """Other servers, whose resources and prompts are passed on."""
 
     def __post_init__(self) -> None:
         # Kept, because an application can be started again.
@@ -82,7 +84,7 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
         on_call_tool=tools.call_tool,
         cache_hints={"tools/list": lifetime},
         # Without it, the SDK lists all tools before each call.
-        get_tool_input_schema=tools.find_schema if source.fixed is not None else None,
+        get_tool_input_schema=None if source.shared is None else tools.find_schema,
     )
     _add_functions(server, offer, parking, expose_errors)
     # Not as an argument: the SDK warns that it is deprecated in the newest version of the protocol.
@@ -94,15 +96,17 @@ def _add_functions(server: Server[Any], offer: Offer, parking: Parking, expose_e
     """Add the handlers of resources, prompts and completion, for those that there are."""
     resources = Resources(offer.resources, parking, expose_errors)
     prompts = Prompts(offer.prompts, parking, expose_errors)
+    handlers = PassThrough(offer.upstreams, resources, prompts, parking)
     add = server.add_request_handler
+    if handlers.has("resources"):
+        add("resources/list", PaginatedRequestParams, handlers.list_resources)
+        add("resources/templates/list", PaginatedRequestParams, handlers.list_templates)
+        add("resources/read", ReadResourceRequestParams, handlers.read)
     if resources.served:
-        add("resources/list", PaginatedRequestParams, resources.list_resources)
-        add("resources/templates/list", PaginatedRequestParams, resources.list_templates)
-        add("resources/read", ReadResourceRequestParams, resources.read)
         add("resources/subscribe", SubscribeRequestParams, resources.subscribe)
         add("resources/unsubscribe", UnsubscribeRequestParams, resources.unsubscribe)
-    if prompts.served:
-        add("prompts/list", PaginatedRequestParams, prompts.list_prompts)
-        add("prompts/get", GetPromptRequestParams, prompts.get)
-    if resources.served or prompts.served:
-        add("completion/complete", CompleteRequestParams, Completions(prompts, resources).complete)
+    if handlers.has("prompts"):
+        add("prompts/list", PaginatedRequestParams, handlers.list_prompts)
+        add("prompts/get", GetPromptRequestParams, handlers.get_prompt)
+    if handlers.has("resources") or handlers.has("prompts"):
+        add("completion/complete", CompleteRequestParams, handlers.complete)

@@ -54,6 +54,13 @@ class Source:
             )
         self._source: Any = source
 
+    @property
+    def shared(self) -> Toolbox | None:
+        """The toolbox as it is now, if it is the same for everyone; None if it depends on the caller."""
+        if self.fixed is None and getattr(self._source, "is_shared", False) and self._lock is None:
+            return self._make_toolbox(self._source(Caller()))
+        return self.fixed
+
     async def find(self, caller: Caller) -> Toolbox:
         """Return the toolbox of a caller."""
         if self.fixed is not None:

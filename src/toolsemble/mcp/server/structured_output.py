@@ -50,9 +50,11 @@ class OutputSchema:
         if kind in (None, type(None), Any, object, str) or is_opaque(kind) or _may_hold_contents(kind):
             return None
         written = _write_schema(kind)
-        if written is None:
-            return None
-        schema, is_wrapped = _make_object(written)
+        return None if written is None else cls.of_schema(*_make_object(written))
+
+    @classmethod
+    def of_schema(cls, schema: dict[str, Any], is_wrapped: bool = False) -> OutputSchema | None:  # noqa: FBT001, FBT002 - the parts of a pair
+        """Return the output schema for the JSON Schema of an object; None if it cannot be checked."""
         import jsonschema_rs  # noqa: PLC0415 - only for tools that declare a type
 
         try:

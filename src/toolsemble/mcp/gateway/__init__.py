@@ -1,0 +1,1 @@
+"""The gateway: several servers and tools behind one server, as a file says."""
