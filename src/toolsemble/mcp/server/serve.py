@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.errors import ToolConfigurationError
@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from mcp.server.auth.provider import TokenVerifier
 
     from toolsemble.mcp.server.http import McpApplication
-    from toolsemble.mcp.server.resources import Functions
+    from toolsemble.mcp.server.prompts import PromptSource
+    from toolsemble.mcp.server.resources import ResourceSource
     from toolsemble.mcp.server.source import ToolSource
 
 _GRACE = 3  # seconds for open requests when the server ends
@@ -28,8 +29,8 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
     issuer_url: str | None = None,
     resource_url: str | None = None,
     allowed_hosts: Iterable[str] = (),
-    resources: Functions = (),
-    prompts: Iterable[Callable[..., Any]] = (),
+    resources: ResourceSource = (),
+    prompts: PromptSource = (),
 ) -> None:
     """Serve a toolbox by MCP until the client leaves, or the program is interrupted.
 
@@ -48,7 +49,7 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
     :param resources: functions whose values clients can read, or such functions by URI: ``{"docs://{page}": read}``;
         they return a str, bytes, contents such as :class:`~toolsemble.ImageContent`, or any value, sent as JSON
     :param prompts: functions that return a prompt: a str, contents, or a list of these and of messages
-        ``{"role": "user", "content": ...}``
+        ``{"role": "user", "content": ...}``; like the resources, they can be returned by a function of the caller
 
     >>> serve([], http="0.0.0.0:8000")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -73,8 +74,8 @@ def asgi(  # noqa: PLR0913 - as above
     issuer_url: str | None = None,
     resource_url: str | None = None,
     allowed_hosts: Iterable[str] = (),
-    resources: Functions = (),
-    prompts: Iterable[Callable[..., Any]] = (),
+    resources: ResourceSource = (),
+    prompts: PromptSource = (),
 ) -> McpApplication:
     """Return an ASGI application that serves a toolbox by MCP at ``/mcp``; parameters as in :func:`serve`.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -15,8 +15,10 @@ from mcp_types import (
     GetPromptRequestParams,
     PaginatedRequestParams,
     ReadResourceRequestParams,
+    ServerCapabilities,
     SetLevelRequestParams,
     SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
     UnsubscribeRequestParams,
 )
 
@@ -24,9 +26,10 @@ from toolsemble.context import Exposure
 from toolsemble.mcp.server.calls import ToolCalls
 from toolsemble.mcp.server.completion import Completions
 from toolsemble.mcp.server.exchange import set_log_level
+from toolsemble.mcp.server.listeners import ChangingList, Listeners
 from toolsemble.mcp.server.parking import Parking
-from toolsemble.mcp.server.prompts import Prompts
-from toolsemble.mcp.server.resources import Functions, Resources
+from toolsemble.mcp.server.prompts import Prompts, PromptSource
+from toolsemble.mcp.server.resources import Resources, ResourceSource
 from toolsemble.mcp.server.source import Source, ToolSource
 from toolsemble.mcp.server.subscriptions import SUBSCRIPTIONS, Subscriptions
 
@@ -43,16 +46,32 @@ class Offer:
     """The name of the server, and of the tool that an agent becomes; None: a default for each."""
     instructions: str = ""
     """How to use the server, for the client's model."""
-    resources: Functions = ()
-    """Functions that return resources, or such functions by URI."""
-    prompts: Iterable[Callable[..., Any]] = ()
-    """Functions that return prompts."""
+    resources: ResourceSource = ()
+    """Functions that return resources, such functions by URI, or a function of the caller that returns either."""
+    prompts: PromptSource = ()
+    """Functions that return prompts, or a function of the caller that returns them."""
 
     def __post_init__(self) -> None:
         # Kept, because an application can be started again.
-        resources = self.resources if isinstance(self.resources, Mapping) else tuple(self.resources)
-        object.__setattr__(self, "resources", resources)
-        object.__setattr__(self, "prompts", tuple(self.prompts))
+        for name in ("resources", "prompts"):
+            given = getattr(self, name)
+            if not isinstance(given, Mapping) and not callable(given):
+                object.__setattr__(self, name, tuple(given))
+
+
+class ListServer(Server[Any]):
+    """The SDK's server, which states whether its lists can change."""
+
+    changing: frozenset[str] = frozenset()
+    """The lists that can change: "tools", "resources" and "prompts"."""
+
+    def get_capabilities(self, *args: Any, **kwargs: Any) -> ServerCapabilities:
+        """Return what the server can do."""
+        found = super().get_capabilities(*args, **kwargs)
+        for kind in ("tools", "resources", "prompts"):
+            if (part := getattr(found, kind)) is not None:
+                part.list_changed = kind in self.changing
+        return found
 
 
 def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
@@ -60,16 +79,24 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
     source = Source(offer.source, offer.name, offer.instructions)
     parking = Parking()
     tools = ToolCalls(source, parking, expose_errors)
+    resources = Resources(offer.resources, parking, expose_errors)
+    prompts = Prompts(offer.prompts, parking, expose_errors)
+    lists: dict[str, ChangingList] = {"tools": tools, "resources": resources, "prompts": prompts}
+    changing = {kind: each for kind, each in lists.items() if each.can_change}
+    listeners = Listeners({kind: each.list_now for kind, each in changing.items()})
+    for each in changing.values():
+        each.listeners = listeners
 
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[dict[str, Any]]:
         try:
-            yield {SUBSCRIPTIONS: Subscriptions()}
+            async with listeners.run():
+                yield {SUBSCRIPTIONS: Subscriptions(listeners)}
         finally:
             await parking.close()
 
     lifetime = CacheHint(_FRESH if source.fixed is not None else 0)
-    server: Server[Any] = Server(
+    server = ListServer(
         offer.name or "toolsemble",
         version=version("toolsemble"),
         instructions=offer.instructions or None,
@@ -80,25 +107,26 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
         # Without it, the SDK lists all tools before each call.
         get_tool_input_schema=tools.find_schema if source.fixed is not None else None,
     )
-    _add_functions(server, offer, parking, expose_errors)
+    server.changing = frozenset(changing)
+    _add_functions(server, resources, prompts)
+    if changing or resources.served.is_offered:
+        server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listeners.listen)
     # Not as an argument: the SDK warns that it is deprecated in the newest version of the protocol.
     server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
     return server
 
 
-def _add_functions(server: Server[Any], offer: Offer, parking: Parking, expose_errors: Exposure) -> None:
+def _add_functions(server: Server[Any], resources: Resources, prompts: Prompts) -> None:
     """Add the handlers of resources, prompts and completion, for those that there are."""
-    resources = Resources(offer.resources, parking, expose_errors)
-    prompts = Prompts(offer.prompts, parking, expose_errors)
     add = server.add_request_handler
-    if resources.served:
+    if resources.served.is_offered:
         add("resources/list", PaginatedRequestParams, resources.list_resources)
         add("resources/templates/list", PaginatedRequestParams, resources.list_templates)
         add("resources/read", ReadResourceRequestParams, resources.read)
         add("resources/subscribe", SubscribeRequestParams, resources.subscribe)
         add("resources/unsubscribe", UnsubscribeRequestParams, resources.unsubscribe)
-    if prompts.served:
+    if prompts.served.is_offered:
         add("prompts/list", PaginatedRequestParams, prompts.list_prompts)
         add("prompts/get", GetPromptRequestParams, prompts.get)
-    if resources.served or prompts.served:
+    if resources.served.is_offered or prompts.served.is_offered:
         add("completion/complete", CompleteRequestParams, Completions(prompts, resources).complete)
