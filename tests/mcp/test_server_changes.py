@@ -275,6 +275,21 @@ async def test_changed_resources_and_prompts_are_reported(era, is_async):
             assert (await client.get_prompt("second")).messages[0].content.text == "2"
 
 
+async def test_a_call_of_a_fixed_toolbox_may_change_the_prompts():
+    prompts = [first]
+
+    @tool
+    def add_prompt() -> str:
+        prompts.append(second)
+        return "added"
+
+    with run_app(asgi(Toolbox([add_prompt]), prompts=lambda caller: list(prompts))) as url:
+        async with hear(url, MODERN) as (client, heard):
+            await client.list_prompts()
+            await client.call_tool("add_prompt", {})
+            assert await next_of(heard) == "prompts"
+
+
 async def test_resources_of_one_caller_cannot_be_read_by_another():
     def resources_for(caller):
         return {f"docs://{caller.subject}": first}

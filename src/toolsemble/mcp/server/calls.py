@@ -20,6 +20,7 @@ from toolsemble.mcp.server.listeners import Listeners
 from toolsemble.mcp.server.listing import Listing
 from toolsemble.mcp.server.parking import Parking
 from toolsemble.mcp.server.progress import ProgressReporter
+from toolsemble.mcp.server.served_lock import is_refused
 from toolsemble.mcp.server.source import Source
 from toolsemble.mcp.server.structured_output import UnfitResultError
 from toolsemble.observers.watchers import unwatch, watch
@@ -51,8 +52,9 @@ class ToolCalls:
 
     @property
     def can_change(self) -> bool:
-        """Whether the tools come from a function of the caller."""
-        return self._source.fixed is None
+        """Whether the tools come from a function of the caller, or a lock may refuse some of them later."""
+        fixed = self._source.fixed
+        return fixed is None or self._list(fixed).has_locks
 
     async def list_tools(self, request: ServerRequestContext[Any, Any], _: Any) -> Any:
         """Return the tools of the caller."""
@@ -63,7 +65,7 @@ class ToolCalls:
 
     async def list_now(self, caller: Caller) -> ListToolsResult:
         """Return the tools of a caller as they are now."""
-        return self._list(await self._source.find(caller)).result
+        return self._list(await self._source.find(caller)).show()
 
     def find_schema(self, name: str) -> dict[str, Any] | None:
         """Return the schema of a tool of a toolbox that is the same for everyone; None if it is unknown."""
@@ -75,6 +77,9 @@ class ToolCalls:
         box = await self._source.find(caller)
         if params.name not in box:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {preview(params.name, _LONGEST_NAME)}")
+        if self._list(box).has_locks and is_refused(box[params.name]):
+            # Not the reason: it has the command line of a server, which is for the log.
+            raise MCPError(INVALID_PARAMS, f"The lock refuses '{params.name}': its definition was not reviewed")
         call = ToolCall(params.name, params.arguments or {})
         work = partial(self._run, box, call, caller)
         try:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 from mcp.server.context import ServerRequestContext
@@ -60,7 +61,7 @@ class ChangingList(Protocol):
 
     @property
     def can_change(self) -> bool:
-        """Whether the list comes from a function of the caller."""
+        """Whether the list is not always the same."""
         ...
 
     async def list_now(self, caller: Caller) -> Any:
@@ -115,13 +116,11 @@ class Listeners:
         self._due: set[Audience] = set()
         self._changed: set[tuple[Audience, str]] = set()
         self._worker: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Follow announced changes for the time of the block; at its end, end all that listen."""
-        self._loop = asyncio.get_running_loop()
-        stop = follow_changes(self._note_announcement)
+        stop = follow_changes(partial(self._note_announcement, asyncio.get_running_loop()))
         try:
             yield
         finally:
@@ -132,9 +131,9 @@ class Listeners:
             for audience in self._audiences.values():
                 audience.answer.close()
 
-    def _note_announcement(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop and self._loop.call_soon_threadsafe(self._check_all)
+    def _note_announcement(self, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the block was left without its end
+            loop.call_soon_threadsafe(self._check_all)
 
     def _check_all(self) -> None:
         for audience in self._audiences.values():

@@ -30,6 +30,7 @@ from toolsemble.mcp.server.listeners import ChangingList, Listeners
 from toolsemble.mcp.server.parking import Parking
 from toolsemble.mcp.server.prompts import Prompts, PromptSource
 from toolsemble.mcp.server.resources import Resources, ResourceSource
+from toolsemble.mcp.server.served_lock import ServedLock
 from toolsemble.mcp.server.source import Source, ToolSource
 from toolsemble.mcp.server.subscriptions import SUBSCRIPTIONS, Subscriptions
 
@@ -50,6 +51,8 @@ class Offer:
     """Functions that return resources, such functions by URI, or a function of the caller that returns either."""
     prompts: PromptSource = ()
     """Functions that return prompts, or a function of the caller that returns them."""
+    lock: ServedLock | None = None
+    """Decides which tools may be served; None: all."""
 
     def __post_init__(self) -> None:
         # Kept, because an application can be started again.
@@ -76,7 +79,7 @@ class ListServer(Server[Any]):
 
 def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
     """Return the SDK's server for an offer; raise ToolDefinitionError if it cannot be served."""
-    source = Source(offer.source, offer.name, offer.instructions)
+    source = Source(offer.source, offer.name, offer.instructions, offer.lock)
     parking = Parking()
     tools = ToolCalls(source, parking, expose_errors)
     resources = Resources(offer.resources, parking, expose_errors)
@@ -84,8 +87,8 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
     lists: dict[str, ChangingList] = {"tools": tools, "resources": resources, "prompts": prompts}
     changing = {kind: each for kind, each in lists.items() if each.can_change}
     listeners = Listeners({kind: each.list_now for kind, each in changing.items()})
-    for each in changing.values():
-        each.listeners = listeners
+    for each in lists.values():
+        each.listeners = listeners if changing else None  # a call of a tool may change the prompts
 
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[dict[str, Any]]:
@@ -95,7 +98,7 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
         finally:
             await parking.close()
 
-    lifetime = CacheHint(_FRESH if source.fixed is not None else 0)
+    lifetime = CacheHint(0 if tools.can_change else _FRESH)
     server = ListServer(
         offer.name or "toolsemble",
         version=version("toolsemble"),
