@@ -22,7 +22,7 @@ from toolsemble import (
     ToolExecutionError,
     tool,
 )
-from toolsemble.mcp import ask_client, elicit, log_to_client, serve
+from toolsemble.mcp import Caller, ask_client, elicit, log_to_client, serve
 
 PNG = b"\x89PNG\r\n\x1a\n"
 WAV = b"RIFF\x00\x00\x00\x00WAVE"
@@ -217,6 +217,23 @@ async def test_input_required_result_capabilities() -> str:
         return str((await ask_client(sampling("Who are you?"))).content.text)
 
 
+@tool
+def test_trigger_tool_change() -> str:
+    """Add a tool, or remove it."""
+    shown.symmetric_difference_update({"test_changing_tool"})
+    return "changed"
+
+
+@tool
+def test_trigger_prompt_change() -> str:
+    """Add a prompt, or remove it."""
+    shown.symmetric_difference_update({"test_changing_prompt"})
+    return "changed"
+
+
+shown: set[str] = set()
+"""The tools and prompts that come and go."""
+
 JSON_SCHEMA = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
@@ -317,11 +334,36 @@ PROMPTS = [
 ]
 
 
+@tool
+def test_changing_tool() -> str:
+    """A tool that comes and goes."""
+    return "here"
+
+
+def test_changing_prompt() -> str:
+    """A prompt that comes and goes."""
+    return "Here."
+
+
+BOX = Toolbox([*TOOLS, SCHEMA_TOOL, HEADER_TOOL])
+LARGER_BOX = Toolbox([*TOOLS, SCHEMA_TOOL, HEADER_TOOL, test_changing_tool])
+
+
+def choose_box(_: Caller) -> Toolbox:
+    """Return the tools of the moment."""
+    return LARGER_BOX if "test_changing_tool" in shown else BOX
+
+
+def choose_prompts(_: Caller) -> list[Any]:
+    """Return the prompts of the moment."""
+    return [*PROMPTS, test_changing_prompt] if "test_changing_prompt" in shown else PROMPTS
+
+
 if __name__ == "__main__":
     serve(
-        Toolbox([*TOOLS, SCHEMA_TOOL, HEADER_TOOL]),
+        choose_box,
         http=f"127.0.0.1:{sys.argv[1]}",
         name="conformance",
         resources=RESOURCES,
-        prompts=PROMPTS,
+        prompts=choose_prompts,
     )

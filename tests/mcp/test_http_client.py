@@ -114,8 +114,9 @@ def test_progress_becomes_events(modern):
 class SlowSignIn:
     """A server of the newest version whose first answer comes too late for the SDK, as if a person had to sign in."""
 
-    def __init__(self, app):
+    def __init__(self, app, restore_limit):
         self.app = app
+        self.restore_limit = restore_limit
         self.methods = []
         self.asked_for_an_older_version = asyncio.Event()
 
@@ -127,6 +128,7 @@ class SlowSignIn:
         method = json.loads(message["body"])["method"]
         self.methods.append(method)
         if method == "initialize":
+            self.restore_limit()
             self.asked_for_an_older_version.set()
             refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Not this version"}}
             await JSONResponse(refusal, 400)(scope, receive, send)
@@ -142,12 +144,12 @@ class SlowSignIn:
 
 
 def test_a_slow_sign_in_does_not_make_a_server_an_old_one(monkeypatch):
-    monkeypatch.setattr(sdk_session, "DISCOVER_TIMEOUT_SECONDS", 1.5)
-    app = SlowSignIn(sample.build().streamable_http_app(host="127.0.0.1"))
+    monkeypatch.setattr(sdk_session, "DISCOVER_TIMEOUT_SECONDS", 0.2)
+    app = SlowSignIn(sample.build().streamable_http_app(host="127.0.0.1"), monkeypatch.undo)
     with run_app(app) as address, MCPClient.http(f"{address}/mcp") as client:
         assert client.protocol_version == "2026-07-28"
         assert call(client, "echo", text="hello").output == "hello"
-    assert app.methods[:3] == ["server/discover", "initialize", "server/discover"]
+    assert sorted(app.methods[:3]) == ["initialize", "server/discover", "server/discover"]
 
 
 def test_changed_tools_are_seen(modern):

@@ -347,8 +347,9 @@ async def test_questions_of_parallel_steps_come_together_and_steps_run_once():
     assert (first.deleted, second.deleted) == (["old.log"], ["old.log"])
 
 
-async def test_the_parked_calls_of_a_caller_are_bounded(monkeypatch, disk):
-    monkeypatch.setattr(parking, "_MOST_CALLS_OF_A_CALLER", 2)
+@pytest.mark.parametrize("bound", ["_MOST_CALLS_OF_A_CALLER", "_MOST_CALLS"])
+async def test_the_parked_calls_of_a_caller_and_of_all_are_bounded(monkeypatch, disk, bound):
+    monkeypatch.setattr(parking, bound, 2)
     async with serve_http(Toolbox([disk]), client={"elicitation_callback": User(approve=True)}) as client:
         parked = [await ask(client) for _ in range(2)]
         refused = await ask(client)

@@ -16,7 +16,16 @@ from mcp_types import (
 )
 
 from helpers.mcp_server import ERAS, SECONDS, connect, run_app, serve_http, text_of
-from toolsemble import EffectLedger, Idempotency, Toolbox, ToolConfigurationError, ToolContext, ToolExecutionError, tool
+from toolsemble import (
+    EffectLedger,
+    Idempotency,
+    RateLimit,
+    Toolbox,
+    ToolConfigurationError,
+    ToolContext,
+    ToolExecutionError,
+    tool,
+)
 from toolsemble.mcp import asgi, ask_client, elicit, log_to_client
 from toolsemble.mcp.server import progress as progress_module
 
@@ -175,6 +184,19 @@ async def test_the_time_limit_of_a_tool_is_an_error_in_words(era):
         result = await client.call_tool("slow", {})
     assert result.is_error
     assert "0.01 s" in text_of(result)
+
+
+async def test_a_rate_limit_holds_for_all_clients_together(era):
+    @tool(rate_limit=RateLimit(1, per=3600), timeout=30)
+    def rare() -> str:
+        return "once"
+
+    with run_app(asgi(Toolbox([rare]))) as url:
+        async with connect(url, era) as first, connect(url, era) as second:
+            assert text_of(await first.call_tool("rare", {})) == "once"
+            refused = await second.call_tool("rare", {})
+    assert refused.is_error
+    assert "The rate limit of 1 calls in 3600 s is used up" in text_of(refused)
 
 
 async def test_further_pages_of_a_long_result_can_be_read(era):

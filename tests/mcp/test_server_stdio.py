@@ -84,6 +84,30 @@ def test_serves_on_standard_streams_until_the_client_leaves(monkeypatch, way, tm
         stream.close()
 
 
+def test_a_line_that_is_too_long_is_not_kept_and_the_server_goes_on(monkeypatch):
+    monkeypatch.setattr(stdio, "_LONGEST", 1000)
+    streams = Streams()
+    with monkeypatch.context() as patch:
+        for name in ("stdin", "stdout", "stderr"):
+            patch.setattr(sys, name, getattr(streams, name))
+        thread = threading.Thread(target=serve, args=(Toolbox([shout]),), daemon=True)
+        thread.start()
+        streams.ask(INITIALIZE)
+        long = {**CALL, "id": 7, "params": {"name": "shout", "arguments": {"text": "x" * 5000}}}
+        streams.requests.write(json.dumps(READY).encode() + b"\n" + json.dumps(long).encode() + b"\n")
+        streams.requests.write(json.dumps(CALL).encode() + b"\n")
+        answers = []
+        while not answers or answers[-1].get("id") != CALL["id"]:
+            answers.append(json.loads(streams.answers.readline()))
+        streams.requests.close()
+        thread.join(SECONDS)
+    assert not thread.is_alive()
+    assert answers[-1]["result"]["content"] == [{"type": "text", "text": "HI"}]
+    assert all("result" not in each for each in answers[:-1])
+    for stream in (streams.stdin, streams.stdout, streams.answers):
+        stream.close()
+
+
 def test_tools_cannot_read_the_requests(monkeypatch):
     streams, before = Streams(), os.dup(0)
 

@@ -7,6 +7,7 @@ from toolsemble.runtime.lazy import export_lazily
 # Not from typing: importing that would take longer than all the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from toolsemble.mcp.changes import announce_changes as announce_changes
     from toolsemble.mcp.client.client import MCPClient as MCPClient
     from toolsemble.mcp.client.token_file import TokenFile as TokenFile
     from toolsemble.mcp.server.caller import Caller as Caller
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
+        "changes": ("announce_changes",),
         "client.client": ("MCPClient",),
         "client.token_file": ("TokenFile",),
         "server.caller": ("Caller",),

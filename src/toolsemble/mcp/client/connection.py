@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.context import ToolContext
 from toolsemble.errors import ToolConfigurationError, ToolExecutionError
+from toolsemble.mcp.changes import announce_changes
 from toolsemble.mcp.client.definitions import Listing, RemoteDefinition
 from toolsemble.mcp.client.inbox import Inbox, LoopInbox, Outcome, Progress, ServerQuestion, ThreadInbox, is_in_loop
 from toolsemble.mcp.client.names import NameMap
@@ -165,7 +166,10 @@ class Connection:
                 known = build_remote_tool(names[remote.name], remote, self, self.options)
             if known is not None:
                 tools[remote.name] = known
+        has_changed = list(tools.values()) != list(self.tools.values())
         self.tools = tools
+        if has_changed:
+            announce_changes()
 
     def call_tool(
         self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext, check: OutputCheck | None

@@ -94,7 +94,8 @@ class Session:
 
     async def open(self, seconds: float) -> Listing:
         """Connect, and return the server's tools; raise ToolsembleError if that fails or takes too long."""
-        began = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        late = loop.time() + getattr(sdk, "DISCOVER_TIMEOUT_SECONDS", 10.0)
         # A context of its own: it must not inherit the call that made a restart necessary.
         self._owner = asyncio.get_running_loop().create_task(self._own(), context=Context())
         try:
@@ -106,13 +107,10 @@ class Session:
             await self.close()
             if not isinstance(error, Exception):
                 raise
-            self.is_misjudged = self._is_late(error, asyncio.get_running_loop().time() - began)
+            # The SDK asked for an older version because the answer, or a person who signs in, took long.
+            refused = isinstance(find_cause(error), MCPError) and not self._target.is_program
+            self.is_misjudged = refused and loop.time() >= late
             raise self._explain(error) from find_cause(error)
-
-    def _is_late(self, error: Exception, took: float) -> bool:
-        """Return whether the SDK asked for an older version because the answer, or a person who signs in, took long."""
-        limit: float = getattr(sdk, "DISCOVER_TIMEOUT_SECONDS", 10.0)
-        return not self._target.is_program and isinstance(find_cause(error), MCPError) and took >= limit
 
     def _explain(self, error: Exception) -> ToolsembleError:
         cause = find_cause(error)

@@ -8,7 +8,7 @@ from typing import Any
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams
+from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams, ListToolsResult
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.context import Exposure, ToolContext, enter, leave
@@ -16,6 +16,7 @@ from toolsemble.errors import ExitEarlyError, ToolConfigurationError
 from toolsemble.mcp.server.caller import Caller, current_caller
 from toolsemble.mcp.server.elicitation import ElicitedReview
 from toolsemble.mcp.server.exchange import Exchange
+from toolsemble.mcp.server.listeners import Listeners
 from toolsemble.mcp.server.listing import Listing
 from toolsemble.mcp.server.parking import Parking
 from toolsemble.mcp.server.progress import ProgressReporter
@@ -43,13 +44,28 @@ class ToolCalls:
 
     def __init__(self, source: Source, parking: Parking, expose_errors: Exposure) -> None:
         self._source = source
+        self.listeners: Listeners | None = None
+        """The clients that are told when the tools change; None if they do not."""
         self._parking = parking
         self._expose_errors = expose_errors
         self._listings: dict[int, Listing] = {}
 
-    async def list_tools(self, _: ServerRequestContext[Any, Any], __: Any) -> Any:
+    @property
+    def can_change(self) -> bool:
+        """Whether the tools come from a function of the caller, or a lock may refuse some of them later."""
+        fixed = self._source.fixed
+        return fixed is None or self._list(fixed).has_locks
+
+    async def list_tools(self, request: ServerRequestContext[Any, Any], _: Any) -> Any:
         """Return the tools of the caller."""
-        return self._list(await self._source.find(current_caller())).show()
+        listed = await self.list_now(current_caller())
+        if self.listeners is not None:
+            self.listeners.record("tools", request, listed)
+        return listed
+
+    async def list_now(self, caller: Caller) -> ListToolsResult:
+        """Return the tools of a caller as they are now."""
+        return self._list(await self._source.find(caller)).show()
 
     def find_schema(self, name: str) -> dict[str, Any] | None:
         """Return the schema of a tool of a toolbox that is the same for everyone; None if it is unknown."""
@@ -67,7 +83,11 @@ class ToolCalls:
             raise MCPError(INVALID_PARAMS, f"The lock refuses '{params.name}': its definition was not reviewed")
         call = ToolCall(params.name, params.arguments or {})
         work = partial(self._run, box, call, caller)
-        return await self._parking.run(request, params, params.arguments or {}, caller, work)
+        try:
+            return await self._parking.run(request, params, params.arguments or {}, caller, work)
+        finally:
+            if self.listeners is not None:
+                self.listeners.check_caller(caller)
 
     async def _run(self, box: Toolbox, call: ToolCall, caller: Caller, exchange: Exchange) -> dict[str, Any]:
         reply = await execute(box, call, caller, exchange, self._expose_errors)

@@ -8,6 +8,7 @@ from typing import Any
 from mcp.server.context import ServerRequestContext
 from mcp_types import CompleteRequestParams, CompleteResult, Completion, PromptReference
 
+from toolsemble.mcp.server.caller import Caller, current_caller
 from toolsemble.mcp.server.functions import ServedFunction
 from toolsemble.mcp.server.prompts import Prompts
 from toolsemble.mcp.server.resources import Resources
@@ -24,17 +25,18 @@ class Completions:
 
     async def complete(self, _: ServerRequestContext[Any, Any], params: CompleteRequestParams) -> CompleteResult:
         """Return the values that begin with what was typed; none for a parameter of any value."""
-        function = self._find(params.ref)
+        function = await self._find(params.ref, current_caller())
         schema = {} if function is None else function.parameters.get(params.argument.name, {})
         typed = params.argument.value
         found = [each for each in _choices(schema) if each.startswith(typed)]
         shown = found[:_MOST_VALUES]
         return CompleteResult(completion=Completion(values=shown, total=len(found), has_more=len(found) > len(shown)))
 
-    def _find(self, reference: Any) -> ServedFunction | None:
+    async def _find(self, reference: Any, caller: Caller) -> ServedFunction | None:
         if isinstance(reference, PromptReference):
-            return self._prompts.served.get(reference.name)
-        return next((each.function for each in self._resources.served if each.uri == reference.uri), None)
+            return (await self._prompts.served.find(caller)).get(reference.name)
+        served = await self._resources.served.find(caller)
+        return next((each.function for each in served if each.uri == reference.uri), None)
 
 
 def _choices(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -80,7 +80,7 @@ class PassThrough:
     def has(self, kind: str) -> bool:
         """Return whether there are ``"resources"`` or ``"prompts"``, of this server or another."""
         own = self._resources.served if kind == "resources" else self._prompts.served
-        return bool(own) or any(each.offers(kind) for each in self._upstreams)
+        return own.is_offered or any(each.offers(kind) for each in self._upstreams)
 
     async def list_resources(self, request: ServerRequestContext[Any, Any], params: Any) -> Any:
         """Return all resources that have no variables."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
@@ -25,34 +25,55 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.mcp.server.caller import Caller, current_caller
 from toolsemble.mcp.server.exchange import Exchange
 from toolsemble.mcp.server.functions import ServedFunction
+from toolsemble.mcp.server.listeners import Listeners
 from toolsemble.mcp.server.parking import Parking
+from toolsemble.mcp.server.per_caller import PerCaller
 from toolsemble.runtime.text import preview
 from toolsemble.shape import to_result
+
+PromptSource: TypeAlias = (
+    Iterable[Callable[..., Any]]
+    | Callable[[Caller], Iterable[Callable[..., Any]] | Awaitable[Iterable[Callable[..., Any]]]]
+)
+"""What ``serve`` takes as prompts: functions, or a function of the caller that returns them."""
 
 
 class Prompts:
     """The handlers of ``prompts/list`` and ``prompts/get``.
 
-    :param functions: functions that return a text, contents, or a list of messages
+    :param functions: functions that return a text, contents, or a list of messages; or a function of the caller that
+        returns such functions
     :param parking: the requests that wait for answers
     :param expose_errors: which error messages clients see
     """
 
-    def __init__(self, functions: Iterable[Callable[..., Any]], parking: Parking, expose_errors: Exposure) -> None:
-        served = [ServedFunction(each, "prompts") for each in functions]
-        self.served = {each.name: each for each in served}
+    def __init__(self, functions: PromptSource, parking: Parking, expose_errors: Exposure) -> None:
+        self.served = PerCaller(functions, _read_functions)
+        self.listeners: Listeners | None = None
+        """The clients that are told when the prompts change; None if they do not."""
         self._parking = parking
         self._expose_errors = expose_errors
-        if len(self.served) < len(served):
-            raise ToolDefinitionError("serve: two prompts have the same name")
 
-    async def list_prompts(self, _: ServerRequestContext[Any, Any], __: Any) -> ListPromptsResult:
+    @property
+    def can_change(self) -> bool:
+        """Whether the prompts come from a function of the caller."""
+        return self.served.fixed is None
+
+    async def list_prompts(self, request: ServerRequestContext[Any, Any], _: Any) -> ListPromptsResult:
         """Return the prompts."""
-        return ListPromptsResult(prompts=[_describe(each) for each in self.served.values()])
+        listed = await self.list_now(current_caller())
+        if self.listeners is not None:
+            self.listeners.record("prompts", request, listed)
+        return listed
+
+    async def list_now(self, caller: Caller) -> ListPromptsResult:
+        """Return the prompts of a caller as they are now."""
+        return ListPromptsResult(prompts=[_describe(each) for each in (await self.served.find(caller)).values()])
 
     async def get(self, request: ServerRequestContext[Any, Any], params: GetPromptRequestParams) -> Any:
         """Return the messages of a prompt."""
-        function, caller = self.served.get(params.name), current_caller()
+        caller = current_caller()
+        function = (await self.served.find(caller)).get(params.name)
         if function is None:
             raise MCPError(INVALID_PARAMS, f"Unknown prompt: {preview(params.name)}")
         arguments = dict(params.arguments or {})
@@ -70,6 +91,15 @@ class Prompts:
             )
         except ValidationError:
             raise MCPError(INTERNAL_ERROR, "The prompt returned what is not a message") from None
+
+
+def _read_functions(functions: Iterable[Callable[..., Any]]) -> dict[str, ServedFunction]:
+    """Return the prompts of functions, by name; raise ToolDefinitionError if they are not valid."""
+    served = [ServedFunction(each, "prompts") for each in functions]
+    by_name = {each.name: each for each in served}
+    if len(by_name) < len(served):
+        raise ToolDefinitionError("serve: two prompts have the same name")
+    return by_name
 
 
 def _describe(function: ServedFunction) -> Prompt:

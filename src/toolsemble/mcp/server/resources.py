@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -29,7 +29,9 @@ from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.mcp.server.caller import Caller, current_caller
 from toolsemble.mcp.server.exchange import Exchange
 from toolsemble.mcp.server.functions import ServedFunction
+from toolsemble.mcp.server.listeners import Listeners
 from toolsemble.mcp.server.parking import Parking
+from toolsemble.mcp.server.per_caller import PerCaller
 from toolsemble.mcp.server.subscriptions import SUBSCRIPTIONS
 from toolsemble.providers.wire import base64_text
 from toolsemble.result import TextContent
@@ -38,6 +40,9 @@ from toolsemble.shape import to_exact_json
 
 Functions: TypeAlias = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]]
 """Functions, or functions by URI."""
+
+ResourceSource: TypeAlias = Functions | Callable[[Caller], Functions | Awaitable[Functions]]
+"""What ``serve`` takes as resources: functions, or a function of the caller that returns them."""
 
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 _VARIABLE = re.compile(r"\{(\w+)\}")
@@ -86,41 +91,55 @@ class Served:
 class Resources:
     """The handlers of ``resources/list``, ``resources/templates/list`` and ``resources/read``.
 
-    :param functions: functions, or functions by URI
+    :param functions: functions, functions by URI, or a function of the caller that returns either
     :param parking: the requests that wait for answers
     :param expose_errors: which error messages clients see
     """
 
-    def __init__(self, functions: Functions, parking: Parking, expose_errors: Exposure) -> None:
-        pairs = functions.items() if isinstance(functions, Mapping) else ((None, each) for each in functions)
-        self.served = [Served.of(uri, function) for uri, function in pairs]
+    def __init__(self, functions: ResourceSource, parking: Parking, expose_errors: Exposure) -> None:
+        self.served = PerCaller(functions, _read_functions)
+        self.listeners: Listeners | None = None
+        """The clients that are told when the resources change; None if they do not."""
         self._parking = parking
         self._expose_errors = expose_errors
-        uris = [each.uri for each in self.served]
-        if twice := [uri for uri in uris if uris.count(uri) > 1]:
-            raise ToolDefinitionError(f"serve: two resources have the URI {twice[0]!r:.80}")
 
-    async def list_resources(self, _: ServerRequestContext[Any, Any], __: Any) -> ListResourcesResult:
+    @property
+    def can_change(self) -> bool:
+        """Whether the resources come from a function of the caller."""
+        return self.served.fixed is None
+
+    async def list_resources(self, request: ServerRequestContext[Any, Any], _: Any) -> ListResourcesResult:
         """Return the resources that have no variables."""
-        fixed = (each for each in self.served if not each.is_template)
+        served = await self._record(request)
+        fixed = (each for each in served if not each.is_template)
         return ListResourcesResult(resources=[Resource(uri=each.uri, **_describe(each)) for each in fixed])
 
-    async def list_templates(self, _: ServerRequestContext[Any, Any], __: Any) -> ListResourceTemplatesResult:
+    async def _record(self, request: ServerRequestContext[Any, Any]) -> Sequence[Served]:
+        served = await self.served.find(current_caller())
+        if self.listeners is not None:
+            self.listeners.record("resources", request, _summarize(served))
+        return served
+
+    async def list_now(self, caller: Caller) -> Any:
+        """Return what tells the resources of a caller apart from others."""
+        return _summarize(await self.served.find(caller))
+
+    async def list_templates(self, request: ServerRequestContext[Any, Any], _: Any) -> ListResourceTemplatesResult:
         """Return the templates of resources."""
-        found = (each for each in self.served if each.is_template)
+        found = (each for each in await self._record(request) if each.is_template)
         templates = [ResourceTemplate(uri_template=each.uri, **_describe(each)) for each in found]
         return ListResourceTemplatesResult(resource_templates=templates)
 
     async def read(self, request: ServerRequestContext[Any, Any], params: ReadResourceRequestParams) -> Any:
         """Return the contents of a resource."""
         uri, caller = str(params.uri), current_caller()
-        served, arguments = self._find(uri)
+        served, arguments = await self._find(uri, caller)
         work = partial(self._read, served, uri, arguments, caller)
         return await self._parking.run(request, params, arguments, caller, work)
 
     async def subscribe(self, request: ServerRequestContext[Any, Any], params: Any) -> dict[str, Any]:
         """Tell the connection of the request from now on when a resource changes."""
-        self._find(str(params.uri))
+        await self._find(str(params.uri), current_caller())
         try:
             request.lifespan_context[SUBSCRIPTIONS].add(request, str(params.uri))
         except ToolExecutionError as full:
@@ -132,9 +151,9 @@ class Resources:
         request.lifespan_context[SUBSCRIPTIONS].remove(request, str(params.uri))
         return {}
 
-    def _find(self, uri: str) -> tuple[Served, dict[str, str]]:
+    async def _find(self, uri: str, caller: Caller) -> tuple[Served, dict[str, str]]:
         """Return the resource with a URI, and the arguments in it; raise MCPError if there is none."""
-        for each in self.served:
+        for each in await self.served.find(caller):
             found = each.pattern.fullmatch(uri)
             if found is not None:
                 return each, {name: unquote(value) for name, value in found.groupdict().items()}
@@ -146,6 +165,20 @@ class Resources:
         value = await served.function.call(arguments, caller, exchange, self._expose_errors)
         values = value if isinstance(value, list) and any(hasattr(each, "mime_type") for each in value) else [value]
         return ReadResourceResult(contents=[_write_contents(uri, each) for each in values])
+
+
+def _read_functions(functions: Functions) -> tuple[Served, ...]:
+    """Return the resources of functions; raise ToolDefinitionError if they are not valid."""
+    pairs = functions.items() if isinstance(functions, Mapping) else ((None, each) for each in functions)
+    served = tuple(Served.of(uri, function) for uri, function in pairs)
+    uris = [each.uri for each in served]
+    if twice := [uri for uri in uris if uris.count(uri) > 1]:
+        raise ToolDefinitionError(f"serve: two resources have the URI {twice[0]!r:.80}")
+    return served
+
+
+def _summarize(served: Sequence[Served]) -> list[Any]:
+    return [(each.uri, _describe(each)) for each in served]
 
 
 def _describe(served: Served) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.errors import ToolConfigurationError
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
     from toolsemble.lock.lock import ToolLock
     from toolsemble.mcp.server.http import McpApplication
-    from toolsemble.mcp.server.resources import Functions
+    from toolsemble.mcp.server.prompts import PromptSource
+    from toolsemble.mcp.server.resources import ResourceSource
     from toolsemble.mcp.server.served_lock import ServedLock
     from toolsemble.mcp.server.server import Offer
     from toolsemble.mcp.server.source import ToolSource
@@ -33,8 +34,8 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
     issuer_url: str | None = None,
     resource_url: str | None = None,
     allowed_hosts: Iterable[str] = (),
-    resources: Functions = (),
-    prompts: Iterable[Callable[..., Any]] = (),
+    resources: ResourceSource = (),
+    prompts: PromptSource = (),
     lock: ToolLock | str | PathLike[str] | None = None,
     lock_source: str | None = None,
 ) -> None:
@@ -55,7 +56,7 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
     :param resources: functions whose values clients can read, or such functions by URI: ``{"docs://{page}": read}``;
         they return a str, bytes, contents such as :class:`~toolsemble.ImageContent`, or any value, sent as JSON
     :param prompts: functions that return a prompt: a str, contents, or a list of these and of messages
-        ``{"role": "user", "content": ...}``
+        ``{"role": "user", "content": ...}``; like the resources, they can be returned by a function of the caller
     :param lock: a :class:`~toolsemble.ToolLock`, or its file: clients see only tools that are as they were pinned; the
         tools of other servers are checked at each change
     :param lock_source: the target by which ``toolsemble lock`` pins the toolbox, such as ``shop.py:box``; default: the
@@ -83,8 +84,8 @@ def asgi(  # noqa: PLR0913 - as above
     issuer_url: str | None = None,
     resource_url: str | None = None,
     allowed_hosts: Iterable[str] = (),
-    resources: Functions = (),
-    prompts: Iterable[Callable[..., Any]] = (),
+    resources: ResourceSource = (),
+    prompts: PromptSource = (),
     lock: ToolLock | str | PathLike[str] | None = None,
     lock_source: str | None = None,
 ) -> McpApplication:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -15,19 +15,22 @@ from mcp_types import (
     GetPromptRequestParams,
     PaginatedRequestParams,
     ReadResourceRequestParams,
+    ServerCapabilities,
     SetLevelRequestParams,
     SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
     UnsubscribeRequestParams,
 )
 
 from toolsemble.context import Exposure
 from toolsemble.mcp.server.calls import ToolCalls
 from toolsemble.mcp.server.exchange import set_log_level
+from toolsemble.mcp.server.listeners import ChangingList, Listeners
 from toolsemble.mcp.server.parking import Parking
 from toolsemble.mcp.server.pass_through import PassThrough, Upstream
-from toolsemble.mcp.server.prompts import Prompts
-from toolsemble.mcp.server.resources import Functions, Resources
-from toolsemble.mcp.server.served_lock import ServedLock, is_lockable
+from toolsemble.mcp.server.prompts import Prompts, PromptSource
+from toolsemble.mcp.server.resources import Resources, ResourceSource
+from toolsemble.mcp.server.served_lock import ServedLock
 from toolsemble.mcp.server.source import Source, ToolSource
 from toolsemble.mcp.server.subscriptions import SUBSCRIPTIONS, Subscriptions
 
@@ -44,10 +47,10 @@ class Offer:
     """The name of the server, and of the tool that an agent becomes; None: a default for each."""
     instructions: str = ""
     """How to use the server, for the client's model."""
-    resources: Functions = ()
-    """Functions that return resources, or such functions by URI."""
-    prompts: Iterable[Callable[..., Any]] = ()
-    """Functions that return prompts."""
+    resources: ResourceSource = ()
+    """Functions that return resources, such functions by URI, or a function of the caller that returns either."""
+    prompts: PromptSource = ()
+    """Functions that return prompts, or a function of the caller that returns them."""
     lock: ServedLock | None = None
     """Decides which tools may be served; None: all."""
     upstreams: Sequence[Upstream] = ()
@@ -55,9 +58,25 @@ class Offer:
 
     def __post_init__(self) -> None:
         # Kept, because an application can be started again.
-        resources = self.resources if isinstance(self.resources, Mapping) else tuple(self.resources)
-        object.__setattr__(self, "resources", resources)
-        object.__setattr__(self, "prompts", tuple(self.prompts))
+        for name in ("resources", "prompts"):
+            given = getattr(self, name)
+            if not isinstance(given, Mapping) and not callable(given):
+                object.__setattr__(self, name, tuple(given))
+
+
+class ListServer(Server[Any]):
+    """The SDK's server, which states whether its lists can change."""
+
+    changing: frozenset[str] = frozenset()
+    """The lists that can change: "tools", "resources" and "prompts"."""
+
+    def get_capabilities(self, *args: Any, **kwargs: Any) -> ServerCapabilities:
+        """Return what the server can do."""
+        found = super().get_capabilities(*args, **kwargs)
+        for kind in ("tools", "resources", "prompts"):
+            if (part := getattr(found, kind)) is not None:
+                part.list_changed = kind in self.changing
+        return found
 
 
 def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
@@ -65,17 +84,24 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
     source = Source(offer.source, offer.name, offer.instructions, offer.lock)
     parking = Parking()
     tools = ToolCalls(source, parking, expose_errors)
+    resources = Resources(offer.resources, parking, expose_errors)
+    prompts = Prompts(offer.prompts, parking, expose_errors)
+    lists: dict[str, ChangingList] = {"tools": tools, "resources": resources, "prompts": prompts}
+    changing = {kind: each for kind, each in lists.items() if each.can_change}
+    listeners = Listeners({kind: each.list_now for kind, each in changing.items()})
+    for each in lists.values():
+        each.listeners = listeners if changing else None  # a call of a tool may change the prompts
 
     @asynccontextmanager
     async def lifespan(_: Server[Any]) -> AsyncIterator[dict[str, Any]]:
         try:
-            yield {SUBSCRIPTIONS: Subscriptions()}
+            async with listeners.run():
+                yield {SUBSCRIPTIONS: Subscriptions(listeners)}
         finally:
             await parking.close()
 
-    is_lasting = source.fixed is not None and not any(map(is_lockable, source.fixed))
-    lifetime = CacheHint(_FRESH if is_lasting else 0)
-    server: Server[Any] = Server(
+    lifetime = CacheHint(0 if tools.can_change else _FRESH)
+    server = ListServer(
         offer.name or "toolsemble",
         version=version("toolsemble"),
         instructions=offer.instructions or None,
@@ -86,23 +112,23 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
         # Without it, the SDK lists all tools before each call.
         get_tool_input_schema=None if source.shared is None else tools.find_schema,
     )
-    _add_functions(server, offer, parking, expose_errors)
+    server.changing = frozenset(changing)
+    _add_functions(server, resources, PassThrough(offer.upstreams, resources, prompts, parking))
+    if changing or resources.served.is_offered:
+        server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listeners.listen)
     # Not as an argument: the SDK warns that it is deprecated in the newest version of the protocol.
     server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
     return server
 
 
-def _add_functions(server: Server[Any], offer: Offer, parking: Parking, expose_errors: Exposure) -> None:
+def _add_functions(server: Server[Any], resources: Resources, handlers: PassThrough) -> None:
     """Add the handlers of resources, prompts and completion, for those that there are."""
-    resources = Resources(offer.resources, parking, expose_errors)
-    prompts = Prompts(offer.prompts, parking, expose_errors)
-    handlers = PassThrough(offer.upstreams, resources, prompts, parking)
     add = server.add_request_handler
     if handlers.has("resources"):
         add("resources/list", PaginatedRequestParams, handlers.list_resources)
         add("resources/templates/list", PaginatedRequestParams, handlers.list_templates)
         add("resources/read", ReadResourceRequestParams, handlers.read)
-    if resources.served:
+    if resources.served.is_offered:
         add("resources/subscribe", SubscribeRequestParams, resources.subscribe)
         add("resources/unsubscribe", UnsubscribeRequestParams, resources.unsubscribe)
     if handlers.has("prompts"):

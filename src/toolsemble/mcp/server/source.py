@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.mcp.server.caller import Caller
+from toolsemble.mcp.server.per_caller import identify
 from toolsemble.mcp.server.served_lock import ServedLock
 from toolsemble.runtime.concurrency import is_awaitable
 from toolsemble.toolbox.toolbox import Toolbox
@@ -28,6 +29,7 @@ Servable: TypeAlias = Toolbox | ToolMaker | Tool | list[Any] | tuple[Any, ...]
 ToolSource: TypeAlias = Servable | Callable[[Caller], Servable | Awaitable[Servable]]
 """What ``serve`` takes: what can be served, or a function of the caller that returns it."""
 
+_MOST_TOOLBOXES = 64
 _AGENT = "ask"
 _AGENT_DESCRIPTION = "Does a task, or answers a question, that is described in plain text"
 
@@ -53,6 +55,7 @@ class Source:
                 f"serve takes a Toolbox, an Agent, or a function of the Caller that returns one, not {source!r:.80}"
             )
         self._source: Any = source
+        self._built: dict[tuple[Any, ...], tuple[object, Toolbox]] = {}
 
     @property
     def shared(self) -> Toolbox | None:
@@ -66,10 +69,21 @@ class Source:
         if self.fixed is not None:
             return self.fixed
         made = self._source(caller)
-        box = self._make_toolbox(await made if is_awaitable(made) else made)
+        box = self._find_toolbox(await made if is_awaitable(made) else made)
         if box is None:
             raise ToolDefinitionError("The function of the Caller must return a Toolbox or an Agent")
         return box if self._lock is None else await self._lock.acheck(box)
+
+    def _find_toolbox(self, source: object) -> Toolbox | None:
+        """Return the toolbox of what a function returned; the same one for the same tools."""
+        if not isinstance(source, list | tuple):
+            return self._make_toolbox(source)
+        key = identify(source)
+        if key not in self._built:
+            if len(self._built) >= _MOST_TOOLBOXES:
+                del self._built[next(iter(self._built))]
+            self._built[key] = source, Toolbox(source)  # with the tools: an id is that of a living object
+        return self._built[key][1]
 
     def _make_toolbox(self, source: object) -> Toolbox | None:
         if isinstance(source, Toolbox):

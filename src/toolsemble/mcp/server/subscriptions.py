@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import logging
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.errors import ToolExecutionError
 from toolsemble.mcp.server.exchange import connection_of, find_exchange
+from toolsemble.mcp.server.listeners import Listeners, send_patiently
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.session import ServerSession
 
-LOGGER = logging.getLogger("toolsemble.mcp")
 SUBSCRIPTIONS = "toolsemble.subscriptions"
 """Where the subscriptions of a server are, in what lives as long as it does."""
 _MOST = 10_000
@@ -21,7 +21,8 @@ _MOST = 10_000
 class Subscriptions:
     """The connections that want to know when a resource changes, by its URI; bounded."""
 
-    def __init__(self) -> None:
+    def __init__(self, listeners: Listeners) -> None:
+        self._listeners = listeners
         self._sessions: dict[str, dict[int, ServerSession]] = {}
         self._count = 0
 
@@ -42,13 +43,10 @@ class Subscriptions:
         self._remove(uri, id(connection_of(request)))
 
     async def announce(self, uri: str) -> None:
-        """Tell the subscribed connections that a resource has changed."""
-        for session in list(self._sessions.get(uri, {}).values()):
-            try:
-                await session.send_resource_updated(uri)
-            except Exception:
-                # A connection that is gone must not fail the call that announces.
-                LOGGER.debug("a change of %s was not sent", uri, exc_info=True)
+        """Tell the subscribed connections, and the clients that listen, that a resource has changed."""
+        await self._listeners.announce_resource(uri)
+        sessions = self._sessions.get(uri, {}).values()
+        await asyncio.gather(*(send_patiently(session.send_resource_updated(uri)) for session in sessions))
 
     def _remove(self, uri: str, connection: int) -> None:
         sessions = self._sessions.get(uri, {})
@@ -60,8 +58,6 @@ class Subscriptions:
 
 async def announce_resource(uri: str) -> None:
     """Tell the clients that subscribed to a resource that it has changed; for tools that are served by MCP.
-
-    Subscriptions exist in the versions of the protocol with sessions, up to 2025-11-25.
 
     >>> import asyncio
     >>> asyncio.run(announce_resource("docs://readme"))
