@@ -183,13 +183,24 @@ def export_tools(
         box = make_pausable(box)
     else:
         check_reviewer(box, ToolContext())
-        check_pauses(box, ToolContext(), nested=True)
+        _refuse_pauses(box)
     settings = CallSettings(memory_id, run_id, parameters)
     names = map_names(box.names, fit_name or str)
     return [
         ExportedTool(box, each.name, names[each.name], each.description, parameters_of(each), settings)
         for each in box.specifications
     ]
+
+
+def _refuse_pauses(box: Toolbox) -> None:
+    """Raise ToolConfigurationError if a reviewer of the toolbox would leave a call open."""
+    try:
+        check_pauses(box, ToolContext(), nested=True)
+    except ToolConfigurationError as problem:
+        raise ToolConfigurationError(
+            "PauseReview can pause the runs of an Agent only; pass the toolbox a reviewer that waits, such as "
+            'QueueReview, or export it with approval="theirs" if the framework can pause a run'
+        ) from problem
 
 
 def check_approval(approval: str, *, framework: str) -> None:

@@ -151,12 +151,12 @@ def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
     >>> Toolbox(adopt(double))["double"].execute({"number": "21"}).output
     '42'
     """
-    found = flatten(tools, lambda each: type(each).__module__.startswith("agents."), "a tool of the OpenAI Agents SDK")
-    return adopt_tools("openai_agents", [_read(each) for each in found], dict(settings))
-
-
-def _read(tool: Any) -> ForeignTool:
     agents = _import("agents")
+    found = flatten(tools, lambda each: type(each).__module__.startswith("agents."), "a tool of the OpenAI Agents SDK")
+    return adopt_tools("openai_agents", [_read(agents, each) for each in found], dict(settings))
+
+
+def _read(agents: Any, tool: Any) -> ForeignTool:
     if not isinstance(tool, agents.FunctionTool):
         raise refuse(
             getattr(tool, "name", type(tool).__name__), f"the servers of OpenAI, or a run ({type(tool).__name__})"
