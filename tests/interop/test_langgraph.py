@@ -232,3 +232,24 @@ def test_forgets_the_least_recently_used_nodes(monkeypatch):
         thread = {"configurable": {"thread_id": f"talk_{number}"}}
         graph(tools, [BESIDE], checkpointer=saver).invoke(ASK, thread)
     assert len(tools[0].caller._nodes) == 1
+
+
+async def test_a_call_that_comes_twice_with_one_id_runs_once():
+    shop = Shop()
+    built = graph(exported(shop), [TEA, TEA, BESIDE, BESIDE], checkpointer=InMemorySaver())
+    await built.ainvoke(ASK, THREAD)
+    state = await built.ainvoke(Command(resume=Continue()), THREAD)
+    milk = '{"item":"milk","count":1}'
+    assert [each.text for each in read(state["messages"])] == ["3 tea for 3", "3 tea for 3", milk, milk]
+    assert sorted(shop.ran) == [("milk", 1), ("tea", 3, 1.0)]
+
+
+def test_an_answer_to_a_question_that_nobody_knows_is_not_used(monkeypatch):
+    saver, shop = InMemorySaver(), Shop()
+    graph(exported(Shop()), [TEA], checkpointer=saver).invoke(ASK, THREAD)
+    monkeypatch.setattr("toolsemble.interop.langgraph_interrupts.Place.find_shown", lambda place, checkpoint: [])
+    built = graph(exported(shop), [TEA], checkpointer=saver)
+    state = answer(built, Continue())
+    assert (shown(state)["tool_name"], shop.ran) == ("order", [])
+    answer(built, Continue())
+    assert shop.ran == [("tea", 3, 1.0)]

@@ -8,11 +8,12 @@ from typing import Any, Literal, TypeAlias
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.context import ToolContext
-from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.errors import CallPausedError, ExitEarlyError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.interop.names import map_names
 from toolsemble.interop.pausing import make_pausable
 from toolsemble.providers.wire import join_text, parameters_of
 from toolsemble.result import Content, TextContent, ToolResult
+from toolsemble.review.request import ReviewRequest
 from toolsemble.shape import to_json_value
 from toolsemble.toolbox.reviewer_check import check_pauses, check_reviewer
 from toolsemble.toolbox.toolbox import Toolbox
@@ -120,6 +121,28 @@ class ExportedTool:
         except ExitEarlyError as stop:
             return _refuse(call, stop)
 
+    @property
+    def is_gated(self) -> bool:
+        """Whether calls may need approval."""
+        return self.box.registered(self.name).definition.gate is not None
+
+    async def find_request(
+        self, arguments: Any, call_id: str, source: Any = None, *, run_id: str | None = None, deps: Any = None
+    ) -> ReviewRequest | None:
+        """Return the request that a call of a pausable toolbox would put to a person; None if it needs no approval.
+
+        Nothing is run. A call that does not fit needs no approval: its reply tells the model why.
+        """
+        call = self._read_call(arguments, call_id)
+        if isinstance(call, ToolReply):
+            return None
+        try:
+            await self.box.aexecute(call, **self.settings.for_call(source, run_id, deps), dry_run=True)
+        except CallPausedError as paused:
+            request: ReviewRequest = paused.request
+            return request
+        return None
+
     def fail(self, call_id: str | None, problem: Exception) -> ToolReply:
         """Return the failed reply to a call that could not be executed."""
         return ToolReply(ToolCall(self.name, id=call_id), ToolResult.failure(str(problem)))
@@ -160,13 +183,24 @@ def export_tools(
         box = make_pausable(box)
     else:
         check_reviewer(box, ToolContext())
-        check_pauses(box, ToolContext(), nested=True)
+        _refuse_pauses(box)
     settings = CallSettings(memory_id, run_id, parameters)
     names = map_names(box.names, fit_name or str)
     return [
         ExportedTool(box, each.name, names[each.name], each.description, parameters_of(each), settings)
         for each in box.specifications
     ]
+
+
+def _refuse_pauses(box: Toolbox) -> None:
+    """Raise ToolConfigurationError if a reviewer of the toolbox would leave a call open."""
+    try:
+        check_pauses(box, ToolContext(), nested=True)
+    except ToolConfigurationError as problem:
+        raise ToolConfigurationError(
+            "PauseReview can pause the runs of an Agent only; pass the toolbox a reviewer that waits, such as "
+            'QueueReview, or export it with approval="theirs" if the framework can pause a run'
+        ) from problem
 
 
 def check_approval(approval: str, *, framework: str) -> None:

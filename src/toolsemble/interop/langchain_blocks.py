@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from toolsemble.providers.wire import base64_text
+from toolsemble.providers.wire import base64_text, describe_omitted
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent
 from toolsemble.serialization import compact_json, read_content
 
@@ -22,6 +22,8 @@ def write_blocks(text: str, media: Iterable[Content]) -> list[dict[str, Any]]:
 
 
 def _write_block(content: Any) -> dict[str, Any]:
+    if isinstance(content, AudioContent):  # a message with it would become one text with all bytes
+        return {"type": "text", "text": describe_omitted(content)}
     kind = next(name for name, each in _TYPES.items() if isinstance(content, each))
     name = {"filename": content.name} if kind == "file" else {}
     source = {"url": content.url} if content.url else {"base64": base64_text(content.data)}

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
-from toolsemble.call import ToolCall, ToolReply, new_id
-from toolsemble.errors import CallPausedError, ToolConfigurationError
+from toolsemble.call import ToolReply, new_id
+from toolsemble.errors import CallPausedError, ToolConfigurationError, ToolExecutionError
 from toolsemble.interop.exported import ExportedTool
 from toolsemble.interop.framework import import_framework
 from toolsemble.interop.pausing import asks_before, bind_decision, fingerprint_of, read_decision, show_request
-from toolsemble.result import ToolResult
 from toolsemble.review.request import ReviewRequest
 from toolsemble.serialization import compact_json
 from toolsemble.toolbox.toolbox import Toolbox
@@ -94,10 +93,11 @@ class Interrupts:
         place = Place.of(source)
         node = self._find(place) or self._add(place, place.find_shown(place.checkpointer.get_tuple(place.parent)))
         call = RepeatedCall(node, place, tool, arguments, call_id or new_id(), source)
-        while (own := call.claim()) is None:
+        own: Future[ToolReply] = Future()
+        while (known := call.claim(own)) is not own:
             with suppress(FutureCancelledError):
-                return call.known().result()
-        with call.running(own):
+                return known.result()
+        with call.release(own):
             outcome: Toolbox | ToolReply = tool.box
             while isinstance(outcome, Toolbox):
                 try:
@@ -114,12 +114,12 @@ class Interrupts:
         if node is None:
             node = self._add(place, place.find_shown(await place.checkpointer.aget_tuple(place.parent)))
         call = RepeatedCall(node, place, tool, arguments, call_id or new_id(), source)
-        while (own := call.claim()) is None:
-            known = call.known()
+        own: Future[ToolReply] = Future()
+        while (known := call.claim(own)) is not own:
             await asyncio.wait([asyncio.wrap_future(known)])
             if not known.cancelled():
                 return known.result()
-        with call.running(own):
+        with call.release(own):
             outcome: Toolbox | ToolReply = tool.box
             while isinstance(outcome, Toolbox):
                 try:
@@ -127,6 +127,9 @@ class Interrupts:
                 except CallPausedError as paused:
                     await node.settle(own)
                     outcome = call.decide(paused)
+                except asyncio.CancelledError:
+                    own.set_result(tool.fail(call_id, ToolExecutionError(_UNKNOWN)))
+                    raise
             own.set_result(outcome)
             return outcome
 
@@ -155,23 +158,15 @@ class RepeatedCall:
         )
         self.given = arguments, call_id, source
 
-    def claim(self) -> Future[ToolReply] | None:
-        """Return the future to fill with the reply; None if the call ran, or runs, already."""
-        own: Future[ToolReply] = Future()
-        return own if self._node.replies.setdefault(self._key, own) is own else None
-
-    def known(self) -> Future[ToolReply]:
-        """Return the future of the call that was made before."""
-        return self._node.replies.get(self._key) or _cancelled()
+    def claim(self, own: Future[ToolReply]) -> Future[ToolReply]:
+        """Return the future to fill with the reply; another one if the call ran, or runs, already."""
+        return self._node.replies.setdefault(self._key, own)
 
     @contextmanager
-    def running(self, own: Future[ToolReply]) -> Iterator[None]:
-        """Keep the reply; forget a call that has not run, and never repeat one that was cancelled in the middle."""
+    def release(self, own: Future[ToolReply]) -> Iterator[None]:
+        """Keep the reply, and forget a call that has none, because it has not run."""
         try:
             yield
-        except asyncio.CancelledError:
-            own.set_result(ToolReply(ToolCall(self._tool.name, id=self._key[0]), ToolResult.failure(_UNKNOWN)))
-            raise
         finally:
             if not own.done():
                 del self._node.replies[self._key]
@@ -186,12 +181,6 @@ class RepeatedCall:
             return self._tool.fail(self._key[0], paused)
         answer = self._node.ask(paused.request, self._place.execution)
         return bind_decision(self._tool.box, paused.request, read_decision(answer))
-
-
-def _cancelled() -> Future[ToolReply]:
-    future: Future[ToolReply] = Future()
-    future.cancel()
-    return future
 
 
 @dataclass(frozen=True, slots=True)
