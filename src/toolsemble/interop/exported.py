@@ -10,6 +10,7 @@ from toolsemble.call import ToolCall, ToolReply
 from toolsemble.context import ToolContext
 from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.interop.names import map_names
+from toolsemble.interop.pausing import make_pausable
 from toolsemble.providers.wire import join_text, parameters_of
 from toolsemble.result import Content, TextContent, ToolResult
 from toolsemble.shape import to_json_value
@@ -141,16 +142,19 @@ def export_tools(
     run_id: Choice = None,
     parameters: Parameters = None,
     fit_name: Callable[[str], str] | None = None,
-    check: bool = True,
+    pausable: bool = False,
 ) -> list[ExportedTool]:
     """Return the tools of a toolbox for a framework, with unique names.
 
     :param fit_name: returns a name that the framework accepts
-    :param check: whether to raise now if a tool requires approval and nobody can be asked
+    :param pausable: whether the framework asks for approval: gated calls raise
+        :class:`~toolsemble.errors.CallPausedError`
     """
     if not isinstance(box, Toolbox):
         raise ToolDefinitionError(f"export takes a Toolbox, not {type(box).__name__}; write export(Toolbox([...]))")
-    if check:
+    if pausable:
+        box = make_pausable(box)
+    else:
         check_reviewer(box, ToolContext())
         check_pauses(box, ToolContext(), nested=True)
     settings = CallSettings(memory_id, run_id, parameters)

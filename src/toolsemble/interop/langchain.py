@@ -12,14 +12,15 @@ from toolsemble.interop.exported import (
     Choice,
     ExportedTool,
     Parameters,
-    check_approval,
     export_tools,
+    is_theirs,
     media_of,
     payload_of,
     text_of,
 )
 from toolsemble.interop.framework import import_framework
 from toolsemble.interop.langchain_blocks import read_blocks, write_blocks
+from toolsemble.interop.langgraph_interrupts import Interrupts
 from toolsemble.result import ToolResult
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.schema import SchemaTool
@@ -46,7 +47,8 @@ def export(
     :param memory_id: the conversation or user that calls belong to, or a function of the ``RunnableConfig``
     :param run_id: the run that calls belong to, or a function of the ``RunnableConfig``
     :param parameters: values that the tools of a run share, or a function of the ``RunnableConfig``
-    :param approval: "ours": the reviewer of the toolbox is asked
+    :param approval: "theirs" asks with LangGraph's ``interrupt``; the run is resumed with
+        ``Command(resume=Continue())``, ``Edit(...)`` or ``Reject(...)``, or the JSON form of one
 
     >>> from toolsemble import tool
     >>> @tool
@@ -57,11 +59,17 @@ def export(
     >>> exported.invoke({"number": "21"})
     '42'
     """
-    check_approval(approval, framework="LangChain")
     kind = _tool_class()
-    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters)
+    caller = Interrupts() if is_theirs(approval) else Direct()
+    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters, pausable=caller.pauses)
     return [
-        kind(name=each.shown_name, description=each.description, args_schema=each.parameters, exported=each)
+        kind(
+            name=each.shown_name,
+            description=each.description,
+            args_schema=each.parameters,
+            exported=each,
+            caller=caller,
+        )
         for each in found
     ]
 
@@ -75,6 +83,7 @@ def _tool_class() -> Any:
         """A tool of a toolbox; the arguments reach it as they are, also those called ``config`` or ``run_manager``."""
 
         exported: Any
+        caller: Any
         response_format: str = "content_and_artifact"
         handle_tool_error: bool = True
 
@@ -83,11 +92,11 @@ def _tool_class() -> Any:
 
         def _run(self, tool_input: Any, call_id: str | None) -> Any:
             given, source = _arguments(self.exported, tool_input), config.ensure_config()
-            return _answer(self.exported.execute(given, call_id, source, run_id=_thread(source)))
+            return _answer(self.caller.execute(self.exported, given, call_id, source))
 
         async def _arun(self, tool_input: Any, call_id: str | None) -> Any:
             given, source = _arguments(self.exported, tool_input), config.ensure_config()
-            return _answer(await self.exported.aexecute(given, call_id, source, run_id=_thread(source)))
+            return _answer(await self.caller.aexecute(self.exported, given, call_id, source))
 
     return ToolsembleTool
 
@@ -98,8 +107,26 @@ def _arguments(exported: ExportedTool, given: Any) -> Any:
     return {names[0]: given} if isinstance(given, str) and len(names) == 1 else given
 
 
-def _thread(source: Any) -> str | None:
-    """Return the id of the conversation in a configuration; None if there is none."""
+class Direct:
+    """Calls that are made as they come: the reviewer of the toolbox is asked."""
+
+    pauses = False
+
+    def execute(self, tool: ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
+        """Execute a call; its run is the conversation of the configuration."""
+        return tool.execute(arguments, call_id, source, run_id=thread_of(source))
+
+    async def aexecute(self, tool: ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
+        """Execute a call without blocking the event loop."""
+        return await tool.aexecute(arguments, call_id, source, run_id=thread_of(source))
+
+
+def thread_of(source: Any) -> str | None:
+    """Return the id of the conversation in a configuration; None if there is none.
+
+    >>> thread_of({"configurable": {"thread_id": 7}})
+    '7'
+    """
     found = source.get("configurable", {}).get("thread_id")
     return None if found is None else str(found)
 

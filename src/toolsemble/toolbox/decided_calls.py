@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from copy import copy
 from dataclasses import replace
+from functools import partial
 
 from toolsemble.definition.definition import ToolDefinition
+from toolsemble.definition.variants import map_definition
 from toolsemble.review.gate import Gate
 from toolsemble.review.request import ReviewHandler
 from toolsemble.toolbox.toolbox import Toolbox
@@ -25,6 +27,36 @@ def replace_reviewer(box: Toolbox, names: Collection[str], review: ReviewHandler
         for name, entry in box._entries.items()  # noqa: SLF001 - as above
     }
     return changed
+
+
+def replace_all_reviewers(box: Toolbox, review: ReviewHandler) -> Toolbox:
+    """Return a toolbox with another reviewer, who is also asked instead of those that its tools have of their own.
+
+    >>> from toolsemble.review import AutoApprove
+    >>> replace_all_reviewers(Toolbox([]), AutoApprove()).names
+    []
+    """
+    changed = copy(box)
+    changed._context = box._context.derive({"review": review})  # noqa: SLF001 - a new object
+    changed._entries = {  # noqa: SLF001 - as above
+        name: replace(
+            entry,
+            context=entry.context.derive({"review": review}),
+            definition=map_definition(entry.definition, partial(_put_to, review)),
+        )
+        for name, entry in box._entries.items()  # noqa: SLF001 - as above
+    }
+    return changed
+
+
+def _put_to(review: ReviewHandler, definition: ToolDefinition) -> ToolDefinition:
+    if definition.gate is None:
+        return definition
+    gates = (definition.gate, *definition.gate.further)
+    always = any(not gate.predicates for gate in gates)
+    predicates = () if always else tuple(each for gate in gates for each in gate.predicates)
+    gate = replace(definition.gate, predicates=predicates, timeout=None, review=review, further=())
+    return replace(definition, gate=gate)
 
 
 def _replace_reviewer(definition: ToolDefinition, review: ReviewHandler) -> ToolDefinition:

@@ -8,8 +8,10 @@ from typing import Annotated, Any
 from langchain_core.language_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import InjectedState, InjectedStore, ToolNode, ToolRuntime
+from langgraph.types import Command
 
 from interop.kit import Seen
 
@@ -38,6 +40,16 @@ async def run(exported, calls):
 
 def run_sync(exported, calls):
     return read(graph(exported, calls).invoke(ASK)["messages"])
+
+
+async def pause(exported, calls, decide):
+    thread = {"configurable": {"thread_id": "talk_1"}}
+    built = graph(exported, calls, checkpointer=InMemorySaver())
+    state = await built.ainvoke(ASK, thread)
+    while "__interrupt__" in state:
+        [asked] = state["__interrupt__"]
+        state = await built.ainvoke(Command(resume=decide(asked.value["arguments"])), thread)
+    return read(state["messages"])
 
 
 def read(messages):
