@@ -76,7 +76,9 @@ def _tool_class() -> Any:
         """A tool of a toolbox."""
 
         def __init__(self, exported: ExportedTool) -> None:
-            shown = metadata(exported.description, exported.shown_name, model_of(exported))
+            shown = metadata(
+                exported.description, exported.shown_name, model_of(exported.shown_name, exported.parameters)
+            )
             super().__init__(fn=_accept, metadata=shown)
             self.exported = exported
             self.requires_context, self.ctx_param_name = True, _CONTEXT
