@@ -11,7 +11,7 @@ from interop.kit import load
 from toolsemble.tools.foreign import FRAMEWORKS
 
 HERE = Path(__file__).parent
-INSTALLED = ["langchain"]
+INSTALLED = ["langchain", "pydantic_ai"]
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from toolsemble.context import current_context
@@ -30,6 +30,8 @@ class ForeignTool:
     another value."""
     exported: ExportedTool | None = None
     """The tool of a toolbox that it stands for; None for one of the framework's own."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The settings of the tool that follow from those in the framework; others are added to them."""
 
 
 def adopt_tools(framework: str, tools: Iterable[ForeignTool], settings: dict[str, Any]) -> list[SchemaTool]:
@@ -58,7 +60,7 @@ def adopt_tools(framework: str, tools: Iterable[ForeignTool], settings: dict[str
 def _adopt(framework: str, tool: ForeignTool, name: str, settings: dict[str, Any]) -> SchemaTool:
     metadata = {**(settings.get("metadata") or {}), "interop": {"framework": framework, "name": tool.name}}
     description = tool.description or f"The tool {tool.name} of {framework}"
-    own: Any = {**settings, "metadata": metadata}
+    own: Any = {**tool.settings, **settings, "metadata": metadata}
     return SchemaTool(name, description, _body_of(tool.call), tool.parameters, **own)
 
 

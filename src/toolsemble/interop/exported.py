@@ -120,6 +120,10 @@ class ExportedTool:
         except ExitEarlyError as stop:
             return _refuse(call, stop)
 
+    def fail(self, call_id: str | None, problem: Exception) -> ToolReply:
+        """Return the failed reply to a call that could not be executed."""
+        return ToolReply(ToolCall(self.name, id=call_id), ToolResult.failure(str(problem)))
+
     def _read_call(self, arguments: Any, call_id: str | None) -> ToolCall | ToolReply:
         """Return the call, or the reply if code of a model passed values that JSON cannot hold."""
         try:

@@ -19,10 +19,9 @@ from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.errors import CallPausedError, ToolConfigurationError
 from toolsemble.interop.exported import ExportedTool
 from toolsemble.interop.framework import import_framework
-from toolsemble.interop.pausing import bind_decision, fingerprint_of, read_decision, show_request
+from toolsemble.interop.pausing import asks_before, bind_decision, fingerprint_of, read_decision, show_request
 from toolsemble.result import ToolResult
 from toolsemble.review.request import ReviewRequest
-from toolsemble.review.terms import ReviewTiming
 from toolsemble.serialization import compact_json
 from toolsemble.toolbox.toolbox import Toolbox
 
@@ -183,11 +182,10 @@ class RepeatedCall:
 
         Raise LangGraph's ``GraphInterrupt`` if nobody has decided.
         """
-        request: ReviewRequest = paused.request
-        if request.timing is not ReviewTiming.BEFORE_EXECUTION:
-            return ToolReply(ToolCall(self._tool.name, id=self._key[0]), ToolResult.failure(str(paused)))
-        answer = self._node.ask(request, self._place.execution)
-        return bind_decision(self._tool.box, request, read_decision(answer))
+        if not asks_before(paused):
+            return self._tool.fail(self._key[0], paused)
+        answer = self._node.ask(paused.request, self._place.execution)
+        return bind_decision(self._tool.box, paused.request, read_decision(answer))
 
 
 def _cancelled() -> Future[ToolReply]:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from toolsemble.context import ToolContext
+from toolsemble.errors import CallPausedError
 from toolsemble.review.decided import DecidedReview
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.pause import PauseReview
 from toolsemble.review.request import ReviewRequest, digest
+from toolsemble.review.terms import ReviewTiming
 from toolsemble.toolbox.decided_calls import replace_all_reviewers, replace_reviewer
 from toolsemble.toolbox.reviewer_check import check_pauses
 from toolsemble.toolbox.toolbox import Toolbox
+
+_MOST_SHOWN = 10_000
 
 
 def make_pausable(box: Toolbox) -> Toolbox:
@@ -37,7 +43,8 @@ def show_request(request: ReviewRequest) -> dict[str, Any]:
     >>> show_request(ReviewRequest("Pays", "pay", {"order": 7}))["arguments"]
     {'order': 7}
     """
-    return {**json.loads(request.to_json()), "fingerprint": fingerprint_of(request)}
+    shown = fingerprint_of(replace(request, prompt=""))
+    return {**json.loads(request.to_json()), "fingerprint": fingerprint_of(request), "shown": shown}
 
 
 def fingerprint_of(request: ReviewRequest) -> str:
@@ -49,6 +56,41 @@ def fingerprint_of(request: ReviewRequest) -> str:
     """
     names = ("run_id", "call_id", "tool_name", "arguments_digest", "schema_digest", "prompt")
     return digest([getattr(request, name) for name in names])
+
+
+def asks_before(paused: CallPausedError) -> bool:
+    """Return whether a paused call has not begun, so that it can be resumed."""
+    request: ReviewRequest = paused.request
+    return request.timing is ReviewTiming.BEFORE_EXECUTION
+
+
+class ShownRequests:
+    """A memory of what was shown of each call that waits for approval, in this process; the oldest are dropped.
+
+    >>> shown, request = ShownRequests(), ReviewRequest("Pays", "pay", {"order": 7}, call_id="call_1")
+    >>> shown.add(request)
+    >>> shown.has(request), shown.has(replace(request, arguments={"order": 8}))
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._fingerprints: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def add(self, request: ReviewRequest) -> None:
+        """Remember what is shown of a call."""
+        self._fingerprints[request.run_id, request.call_id] = fingerprint_of(replace(request, prompt=""))
+        while len(self._fingerprints) > _MOST_SHOWN:
+            self._fingerprints.popitem(last=False)
+
+    def has(self, request: ReviewRequest, metadata: Any = None) -> bool:
+        """Return whether this is what was shown of the call.
+
+        :param metadata: what :func:`show_request` returned, if the framework kept it; another process may have shown it
+        """
+        fingerprint = fingerprint_of(replace(request, prompt=""))
+        if isinstance(metadata, Mapping) and metadata.get("shown") == fingerprint:
+            return True
+        return self._fingerprints.get((request.run_id, request.call_id)) == fingerprint
 
 
 def read_decision(value: Any) -> ReviewDecision:
