@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from toolsemble.definition.build import LONGEST_NAME
+from toolsemble.definition.build import LONGEST_NAME, is_name
 
 _NOT_ADMITTED = re.compile(r"[^a-zA-Z0-9_-]+")
 
@@ -37,7 +37,9 @@ def _add_number(name: str, taken: set[str]) -> str:
 def fit_name(name: str) -> str:
     """Return a name that a toolbox accepts.
 
-    >>> fit_name("Search the web!"), fit_name("")
-    ('Search_the_web', 'tool')
+    >>> fit_name("Search the web!"), fit_name("_search"), fit_name("")
+    ('Search_the_web', '_search', 'tool')
     """
+    if is_name(name):
+        return name
     return _NOT_ADMITTED.sub("_", name).strip("_")[:LONGEST_NAME] or "tool"

@@ -1,0 +1,211 @@
+"""Haystack: the tools of a toolbox as ``Tool`` objects, and theirs in a toolbox."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Unpack, get_args, get_type_hints
+
+from toolsemble.call import ToolReply
+from toolsemble.errors import ToolConfigurationError
+from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
+from toolsemble.interop.exported import (
+    Approval,
+    Choice,
+    ExportedTool,
+    Parameters,
+    check_approval,
+    export_tools,
+    full_text_of,
+    media_of,
+    payload_of,
+    text_of,
+)
+from toolsemble.interop.framework import import_framework
+from toolsemble.providers.wire import base64_text, describe_omitted
+from toolsemble.result import Content, FileContent, ImageContent, ToolResult
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.schema import SchemaTool
+
+if TYPE_CHECKING:
+    from toolsemble.tools.settings import ToolSettings
+
+_import = partial(import_framework, install="haystack-ai", user="haystack")
+# The model is shown the content, with its media; the payload is for the state of an agent.
+_SHOWN = {"source": "content", "raw_result": True}
+
+
+def export(
+    box: Toolbox,
+    *,
+    memory_id: Choice = None,
+    run_id: Choice = None,
+    parameters: Parameters = None,
+    approval: Approval = "ours",
+) -> list[Any]:
+    """Return the tools of a toolbox as Haystack tools, for ``Agent`` or a chat generator.
+
+    A tool returns a dict: "content" is what the model is shown, with images and files, and "payload" is the structured
+    output as JSON values, for ``outputs_to_state``. A failed call raises ``ToolInvocationError``, whose text an
+    ``Agent`` shows to the model.
+
+    :param memory_id: the conversation or user that calls belong to, or a function, which is called with None
+    :param run_id: the run that calls belong to, or a function, which is called with None
+    :param parameters: values that the tools of a run share, or a function, which is called with None
+    :param approval: "ours": the reviewer of the toolbox is asked
+
+    .. code-block:: python
+
+        from haystack.components.agents import Agent
+
+        agent = Agent(chat_generator=generator, tools=haystack.export(box))
+    """
+    check_approval(approval, framework="Haystack")
+    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters)
+    return [_write_tool(each) for each in found]
+
+
+def _write_tool(exported: ExportedTool) -> Any:
+    def run(**arguments: Any) -> dict[str, Any]:
+        return _answer(exported.execute(arguments))
+
+    async def arun(**arguments: Any) -> dict[str, Any]:
+        return _answer(await exported.aexecute(arguments))
+
+    made = _tool_class()(
+        name=exported.shown_name,
+        description=exported.description,
+        parameters=exported.parameters,
+        function=run,
+        async_function=arun,
+        outputs_to_string=dict(_SHOWN),
+    )
+    made.exported = exported
+    return made
+
+
+@cache
+def _tool_class() -> Any:
+    """Return the class of exported tools, which can be defined only if Haystack is there."""
+    base = _import("haystack.tools").Tool
+
+    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
+        """A tool of a toolbox; self is positional, because a parameter may have its name."""
+
+        def invoke(self, /, **arguments: Any) -> Any:
+            return self.function(**arguments)
+
+        async def invoke_async(self, /, **arguments: Any) -> Any:
+            return await self.async_function(**arguments)
+
+        def to_dict(self) -> dict[str, Any]:
+            raise ToolConfigurationError(
+                f"'{self.name}' is a tool of a toolbox and cannot be saved; save the code that makes the toolbox"
+            )
+
+    return ToolsembleTool
+
+
+def _answer(reply: ToolReply) -> dict[str, Any]:
+    """Return what a tool returns; raise what Haystack turns into a failed result."""
+    if reply.is_error:
+        error = _import("haystack.tools.errors").ToolInvocationError
+        raise error(full_text_of(reply), tool_name=reply.name)
+    return {"content": _write_content(reply), "payload": payload_of(reply)}
+
+
+def _write_content(reply: ToolReply) -> Any:
+    """Return the text, or a list of the text, images and files; audio and media at a URL are lines of the text."""
+    media: list[Any] = media_of(reply)
+    carried = [each for each in media if isinstance(each, (FileContent, ImageContent)) and not each.url]
+    lines = [describe_omitted(each) for each in media if each not in carried]
+    text = "\n".join([text_of(reply), *lines])
+    return [_import("haystack.dataclasses").TextContent(text), *map(_write_media, carried)] if carried else text
+
+
+def _write_media(content: ImageContent | FileContent) -> Any:
+    library, data = _import("haystack.dataclasses"), base64_text(content.data)
+    if isinstance(content, ImageContent):
+        return library.ImageContent(data, content.mime_type, validation=False)
+    return library.FileContent(data, content.mime_type, content.name, validation=False)
+
+
+def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
+    """Return Haystack tools as tools for a toolbox: one tool, a ``Toolset``, or a list of them.
+
+    Their arguments are validated against their schema; what they return becomes text as ``outputs_to_string`` says. A
+    tool that needs the ``State`` of an agent is refused.
+
+    :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
+
+    .. code-block:: python
+
+        from haystack.tools import ComponentTool
+
+        box = Toolbox(haystack.adopt(ComponentTool(component=retriever), timeout=20))
+    """
+    base = _import("haystack.tools").Tool
+    found = flatten(tools, lambda each: isinstance(each, base), "a Haystack tool")
+    return adopt_tools("haystack", [_read(each) for each in found], dict(settings))
+
+
+def _read(tool: Any) -> ForeignTool:
+    needs = _find_state(tool)
+    if needs:
+        raise refuse(tool.name, f"the State of an agent for the parameters {', '.join(needs)}")
+    error = _import("haystack.tools.errors").ToolInvocationError
+
+    async def call(arguments: dict[str, Any], _: str) -> Any:
+        try:
+            output = await tool.invoke_async(**arguments)
+        except error as problem:
+            if problem.__cause__ is None:
+                return failure(str(problem))
+            raise problem.__cause__ from None
+        return _read_output(output, tool.outputs_to_string or {})
+
+    return ForeignTool(tool.name, tool.description, tool.parameters, call, getattr(tool, "exported", None))
+
+
+def _find_state(tool: Any) -> list[str]:
+    """Return the parameters that an agent sets from its state."""
+    state = _import("haystack.components.agents").State
+    try:
+        hints = get_type_hints(tool.function or tool.async_function)
+    except (AttributeError, NameError, TypeError):  # not a function, or types that only its module has
+        hints = {}
+    annotated = {name for name, hint in hints.items() if state in (hint, *get_args(hint))}
+    return sorted(annotated.union((tool.inputs_from_state or {}).values()))
+
+
+def _read_output(output: Any, shown: dict[str, Any]) -> Any:
+    """Return the result for the output of a tool, converted as an agent would show it."""
+    if shown and not shown.keys() & {"source", "handler", "raw_result"}:
+        return {key: _convert(output, each) for key, each in shown.items()}
+    value = _convert(output, shown)
+    payload = output.get("payload") if shown == _SHOWN else None
+    if isinstance(value, str):
+        return ToolResult.success(value, payload)
+    return _read_parts(value, payload) if shown.get("raw_result") else value
+
+
+def _convert(output: Any, shown: dict[str, Any]) -> Any:
+    """Return a part of an output, or all of it, as a handler writes it."""
+    value = output.get(shown["source"]) if isinstance(output, dict) and "source" in shown else output
+    handler = shown.get("handler")
+    return value if handler is None else handler(value)
+
+
+def _read_parts(parts: Any, payload: Any) -> ToolResult:
+    """Return the result for a list of texts, images and files."""
+    texts = [each.text for each in parts if hasattr(each, "text")]
+    media = [_read_media(each) for each in parts if not hasattr(each, "text")]
+    return ToolResult.success("\n".join(texts), payload, contents=media)
+
+
+def _read_media(part: Any) -> Content:
+    if hasattr(part, "base64_image"):
+        return ImageContent(b64decode(part.base64_image), part.mime_type or "image/png")
+    return FileContent(
+        b64decode(part.base64_data), part.mime_type or "application/octet-stream", part.filename or "file"
+    )

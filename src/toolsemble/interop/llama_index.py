@@ -1,0 +1,171 @@
+"""LlamaIndex: the tools of a toolbox as ``FunctionTool`` objects, and theirs in a toolbox."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+from toolsemble.call import ToolReply
+from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
+from toolsemble.interop.exported import (
+    Approval,
+    Choice,
+    ExportedTool,
+    Parameters,
+    check_approval,
+    export_tools,
+    media_of,
+    payload_of,
+    text_of,
+)
+from toolsemble.interop.framework import import_framework
+from toolsemble.interop.llama_index_blocks import read_blocks, write_blocks
+from toolsemble.interop.positional import bind_arguments
+from toolsemble.interop.schema_models import model_of
+from toolsemble.result import ToolResult
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.schema import SchemaTool
+
+if TYPE_CHECKING:
+    from toolsemble.tools.settings import ToolSettings
+
+_import = partial(import_framework, install="llama-index-core", user="llama_index")
+# The name under which an agent passes its context; no schema has it.
+_CONTEXT = "toolsemble context"
+
+
+def export(
+    box: Toolbox,
+    *,
+    memory_id: Choice = None,
+    run_id: Choice = None,
+    parameters: Parameters = None,
+    approval: Approval = "ours",
+) -> list[Any]:
+    """Return the tools of a toolbox as LlamaIndex tools, for ``FunctionAgent`` and other agents.
+
+    A failed call is a ``ToolOutput`` with ``is_error``; the structured output is its ``raw_output``, as JSON values.
+    Media are blocks. The run id of a call is that of the workflow.
+
+    :param memory_id: the conversation or user that calls belong to, or a function of the ``Context`` of a workflow
+        (None outside of one)
+    :param run_id: the run that calls belong to, or a function of the ``Context``
+    :param parameters: values that the tools of a run share, or a function of the ``Context``
+    :param approval: "ours": the reviewer of the toolbox is asked
+
+    .. code-block:: python
+
+        from llama_index.core.agent.workflow import FunctionAgent
+
+        agent = FunctionAgent(tools=llama_index.export(box), llm=llm)
+    """
+    check_approval(approval, framework="LlamaIndex")
+    kind = _tool_class()
+    return [kind(each) for each in export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters)]
+
+
+@cache
+def _tool_class() -> Any:
+    """Return the class of exported tools, which can be defined only if LlamaIndex is there."""
+    library, metadata = _import("llama_index.core.tools"), _metadata_class()
+    tags = _import("llama_index_instrumentation.dispatcher").active_instrument_tags
+
+    # LlamaIndex passes arguments by name, and the context of the run, only to a FunctionTool; a call of any other tool
+    # with one parameter is repeated if it raises. Self is positional, because a parameter may have its name.
+    class ToolsembleTool(library.FunctionTool):  # type: ignore[misc, name-defined]  # the library may be missing
+        """A tool of a toolbox."""
+
+        def __init__(self, exported: ExportedTool) -> None:
+            shown = metadata(
+                exported.description, exported.shown_name, model_of(exported.shown_name, exported.parameters)
+            )
+            super().__init__(fn=_accept, metadata=shown)
+            self.exported = exported
+            self.requires_context, self.ctx_param_name = True, _CONTEXT
+
+        def __call__(self, /, *values: Any, **named: Any) -> Any:
+            return self.call(*values, **named)
+
+        def call(self, /, *values: Any, **named: Any) -> Any:
+            source, arguments = named.pop(_CONTEXT, None), bind_arguments(self.exported, values, named)
+            run_id = tags.get().get("llamaindex.run_id")
+            return _write_output(self.exported.execute(arguments, None, source, run_id=run_id), arguments)
+
+        async def acall(self, /, *values: Any, **named: Any) -> Any:
+            source, arguments = named.pop(_CONTEXT, None), bind_arguments(self.exported, values, named)
+            run_id = tags.get().get("llamaindex.run_id")
+            return _write_output(await self.exported.aexecute(arguments, None, source, run_id=run_id), arguments)
+
+    return ToolsembleTool
+
+
+def _metadata_class() -> Any:
+    base = _import("llama_index.core.tools").ToolMetadata
+
+    class Metadata(base):  # type: ignore[misc, valid-type]  # the library may be missing
+        """The metadata of a tool; a long description is sent, where LlamaIndex would end the run."""
+
+        def to_openai_tool(self, skip_length_check: bool = True) -> Any:  # noqa: ARG002, FBT001, FBT002 - LlamaIndex's
+            return super().to_openai_tool(skip_length_check=True)
+
+    return Metadata
+
+
+def _accept(**arguments: Any) -> None:
+    """Accept all arguments: LlamaIndex looks at the parameters of this function, and never calls it."""
+
+
+def _write_output(reply: ToolReply, arguments: dict[str, Any]) -> Any:
+    """Return a reply as a ``ToolOutput``."""
+    text, payload = text_of(reply), payload_of(reply)
+    return _import("llama_index.core.tools").ToolOutput(
+        tool_name=reply.name,
+        blocks=write_blocks(_import("llama_index.core.llms"), text, media_of(reply)),
+        raw_input=arguments,
+        raw_output=text if payload is None else payload,
+        is_error=reply.is_error,
+    )
+
+
+def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
+    """Return LlamaIndex tools as tools for a toolbox: one tool, or a list of them.
+
+    Their arguments are validated against their schema; a tool that needs the ``Context`` of a workflow is refused.
+
+    :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
+
+    .. code-block:: python
+
+        from llama_index.core.tools import QueryEngineTool
+
+        box = Toolbox(llama_index.adopt(QueryEngineTool.from_defaults(engine, name="docs", description="The docs")))
+    """
+    base = _import("llama_index.core.tools").BaseTool
+    found = flatten(tools, lambda each: isinstance(each, base), "a LlamaIndex tool")
+    return adopt_tools("llama_index", [_read(each) for each in found], dict(settings))
+
+
+def _read(tool: Any) -> ForeignTool:
+    exported, shown = getattr(tool, "exported", None), tool.metadata
+    if exported is None and getattr(tool, "requires_context", False):
+        raise refuse(shown.name, f"the Context of a workflow (parameter {tool.ctx_param_name})")
+
+    async def acall(arguments: dict[str, Any], _: str) -> Any:
+        return _read_output(await tool.acall(**arguments))
+
+    def call(arguments: dict[str, Any], _: str) -> Any:
+        # A tool without acall takes a single value by its place.
+        single = len(arguments) == 1
+        return _read_output(tool(*arguments.values()) if single else tool(**arguments))
+
+    schema = shown.get_parameters_dict()
+    chosen = acall if isinstance(tool, _import("llama_index.core.tools").AsyncBaseTool) else call
+    return ForeignTool(shown.get_name(), shown.description, schema, chosen, exported)
+
+
+def _read_output(output: Any) -> Any:
+    """Return the result for a ``ToolOutput``."""
+    if output.is_error:
+        return failure(output.content)
+    text, media = read_blocks(output.blocks)
+    return ToolResult.success(text, None if output.raw_output == text else output.raw_output, contents=media)
