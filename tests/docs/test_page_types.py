@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 BLOCK = re.compile(r"^(?:```python|<!-- invisible-code-block: python)\n(.*?)^(?:```|-->)", re.DOTALL | re.MULTILINE)
+SKIPPED = re.compile(r'^<!--- skip: next if\(find_spec\("(\w+)"\) is None, [^\n]*-->\n\n\Z', re.MULTILINE)
 
 # Two seconds with the caches of an earlier run, a minute without.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -24,7 +26,7 @@ def write_modules(folder):
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         lines = [""] * (text.count("\n") + 1)
-        for block in BLOCK.finditer(text):
+        for block in filter(is_checked, BLOCK.finditer(text)):
             start = text.count("\n", 0, block.start(1))
             for number, line in enumerate(block[1].splitlines()):
                 lines[start + number] = line
@@ -35,6 +37,12 @@ def write_modules(folder):
     quickstart = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
     (folder / "shop.py").write_text(BLOCK.search(quickstart)[1], encoding="utf-8")
     return sorted(folder.glob("page_*.py"))
+
+
+def is_checked(block):
+    """Return whether a program needs no package that is missing here."""
+    skipped = SKIPPED.search(block.string[: block.start()])
+    return skipped is None or find_spec(skipped[1]) is not None
 
 
 def run(*command, folder):
