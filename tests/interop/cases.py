@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from base64 import b64decode
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,9 @@ from toolsemble.interop.exported import full_text_of, text_of
 
 RESERVED = ("config", "input", "args", "self", "ctx", "tool_context", "run_manager")
 TEA = {"item": "tea", "count": 3}
+PIXEL = b64decode(  # a PNG of one pixel
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
 Run = Callable[..., Awaitable[list[Seen]]]
 
 
@@ -74,7 +78,7 @@ class Shop:
     def draw(self, place: str) -> ToolResult:
         """Draw a map."""
         self.ran.append(place)
-        image = ImageContent(b"\x89PNG...", "image/png")
+        image = ImageContent(PIXEL, "image/png")
         return ToolResult.success(f"a map of {place}", {"place": place, "size": (3, 4)}, contents=[image])
 
     @tool
@@ -108,6 +112,11 @@ class Answering:
         return self.decision
 
 
+def show_media(driver: Any, media: list[tuple[str, bytes]]) -> Any:
+    """Return what is compared of media: some frameworks write the bytes of an image anew."""
+    return [kind for kind, data in media if data] if flag(driver, "REENCODES") else media
+
+
 def check_same(driver: Any, seen: Seen, reply: ToolReply) -> None:
     """Check that a framework shows what a toolbox answers."""
     expected = text_of(reply) if flag(driver, "MEDIA") else full_text_of(reply)
@@ -117,7 +126,9 @@ def check_same(driver: Any, seen: Seen, reply: ToolReply) -> None:
         assert seen.text == expected
     assert seen.is_error in (None, reply.is_error)
     if flag(driver, "MEDIA"):
-        assert seen.media == [(each.mime_type, each.data) for each in reply.contents]
+        assert show_media(driver, seen.media) == show_media(
+            driver, [(each.mime_type, each.data) for each in reply.contents]
+        )
     if flag(driver, "PAYLOAD") and not reply.is_error:
         assert seen.payload == json.loads(json.dumps(reply.result.structured_output))
 
@@ -254,7 +265,8 @@ async def round_trip(driver: Any, module: Any, run: Run) -> None:
         shown = text_of(expected) if flag(driver, "MEDIA") else full_text_of(expected)
         assert (reply.text, reply.is_error) == (shown, expected.is_error)
         if flag(driver, "MEDIA"):
-            assert reply.contents == expected.contents
+            sent, back_again = ([(each.mime_type, each.data) for each in some.contents] for some in (expected, reply))
+            assert show_media(driver, back_again) == show_media(driver, sent)
         if flag(driver, "PAYLOAD") and not expected.is_error:
             assert reply.result.structured_output == json.loads(json.dumps(expected.result.structured_output))
     assert shop.ran == twin.ran

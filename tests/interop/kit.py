@@ -25,7 +25,8 @@ class Driver(Protocol):
 
     MODULE: the module of toolsemble.interop; DISTRIBUTIONS: whose versions the table shows.
     MEDIA, PAYLOAD: whether the framework carries images, and structured outputs; WRAPS: whether it puts the text of a
-    failure into a sentence of its own; CANCELS: whether its runs can be cancelled.
+    failure into a sentence of its own; REENCODES: whether it writes the bytes of images anew; CANCELS: whether its runs
+    can be cancelled; CALL_ID: whether it passes the id of a call on; EDITS: whether a person can edit a call.
 
     A driver may also have run_sync (the same without an event loop), pause (see test of approval), and refused().
     """
@@ -45,7 +46,7 @@ class Driver(Protocol):
 
 def flag(driver: Any, name: str) -> bool:
     """Return a property of a framework; most have all of them, and none wraps."""
-    return getattr(driver, name, name != "WRAPS")
+    return getattr(driver, name, name not in ("WRAPS", "REENCODES"))
 
 
 def load(framework: str) -> tuple[Any, Any]:

@@ -11,7 +11,7 @@ from interop.kit import load
 from toolsemble.tools.foreign import FRAMEWORKS
 
 HERE = Path(__file__).parent
-INSTALLED = ["langchain", "pydantic_ai"]
+INSTALLED = ["autogen", "langchain", "openai_agents", "pydantic_ai"]
 
 
 @pytest.mark.parametrize("case", CASES)

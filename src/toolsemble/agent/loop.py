@@ -150,7 +150,7 @@ class Loop:
         if box is not self._checked_box:
             self._checked_box = box
             check_reviewer(box, state.context)
-            check_pauses(box, state.context, nested=state.is_nested)
+            check_pauses(box, state.context, nested=not state.can_pause)
             if box is not self._config.tools:
                 state.check_needs(box.find_needs())
         return box
@@ -196,13 +196,18 @@ class Loop:
         """Return the model's reply, after admission by the enclosing runs; count it before other requests start."""
         spending = self._state.spending
         request = self._request(box, self._state.window() if messages is None else messages)
+        if not spending.outer:
+            return await self._ask_and_count(request, box)
         async with Admission(spending, request):
-            started = time.monotonic()
-            reply = await self._ask(request, box)
-            seconds = time.monotonic() - started
-            spending.add_reply(reply.usage, seconds)
-            self._state.add_trace("model", self._config.model_name, started, seconds, reply.stop_reason)
-            emit_reply(self._config, self._state, box, reply, seconds)
+            return await self._ask_and_count(request, box)
+
+    async def _ask_and_count(self, request: ChatRequest, box: Toolbox) -> ChatReply:
+        started = time.monotonic()
+        reply = await self._ask(request, box)
+        seconds = time.monotonic() - started
+        self._state.spending.add_reply(reply.usage, seconds)
+        self._state.add_trace("model", self._config.model_name, started, seconds, reply.stop_reason)
+        emit_reply(self._config, self._state, box, reply, seconds)
         return reply
 
     async def _ask(self, request: ChatRequest, box: Toolbox) -> ChatReply:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from toolsemble.agent.loop_detector import LoopDetector
+from toolsemble.agent.pause_point import is_inside_agent_tool
 from toolsemble.agent.result import PausedRun
 from toolsemble.agent.state import RunState
 from toolsemble.call import ToolReply
@@ -28,9 +29,10 @@ class Resumption(NamedTuple):
 
     def decide_in(self, box: Toolbox) -> Toolbox:
         """Return a toolbox that gives the decisions to the calls that wait for them, and to no other calls."""
-        decided = [each for each in self.paused.pending if each.id in self.decisions]
+        decided = [each for each in self.paused.pending if each.id in self.decisions and not each.path]
         review = DecidedReview((each.request, self.decisions[each.id]) for each in decided)
-        return replace_reviewer(box, {each.call.name for each in decided}, review)
+        begun = {each.call_id: each.name for each in self.paused.inner}
+        return replace_reviewer(box, {*begun.values(), *(each.call.name for each in decided)}, review, begun)
 
 
 def read_resumption(paused: PausedRun, own: dict[str, Any]) -> Resumption:
@@ -43,7 +45,9 @@ def read_resumption(paused: PausedRun, own: dict[str, Any]) -> Resumption:
             raise TypeError(f"A paused run has its own {name}; remove {name}=")
     decisions = own.pop("decisions", None)
     _check_decisions(paused, {} if decisions is None else decisions)
-    own |= {"history": paused.messages, "run_id": paused.run_id, "memory_id": paused.memory_id, "paused": paused}
+    own |= {"history": paused.messages, "paused": paused}
+    if not is_inside_agent_tool():  # such a run has the ids of the run around it
+        own |= {"run_id": paused.run_id, "memory_id": paused.memory_id}
     return Resumption(paused, dict(decisions or {}))
 
 

@@ -211,7 +211,11 @@ class Spending:
 
     def find_exhausted(self) -> Stop | None:
         """Return the first used-up budget, other than that of calls; None if there is none."""
-        return next(filter(None, (each.find_exhausted() for each in self.tallies)), None)
+        for each in self.tallies:
+            stop = each.find_exhausted()
+            if stop is not None:
+                return stop
+        return None
 
     def out_of_calls(self) -> Stop:
         """Return the stop for the limit of calls of this run or an enclosing one."""

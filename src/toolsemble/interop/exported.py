@@ -8,11 +8,12 @@ from typing import Any, Literal, TypeAlias
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.context import ToolContext
-from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.errors import CallPausedError, ExitEarlyError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.interop.names import map_names
 from toolsemble.interop.pausing import make_pausable
 from toolsemble.providers.wire import join_text, parameters_of
 from toolsemble.result import Content, TextContent, ToolResult
+from toolsemble.review.request import ReviewRequest
 from toolsemble.shape import to_json_value
 from toolsemble.toolbox.reviewer_check import check_pauses, check_reviewer
 from toolsemble.toolbox.toolbox import Toolbox
@@ -119,6 +120,28 @@ class ExportedTool:
             return await (box or self.box).aexecute(call, **self.settings.for_call(source, run_id, deps))
         except ExitEarlyError as stop:
             return _refuse(call, stop)
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether calls may need approval."""
+        return self.box.registered(self.name).definition.gate is not None
+
+    async def find_request(
+        self, arguments: Any, call_id: str, source: Any = None, *, run_id: str | None = None, deps: Any = None
+    ) -> ReviewRequest | None:
+        """Return the request that a call of a pausable toolbox would put to a person; None if it needs no approval.
+
+        Nothing is run. A call that does not fit needs no approval: its reply tells the model why.
+        """
+        call = self._read_call(arguments, call_id)
+        if isinstance(call, ToolReply):
+            return None
+        try:
+            await self.box.aexecute(call, **self.settings.for_call(source, run_id, deps), dry_run=True)
+        except CallPausedError as paused:
+            request: ReviewRequest = paused.request
+            return request
+        return None
 
     def fail(self, call_id: str | None, problem: Exception) -> ToolReply:
         """Return the failed reply to a call that could not be executed."""

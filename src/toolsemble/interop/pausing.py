@@ -92,6 +92,10 @@ class ShownRequests:
             return True
         return self._fingerprints.get((request.run_id, request.call_id)) == fingerprint
 
+    def allows(self, request: ReviewRequest) -> bool:
+        """Return whether nothing else was shown of the call; another process may have shown it."""
+        return (request.run_id, request.call_id) not in self._fingerprints or self.has(request)
+
 
 def read_decision(value: Any) -> ReviewDecision:
     """Return the decision for what a person answered: a decision, or its JSON form; anything else is a rejection.

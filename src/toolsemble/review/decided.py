@@ -23,6 +23,8 @@ class DecidedReview:
     """The event that a decision is needed was sent before the pause."""
     pauses = True
     """A decision that does not fit leaves its call open."""
+    decides = True
+    """It answers in place of every reviewer that would leave the call open."""
 
     def __init__(self, decided: Iterable[tuple[ReviewRequest, ReviewDecision]]) -> None:
         self._decided = list(decided)

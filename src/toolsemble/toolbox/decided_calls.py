@@ -14,8 +14,12 @@ from toolsemble.review.request import ReviewHandler
 from toolsemble.toolbox.toolbox import Toolbox
 
 
-def replace_reviewer(box: Toolbox, names: Collection[str], review: ReviewHandler) -> Toolbox:
+def replace_reviewer(
+    box: Toolbox, names: Collection[str], review: ReviewHandler, begun: Collection[str] = ()
+) -> Toolbox:
     """Return a toolbox in which calls of some tools always ask this reviewer, also if they required no approval.
+
+    :param begun: the ids of calls that were approved before, and have begun; nobody is asked about them
 
     >>> from toolsemble.review import AutoApprove
     >>> replace_reviewer(Toolbox([]), [], AutoApprove()).names
@@ -23,7 +27,7 @@ def replace_reviewer(box: Toolbox, names: Collection[str], review: ReviewHandler
     """
     changed = copy(box)
     changed._entries = {  # noqa: SLF001 - a new object
-        name: replace(entry, definition=_replace_reviewer(entry.definition, review)) if name in names else entry
+        name: replace(entry, definition=_replace_reviewer(entry.definition, review, begun)) if name in names else entry
         for name, entry in box._entries.items()  # noqa: SLF001 - as above
     }
     return changed
@@ -59,6 +63,7 @@ def _put_to(review: ReviewHandler, definition: ToolDefinition) -> ToolDefinition
     return replace(definition, gate=gate)
 
 
-def _replace_reviewer(definition: ToolDefinition, review: ReviewHandler) -> ToolDefinition:
+def _replace_reviewer(definition: ToolDefinition, review: ReviewHandler, begun: Collection[str]) -> ToolDefinition:
     gate = definition.gate or Gate()
-    return replace(definition, gate=replace(gate, predicates=(), timeout=None, review=review))
+    predicates = (lambda _, context: context.call_id not in begun,) if begun else ()
+    return replace(definition, gate=replace(gate, predicates=predicates, timeout=None, review=review))

@@ -1,0 +1,190 @@
+"""AutoGen: the tools of a toolbox as a ``Workbench``, and its tools in a toolbox."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+from toolsemble.call import ToolCall, ToolReply
+from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten
+from toolsemble.interop.exported import (
+    Approval,
+    Choice,
+    ExportedTool,
+    Parameters,
+    check_approval,
+    export_tools,
+    media_of,
+    text_of,
+)
+from toolsemble.interop.framework import import_framework
+from toolsemble.providers.wire import base64_text, describe_omitted
+from toolsemble.result import ImageContent, ToolResult
+from toolsemble.runtime.concurrency import finish
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.schema import SchemaTool
+
+if TYPE_CHECKING:
+    from toolsemble.tools.settings import ToolSettings
+
+_import = partial(import_framework, install="autogen-core", user="autogen")
+
+
+def export(
+    box: Toolbox,
+    *,
+    memory_id: Choice = None,
+    run_id: Choice = None,
+    parameters: Parameters = None,
+    approval: Approval = "ours",
+) -> Any:
+    """Return the tools of a toolbox as a workbench, for ``AssistantAgent(workbench=...)`` of AutoGen.
+
+    A failed call is a result with ``is_error``. Images are contents of the result; other media become a line of text,
+    and the structured output does not travel. A cancelled token cancels the call.
+
+    :param memory_id: the conversation or user that calls belong to, or a function of the ``CancellationToken``,
+        which is all that AutoGen passes to a call
+    :param run_id: the run that calls belong to, likewise
+    :param parameters: values that the tools of a run share, likewise
+    :param approval: "ours": the reviewer of the toolbox is asked; AutoGen cannot pause a run
+
+    >>> from toolsemble import tool
+    >>> @tool
+    ... def double(number: int) -> int:
+    ...     '''Double a number.'''
+    ...     return 2 * number
+    >>> import asyncio
+    >>> workbench = export(Toolbox([double]))
+    >>> asyncio.run(workbench.call_tool("double", {"number": "21"})).to_text()
+    '42'
+    """
+    check_approval(approval, framework="AutoGen")
+    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters)
+    return _workbench_class()(box, {each.shown_name: each for each in found})
+
+
+@cache
+def _workbench_class() -> Any:
+    """Return the class of exported workbenches, which can be defined only if AutoGen is there."""
+    base: Any = _import("autogen_core.tools").Workbench
+
+    class ToolsembleWorkbench(base):  # type: ignore[misc]  # the library may be missing
+        """The tools of a toolbox; there is nothing to start, and no state."""
+
+        def __init__(self, box: Toolbox, exported: dict[str, ExportedTool]) -> None:
+            self.exported = exported
+            self._box = box
+
+        async def list_tools(self) -> list[Any]:
+            return [
+                {"name": each.shown_name, "description": each.description, "parameters": each.parameters}
+                for each in self.exported.values()
+            ]
+
+        async def call_tool(
+            self, name: str, arguments: Any = None, cancellation_token: Any = None, call_id: str | None = None
+        ) -> Any:
+            given = dict(arguments) if isinstance(arguments, Mapping) else arguments
+            tool = self.exported.get(name)
+            call = (
+                self._box.aexecute(ToolCall(name, id=call_id))
+                if tool is None
+                else tool.aexecute(given, call_id, cancellation_token)
+            )
+            task = asyncio.ensure_future(call)
+            if cancellation_token is not None:
+                cancellation_token.link_future(task)
+            return write_result(name, await task)
+
+        async def start(self) -> None:
+            """Do nothing."""
+
+        stop = reset = start
+
+        async def save_state(self) -> dict[str, Any]:
+            return {}
+
+        async def load_state(self, state: Any) -> None:
+            """Do nothing."""
+
+    return ToolsembleWorkbench
+
+
+def write_result(name: str, reply: ToolReply) -> Any:
+    """Return the result of a call in AutoGen's form."""
+    tools = _import("autogen_core.tools")
+    contents: list[Any] = [tools.TextResultContent(content=text_of(reply))]
+    for content in media_of(reply):
+        image = _write_image(content)
+        contents.append(
+            tools.TextResultContent(content=describe_omitted(content))  # type: ignore[arg-type]  # not a text
+            if image is None
+            else tools.ImageResultContent(content=image)
+        )
+    return tools.ToolResult(name=name, result=contents, is_error=reply.is_error)
+
+
+def _write_image(content: Any) -> Any:
+    """Return an image; None for other media, and for one that cannot be read."""
+    if not isinstance(content, ImageContent) or content.url:
+        return None
+    try:
+        return _import("autogen_core").Image.from_base64(base64_text(content.data))
+    except (OSError, ValueError):
+        return None
+
+
+def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
+    """Return tools and workbenches of AutoGen as tools for a toolbox: one of them, or a list.
+
+    A workbench is asked for its tools now; one that has to be started must have been.
+
+    :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
+
+    >>> from autogen_core.tools import FunctionTool
+    >>> def double(number: int) -> int:
+    ...     return 2 * number
+    >>> Toolbox(adopt(FunctionTool(double, "Double a number.")))["double"].execute({"number": "21"}).output
+    '42'
+    """
+    found = _import("autogen_core.tools")
+    kinds = found.BaseTool, found.Workbench
+    listed = flatten(tools, lambda each: isinstance(each, kinds), "a tool or a workbench of AutoGen")
+    foreign = [tool for each in listed for tool in _read(each, found.Workbench)]
+    return adopt_tools("autogen", foreign, dict(settings))
+
+
+def _read(source: Any, workbench: Any) -> list[ForeignTool]:
+    if not isinstance(source, workbench):
+        return [_read_tool(source)]
+    exported = getattr(source, "exported", {})
+    return [_read_listed(source, each, exported.get(each["name"])) for each in finish(source.list_tools())]
+
+
+def _read_tool(tool: Any) -> ForeignTool:
+    async def call(arguments: dict[str, Any], call_id: str) -> ToolResult:
+        value = await tool.run_json(arguments, _import("autogen_core").CancellationToken(), call_id)
+        text = tool.return_value_as_string(value)
+        return ToolResult.success(text, None if isinstance(value, str) else value)
+
+    return ForeignTool(tool.name, tool.description, tool.schema.get("parameters", {}), call)
+
+
+def _read_listed(workbench: Any, listed: Any, exported: ExportedTool | None) -> ForeignTool:
+    name = listed["name"]
+
+    async def call(arguments: dict[str, Any], call_id: str) -> ToolResult:
+        return read_result(await workbench.call_tool(name, arguments, call_id=call_id))
+
+    return ForeignTool(name, listed.get("description", ""), listed.get("parameters", {}), call, exported)
+
+
+def read_result(result: Any) -> ToolResult:
+    """Return the result for a result of a workbench."""
+    texts = [each.content for each in result.result if each.type == "TextResultContent"]
+    images = [each.content.data_uri for each in result.result if each.type == "ImageResultContent"]
+    text = "\n".join(texts)
+    return failure(text) if result.is_error else ToolResult.success(text, contents=map(ImageContent.from_url, images))

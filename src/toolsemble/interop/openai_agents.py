@@ -1,0 +1,204 @@
+"""The OpenAI Agents SDK: the tools of a toolbox as ``FunctionTool`` objects, and its tools in a toolbox."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+from weakref import WeakKeyDictionary
+
+from toolsemble.call import ToolReply
+from toolsemble.errors import CallPausedError, ToolDefinitionError
+from toolsemble.interop.adopted import ForeignTool, adopt_tools, flatten, refuse
+from toolsemble.interop.exported import (
+    Approval,
+    Choice,
+    ExportedTool,
+    Parameters,
+    export_tools,
+    is_theirs,
+    payload_of,
+)
+from toolsemble.interop.framework import import_framework
+from toolsemble.interop.openai_agents_outputs import read_output, read_own_output, write_output
+from toolsemble.interop.pausing import ShownRequests, asks_before, bind_decision
+from toolsemble.review.decision import Continue
+from toolsemble.serialization import compact_json
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.schema import SchemaTool
+
+if TYPE_CHECKING:
+    from toolsemble.tools.settings import ToolSettings
+
+_import = partial(import_framework, install="openai-agents", user="openai_agents")
+_CHANGED = "The arguments or the tool changed after the approval, which was not used; call the tool again"
+_RAISES = {"_failure_error_function": None, "_use_default_failure_error_function": False}
+
+
+def export(
+    box: Toolbox,
+    *,
+    memory_id: Choice = None,
+    run_id: Choice = None,
+    parameters: Parameters = None,
+    approval: Approval = "ours",
+) -> list[Any]:
+    """Return the tools of a toolbox as tools for ``Agent(tools=...)`` of the OpenAI Agents SDK.
+
+    Images and files are part of the output; the structured output is ``custom_data["structured_output"]`` of the output
+    item. ``ToolContext.deps`` is the ``context`` of the run, and the run id is that of the trace.
+
+    :param memory_id: the conversation or user that calls belong to, or a function of the SDK's ``ToolContext``
+    :param run_id: the run that calls belong to, or a function of the SDK's ``ToolContext``
+    :param parameters: values that the tools of a run share, or a function of the SDK's ``ToolContext``
+    :param approval: "theirs" interrupts the run, to be resumed with ``state.approve(...)`` or ``state.reject(...)``; a
+        call that does not fit is not put to a person
+
+    >>> from toolsemble import tool
+    >>> @tool
+    ... def double(number: int) -> int:
+    ...     '''Double a number.'''
+    ...     return 2 * number
+    >>> [exported] = export(Toolbox([double]))
+    >>> exported.name, exported.params_json_schema["required"]
+    ('double', ['number'])
+    """
+    theirs = is_theirs(approval)
+    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters, pausable=theirs)
+    shown = ShownRequests() if theirs else None
+    return [_export(each, shown) for each in found]
+
+
+def _export(tool: ExportedTool, shown: ShownRequests | None) -> Any:
+    invoker = Invoker(tool, shown)
+    return _import("agents").FunctionTool(
+        name=tool.shown_name,
+        description=tool.description,
+        params_json_schema=tool.parameters,
+        on_invoke_tool=invoker,
+        strict_json_schema=False,
+        needs_approval=invoker.needs_approval if shown is not None and tool.is_gated else False,
+        custom_data_extractor=invoker.read_custom_data,
+    )
+
+
+class Invoker:
+    """The function of an exported tool: it executes calls, and says which of them need approval."""
+
+    def __init__(self, exported: ExportedTool, shown: ShownRequests | None) -> None:
+        self.exported = exported
+        self._shown = shown
+        self._payloads: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+    async def __call__(self, context: Any, arguments: str) -> Any:
+        """Execute a call and return its output; a failure is a text that begins with ``Error:``."""
+        facts = {"call_id": context.tool_call_id, "source": context, "run_id": _find_run(context.tool_call_id)}
+        reply = await self._execute(arguments, context, {**facts, "deps": context.context})
+        payload = payload_of(reply)
+        if payload is not None:
+            self._payloads[context] = payload
+        return write_output(_import("agents"), reply)
+
+    async def _execute(self, arguments: str, context: Any, facts: dict[str, Any]) -> ToolReply:
+        try:
+            return await self.exported.aexecute(arguments, **facts)
+        except CallPausedError as paused:
+            # The SDK has checked that the call was approved, except if a condition changed in between.
+            approved = context.is_tool_approved(self.exported.shown_name, context.tool_call_id) is True
+            if self._shown is None or not approved or not asks_before(paused):
+                return self.exported.fail(context.tool_call_id, paused)
+            request = paused.request
+        if not self._shown.allows(request):
+            return self.exported.fail(context.tool_call_id, ToolDefinitionError(_CHANGED))
+        return await self.exported.aexecute(
+            arguments, **facts, box=bind_decision(self.exported.box, request, Continue())
+        )
+
+    async def needs_approval(self, context: Any, arguments: dict[str, Any], call_id: str) -> bool:
+        """Return whether a call needs approval; one that does not fit does not."""
+        facts = {"run_id": _find_run(call_id), "deps": context.context}
+        request = await self.exported.find_request(arguments, call_id, context, **facts)
+        if request is not None and self._shown is not None:
+            self._shown.add(request)
+        return request is not None
+
+    def read_custom_data(self, context: Any) -> dict[str, Any] | None:
+        """Return the structured output of a call, which the model does not see."""
+        payload = self._payloads.pop(context.tool_context, None)
+        return None if payload is None else {"structured_output": payload}
+
+
+def _find_run(call_id: str) -> str:
+    """Return the id of the trace, which a resumed run has, too; without tracing, that of the call."""
+    trace = _import("agents.tracing").get_current_trace()
+    return call_id if trace is None or trace.trace_id == "no-op" else str(trace.trace_id)
+
+
+def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
+    """Return function tools of the OpenAI Agents SDK as tools for a toolbox: one tool, or a list of them.
+
+    A tool that needs approval there requires it here. One that takes the context of a run is refused, and so are tools
+    that run on OpenAI's servers.
+
+    :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
+
+    >>> from agents import function_tool
+    >>> @function_tool
+    ... def double(number: int) -> int:
+    ...     '''Double a number.'''
+    ...     return 2 * number
+    >>> Toolbox(adopt(double))["double"].execute({"number": "21"}).output
+    '42'
+    """
+    found = flatten(tools, lambda each: type(each).__module__.startswith("agents."), "a tool of the OpenAI Agents SDK")
+    return adopt_tools("openai_agents", [_read(each) for each in found], dict(settings))
+
+
+def _read(tool: Any) -> ForeignTool:
+    agents = _import("agents")
+    if not isinstance(tool, agents.FunctionTool):
+        raise refuse(
+            getattr(tool, "name", type(tool).__name__), f"the servers of OpenAI, or a run ({type(tool).__name__})"
+        )
+    if _takes_context(tool):
+        raise refuse(tool.name, "the context of a run (RunContextWrapper)")
+    exported = getattr(tool.on_invoke_tool, "exported", None)
+    # A tool that fails with an exception says what went wrong, and not what the SDK makes of it.
+    known = {each.name for each in dataclasses.fields(tool)}
+    raising = dataclasses.replace(tool, **{name: value for name, value in _RAISES.items() if name in known})
+    context_class = _import("agents.tool_context").ToolContext
+
+    async def call(arguments: dict[str, Any], call_id: str) -> Any:
+        text = compact_json(arguments)
+        context = context_class(context=None, tool_name=tool.name, tool_call_id=call_id, tool_arguments=text)
+        output = await raising.on_invoke_tool(context, text)
+        if exported is None:
+            return read_output(agents, output)
+        data = tool.on_invoke_tool.read_custom_data(_Invocation(context)) or {}
+        return read_own_output(agents, output, data.get("structured_output"))
+
+    gate = {"requires_approval": True} if tool.needs_approval and exported is None else {}
+    return ForeignTool(tool.name, tool.description, tool.params_json_schema, call, exported, gate)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Invocation:
+    """The part of the SDK's context for custom data that is used here."""
+
+    tool_context: Any
+
+
+def _takes_context(tool: Any) -> bool:
+    """Return whether the function of a tool takes the context of a run as its first parameter."""
+    function = getattr(tool, "__wrapped__", None)
+    if function is None:
+        return False
+    wrapper = _import("agents").RunContextWrapper
+    try:
+        kinds = inspect.signature(function, eval_str=True).parameters.values()
+    except (NameError, TypeError, ValueError):
+        return False
+    first = next((each.annotation for each in kinds), None)
+    origin = getattr(first, "__origin__", first)
+    return isinstance(origin, type) and issubclass(origin, wrapper)
