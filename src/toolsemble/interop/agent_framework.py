@@ -1,0 +1,216 @@
+"""Microsoft's Agent Framework: the tools of a toolbox as ``FunctionTool`` objects, and theirs in a toolbox."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+from toolsemble.call import ToolReply
+from toolsemble.errors import ToolConfigurationError
+from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
+from toolsemble.interop.exported import (
+    Approval,
+    Choice,
+    ExportedTool,
+    Parameters,
+    export_tools,
+    is_theirs,
+    media_of,
+    payload_of,
+    text_of,
+)
+from toolsemble.interop.framework import import_framework
+from toolsemble.result import AudioContent, Content, FileContent, ImageContent, ToolResult
+from toolsemble.serialization import compact_json
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.schema import SchemaTool
+
+if TYPE_CHECKING:
+    from toolsemble.tools.settings import ToolSettings
+
+_import = partial(import_framework, install="agent-framework-core", user="agent_framework")
+_CONTEXT = "_toolsemble_context"  # the parameter that the framework sets; no parameter of a tool has this name
+_PAYLOAD = "structured_output"
+_CALL_ID: ContextVar[str | None] = ContextVar("toolsemble_agent_framework_call_id", default=None)
+
+
+def export(
+    box: Toolbox,
+    *,
+    memory_id: Choice = None,
+    run_id: Choice = None,
+    parameters: Parameters = None,
+    approval: Approval = "ours",
+) -> list[Any]:
+    """Return the tools of a toolbox as tools of the Agent Framework, for ``Agent(client, tools=...)``.
+
+    The result of a failed call is a text that begins with "Error:", because the framework hides what tools raise.
+    Media are items of the result; the structured output is in the ``additional_properties`` of its text. The run id of
+    a call is the id of the session, if there is one. ``ToolContext.deps`` are the ``function_invocation_kwargs``, and
+    the session.
+
+    .. code-block:: python
+
+        from agent_framework import Agent
+        from toolsemble.interop import agent_framework
+
+        tools = agent_framework.export(box, memory_id=lambda context: context.kwargs["user"])
+        await Agent(client, tools=tools).run("Order tea.", function_invocation_kwargs={"user": "ada"})
+
+    :param memory_id: the conversation or user that calls belong to, or a function of the ``FunctionInvocationContext``
+    :param run_id: the run that calls belong to, or a function of the ``FunctionInvocationContext``
+    :param parameters: values that the tools of a run share, or a function of the ``FunctionInvocationContext``
+    :param approval: "ours": the reviewer of the toolbox is asked
+    """
+    if is_theirs(approval):
+        raise ToolConfigurationError(
+            "The Agent Framework asks for approval before arguments are validated, so that the answer could be about "
+            'other arguments than those that run; pass approval="ours", and a reviewer to the toolbox'
+        )
+    kind = _tool_class()
+    return [kind(each) for each in export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters)]
+
+
+@cache
+def _tool_class() -> Any:
+    """Return the class of exported tools, which can be defined only if the framework is there."""
+    library = _import("agent_framework")
+
+    class ToolsembleTool(library.FunctionTool):  # type: ignore[misc, name-defined]  # the library may be missing
+        """A tool of a toolbox; the arguments reach it as they are, and the toolbox validates them."""
+
+        DEFAULT_EXCLUDE = library.FunctionTool.DEFAULT_EXCLUDE | {"exported"}
+
+        def __init__(self, exported: ExportedTool) -> None:
+            async def execute(arguments: Any, _toolsemble_context: Any) -> Any:
+                return _write_answer(library.Content, await _execute(exported, arguments, _toolsemble_context))
+
+            execute.__annotations__[_CONTEXT] = library.FunctionInvocationContext
+            super().__init__(
+                name=exported.shown_name,
+                description=exported.description,
+                func=execute,
+                input_model=exported.parameters,
+            )
+            self.exported = exported
+
+        def _prepare_arguments(self, arguments: Any) -> dict[str, Any]:
+            return self._arguments_as_mapping(arguments) or {}
+
+        async def invoke(self, *, tool_call_id: str | None = None, **settings: Any) -> Any:
+            token = _CALL_ID.set(tool_call_id)
+            try:
+                return await super().invoke(tool_call_id=tool_call_id, **settings)
+            finally:
+                _CALL_ID.reset(token)
+
+        def __call__(self, /, **arguments: Any) -> Any:
+            # By position, since one of the arguments may be called "self".
+            context = arguments.pop(_CONTEXT, None)
+            return super().__call__(arguments, context)
+
+    return ToolsembleTool
+
+
+async def _execute(tool: ExportedTool, arguments: Any, context: Any) -> ToolReply:
+    session = getattr(context, "session", None)
+    run_id = None if session is None else session.session_id
+    return await tool.aexecute(arguments, _CALL_ID.get(), context, run_id=run_id, deps=getattr(context, "kwargs", None))
+
+
+def _write_answer(kind: Any, reply: ToolReply) -> list[Any]:
+    """Return the items of a result."""
+    payload = payload_of(reply)
+    properties = None if payload is None else {_PAYLOAD: payload}
+    text = kind.from_text(text_of(reply), additional_properties=properties)
+    return [text, *(_write_media(kind, each) for each in media_of(reply))]
+
+
+def _write_media(kind: Any, content: Any) -> Any:
+    name = getattr(content, "name", None)
+    if content.url:
+        return kind.from_uri(content.url, media_type=content.mime_type, name=name)
+    return kind.from_data(content.data, content.mime_type, name=name)
+
+
+def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
+    """Return tools of the Agent Framework as tools for a toolbox: one ``FunctionTool``, or a list of them.
+
+    Their arguments are validated against their schema. A tool with the approval mode "always_require" requires
+    approval here, too. A tool that takes a ``FunctionInvocationContext`` is refused, and so is one without a function,
+    which a client runs; pass the ``functions`` of a connected ``MCPTool``.
+
+    .. code-block:: python
+
+        from agent_framework import tool
+        from toolsemble.interop import agent_framework
+
+        @tool
+        def double(number: int) -> int:
+            '''Double a number.'''
+            return 2 * number
+
+        box = Toolbox(agent_framework.adopt([double]))
+
+    :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
+    """
+    kind = _import("agent_framework").FunctionTool
+    found = flatten(tools, lambda each: isinstance(each, kind), "a FunctionTool of the Agent Framework")
+    return adopt_tools("agent_framework", [_read(each) for each in found], dict(settings))
+
+
+def _read(tool: Any) -> ForeignTool:
+    exported = getattr(tool, "exported", None)
+    if isinstance(exported, ExportedTool):
+        return _read_exported(exported)
+    if tool.declaration_only:
+        raise refuse(tool.name, "a client that runs it, since it has no function")
+    if getattr(tool, "_context_parameter_name", None) is not None:
+        raise refuse(tool.name, "a FunctionInvocationContext")
+
+    async def call(arguments: dict[str, Any], call_id: str) -> Any:
+        return _read_answer(await tool.invoke(arguments=arguments, tool_call_id=call_id))
+
+    gate = {"requires_approval": True} if tool.approval_mode == "always_require" else {}
+    return ForeignTool(tool.name, tool.description, tool.parameters(), call, settings=gate)
+
+
+def _read_exported(exported: ExportedTool) -> ForeignTool:
+    async def call(arguments: dict[str, Any], call_id: str) -> ToolResult:
+        reply = await exported.aexecute(arguments, call_id)
+        if reply.is_error:
+            return failure(text_of(reply))
+        return ToolResult.success(text_of(reply), payload_of(reply), contents=media_of(reply))
+
+    return ForeignTool(exported.shown_name, exported.description, exported.parameters, call, exported)
+
+
+def _read_answer(items: Any) -> Any:
+    """Return the result for the items that a tool returned; a tool may be set to return any value instead."""
+    kind = _import("agent_framework").Content
+    if not isinstance(items, list) or not all(isinstance(each, kind) for each in items):
+        return items
+    texts: list[str] = []
+    contents: list[Content] = []
+    for item in items:
+        found = _read_item(item)
+        texts.append(found) if isinstance(found, str) else contents.append(found)
+    return ToolResult.success("\n".join(texts), contents=contents)
+
+
+def _read_item(item: Any) -> str | Content:
+    """Return the text or the media of an item; items of other types become JSON text."""
+    if item.type == "text":
+        return item.text or ""
+    if item.type not in ("data", "uri"):
+        return compact_json(item.to_dict(), default=str)
+    media_type, name = str(item.media_type or ""), getattr(item, "name", None)
+    try:
+        if media_type.startswith("image/"):
+            return ImageContent.from_url(item.uri, media_type)
+        if media_type.startswith("audio/"):
+            return AudioContent.from_url(item.uri, media_type)
+        return FileContent.from_url(item.uri, media_type or None, name)
+    except ValueError:
+        return f"[{media_type or 'file'} at a place that cannot be read]"

@@ -1,0 +1,197 @@
+"""Strands Agents: the tools of a toolbox as ``AgentTool`` objects, and theirs in a toolbox."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Unpack
+from weakref import WeakKeyDictionary
+
+from toolsemble.call import ToolReply, new_id
+from toolsemble.errors import CallPausedError
+from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
+from toolsemble.interop.exported import Approval, Choice, ExportedTool, Parameters, export_tools, is_theirs
+from toolsemble.interop.framework import import_framework
+from toolsemble.interop.pausing import asks_before, bind_decision, fingerprint_of, read_decision, show_request
+from toolsemble.interop.strands_results import read_result, write_result
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.schema import SchemaTool
+
+if TYPE_CHECKING:
+    from toolsemble.tools.settings import ToolSettings
+
+_import = partial(import_framework, install="strands-agents", user="strands")
+_RUN_IDS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
+
+
+def export(
+    box: Toolbox,
+    *,
+    memory_id: Choice = None,
+    run_id: Choice = None,
+    parameters: Parameters = None,
+    approval: Approval = "ours",
+) -> list[Any]:
+    """Return the tools of a toolbox as Strands tools, for ``Agent(tools=...)``.
+
+    A failed call is a tool result with the status "error"; the structured output is its ``structuredContent``, as for
+    tools of MCP servers. Images and documents are content blocks. The run id of a call is the id of the agent's
+    session; an agent without a session has an id of its own. ``ToolContext.deps`` is the invocation state.
+
+    .. code-block:: python
+
+        from strands import Agent
+        from toolsemble.interop import strands
+
+        agent = Agent(tools=strands.export(box, memory_id=lambda state: state["user"]))
+        agent("Order tea.", invocation_state={"user": "ada"})
+
+    :param memory_id: the conversation or user that calls belong to, or a function of the invocation state
+    :param run_id: the run that calls belong to, or a function of the invocation state
+    :param parameters: values that the tools of a run share, or a function of the invocation state
+    :param approval: "theirs" interrupts the agent; its reason is the request, and the response to it is a decision
+    """
+    pausable, kind = is_theirs(approval), _tool_class()
+    find = partial(export_tools, box, memory_id=memory_id, run_id=run_id, parameters=parameters, pausable=pausable)
+    found = find()
+    if len({_use_underscores(each.name) for each in found}) < len(found):
+        found = find(fit_name=_use_underscores)  # Strands rejects two names that differ only by - and _
+    return [kind(each, pausable=pausable) for each in found]
+
+
+def _use_underscores(name: str) -> str:
+    return name.replace("-", "_")
+
+
+@cache
+def _tool_class() -> Any:
+    """Return the class of exported tools, which can be defined only if Strands is there."""
+    base, events = _import("strands.types.tools").AgentTool, _import("strands.types.events")
+
+    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
+        """A tool of a toolbox."""
+
+        def __init__(self, exported: ExportedTool, *, pausable: bool) -> None:
+            super().__init__()
+            self.exported, self._pausable = exported, pausable
+
+        @property
+        def tool_name(self) -> str:
+            return self.exported.shown_name
+
+        @property
+        def tool_spec(self) -> dict[str, Any]:
+            tool = self.exported
+            description = tool.description or tool.shown_name
+            return {"name": tool.shown_name, "description": description, "inputSchema": {"json": tool.parameters}}
+
+        @property
+        def tool_type(self) -> str:
+            return "toolsemble"
+
+        async def stream(self, tool_use: Any, invocation_state: dict[str, Any], **settings: Any) -> AsyncIterator[Any]:
+            execute = partial(_execute, self.exported, tool_use, invocation_state)
+            if self._pausable:
+                reply = await _ask(self.exported, execute, _make_context(tool_use, invocation_state, settings))
+            else:
+                reply = await execute()
+            yield events.ToolResultEvent(write_result(reply))
+
+    return ToolsembleTool
+
+
+async def _execute(
+    tool: ExportedTool, tool_use: Any, state: dict[str, Any], *, box: Toolbox | None = None
+) -> ToolReply:
+    run_id = _find_run_id(state.get("agent"))
+    return await tool.aexecute(tool_use["input"], tool_use["toolUseId"], state, run_id=run_id, deps=state, box=box)
+
+
+def _find_run_id(agent: Any) -> str | None:
+    """Return the id of an agent's session, or one that is kept as long as the agent: it has one conversation."""
+    if agent is None:
+        return None
+    session = getattr(getattr(agent, "_session_manager", None), "session_id", None)
+    return str(session) if session else _RUN_IDS.setdefault(agent, new_id())
+
+
+def _make_context(tool_use: Any, state: dict[str, Any], settings: dict[str, Any]) -> Any:
+    """Return the context of a call, which can interrupt the agent; None outside of an agent."""
+    if settings.get("_tool_context") is not None:
+        return settings["_tool_context"]  # a call in the background
+    kind, agent = _import("strands.types.tools").ToolContext, state.get("agent")
+    return agent and kind(tool_use=tool_use, agent=agent, invocation_state=state)
+
+
+async def _ask(tool: ExportedTool, execute: Callable[..., Awaitable[ToolReply]], context: Any) -> ToolReply:
+    """Execute a call; interrupt the agent if it needs approval and nobody has decided about what is shown."""
+    box = None
+    while True:
+        try:
+            return await execute(box=box)
+        except CallPausedError as paused:
+            if context is None or not asks_before(paused):
+                return tool.fail(context and context.tool_use["toolUseId"], paused)
+            request = paused.request
+            # The name is part of the interrupt's id: a response is for exactly what was shown.
+            name = f"approval of {request.tool_name}, {fingerprint_of(request)}"
+            answer = context.interrupt(name, show_request(request))
+            box = bind_decision(tool.box, request, read_decision(answer))
+
+
+def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
+    """Return Strands tools as tools for a toolbox: one tool, or a list of them.
+
+    Their arguments are validated against their schema. A tool that takes a ``ToolContext`` or the agent is refused, and
+    so is a tool provider, which an agent starts; pass the tools of an ``MCPClient``: ``client.list_tools_sync()``.
+
+    .. code-block:: python
+
+        from strands import tool
+        from toolsemble.interop import strands
+
+        @tool
+        def double(number: int) -> int:
+            '''Double a number.'''
+            return 2 * number
+
+        box = Toolbox(strands.adopt([double]))
+
+    :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
+    """
+    kinds = _import("strands.types.tools").AgentTool, _import("strands.tools.tool_provider").ToolProvider
+    found = flatten(tools, lambda each: isinstance(each, kinds), "a Strands tool")
+    return adopt_tools("strands", [_read(each, kinds[1]) for each in found], dict(settings))
+
+
+def _read(tool: Any, provider: type) -> ForeignTool:
+    if isinstance(tool, provider):
+        raise refuse(type(tool).__name__, "an agent, which starts it")
+    injected = _find_injected(tool)
+    if injected:
+        raise refuse(tool.tool_name, f"the parameter {injected}, injected by an agent")
+
+    async def call(arguments: dict[str, Any], call_id: str) -> Any:
+        use = {"toolUseId": call_id, "name": tool.tool_name, "input": arguments}
+        events = [event async for event in tool.stream(use, {})]
+        return _read_last(events[-1] if events else None)
+
+    found = _import("strands.tools.tools").normalize_tool_spec(tool.tool_spec)
+    schema = found["inputSchema"]["json"]
+    return ForeignTool(tool.tool_name, found["description"], schema, call, getattr(tool, "exported", None))
+
+
+def _find_injected(tool: Any) -> str | None:
+    """Return the parameter of a decorated function that gets the context or the agent; None if it has none."""
+    metadata = getattr(tool, "_metadata", None)
+    parameters = getattr(getattr(metadata, "signature", None), "parameters", {})
+    injected = (getattr(metadata, "_context_param", None), "agent")
+    return next((name for name in injected if name in parameters), None)
+
+
+def _read_last(event: Any) -> Any:
+    """Return the result of a tool, for the last event of its stream."""
+    kinds = _import("strands.types.events"), _import("strands.types._events")
+    if isinstance(event, kinds[1].ToolInterruptEvent):
+        return failure("The tool interrupted its agent, which only an agent of Strands can handle")
+    return read_result(event.tool_result if isinstance(event, kinds[0].ToolResultEvent) else event)
