@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest test-mcp coverage conformance lint format docs bench bench-peers eval-local clean
+.PHONY: demo demo-calls check test test-lowest test-mcp interop coverage conformance lint format docs bench bench-peers eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -69,6 +69,21 @@ $(MCP_PEERS)/.installed:
 	@npm install --silent --prefix $(MCP_PEERS) $(MCP_NPM)
 	@touch $@
 
+# The modules for other frameworks, with the real ones, each in an environment of its own; all, or FRAMEWORKS="langchain dspy".
+INTEROP := .venv-interop
+FRAMEWORKS ?= $(patsubst tests/interop/requirements/%.txt,%,$(wildcard tests/interop/requirements/*.txt))
+
+interop: $(BIN)/python $(foreach framework,$(FRAMEWORKS),$(INTEROP)/$(framework)/.installed)
+	@$(BIN)/python tests/interop/run.py $(INTEROP) $(FRAMEWORKS)
+
+# What cannot be installed is reported, and tried again the next time.
+$(INTEROP)/%/.installed: tests/interop/requirements/%.txt | $(BIN)/python
+	@echo "interop: installing $*"
+	@$(BIN)/python -m venv --clear $(@D) \
+		&& $(@D)/bin/python -m pip install -qq --disable-pip-version-check --requirement $< --editable . \
+		&& touch $@ \
+		|| echo "interop: $* could not be installed"
+
 # The same, slower by half, and with less than all branches it fails.
 coverage: $(VENV)/.dev
 	@$(TEST) --cov
@@ -113,7 +128,7 @@ eval-local: $(VENV)/.dev
 	@$(BIN)/python evals/local.py --write
 
 clean:
-	@rm -rf $(VENV) $(LOWEST) $(MCP_PEERS) $(ENVS) $(SUITE) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(LOWEST) $(MCP_PEERS) $(INTEROP) $(ENVS) $(SUITE) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "toolsemble needs Python 3.11 or newer; say where it is: make PYTHON=/path/to/python"; exit 1; }

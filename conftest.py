@@ -13,7 +13,7 @@ from sybil import Example, Sybil
 from sybil.document import PythonDocStringDocument
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.doctest import DocTestParser
-from sybil.parsers.markdown import CodeBlockParser
+from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from sybil.sybil import SybilCollection
 
 from toolsemble.observers import sinks
@@ -46,7 +46,9 @@ def compare_output(example: Example) -> str | None:
 
 
 pages = Sybil(
-    [CodeBlockParser("python", run_block), CodeBlockParser("text", compare_output)], path=str(ROOT), patterns=["*.md"]
+    [SkipParser(), CodeBlockParser("python", run_block), CodeBlockParser("text", compare_output)],
+    path=str(ROOT),
+    patterns=["*.md"],
 )
 docstrings = Sybil(
     [DocTestParser()],

@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -39,12 +40,18 @@ NO_WORD_OF_A_TEST = NO_WORD | {
 PUBLIC = {"found", "kept"}  # fixed by the contract
 
 
+@cache
+def parse(path):
+    """Return every function and class of a module."""
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)]
+
+
 def definitions(paths=MODULES):
     """Yield every function and class, with its module."""
     for path in paths:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                yield path.relative_to(ROOT), node
+        for node in parse(path):
+            yield path.relative_to(ROOT), node
 
 
 def first_word(node):

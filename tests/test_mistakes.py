@@ -31,14 +31,10 @@ for number in range(7):
 class LangChainTool:
     """What such a tool looks like from outside."""
 
+    __module__ = "langchain_core.tools.structured"
+
     name = "weather"
     description = "The weather"
-
-    def invoke(self, given):
-        """Run it."""
-
-    def get_input_jsonschema(self):
-        """Return its schema."""
 
 
 class ForeignTool:
@@ -143,7 +139,7 @@ TABLE = [
     ("Toolbox([Agent(model)])", "An Agent is not a tool", "pass agent.as_tool(name, description)"),
     ("Agent(model, [Agent(model)])", "An Agent is not a tool", "pass agent.as_tool(name, description)"),
     ("Agent(model, [plain])", "the function 'plain' is not a tool", "put @tool above it"),
-    ("Toolbox([LangChainTool()])", "'weather' is a tool of LangChain", "SchemaTool(t.name, t.description, t.invoke"),
+    ("Toolbox([LangChainTool()])", "'weather' is a tool of LangChain", "pass *langchain.adopt([...])"),
     ("Toolbox([ForeignTool()])", "no method execute(input)", "SchemaTool(name, description, function, parameters)"),
     ("Toolbox([{'type': 'function'}])", "a dict is not a tool: {'type'", "SchemaTool(name, description, function"),
     ("Toolbox(['add'])", "the str 'add' is not a tool", "pass the tool itself, not its name"),

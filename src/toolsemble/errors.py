@@ -79,6 +79,10 @@ class CallPausedError(ToolConfigurationError):
         self.place = 0
         #: The other calls of the turn that wait.
         self.others: Sequence[CallPausedError] = ()
+        #: The paused run of the agent inside of the call; None if the call itself waits.
+        self.inner: Any = None
+        #: The arguments of a call with a paused run inside, if a reviewer had changed them.
+        self.edited: Any = None
 
 
 class _CodedError(ToolsembleError):

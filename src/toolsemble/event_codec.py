@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
+from functools import partial
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -108,8 +109,16 @@ class EventCodec:
     def _fields_codec(self, kind: Any) -> _Codec:
         found = self._fields.get(kind)
         if found is None:
+            self._fields[kind] = _Codec(partial(self._write_later, kind), partial(self._read_later, kind))
             found = self._fields[kind] = self._make_fields_codec(kind)
         return found
+
+    def _write_later(self, kind: Any, value: Any) -> Any:
+        """Write an object of a dataclass that contains itself, with the codec that was made in the meantime."""
+        return self._fields[kind].write(value)
+
+    def _read_later(self, kind: Any, value: Any, place: str) -> Any:
+        return self._fields[kind].read(value, place)
 
     def _make_fields_codec(self, kind: Any) -> _Codec:
         """Return the codec of a dataclass."""

@@ -129,7 +129,7 @@ def test_tools_of_a_server_belong_to_the_server(run, tmp_path, monkeypatch):
 
     remote = Remote()
     monkeypatch.setattr("toolsemble.cli.lock_command.load_tools", lambda target, shown: [remote])
-    assert run("mcp:server --token x", "again") == (0, "", "toolsemble.lock: pinned 1 tool of 1 source\n")
+    assert run("started.py", "again") == (0, "", "toolsemble.lock: pinned 1 tool of 1 source\n")
     assert list(json.loads((tmp_path / "toolsemble.lock").read_text())["sources"]) == ["mcp:server"]
 
 

@@ -241,8 +241,15 @@ JSON_SCHEMA = {
     "additionalProperties": False,
 }
 
+HEADER_SCHEMA = {
+    "type": "object",
+    "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+    "required": ["region"],
+}
+
 TOOLS = [each for each in list(globals().values()) if isinstance(each, type(test_simple_text))]
 SCHEMA_TOOL = SchemaTool("json_schema_2020_12_tool", "Tool with JSON Schema 2020-12 features", json.dumps, JSON_SCHEMA)
+HEADER_TOOL = SchemaTool("test_custom_header", "Tool with an argument that is sent as a header", str, HEADER_SCHEMA)
 
 
 def static_text() -> str:
@@ -312,7 +319,7 @@ PROMPTS = [
 
 if __name__ == "__main__":
     serve(
-        Toolbox([*TOOLS, SCHEMA_TOOL]),
+        Toolbox([*TOOLS, SCHEMA_TOOL, HEADER_TOOL]),
         http=f"127.0.0.1:{sys.argv[1]}",
         name="conformance",
         resources=RESOURCES,

@@ -1,6 +1,7 @@
 """The programs of the pages, as type checkers see them: each page is one module."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,15 +13,13 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 BLOCK = re.compile(r"^(?:```python|<!-- invisible-code-block: python)\n(.*?)^(?:```|-->)", re.DOTALL | re.MULTILINE)
 
-# Two seconds with the caches of an earlier run, a minute without.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-# The next program of a page may define a tool again, with another decorator.
-REDEFINITION = {"mypy": "no-redef", "pyright": "reportRedeclaration"}
 
 
 def write_modules(folder):
-    """Write the programs of each page as a module whose lines have the numbers of the page; return the files."""
+    """Write the programs of each page as a module whose lines have the numbers of the page."""
+    (folder / "pages").mkdir()
+    (folder / "pages" / "__init__.py").touch()
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         lines = [""] * (text.count("\n") + 1)
@@ -30,29 +29,28 @@ def write_modules(folder):
                 lines[start + number] = line
         name = re.sub(r"\W", "_", str(page.relative_to(ROOT).with_suffix("")))
         if any(lines):
-            (folder / f"page_{name}.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
+            (folder / "pages" / f"{name}.py").write_text("\n".join(lines) + "\n", encoding="utf-8")
     # The first program of this page is a file that the next one imports.
     quickstart = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
     (folder / "shop.py").write_text(BLOCK.search(quickstart)[1], encoding="utf-8")
-    return sorted(folder.glob("page_*.py"))
 
 
-def run(*command, folder):
-    return subprocess.run([*command], cwd=folder, capture_output=True, text=True, check=False, timeout=590)
+def run(*command, folder, **settings):
+    return subprocess.run([*command], cwd=folder, capture_output=True, text=True, check=False, timeout=590, **settings)
 
 
 def test_programs_of_pages_pass_mypy_strict(tmp_path):
-    files = write_modules(tmp_path)
-    options = ["--strict", "--allow-redefinition", "--disable-error-code", REDEFINITION["mypy"], "--config-file="]
-    cache = ["--no-error-summary", "--cache-dir", str(ROOT / ".mypy_cache" / "pages")]
-    names = [file.name for file in files]
-    checked = run(sys.executable, "-m", "mypy", *options, *cache, *names, folder=tmp_path)
+    write_modules(tmp_path)
+    # From the root, with the settings of the project: so `make lint` has left a cache of the package.
+    variables = {**os.environ, "MYPYPATH": f"src{os.pathsep}{tmp_path}"}
+    mypy = [sys.executable, "-m", "mypy", "--no-error-summary"]
+    checked = run(*mypy, "--package", "pages", folder=ROOT, env=variables)
     assert checked.stdout.splitlines() == []
 
 
 def check_with_pyright(folder):
     """Return the errors that pyright finds in a folder."""
-    settings = {"typeCheckingMode": "standard", "pythonVersion": "3.11", REDEFINITION["pyright"]: "none"}
+    settings = {"typeCheckingMode": "standard", "pythonVersion": "3.11", "reportRedeclaration": "none"}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
     checked = run(sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--outputjson", folder=folder)
     return [

@@ -1,14 +1,16 @@
 """A client of a server over HTTP, in both versions of the protocol."""
 
+import asyncio
 import json
 import threading
 
 import httpx
 import httpx2
 import pytest
+from mcp.client import session as sdk_session
 from mcp.server.sse import SseServerTransport
 from starlette.applications import Starlette
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 
 from helpers import mcp_sample as sample
@@ -107,6 +109,45 @@ def test_progress_becomes_events(modern):
         Toolbox([*client], sinks=[events.append]).execute(ToolCall("progress", {}))
     seen = [(each.fraction, each.message) for each in events if isinstance(each, CallProgress)]
     assert seen == [(0.25, "step 1"), (0.5, "step 2"), (1.0, "step 4")]
+
+
+class SlowSignIn:
+    """A server of the newest version whose first answer comes too late for the SDK, as if a person had to sign in."""
+
+    def __init__(self, app):
+        self.app = app
+        self.methods = []
+        self.asked_for_an_older_version = asyncio.Event()
+
+    async def __call__(self, scope, receive, send):
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        message = await receive()
+        method = json.loads(message["body"])["method"]
+        self.methods.append(method)
+        if method == "initialize":
+            self.asked_for_an_older_version.set()
+            refusal = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "Not this version"}}
+            await JSONResponse(refusal, 400)(scope, receive, send)
+            return
+        if len(self.methods) == 1:
+            await self.asked_for_an_older_version.wait()
+        first = iter([message])
+
+        async def repeat():
+            return next(first, None) or await receive()
+
+        await self.app(scope, repeat, send)
+
+
+def test_a_slow_sign_in_does_not_make_a_server_an_old_one(monkeypatch):
+    monkeypatch.setattr(sdk_session, "DISCOVER_TIMEOUT_SECONDS", 1.5)
+    app = SlowSignIn(sample.build().streamable_http_app(host="127.0.0.1"))
+    with run_app(app) as address, MCPClient.http(f"{address}/mcp") as client:
+        assert client.protocol_version == "2026-07-28"
+        assert call(client, "echo", text="hello").output == "hello"
+    assert app.methods[:3] == ["server/discover", "initialize", "server/discover"]
 
 
 def test_changed_tools_are_seen(modern):

@@ -664,7 +664,7 @@ def make_error(status, kind, problem, **headers):
             False,
             None,
         ),
-        (make_error(401, "authentication_error", "invalid key"), "invalid key; set ANTHROPIC_API_KEY, or", False, None),
+        (make_error(401, "authentication_error", "no"), "no; it refused the key passed as api_key=", False, None),
         (make_error(403, "permission_error", "not you"), "(403, permission_error): not you", False, None),
         (make_error(404, "not_found_error", "model: claude-x"), "(404, not_found_error): model: claude-x", False, None),
         (make_error(413, "request_too_large", "too large"), "(413, request_too_large): too large", False, None),
@@ -842,6 +842,20 @@ def test_missing_key_error_names_variable(monkeypatch):
     assert repr(AnthropicModel("claude-x")) == "AnthropicModel('claude-x')"
 
 
+async def test_refused_key_error_names_where_the_key_comes_from(server, monkeypatch):
+    async def fail(**settings):
+        server.answers = [make_error(401, "authentication_error", "No")]
+        return str(await failed(AnthropicModel("claude-x", **settings)))
+
+    assert (await fail(base_url=server.url)).endswith("No; set ANTHROPIC_API_KEY, or pass api_key=")
+    async with anthropic.AsyncAnthropic(api_key="other", base_url=server.url) as client:
+        assert (await fail(client=client)).endswith("No; it refused the key of the client")
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "sk-token")
+    assert (await fail(base_url=server.url)).endswith("No; it refused the key from ANTHROPIC_AUTH_TOKEN")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret")
+    assert (await fail(base_url=server.url)).endswith("No; it refused the key from ANTHROPIC_API_KEY")
+
+
 async def test_custom_server_needs_no_key(server):
     await AnthropicModel("claude-x", base_url=server.url).reply(HELLO)
     assert server.headers[-1]["authorization"] == "Bearer none"
@@ -898,7 +912,7 @@ async def test_agent_retries_overloaded_server(server):
     result = await Agent(make_model(server), retry=Retry(attempts=1)).run("hello")
     assert (result.text, len(server.bodies)) == ("hi", 2)
     server.answers = [make_error(401, "authentication_error", "invalid key")]
-    with pytest.raises(AgentExecutionError, match="set ANTHROPIC_API_KEY"):
+    with pytest.raises(AgentExecutionError, match="it refused the key passed as api_key="):
         await Agent(make_model(server), retry=Retry(attempts=1)).run("hello")
 
 

@@ -614,6 +614,7 @@ HINT = (
     "; set AWS_PROFILE, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_BEARER_TOKEN_BEDROCK, "
     "or pass profile= or api_key="
 )
+REFUSED = "; it refused the AWS credentials of this program"
 SIGNATURE = f"The signature does not match.\n\nThe Canonical String should have been\nx-amz-security-token:{SECRETS[2]}"
 REFUSALS = {
     "400": (
@@ -624,13 +625,13 @@ REFUSALS = {
     ),
     "403": (
         make_error(403, "AccessDeniedException", "No"),
-        f"Bedrock refused the request (AccessDeniedException): No{HINT}",
+        f"Bedrock refused the request (AccessDeniedException): No{REFUSED}",
         False,
         None,
     ),
     "a signature": (
         make_error(403, "InvalidSignatureException", SIGNATURE),
-        f"Bedrock refused the request (InvalidSignatureException): The signature does not match.{HINT}",
+        f"Bedrock refused the request (InvalidSignatureException): The signature does not match.{REFUSED}",
         False,
         None,
     ),
@@ -730,6 +731,20 @@ async def test_errors_do_not_contain_key(bedrock):
     bedrock.answers = [make_error(403, "UnrecognizedClientException", "The key own-key is wrong")]
     with pytest.raises(ModelError, match=r"The key \*\*\* is wrong"):
         await bedrock.model(api_key="own-key").reply(HELLO)
+
+
+async def test_refused_key_error_names_where_the_key_comes_from(encrypted, monkeypatch):
+    async def fail(model):
+        encrypted.answers = [make_error(403, "UnrecognizedClientException", "No")]
+        with pytest.raises(ModelError) as caught:
+            await model.reply(HELLO)
+        return str(caught.value)
+
+    assert (await fail(encrypted.model(api_key="own-key"))).endswith("No; it refused the key passed as api_key=")
+    client = boto3.client("bedrock-runtime", region_name="us-east-1", endpoint_url=encrypted.web.url())
+    assert (await fail(BedrockModel(NAME, client=client))).endswith("No; it refused the credentials of the client")
+    monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "own-key")
+    assert (await fail(encrypted.model())).endswith("No; it refused the key from AWS_BEARER_TOKEN_BEDROCK")
 
 
 @pytest.mark.parametrize(

@@ -357,10 +357,17 @@ def test_local_server_gets_its_own_key(web, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
     web.answers[CHAT] = whole({"error": {"message": "Wrong: lm-secret"}}, 401)
     with pytest.raises(
-        ModelError, match=r"^lmstudio refused the request \(401\): Wrong: \*\*\*; set LM_API_TOKEN or pass api_key=$"
+        ModelError, match=r"^lmstudio refused the request \(401\): Wrong: \*\*\*; it refused the key from LM_API_TOKEN$"
     ):
         asyncio.run(model_of("lmstudio:m").reply(HELLO))
     assert header(web, "authorization") == "Bearer lm-secret"
+
+
+def test_a_local_server_that_wants_a_key_is_reported_with_its_variable(web, monkeypatch):
+    monkeypatch.setenv("LMSTUDIO_HOST", web.url("/v1"))
+    web.answers[CHAT] = whole({"error": {"message": "No key"}}, 401)
+    with pytest.raises(ModelError, match=r"\(401\): No key; set LM_API_TOKEN or pass api_key=$"):
+        asyncio.run(model_of("lmstudio:m").reply(HELLO))
 
 
 def list_models(*names):

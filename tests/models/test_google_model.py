@@ -605,7 +605,7 @@ def make_error_body(code, status, message, *details):
 
 
 WAIT = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.5s"}
-HINT = "; set GOOGLE_API_KEY, or pass api_key="
+HINT = "; it refused the key passed as api_key="
 REFUSALS = {
     "400": (
         400,
@@ -986,6 +986,19 @@ def test_missing_key_error_names_variable(gemini):
         model_of("gemini:")
 
 
+async def test_refused_key_error_names_where_the_key_comes_from(gemini, monkeypatch):
+    async def fail(**settings):
+        gemini.answers = [make_error(403, make_error_body(403, "PERMISSION_DENIED", "No"))]
+        with pytest.raises(ModelError) as caught:
+            await GoogleModel(NEW, **settings).reply(HELLO)
+        return str(caught.value)
+
+    client = genai.Client(api_key=KEY, http_options={"base_url": gemini._web.url()})
+    assert (await fail(client=client)).endswith("No; it refused the key of the client")
+    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+    assert (await fail(base_url=gemini._web.url())).endswith("No; it refused the key from GEMINI_API_KEY")
+
+
 @pytest.mark.parametrize("name", ["api_key", "base_url", "project", "location"])
 def test_client_excludes_connection_settings(gemini, name):
     with pytest.raises(TypeError, match="takes a client, or api_key, base_url, project and location, not both"):
@@ -1036,7 +1049,10 @@ async def test_vertex_uses_credentials_of_environment(gemini, tmp_path, monkeypa
     with service_account(tmp_path, monkeypatch, gemini._web.url("/token")):
         model = gemini.model(api_key=None, project="p", location="l")
         assert await model.reply(HELLO) == ChatReply("hi")
-    assert gemini.headers[-1]["authorization"] == "Bearer ya29"
+        assert gemini.headers[-1]["authorization"] == "Bearer ya29"
+        gemini.answers = [make_error(403, make_error_body(403, "PERMISSION_DENIED", "No"))]
+        with pytest.raises(ModelError, match="No; it refused the credentials of Google Cloud"):
+            await model.reply(HELLO)
 
 
 async def test_rejected_credentials_error_names_next_step(gemini, tmp_path, monkeypatch):

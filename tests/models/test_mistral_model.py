@@ -529,7 +529,7 @@ def make_error(status, body, **headers):
             False,
             None,
         ),
-        (make_error(401, {"detail": "Unauthorized"}), "(401): Unauthorized; set MISTRAL_API_KEY, or", False, None),
+        (make_error(401, {"detail": "Unauthorized"}), "(401): Unauthorized; it refused the key passed as", False, None),
         (make_error(403, {"message": "not you"}), "(403): not you", False, None),
         (make_error(404, {"error": {"message": "no such model"}}), "(404): no such model", False, None),
         (
@@ -675,6 +675,18 @@ async def test_key_of_environment_is_used(server, monkeypatch):
     assert "wrong: ***" in str(error)
 
 
+async def test_refused_key_error_names_where_the_key_comes_from(server, monkeypatch):
+    async def fail(**settings):
+        server.answers = [make_error(401, {"detail": "No"})]
+        return str(await failed(MistralModel("mistral-x", **settings)))
+
+    assert (await fail(base_url=server.url)).endswith("No; set MISTRAL_API_KEY, or pass api_key=")
+    async with Mistral(api_key="other", server_url=server.url) as client:
+        assert (await fail(client=client)).endswith("No; it refused the key of the client")
+    monkeypatch.setenv("MISTRAL_API_KEY", "s3cret-key")
+    assert (await fail(base_url=server.url)).endswith("No; it refused the key from MISTRAL_API_KEY")
+
+
 async def test_custom_server_needs_no_key(server):
     await MistralModel("mistral-x", base_url=server.url).reply(HELLO)
     assert "authorization" not in server.headers[-1]
@@ -716,7 +728,7 @@ async def test_agent_retries_busy_server(server):
     result = await Agent(make_model(server), retry=Retry(attempts=1)).run("hello")
     assert (result.text, len(server.bodies)) == ("hi", 2)
     server.answers = [make_error(401, {"detail": "Unauthorized"})]
-    with pytest.raises(AgentExecutionError, match="set MISTRAL_API_KEY"):
+    with pytest.raises(AgentExecutionError, match="it refused the key passed as api_key="):
         await Agent(make_model(server), retry=Retry(attempts=1)).run("hello")
 
 

@@ -745,7 +745,7 @@ ERRORS = [
     ),
     (
         make_error(401, {"message": f"Incorrect key: {KEY}"}),
-        r"refused the request \(401\): .* key: \*\*\*; pass api_key=",
+        r"refused the request \(401\): .* key: \*\*\*; it refused the key passed as api_key=$",
         False,
         None,
     ),
@@ -813,8 +813,37 @@ def test_wrong_key_error_names_variable(web, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", web.url("/v1"))
     web.answers[CHAT] = make_error(401, {"message": "Incorrect key"})
     agent = Agent("openai:gpt-test")
-    with pytest.raises(AgentExecutionError, match="Incorrect key; set OPENAI_API_KEY or pass api_key="):
+    with pytest.raises(AgentExecutionError, match=r"Incorrect key; it refused the key from OPENAI_API_KEY$"):
         agent.run_sync("hello")
+
+
+async def get_key():
+    return KEY
+
+
+@pytest.mark.parametrize(
+    ("settings", "hint"),
+    [
+        ({}, "pass api_key="),
+        ({"api_key": "  "}, "pass api_key="),
+        ({"key_variable": "TOY_KEY"}, "set TOY_KEY or pass api_key="),
+        ({"api_key": KEY}, "it refused the key passed as api_key="),
+        ({"api_key": get_key}, "it refused the key passed as api_key="),
+        ({"api_key": KEY, "headers": {"Authorization": "Bearer other-secret"}}, "it refused the key in headers="),
+    ],
+)
+async def test_refused_key_error_names_where_the_key_comes_from(web, settings, hint):
+    web.answers[CHAT] = make_error(401, {"message": "No"})
+    model = OpenAIModel("gpt-test", base_url=web.url("/v1"), **settings)
+    with pytest.raises(ModelError, match=rf"\(401\): No; {hint}$"):
+        await model.reply(HELLO)
+
+
+async def test_refused_key_error_names_the_client(web):
+    web.answers[CHAT] = make_error(401, {"message": "No"})
+    async with openai.AsyncOpenAI(api_key=KEY, base_url=web.url("/v1")) as client:
+        with pytest.raises(ModelError, match=r"No; it refused the key of the client$"):
+            await OpenAIModel("gpt-test", client=client).reply(HELLO)
 
 
 @pytest.mark.parametrize(

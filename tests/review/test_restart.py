@@ -3,9 +3,11 @@
 import asyncio
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import aclosing, closing, contextmanager
 
 import pytest
@@ -151,7 +153,6 @@ async def test_earlier_answer_has_no_request_event(path):
             async for event in events:
                 if event.kind == "review_requested":
                     break
-        tamper(path, "UPDATE requests SET state = 'open'")  # as if it had not been withdrawn
     with SQLiteStore(path) as store:
         store.answer(store.pending()[0], Continue())
         async with aclosing(agent(store).stream("pay", run_id="r1")) as events:
@@ -190,6 +191,134 @@ async def test_earlier_answer_is_not_announced(path):
 
         assert await Telling(store, poll=FAST).review(make_request()) == Continue()
         assert told == []
+
+
+# A run that is cancelled may be repeated, if the program chose its id.
+
+
+def build_payer(store, **settings):
+    @tool(requires_approval=True, **settings)
+    def pay(order: int) -> str:
+        return f"paid {order}"
+
+    model = ScriptedModel([ToolCall("pay", {"order": 17}), "done"])
+    return Agent(model, [pay], review=QueueReview(store, poll=FAST))
+
+
+async def cancel_while_it_waits(store, run_id="r1", **settings):
+    running = asyncio.create_task(build_payer(store, **settings).run("pay", run_id=run_id))
+    await auntil(store.pending)
+    (request,) = store.pending()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    return request
+
+
+async def test_an_answer_after_a_cancelled_run_counts_when_the_run_is_repeated(path):
+    with SQLiteStore(path) as store, SQLiteStore(path) as other:
+        request = await cancel_while_it_waits(store)
+        assert [each.id for each in store.pending()] == [request.id]
+        store.answer(store.pending()[0], Continue(), person="bob")
+        result = await build_payer(other).run("pay", run_id="r1")
+        assert result.tool_calls[0].reply.text == "paid 17"
+        assert audit_kinds(store) == ["asked", "answered", "asked", "used"]
+
+
+async def test_a_cancelled_run_that_is_repeated_before_the_answer_keeps_its_question(path):
+    with SQLiteStore(path) as store:
+        request = await cancel_while_it_waits(store)
+        assert (await cancel_while_it_waits(store)).id == request.id
+
+
+async def test_an_answer_that_a_cancelled_run_did_not_take_counts_when_the_run_is_repeated(path):
+    announced = asyncio.Event()
+
+    class Telling(QueueReview):
+        async def announce(self, request):
+            announced.set()
+
+    with SQLiteStore(path) as store:
+        # From the announcement on, the store is not looked at for a minute.
+        asked = asyncio.create_task(Question(Telling(store, poll=60), make_request()).ado())
+        await announced.wait()
+        store.answer(store.pending()[0], Continue())
+        asked.cancel()
+        await asyncio.wait([asked])
+        assert await Question(QueueReview(store, poll=60), make_request()).ado() == Continue()
+        assert audit_kinds(store) == ["asked", "answered", "asked", "used"]
+
+
+async def test_a_cancelled_run_without_an_id_withdraws_its_question(path):
+    with SQLiteStore(path) as store:
+        request = await cancel_while_it_waits(store, None)
+        assert (store.pending(), audit_kinds(store)) == ([], ["asked", "withdrawn"])
+        with pytest.raises(ReviewRefusedError, match="it was withdrawn: nobody waits for the answer"):
+            store.answer(request, Continue())
+
+
+async def test_a_reviewer_that_answers_before_the_queue_withdraws_its_question(path):
+    class FirstOf:
+        def __init__(self, queue, other):
+            self._queue, self._other = queue, other
+
+        async def review(self, request):
+            asked = asyncio.create_task(self._queue.review(request))
+            await self._other.wait()
+            asked.cancel()
+            await asyncio.wait([asked])
+            return Continue()
+
+    with SQLiteStore(path) as store:
+        other = asyncio.Event()
+        asked = asyncio.create_task(Question(FirstOf(QueueReview(store, poll=FAST), other), make_request()).ado())
+        await auntil(store.pending)
+        other.set()
+        assert await asked == Continue()
+        assert (store.pending(), audit_kinds(store)) == ([], ["asked", "withdrawn"])
+
+
+async def test_a_question_without_a_timeout_stays_open_for_a_day_after_its_run_is_cancelled(path):
+    now = [time.time()]
+    with SQLiteStore(path, clock=lambda: now[0]) as store:
+        request = await cancel_while_it_waits(store, approval_timeout=None)
+        now[0] += DAY - 1
+        assert [each.id for each in store.pending()] == [request.id]
+        now[0] += 2
+        assert store.pending() == []
+
+
+async def test_a_question_with_a_timeout_keeps_its_deadline_when_its_run_is_cancelled(path):
+    now = [time.time()]
+    with SQLiteStore(path, clock=lambda: now[0]) as store:
+        await cancel_while_it_waits(store, approval_timeout=60)
+        now[0] += 61
+        assert (store.pending(), audit_kinds(store)) == ([], ["asked", "expired"])
+
+
+async def test_a_store_that_cannot_leave_questions_open_withdraws_them():
+    class Plain:
+        def __init__(self, store):
+            for name in ("ask", "pending", "find", "answer", "take", "withdraw", "audit"):
+                setattr(self, name, getattr(store, name))
+
+    with MemoryStore() as store:
+        await cancel_while_it_waits(Plain(store))
+        assert (store.pending(), audit_kinds(store)) == ([], ["asked", "withdrawn"])
+
+
+@pytest.mark.parametrize(("run_id", "kinds"), [("order-17", ["asked"]), ("", ["asked", "withdrawn"])])
+def test_an_interrupted_process_leaves_the_question_of_a_run_with_an_id_open(path, run_id, kinds):
+    with paying(path, run_id, 17) as process:
+        until(lambda: path.exists() and pending(path))
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+    with SQLiteStore(path) as store:
+        assert audit_kinds(store) == kinds
+        if run_id:
+            store.answer(store.pending()[0], Continue(), person="bob")
+    if run_id:
+        assert finish(path, run_id, 17) == ["paid 17", "done"]
 
 
 # A run whose id was generated cannot come again.

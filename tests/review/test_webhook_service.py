@@ -19,7 +19,9 @@ pytestmark = pytest.mark.slow
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the example of the specification
 NOW = 1_700_000_000.0
-REQUEST = ReviewRequest("Pays", "pay", {"order": 7, "price": 4.0}, id="4f1c", run_id="r1", memory_id="ada")
+REQUEST = ReviewRequest(
+    "Pays", "pay", {"order": 7, "price": 4.0}, timeout=None, id="4f1c", run_id="r1", memory_id="ada"
+)
 
 
 @tool(requires_approval=True)

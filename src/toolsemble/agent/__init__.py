@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from toolsemble.agent.result import (
         AgentResult as AgentResult,
+        InnerRun as InnerRun,
         PausedRun as PausedRun,
         PendingCall as PendingCall,
         ToolCallRecord as ToolCallRecord,
@@ -74,7 +75,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "history": ("keep_last_turns", "trim_to_tokens"),
         "options": ("AgentSettings", "HistoryProcessor", "Instructions", "RunSettings", "RunView"),
         "summarize": ("summarize_earlier",),
-        "result": ("AgentResult", "PausedRun", "PendingCall", "ToolCallRecord", "TraceStep"),
+        "result": ("AgentResult", "InnerRun", "PausedRun", "PendingCall", "ToolCallRecord", "TraceStep"),
         "retry": ("Retry",),
         ".events": (
             "CacheHit",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
+from toolsemble.agent.pause_point import Resumed, enter_agent_call, leave_agent_open
 from toolsemble.agent.result import AgentResult
 from toolsemble.definition.definition import Names, ToolDefinition
+from toolsemble.execution.edits import EditedArguments
 from toolsemble.result import ToolResult
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import ToolSettings
@@ -26,7 +29,7 @@ class AgentAsTool(Tool):
 
     def __init__(
         self,
-        ask: Callable[[str], Awaitable[AgentResult]],
+        ask: Callable[..., Awaitable[AgentResult]],
         name: str,
         description: str,
         settings: ToolSettings,
@@ -45,9 +48,21 @@ class AgentAsTool(Tool):
 
     async def run(self, input: str) -> ToolResult:
         """Run the agent on the input, inside the context of this call."""
-        if not input.strip():
-            return ToolResult.failure("The input is blank; describe the task")
-        result = await self._ask(input)
-        return ToolResult.success(
-            result.text, result.output, attributes={"stop_reason": result.stop_reason, "result": result}
-        )
+        with enter_agent_call() as resumed:
+            if resumed is not None:
+                result = await self._ask(resumed.inner.run, decisions=resumed.decisions)
+            elif input.strip():
+                result = await self._ask(input)
+            else:
+                return ToolResult.failure("The input is blank; describe the task")
+        if result.paused is not None:
+            leave_agent_open(result.paused, resumed)
+        return ToolResult.success(result.text, result.output, attributes=_describe(result, resumed))
+
+
+def _describe(result: AgentResult, resumed: Resumed | None) -> dict[str, Any]:
+    """Return the attributes of the result; a resumed call has the edit of its arguments before the pause."""
+    known = {"stop_reason": result.stop_reason, "result": result}
+    if resumed is None or resumed.inner.edited is None:
+        return known
+    return {**known, "edited": EditedArguments(resumed.inner.name, resumed.inner.edited)}

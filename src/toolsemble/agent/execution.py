@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,19 +12,26 @@ from typing import Any
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import CallReplied, CallRequested
 from toolsemble.agent.loop_detector import LoopDetector
+from toolsemble.agent.pause_point import PausePoint, Resumed, pause_point
 from toolsemble.agent.redaction import show_arguments
-from toolsemble.agent.result import PausedRun, PendingCall, ToolCallRecord
+from toolsemble.agent.result import InnerRun, PausedRun, PendingCall, ToolCallRecord
 from toolsemble.agent.spending import current_spending
 from toolsemble.agent.state import RunState
 from toolsemble.call import ToolCall, ToolReply, new_id
 from toolsemble.context import ToolContext, enter, leave
-from toolsemble.errors import CallPausedError
+from toolsemble.errors import CallPausedError, ToolConfigurationError
 from toolsemble.events import CallFinished, CallStarted
 from toolsemble.models.message import AssistantMessage
 from toolsemble.observers.watchers import unwatch, watch
 from toolsemble.result import ToolResult
+from toolsemble.review.decision import ReviewDecision
 from toolsemble.runtime.text import describe_error
 from toolsemble.toolbox.toolbox import Toolbox
+
+_NOT_AN_AGENT = (
+    "The paused run waits inside of '{name}', which is not a tool of an agent any more that can be resumed; pass the "
+    "tools that the run had"
+)
 
 
 class Execution:
@@ -47,7 +54,8 @@ class Execution:
         self._detector = detector
         self._records: dict[int, ToolCallRecord] = {}
         self._begun = time.monotonic()
-        self.waiting: dict[int, PendingCall] = {}
+        self._resumed: dict[str, Resumed] = {}
+        self.waiting: dict[int, PendingCall | InnerRun] = {}
         """The calls that wait for approval, by index."""
 
     def pending(self) -> list[int]:
@@ -55,21 +63,28 @@ class Execution:
         known = self._records.keys() | self.waiting.keys() if self.waiting else self._records
         return [index for index in range(len(self._calls)) if index not in known]
 
-    def restore(self, paused: PausedRun, decided: Container[str]) -> None:
+    def restore(self, paused: PausedRun, decisions: Mapping[str, ReviewDecision]) -> None:
         """Continue with the calls of a paused run; those that were decided do not wait any more."""
         self._records = dict(zip(paused.places, paused.done, strict=True))
-        for index, each in zip(self.pending(), paused.pending, strict=True):
-            if each.id not in decided:
+        for index, each in paused.list_waiting():
+            decided = {key: decisions[key] for key in (call.id for call in each.list_open()) if key in decisions}
+            if not decided:
                 self.waiting[index] = each
-            elif not each.call.id:  # it has the id that it had when the reviewer was asked
-                self._calls[index] = _with_id(each.call, each.request.call_id)
+                continue
+            if not self._requested[index].id:  # it has the id that it had when the reviewer was asked
+                self._calls[index] = _with_id(self._requested[index], each.call_id)
+            if isinstance(each, InnerRun):
+                if not self._box.can_pause_inside(each.name):
+                    raise ToolConfigurationError(_NOT_AN_AGENT.format(name=each.name))
+                self._resumed[each.call_id] = Resumed(each, decided)
 
     def describe_pause(self, message: AssistantMessage) -> dict[str, Any]:
         """Return the turn as fields of a :class:`PausedRun`."""
-        places = sorted(self._records)
+        places, waiting = sorted(self._records), [self.waiting[index] for index in sorted(self.waiting)]
         return {
             "message": message,
-            "pending": tuple(self.waiting[index] for index in sorted(self.waiting)),
+            "pending": tuple(call for each in waiting for call in each.list_open()),
+            "inner": tuple(each for each in waiting if isinstance(each, InnerRun)),
             "places": tuple(places),
             "done": tuple(self._records[index] for index in places),
         }
@@ -124,13 +139,18 @@ class Execution:
     def _leave_open(self, due: Sequence[int], paused: CallPausedError) -> BaseException | None:
         """Keep the calls that wait for approval; return an error if the run could not be resumed with them."""
         for each in (paused, *paused.others):
-            if self._state.is_nested or not self._is_own(each.context):
+            if not (self._state.can_pause and self._is_own(each.context)):
                 self._fail_unfinished(due, each)
                 return each
         for each in (paused, *paused.others):
             index = due[each.place]
-            self.waiting[index] = PendingCall(self._requested[index], each.request)
-            self._add_trace(self._calls[index].name, "paused")
+            name = self._calls[index].name
+            self.waiting[index] = (
+                PendingCall(self._requested[index], each.request)
+                if each.inner is None
+                else InnerRun(index, name, each.context.call_id, each.inner, each.edited)
+            )
+            self._add_trace(name, "paused")
         self._state.spending.unclaim(len(self.waiting.keys() & set(due)))
         return None
 
@@ -139,11 +159,17 @@ class Execution:
         run = self._state.context
         return context is not None and (context.parent_id, context.run_id) == (run.call_id, run.run_id)
 
+    def _can_leave_open(self, context: ToolContext) -> bool:
+        """Return whether a call of the model can be left open while the agent inside of it waits."""
+        return self._is_own(context) and self._box.can_pause_inside(context.tool_name)
+
     async def _execute(self, box: Toolbox, due: Sequence[int]) -> None:
         context = self._state.context
         if self._detector is not None:
             self._detector.begin(len(due))
         inside, spending = enter(context), current_spending.set(self._state.spending)
+        can_pause = self._state.can_pause
+        point = pause_point.set(PausePoint(self._can_leave_open, self._resumed) if can_pause else None)
         watching = None if self._channel is None else watch(self._follow)
         try:
             await box.aexecute_all(
@@ -156,6 +182,7 @@ class Execution:
         finally:
             if watching is not None:
                 unwatch(watching)
+            pause_point.reset(point)
             current_spending.reset(spending)
             leave(inside)
 

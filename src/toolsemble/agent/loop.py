@@ -150,7 +150,7 @@ class Loop:
         if box is not self._checked_box:
             self._checked_box = box
             check_reviewer(box, state.context)
-            check_pauses(box, state.context, nested=state.is_nested)
+            check_pauses(box, state.context, nested=not state.can_pause)
             if box is not self._config.tools:
                 state.check_needs(box.find_needs())
         return box

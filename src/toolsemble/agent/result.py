@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
@@ -101,11 +101,49 @@ class PendingCall:
     """The call, as the model requested it."""
     request: ReviewRequest
     """The question to the reviewer, with the arguments that would run, secrets masked."""
+    path: tuple[str, ...] = ()
+    """The names of the agents around the call that are tools of the run, the outermost first."""
 
     @property
     def id(self) -> str:
         """The id of the request, the key of its decision."""
         return self.request.id
+
+    @property
+    def call_id(self) -> str:
+        """The id of the call; one was generated if the provider gave it none."""
+        return self.request.call_id
+
+    def list_open(self) -> tuple[PendingCall, ...]:
+        """Return the call, as one of the calls that wait."""
+        return (self,)
+
+
+@dataclass(frozen=True, slots=True)
+class InnerRun:
+    """A call of an agent that is a tool of the run, and whose own run is paused.
+
+    >>> message = AssistantMessage("", (ToolCall("pay"),))
+    >>> pending = PendingCall(ToolCall("pay"), ReviewRequest("Pays", "pay", {"amount": 5}, id="q1"))
+    >>> inner = InnerRun(0, "clerk", "c1", PausedRun("r1", None, Transcript(), message, (pending,)))
+    >>> [(each.path, each.id) for each in inner.list_open()]
+    [(('clerk',), 'q1')]
+    """
+
+    index: int
+    """The index of the call in the reply of the model."""
+    name: str
+    """The name of the tool."""
+    call_id: str
+    """The id of the call; one was generated if the provider gave it none."""
+    run: PausedRun
+    """The run of the agent."""
+    edited: Mapping[str, Any] | None = None
+    """The arguments of the call, if a reviewer had changed them."""
+
+    def list_open(self) -> tuple[PendingCall, ...]:
+        """Return the calls inside of this one that wait."""
+        return tuple(replace(each, path=(self.name, *each.path)) for each in self.run.pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +168,7 @@ class PausedRun:
     message: AssistantMessage
     """The reply of the model whose calls wait."""
     pending: tuple[PendingCall, ...]
-    """The calls that wait, in request order."""
+    """The calls that wait, in request order, also those of agents that are tools of the run."""
     places: tuple[int, ...] = ()
     """The indexes of the other calls of the reply."""
     done: tuple[ToolCallRecord, ...] = ()
@@ -153,8 +191,23 @@ class PausedRun:
     """The budget that is used up; None if there is none."""
     stop_summary: str = ""
     """That budget, in words."""
+    inner: tuple[InnerRun, ...] = ()
+    """The runs of agents that are tools of this run, and have calls that wait."""
 
     kind: ClassVar[Literal["paused_run"]] = "paused_run"
+
+    def list_waiting(self) -> list[tuple[int, PendingCall | InnerRun]]:
+        """Return the calls of the reply that are not done, with their indexes; raise ValueError if one is missing."""
+        inner = {each.index: each for each in self.inner}
+        own = iter([each for each in self.pending if not each.path])
+        found: list[tuple[int, PendingCall | InnerRun]] = []
+        for index in range(len(self.message.calls)):
+            if index in inner or index not in self.places:
+                each = inner.get(index) or next(own, None)
+                if each is None:
+                    raise ValueError("pending: expected the calls of the message that are not done")
+                found.append((index, each))
+        return found
 
     def to_json(self) -> str:
         """Return the run as one line of ASCII JSON; objects in results become JSON values."""
@@ -239,8 +292,8 @@ def _check_paused(paused: PausedRun) -> None:
         raise ValueError("pending: no call waits")
     if len(paused.places) != len(paused.done) or not set(paused.places) <= set(range(len(calls))):
         raise ValueError("places: expected the index of each call in done")
-    waiting = [call for index, call in enumerate(calls) if index not in paused.places]
-    if [each.call for each in paused.pending] != waiting:
+    waiting = paused.list_waiting()
+    if [*_list_open(waiting)] != [*paused.pending] or not all(_is_about(each, calls[index]) for index, each in waiting):
         raise ValueError("pending: expected the calls of the message that are not done")
     if [record.call for record in paused.done] != [calls[index] for index in paused.places]:
         raise ValueError("done: expected the calls of the message at the places")
@@ -249,6 +302,28 @@ def _check_paused(paused: PausedRun) -> None:
             raise ValueError(f"pending: the request {each.id!r:.80} is not about its call of '{each.call.name:.64}'")
     if len({each.id for each in paused.pending}) < len(paused.pending):
         raise ValueError("pending: two requests have the same id")
+    _check_inner(paused)
+
+
+def _check_inner(paused: PausedRun) -> None:
+    places = {index for index, each in paused.list_waiting() if isinstance(each, InnerRun)}
+    if len(places) != len(paused.inner) or not places.isdisjoint(paused.places):
+        raise ValueError("inner: expected the indexes of calls that are not done")
+    for each in paused.inner:
+        if each.run.run_id != paused.run_id:
+            raise ValueError("inner: expected the run_id of the run around it")
+        _check_paused(each.run)
+
+
+def _list_open(waiting: Iterable[tuple[int, PendingCall | InnerRun]]) -> Iterator[PendingCall]:
+    for _, each in waiting:
+        yield from each.list_open()
+
+
+def _is_about(waiting: PendingCall | InnerRun, call: ToolCall) -> bool:
+    if isinstance(waiting, PendingCall):
+        return waiting.call == call
+    return (waiting.name, waiting.call_id) == (call.name, call.id or waiting.call_id)
 
 
 def _summarize(result: AgentResult) -> str:
@@ -268,7 +343,7 @@ def _describe_call(record: ToolCallRecord) -> str:
 def _describe_pending(pending: PendingCall) -> str:
     arguments = pending.request.arguments
     shown = _describe_arguments(arguments) if isinstance(arguments, Mapping) else str(arguments)
-    name = escape_line(pending.call.name)
+    name = escape_line("/".join((*pending.path, pending.call.name)))
     return f"{name}({escape_line(shown, _MAX_ARGUMENTS)}) waits for approval, request {pending.id}"
 
 

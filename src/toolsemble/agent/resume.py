@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from toolsemble.agent.loop_detector import LoopDetector
+from toolsemble.agent.pause_point import is_inside_agent_tool
 from toolsemble.agent.result import PausedRun
 from toolsemble.agent.state import RunState
-from toolsemble.call import ToolReply, new_id
+from toolsemble.call import ToolReply
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage
+from toolsemble.review.decided import DecidedReview
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
-from toolsemble.review.pause import leave_open
-from toolsemble.review.question import note_stored
-from toolsemble.review.request import ReviewRequest
-from toolsemble.runtime.text import preview
-from toolsemble.serialization import compact_json
 from toolsemble.toolbox.decided_calls import replace_reviewer
 from toolsemble.toolbox.toolbox import Toolbox
 
 _OWN = ("history", "run_id", "memory_id")
-_CHANGED = "The arguments or the tool changed after the decision, which was not used; decide about what is shown here"
 
 
 class Resumption(NamedTuple):
@@ -34,9 +29,10 @@ class Resumption(NamedTuple):
 
     def decide_in(self, box: Toolbox) -> Toolbox:
         """Return a toolbox that gives the decisions to the calls that wait for them, and to no other calls."""
-        decided = [each for each in self.paused.pending if each.id in self.decisions]
+        decided = [each for each in self.paused.pending if each.id in self.decisions and not each.path]
         review = DecidedReview((each.request, self.decisions[each.id]) for each in decided)
-        return replace_reviewer(box, {each.call.name for each in decided}, review)
+        begun = {each.call_id: each.name for each in self.paused.inner}
+        return replace_reviewer(box, {*begun.values(), *(each.call.name for each in decided)}, review, begun)
 
 
 def read_resumption(paused: PausedRun, own: dict[str, Any]) -> Resumption:
@@ -49,7 +45,9 @@ def read_resumption(paused: PausedRun, own: dict[str, Any]) -> Resumption:
             raise TypeError(f"A paused run has its own {name}; remove {name}=")
     decisions = own.pop("decisions", None)
     _check_decisions(paused, {} if decisions is None else decisions)
-    own |= {"history": paused.messages, "run_id": paused.run_id, "memory_id": paused.memory_id, "paused": paused}
+    own |= {"history": paused.messages, "paused": paused}
+    if not is_inside_agent_tool():  # such a run has the ids of the run around it
+        own |= {"run_id": paused.run_id, "memory_id": paused.memory_id}
     return Resumption(paused, dict(decisions or {}))
 
 
@@ -67,47 +65,6 @@ def _check_decisions(paused: PausedRun, decisions: Any) -> None:
             )
         if type(decision) is Edit and not isinstance(decision.revised, str):
             raise TypeError(f"The edit of request {key} must be a str, such as JSON text, not {decision.revised!r:.80}")
-
-
-class DecidedReview:
-    """A reviewer that answers with decisions that were made before, each for one call with these arguments."""
-
-    sends_event = True
-    """The event that a decision is needed was sent before the pause."""
-    pauses = True
-    """A decision that does not fit leaves its call open."""
-
-    def __init__(self, decided: Iterable[tuple[ReviewRequest, ReviewDecision]]) -> None:
-        self._decided = list(decided)
-        self._used: dict[tuple[str, str], ReviewRequest] = {}
-
-    async def review(self, request: ReviewRequest) -> ReviewDecision:
-        """Return the decision about a call; leave the call open if there is none for it with these arguments."""
-        call = request.tool_name, request.call_id
-        if request.prompt and call in self._used:
-            leave_open(_ask_again(self._used[call], request))
-        known = next((each for each in self._decided if _is_same(each[0], request)), None)
-        if known is None:
-            leave_open(replace(request, prompt=_CHANGED))
-        self._decided.remove(known)
-        self._used[call] = known[0]
-        note_stored(known[0], waits=False)
-        return known[1]
-
-
-def _is_same(decided: ReviewRequest, request: ReviewRequest) -> bool:
-    """Return whether a decision about one request is valid for another: the same call, arguments and tool."""
-    names = ("run_id", "call_id", "tool_name", "arguments_digest", "schema_digest")
-    return all(getattr(decided, name) == getattr(request, name) for name in names)
-
-
-def _ask_again(decided: ReviewRequest, request: ReviewRequest) -> ReviewRequest:
-    """Return the question about the same arguments again, with the reason why the edit was not used."""
-    prompt = request.prompt
-    if request.arguments_digest != decided.arguments_digest:
-        shown = preview(compact_json(request.arguments))
-        prompt = f"The edit was read as {shown}; write the values exactly as they are meant"
-    return replace(decided, id=new_id(), prompt=prompt, asked_at=request.asked_at)
 
 
 def repeat_turns(detector: LoopDetector, state: RunState, box: Toolbox) -> None:

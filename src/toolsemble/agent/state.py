@@ -21,6 +21,7 @@ from toolsemble.agent.instructions import (
     read_kept_text,
 )
 from toolsemble.agent.options import RunView
+from toolsemble.agent.pause_point import can_pause
 from toolsemble.agent.prompt import is_blank
 from toolsemble.agent.result import AgentResult, PausedRun, ToolCallRecord, TraceStep
 from toolsemble.agent.settings import AgentConfig
@@ -63,8 +64,8 @@ class RunState:
         self.context = _derive_context(config, memory_id, parameters, deps, run_id)
         # Inside another call, a run has the id of the run around it.
         named = config.memory_id if memory_id is None else memory_id
-        self.is_nested = current_context() is not None
-        self._has_memory_id = bool(named and named.strip()) or self.is_nested
+        self.can_pause = can_pause()
+        self._has_memory_id = bool(named and named.strip()) or current_context() is not None
         self._paused = paused
         self.stop: Stop | None = None
         self._last_deadline: float | None = None

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
+from toolsemble.cli.mcp_servers import PREFIX, build_clients
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import load_tools, split_targets
 from toolsemble.lock.diff import Change, format_changes
 from toolsemble.lock.file import read_lock
 from toolsemble.lock.lock import ToolLock
-from toolsemble.lock.pins import Pinned
+from toolsemble.lock.pins import is_pinned
 from toolsemble.lock.source import identify_target
 
 
@@ -48,8 +49,11 @@ def _load_sources(targets: Sequence[str]) -> dict[str, list[object]]:
     """Return the tools of the targets by source: the target itself, or the server that a tool belongs to."""
     sources: dict[str, list[object]] = {}
     for target in split_targets(targets):
+        if target.startswith(PREFIX):
+            sources |= {client.lock_source: [*client.start().listed] for client in build_clients(target)}
+            continue
         for tool in load_tools(target, shown=True):
-            source = tool.lock_source if isinstance(tool, Pinned) else identify_target(target)
+            source = tool.lock_source if is_pinned(tool) else identify_target(target)
             tools = sources.setdefault(source, [])
             if not any(each is tool for each in tools):
                 tools.append(tool)

@@ -25,10 +25,15 @@ def load_servers(target: str) -> list[object]:
     ...
     toolsemble.errors.ToolDefinitionError: 'mcp:' names no server: write mcp:URL, mcp:FILE.json or mcp:"command line"
     """
-    return [tool for client in _build_clients(target) for tool in client.start()]
+    return [tool for client in build_clients(target) for tool in client.start()]
 
 
-def _build_clients(target: str) -> list[MCPClient]:
+def build_clients(target: str) -> list[MCPClient]:
+    """Return a client for each server of a target, not started.
+
+    >>> build_clients("mcp:https://tools.example.com/mcp")
+    [<MCPClient 'tools.example.com', not running>]
+    """
     from toolsemble.mcp import MCPClient  # noqa: PLC0415 - only these targets need it
     from toolsemble.mcp.client.config import read_config  # noqa: PLC0415 - as above
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
+from toolsemble.errors import CallPausedError
 from toolsemble.execution.failure import find_fatal_error, to_failure, to_refusal
 from toolsemble.locks.claims import Slots
 from toolsemble.masking.secrets import mask_value
@@ -169,6 +170,8 @@ class Call:
         """Set an exception as the result; return False for one that must reach the caller."""
         self.raised = error = unwrap_stop_iteration(error)
         through = find_fatal_error(error)
+        if self.edited is not None and isinstance(through, CallPausedError):
+            through.edited = self.edited
         if through is None:
             self.result = self.add_facts(to_failure(error, self.context))
         elif through is not error:

@@ -110,6 +110,7 @@ class CacheLayer(Layer):
     """
 
     binds = True
+    keeps_outcomes = True
 
     def __init__(self, owner: str, cache: Cache) -> None:
         self._cache = cache

@@ -69,6 +69,7 @@ class IdempotencyLayer(Layer):
     """The layer that reserves calls before they run, and runs none of them twice."""
 
     binds = True
+    keeps_outcomes = True
 
     def __init__(self, owner: str, settings: Idempotency, *, idempotent: bool, call_key: CallKey | None = None) -> None:
         self._owner = owner

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.lock.pins import Pinned, PinnedTool, pin_tool
+from toolsemble.lock.pins import PinnedTool, is_pinned, pin_tool
 from toolsemble.specification import ToolSpecification
 from toolsemble.tools.collection import collect_tools
 
@@ -75,7 +75,7 @@ def list_definitions(tools: Iterable[object]) -> list[tuple[object, ToolDefiniti
 
 
 def _is_shown(each: object) -> bool:
-    return isinstance(each, (PinnedTool, Pinned, ToolSpecification, ToolDefinition, Mapping))
+    return isinstance(each, (PinnedTool, ToolSpecification, ToolDefinition, Mapping)) or is_pinned(each)
 
 
 def _find_name(shown: object) -> str:

@@ -6,6 +6,7 @@ import logging
 import os
 import shlex
 from collections.abc import Generator, Iterable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -90,6 +91,7 @@ class ToolLock:
         self.path = Path(path)
         self.changed, self.added, self.removed, self.first = changed, added, removed, first
         self._review = review
+        self._command = ""  # how the pins are written, if that is not the command of the source
         self._guard = fork_safe_lock(self)
         self._verdicts: dict[str, Verdict] = {}
         self._approved: set[tuple[str, str]] = set()  # the sources and the digests that a reviewer has approved
@@ -157,10 +159,30 @@ class ToolLock:
         with self._guard:
             return self._verdicts.get(source) or Verdict(source, problem="its source has not been checked")
 
-    def _lock_tool(self, tool: object, definition: ToolDefinition, source: str, digest: str) -> Tool:
+    def check_call(self, source: str, name: str, digest: str) -> None:
+        """Raise ToolExecutionError if the last verdict refuses a tool, also for one that was taken before.
+
+        :param name: the name of the tool at its source
+        :param digest: the digest of its pin when it was taken
+        """
         # What has changed since is used on purpose if changes are only logged.
-        wanted = "" if self.changed == "warn" else digest
-        return LockedTool(tool, definition, digest, lambda: self.verdict(source).check_call(definition.name, wanted))
+        self.verdict(source).check_call(name, "" if self.changed == "warn" else digest)
+
+    def separate(self, command: str = "") -> ToolLock:
+        """Return a lock with the same file, settings and approvals, but with verdicts of its own.
+
+        Users of the same server may be shown different tools; the verdict about one of them must not decide about
+        another.
+
+        :param command: how the pins are written, for messages; "": by ``toolsemble lock``
+        """
+        lock = copy(self)
+        lock._verdicts = {}  # noqa: SLF001 - a new object of this class
+        lock._command = command  # noqa: SLF001 - as above
+        return lock
+
+    def _lock_tool(self, tool: object, definition: ToolDefinition, source: str, digest: str) -> Tool:
+        return LockedTool(tool, definition, digest, lambda: self.check_call(source, definition.name, digest))
 
     def _check(self, source: str, listing: Listing, review: ReviewHandler | None) -> _Checking:
         try:
@@ -193,7 +215,7 @@ class ToolLock:
     def _describe_missing(self, source: str, *, has_file: bool) -> ToolConfigurationError:
         file = f"lock file '{self.path}'"
         what = f"The {file} does not have the source {quote_text(source)}" if has_file else f"There is no {file}"
-        command = _format_command(source, str(self.path))
+        command = self._command or _format_command(source, str(self.path))
         return ToolConfigurationError(f"{what}; review the tools, and pin them with: {command}")
 
     def _decide(
@@ -231,11 +253,11 @@ class ToolLock:
         if action == "ask":
             return (yield from self._ask(source, change, pin, review or self._review))
         self._log(source, change, pin.digest)
-        command = _format_command(source, str(self.path))
+        how = self._command or f"{_format_command(source, str(self.path))} --check"
         if change.kind == "changed":
             effects = ", ".join(change.effects)
-            return f"its definition has changed since it was locked ({effects}); review it with: {command} --check"
-        return f"it is not in the lock file '{self.path}'; review it with: {command} --check"
+            return f"its definition has changed since it was locked ({effects}); review it with: {how}"
+        return f"it is not in the lock file '{self.path}'; review it with: {how}"
 
     def _ask(
         self, source: str, change: Change, pin: PinnedTool, review: ReviewHandler | None

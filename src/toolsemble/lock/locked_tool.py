@@ -29,10 +29,11 @@ class LockedTool(RenamedTool):
         :param digest: the digest of its pin
         :param check: raises if the tool may not be called
         """
-        super().__init__(source, definition.name, None, _add_check(definition, digest, check))
+        super().__init__(source, definition.name, None, add_check(definition, digest, check))
 
 
-def _add_check(definition: ToolDefinition, digest: str, check: Check) -> ToolDefinition:
+def add_check(definition: ToolDefinition, digest: str, check: Check) -> ToolDefinition:
+    """Return the definition of a tool whose calls fail if ``check`` raises, and whose approvals end with the digest."""
     policy = definition.policy or Policy()
     return replace(
         definition,

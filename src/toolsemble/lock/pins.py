@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
@@ -66,7 +66,6 @@ class PinnedTool:
         return f"sha256:{hashlib.sha256(canonical_json(values).encode()).hexdigest()}"
 
 
-@runtime_checkable
 class Pinned(Protocol):
     """A tool that knows its source, as the tool of a server does; its pin is that of the source."""
 
@@ -74,6 +73,16 @@ class Pinned(Protocol):
     """The identity of the source."""
     pin: PinnedTool
     """What the source shows of the tool."""
+
+
+def is_pinned(tool: object) -> TypeGuard[Pinned]:
+    """Return whether a tool knows its source, also under another name.
+
+    >>> is_pinned("no tool")
+    False
+    """
+    # Not by isinstance: from Python 3.12 on, it does not see the attributes that a renamed tool passes on.
+    return hasattr(tool, "lock_source") and hasattr(tool, "pin")
 
 
 def pin_tool(shown: object) -> PinnedTool:
@@ -84,7 +93,7 @@ def pin_tool(shown: object) -> PinnedTool:
     """
     if isinstance(shown, PinnedTool):
         return shown
-    if isinstance(shown, Pinned):
+    if is_pinned(shown):
         return shown.pin
     if isinstance(shown, ToolSpecification):
         return _pin_specification(shown, None)

@@ -173,6 +173,16 @@ class Ledger:
             for record in live:
                 records.note(ReviewEvent("withdrawn", record.id, _tool_name(record), now))
 
+    def release(self, ids: Iterable[str]) -> None:
+        """Leave requests open that nobody waits for now; the same question of the same run takes them up again.
+
+        An answer counts until it expires. A request without a deadline stays open for a day.
+        """
+        with self._changing() as (records, now):
+            live = [record.id for record in records.live(ids)]
+            records.release(live)
+            records.set_deadline(live, now + _KEPT)
+
     def audit(self, request_id: str | None = None) -> list[ReviewEvent]:
         """Return all events, or those of one request, in order; events are never changed."""
         with self._database.reading() as connection:

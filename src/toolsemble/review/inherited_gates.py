@@ -48,7 +48,10 @@ def combine_gates(
     :param review: the reviewer of that gate
     """
     merged: list[Gate] = [] if own is None else [own]
+    decided = own is not None and getattr(own.review, "decides", False)
     for each in gates:
+        if decided and getattr(each.review or review, "pauses", False):
+            continue  # the decision of a person is in place of its question
         asks = None if each.review is review else each.review
         place = next((place for place, gate in enumerate(merged) if gate.review is asks), None)
         gate = each.outer.around(name, None if place is None else merged[place])

@@ -55,6 +55,6 @@ def _explain(request: ReviewRequest) -> str:
             "before it runs; set requires_approval on the tool, or pass a reviewer that waits, such as QueueReview"
         )
     return (
-        f"Tool '{request.tool_name}' waits for approval, and PauseReview can leave only the calls of an Agent's own "
-        "run open; pass a reviewer that waits, such as QueueReview"
+        f"Tool '{request.tool_name}' waits for approval, and PauseReview can leave only the calls of an Agent open, "
+        "and those of agents that are its tools; pass a reviewer that waits, such as QueueReview"
     )

@@ -50,7 +50,7 @@ _batch: ContextVar[Batch | None] = ContextVar("toolsemble.batch", default=None)
 class OpenQuestion:
     """The state of an open question: whether it is abandoned, and how many prompts are open for it."""
 
-    __slots__ = ("abandoned", "announced", "check", "prompts", "request")
+    __slots__ = ("abandoned", "announced", "check", "interrupted", "prompts", "request")
 
     def __init__(self, request: ReviewRequest | None = None, check: Check | None = None) -> None:
         self.abandoned = threading.Event()
@@ -58,6 +58,7 @@ class OpenQuestion:
         self.prompts = 0
         self.request = request
         self.announced = False
+        self.interrupted = False
 
     def announce(self, request: ReviewRequest) -> None:
         """Send the event that a reviewer is asked, once."""
@@ -125,7 +126,9 @@ class Question:
             # The answer is a separate task: one that ignores its cancellation is abandoned.
             done, _ = await asyncio.wait([answering], timeout=request.timeout or None)
         except asyncio.CancelledError:
-            LOGGER.info("withdrawn: %s", request.tool_name, extra=_log_fields(request))
+            self._question.interrupted = True
+            what = "interrupted" if request.resumable else "withdrawn"
+            LOGGER.info("%s: %s", what, request.tool_name, extra=_log_fields(request))
             raise
         finally:
             self._question.abandoned.set()
@@ -277,6 +280,16 @@ def is_abandoned() -> bool:
     """
     asked = _question.get()
     return asked is not None and asked.abandoned.is_set()
+
+
+def is_interrupted() -> bool:
+    """Return whether the run of the current question was cancelled; a timeout, or another reviewer, does not count.
+
+    >>> is_interrupted()
+    False
+    """
+    asked = _question.get()
+    return asked is not None and asked.interrupted
 
 
 def can_check_edits() -> bool:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.decision import ExitEarly, ReviewDecision
-from toolsemble.review.question import note_stored
+from toolsemble.review.question import is_interrupted, note_stored
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.store import ReviewStore
 from toolsemble.review.store_worker import StoreWorker, get_worker
@@ -56,7 +56,10 @@ class QueueReview:
         self._workers: dict[int, StoreWorker] = {}
 
     async def review(self, request: ReviewRequest) -> ReviewDecision:
-        """Return the decision from the store; withdraw the request when the wait is cancelled."""
+        """Return the decision from the store; withdraw the request when the wait is cancelled.
+
+        If the run was cancelled and has an id of its own, the request stays open: the same run may ask again.
+        """
         loop = asyncio.get_running_loop()
         ends = loop.time() + (request.timeout or 0) + _GRACE
         # A request that cannot be serialized would fail those that are stored with it.
@@ -75,7 +78,7 @@ class QueueReview:
             if type(decision) is ExitEarly and decision.timed_out:
                 await asyncio.sleep(ends - loop.time())
         except BaseException as error:
-            worker.leave(pending)
+            worker.leave(pending, keep=request.resumable and is_interrupted())
             if not isinstance(error, GeneratorExit):  # a coroutine that is closed cannot wait
                 await asyncio.wait([asyncio.wrap_future(pending.withdrawn)], timeout=_WITHDRAW_TIMEOUT)
             raise

@@ -70,6 +70,11 @@ class Records:
             (asker, *self._serialize(request), request.id),
         )
 
+    def release(self, ids: Iterable[str]) -> None:
+        """Record that nobody waits for the answers to requests."""
+        query = f"UPDATE requests SET asker = '' WHERE {_AMONG}"  # noqa: S608 - a constant
+        self._connection.execute(query, (json.dumps(list(ids)),))
+
     def set_deadline(self, ids: Iterable[str], deadline: float) -> None:
         """Limit how long requests without a deadline stay open."""
         query = f"UPDATE requests SET deadline = ? WHERE {_AMONG} AND deadline IS NULL"  # noqa: S608 - a constant

@@ -61,7 +61,10 @@ class ReviewStore(Protocol):
         ...
 
     def withdraw(self, ids: Iterable[str]) -> None:
-        """Close requests that are no longer waited for."""
+        """Close requests that are no longer waited for.
+
+        A store may also have ``release(ids)``: it leaves them open, for a run that was cancelled and may be repeated.
+        """
         ...
 
     def audit(self, request_id: str | None = None) -> list[ReviewEvent]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from toolsemble.review.audit import LOGGER
@@ -29,7 +30,7 @@ class Pending:
     answer: Future[ReviewDecision] = field(default_factory=Future)
     """The decision, once it is made."""
     withdrawn: Future[None] = field(default_factory=Future)
-    """Done when it is withdrawn, after the caller has cancelled it."""
+    """Done when it is withdrawn, or left open without anybody who waits, after the caller has cancelled it."""
 
 
 class StoreWorker:
@@ -54,41 +55,48 @@ class StoreWorker:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._new: list[Pending] = []
-        self._left: list[Pending] = []
+        self._left: dict[Pending, bool] = {}
         self._waiting: dict[str, Pending] = {}
 
     def post(self, request: ReviewRequest) -> Pending:
         """Submit a request; return its pending state."""
         pending = Pending(request)
-        self._submit(pending, leaves=False)
+        with self._changing():
+            self._new.append(pending)
         return pending
 
-    def leave(self, pending: Pending) -> None:
-        """Cancel a pending request."""
+    def leave(self, pending: Pending, *, keep: bool = False) -> None:
+        """Cancel a pending request.
+
+        :param keep: whether it stays open for the next run that asks the same, if the store can do that
+        """
         pending.stored.cancel()
         pending.answer.cancel()
-        self._submit(pending, leaves=True)
+        with self._changing():
+            self._left[pending] = keep
 
-    def _submit(self, pending: Pending, *, leaves: bool) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Start the thread if necessary, and wake it up after the block."""
         with self._changed:
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="toolsemble-review-store", daemon=True)
                 thread.start()
                 self._thread = thread
-            (self._left if leaves else self._new).append(pending)
+            yield
             self._changed.notify()
 
     def _run(self) -> None:
         while (work := self._next()) is not None:
             new, left = work
             stored = self._ask([pending for pending in new if not pending.stored.cancelled()])
-            self._withdraw(left)
+            self._let_go(left)
             self._take()
             # Last: an answer from before a crash is there at once, and nobody has to be asked.
             for id_, pending in stored:
                 _set_result(pending.stored, id_)
 
-    def _next(self) -> tuple[list[Pending], list[Pending]] | None:
+    def _next(self) -> tuple[list[Pending], dict[Pending, bool]] | None:
         """Return the new requests and the cancelled ones; None when there is nothing to do."""
         with self._changed:
             if not self._new and not self._left:
@@ -97,7 +105,7 @@ class StoreWorker:
                     return None
                 self._changed.wait(self.poll)
             work = self._new, self._left
-            self._new, self._left = [], []
+            self._new, self._left = [], {}
             return work
 
     def _ask(self, requests: list[Pending]) -> list[tuple[str, Pending]]:
@@ -112,19 +120,21 @@ class StoreWorker:
         self._waiting.update(zip(ids, requests, strict=True))
         return list(zip(ids, requests, strict=True))
 
-    def _withdraw(self, left: list[Pending]) -> None:
-        cancelled = set(left)
-        ids = [id_ for id_, pending in self._waiting.items() if pending in cancelled]
-        for id_ in ids:
-            del self._waiting[id_]
-        self._close(ids)
+    def _let_go(self, left: Mapping[Pending, bool]) -> None:
+        """Withdraw the cancelled requests, or leave them open."""
+        release = getattr(self._store, "release", None)  # a store of somebody's own may not have it
+        ids: dict[bool, list[str]] = {True: [], False: []}
+        for id_ in [id_ for id_, pending in self._waiting.items() if pending in left]:
+            ids[release is not None and left[self._waiting.pop(id_)]].append(id_)
+        self._close(ids[True], release)
+        self._close(ids[False], self._store.withdraw)
         for pending in left:
             _set_result(pending.withdrawn, None)
 
-    def _close(self, ids: list[str]) -> None:
+    def _close(self, ids: list[str], close: Any) -> None:
         try:
             if ids:
-                self._store.withdraw(ids)
+                close(ids)
         except Exception:  # noqa: BLE001 - no caller is left; an answer will not be used
             LOGGER.warning("Requests could not be withdrawn", exc_info=True)
 
@@ -136,7 +146,7 @@ class StoreWorker:
         except Exception as error:  # noqa: BLE001 - raised in each waiting call
             requests, self._waiting = self._waiting, {}
             _set_exception([pending.answer for pending in requests.values()], error)
-            self._close(list(requests))
+            self._close(list(requests), self._store.withdraw)
             return
         for id_, decision in decisions.items():
             _set_result(self._waiting.pop(id_).answer, decision)

@@ -68,6 +68,18 @@ class ToolSet:
         entry = self._entries.get(name)
         return entry is not None and entry.definition.policy is not None and entry.definition.policy.polling
 
+    def can_pause_inside(self, name: str) -> bool:
+        """Return whether a tool is an agent whose calls can be left open: no cache or ledger keeps its outcomes.
+
+        >>> ToolSet({}).can_pause_inside("nothing")
+        False
+        """
+        entry = self._entries.get(name)
+        if entry is None or entry.definition.inside is None:
+            return False
+        layers = () if entry.definition.policy is None else entry.definition.policy.layers
+        return not any(getattr(layer, "keeps_outcomes", False) for layer in layers)
+
     def find_needs(self) -> dict[str, str]:
         """Return the context fields that a run must set for the tools, each with the name of a tool that needs it.
 

@@ -59,7 +59,7 @@ def register_tools(
     >>> register_tools([], None, None, ToolContext(), None)
     {}
     """
-    definitions = _add_gate([definition for _, definition in found], outer)
+    definitions = add_gate([definition for _, definition in found], outer)
     if limits is not None:
         definitions = limits.apply_to(definitions)
     pairs = zip((tool for tool, _ in found), definitions, strict=True)
@@ -90,7 +90,7 @@ def unknown_tool(name: str, known: Sequence[str]) -> ToolDefinition:
     return ToolDefinition(_UNKNOWN, "", body=refuse, decode=refuse, accept=refuse)
 
 
-def _add_gate(definitions: list[ToolDefinition], outer: OuterGate | None) -> list[ToolDefinition]:
+def add_gate(definitions: list[ToolDefinition], outer: OuterGate | None) -> list[ToolDefinition]:
     """Return the definitions with the approval gate of the toolbox added."""
     if outer is None:
         return definitions

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from toolsemble.review.request import ReviewHandler
 
 _NESTED = (
-    "Tool '{tool}' requires approval inside of another call, and PauseReview can pause the outermost run only; pass "
-    "the inner agent a reviewer that waits, such as QueueReview, or set requires_approval on the outer tool instead"
+    "Tool '{tool}' requires approval inside of another call, which cannot be resumed in the middle, so PauseReview "
+    "cannot leave it open; pass the inner agent a reviewer that waits, such as QueueReview, make it a tool of the "
+    "outer agent with as_tool(), without cache and idempotency, or set requires_approval on the outer tool instead"
 )
 _IN_FLOW = (
     "Tool '{tool}' requires approval inside of '{outer}', which cannot be resumed in the middle, so PauseReview cannot "
@@ -47,7 +48,7 @@ def check_pauses(box: Toolbox, context: ToolContext, *, nested: bool) -> None:
     """Raise ToolConfigurationError if a reviewer would have to pause where a run cannot be resumed.
 
     :param context: the context around the calls
-    :param nested: whether the run is inside of another call
+    :param nested: whether the run is inside of a call that cannot be resumed in the middle
 
     >>> check_pauses(Toolbox([]), ToolContext(), nested=True)
     """

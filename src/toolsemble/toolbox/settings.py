@@ -5,7 +5,7 @@ What only some toolboxes declare is loaded when one declares it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -14,11 +14,11 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.metrics import SilentMetrics
-from toolsemble.review.terms import check_terms
+from toolsemble.review.terms import TIMEOUT, OnTimeout, check_terms
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import THREADS
 from toolsemble.schema.repair import STEPS
-from toolsemble.toolbox.registry import Registered, register_tool
+from toolsemble.toolbox.registry import Registered, add_gate, register_tool
 from toolsemble.tools.collection import collect_tools
 
 if TYPE_CHECKING:
@@ -92,10 +92,31 @@ def limits_of(timeout: Any, retries: Any, rate_limit: Any, cache: Any, ledger: A
 
 
 def pass_on_gate(context: ToolContext, gate: OuterGate) -> ToolContext:
-    """Return the context of a toolbox with its gate, which also applies to the calls inside its calls."""
+    """Return the context of a toolbox with a gate, which also applies to the calls inside its calls."""
     from toolsemble.review.inherited_gates import InheritedGate  # noqa: PLC0415 - see above
 
-    return context.derive({"gates": (InheritedGate(gate, context.review),)})
+    return context.derive({"gates": (*context.gates, InheritedGate(gate, context.review))})
+
+
+def add_approval(
+    entries: Mapping[str, Registered], context: ToolContext, approve: object
+) -> tuple[dict[str, Registered], ToolContext]:
+    """Return the tools and the context of a toolbox with a further gate, on the default terms.
+
+    :param approve: names, patterns or a predicate
+    """
+    from toolsemble.review.gate import build_outer_gate  # noqa: PLC0415 - see above
+
+    gate = build_outer_gate(approve, TIMEOUT, OnTimeout.EXIT_EARLY, None)
+    own = {name: entry for name, entry in entries.items() if not entry.fixed}
+    gated = dict(zip(own, add_gate([entry.definition for entry in own.values()], gate), strict=True))
+    context = pass_on_gate(context, gate)
+    around = {"gates": context.gates}
+    found = {
+        name: replace(entry, definition=gated.get(name, entry.definition), context=entry.context.derive(around))
+        for name, entry in entries.items()
+    }
+    return found, context
 
 
 def add_gates_around(definition: ToolDefinition, own: ToolContext, context: ToolContext) -> ToolDefinition:

@@ -31,6 +31,7 @@ from toolsemble.toolbox.members import collect_members
 from toolsemble.toolbox.registry import register_tools
 from toolsemble.toolbox.run import Run, UnnamedRunId, choose_new_run, run_of
 from toolsemble.toolbox.settings import (
+    add_approval,
     add_gates_around,
     check_counts,
     context_of,
@@ -283,13 +284,15 @@ class Toolbox(ToolSet):
         before_call: BeforeCall | None = None,
         after_call: AfterCall | None = None,
         layer: Callable[[ToolDefinition], Layer | None] | None = None,
+        approve: Iterable[str] | Predicate | None = None,
     ) -> Toolbox:
-        """Return a toolbox with the same tools and settings, and further hooks or layers; this one does not change.
+        """Return a toolbox with the same tools and settings, and more hooks, layers or gates; this one does not change.
 
         :param before_call: called before the hook of this toolbox
         :param after_call: called after the hook of this toolbox
         :param layer: returns a layer to put next to the body of a tool, inside of all limits; called for the tools
             inside flows as well
+        :param approve: further tools that need approval: names, patterns or a predicate
 
         >>> from toolsemble import ToolResult, tool
         >>> @tool
@@ -309,6 +312,8 @@ class Toolbox(ToolSet):
                 )
                 for name, entry in self._entries.items()
             }
+        if approve is not None:
+            box._entries, box._context = add_approval(box._entries, box._context, approve)  # noqa: SLF001 - as above
         return box
 
     def flush(self, timeout: float | None = None) -> bool:

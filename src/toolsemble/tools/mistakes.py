@@ -10,6 +10,7 @@ from typing import Any
 
 from toolsemble.specification import ToolSpecification
 from toolsemble.tools.base import Tool
+from toolsemble.tools.foreign import explain_foreign
 
 _MAX_SHOWN = 5
 
@@ -20,6 +21,8 @@ def explain_mistake(source: object) -> str | None:
     >>> explain_mistake(len)
     "the built-in function 'len' is not a tool; call it in a function of your own with @tool above it"
     """
+    if foreign := explain_foreign(source):
+        return foreign
     for is_mistake, explain in _MISTAKES:
         if is_mistake(source):
             return explain(source)
@@ -70,14 +73,7 @@ def _explain_text(source: object) -> str:
     return f"the {type(source).__name__} {source!r:.60} is not a tool; pass the tool itself, not its name"
 
 
-def _explain_langchain(source: Any) -> str:
-    return (
-        f"'{source.name!s:.60}' is a tool of LangChain; for such a tool t, pass "
-        "SchemaTool(t.name, t.description, t.invoke, t.get_input_jsonschema())"
-    )
-
-
-def _explain_foreign(source: Any) -> str:
+def _explain_incomplete(source: Any) -> str:
     return (
         f"{type(source).__name__} '{source.name!s:.60}' has a name and a description, but no method execute(input); "
         "pass SchemaTool(name, description, function, parameters)"
@@ -116,10 +112,9 @@ _MISTAKES: tuple[tuple[Callable[[Any], bool], Callable[[Any], str]], ...] = (
     (lambda source: isinstance(source, ToolSpecification), _explain_specification),
     (lambda source: isinstance(source, Mapping), _explain_dict),
     (lambda source: isinstance(source, (str, bytes)), _explain_text),
-    (_has("name", "description", "invoke", "get_input_jsonschema"), _explain_langchain),
     (
         lambda source: _has("name", "description")(source) and not hasattr(source, "execute"),
-        _explain_foreign,
+        _explain_incomplete,
     ),
     (
         lambda source: isinstance(source, Iterable),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 from urllib.parse import urlsplit
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.lock.source import identify_program, identify_url
 from toolsemble.mcp.client.connection import Connection
 from toolsemble.mcp.client.options import CONNECT_TIMEOUT, ClientOptions, build_options
 from toolsemble.tools.base import Tool
@@ -35,8 +36,8 @@ class MCPClient:
     <MCPClient 'files', not running>
     """
 
-    def __init__(self, name: str, make_target: Callable[[], Target], options: Mapping[str, Any]) -> None:
-        self._connection = Connection(make_target, build_options(name, options))
+    def __init__(self, name: str, make_target: Callable[[], Target], options: Mapping[str, Any], source: str) -> None:
+        self._connection = Connection(make_target, build_options(name, options), source)
 
     @classmethod
     def stdio(
@@ -65,7 +66,7 @@ class MCPClient:
 
             return ProgramTarget(command, args, variables, None if cwd is None else str(cwd))
 
-        return cls(_name_program(line), make_target, options)
+        return cls(_name_program(line), make_target, options, identify_program(command, *args))
 
     @classmethod
     def http(
@@ -103,7 +104,7 @@ class MCPClient:
 
             return HttpTarget(url, sent, auth, transport, limit)
 
-        return cls(host, make_target, options)
+        return cls(host, make_target, options, identify_url(url))
 
     @classmethod
     def from_config(cls, path: str | PathLike[str], **options: Unpack[ClientOptions]) -> dict[str, Self]:
@@ -146,6 +147,20 @@ class MCPClient:
     def server_info(self) -> Implementation | None:
         """The name and version that the server stated; None if it stated none."""
         return self._connection.facts.get("server_info")
+
+    @property
+    def lock_source(self) -> str:
+        """The identity of the server in a lock file: its command line without secrets, or its URL without a query.
+
+        >>> MCPClient.http("https://ada:secret@tools.example.com/mcp?key=1").lock_source
+        'mcp:https://tools.example.com/mcp'
+        """
+        return self._connection.source
+
+    @property
+    def listed(self) -> list[dict[str, Any]]:
+        """All tools as the server lists them, also those that are not taken; for :meth:`ToolLock.write`."""
+        return [each.to_listed() for each in self._connection.shown]
 
     def start(self) -> Self:
         """Start the client, unless it runs, and wait for the list of tools; return the client.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.context import ToolContext
-from toolsemble.errors import ToolExecutionError
-from toolsemble.mcp.client.definitions import Listing
+from toolsemble.errors import ToolConfigurationError, ToolExecutionError
+from toolsemble.mcp.client.definitions import Listing, RemoteDefinition
 from toolsemble.mcp.client.inbox import Inbox, LoopInbox, Outcome, Progress, ServerQuestion, ThreadInbox, is_in_loop
 from toolsemble.mcp.client.names import NameMap
 from toolsemble.mcp.client.options import Options
@@ -26,6 +26,8 @@ from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.work.deadline import TimedOutError, remaining
 
 if TYPE_CHECKING:
+    from toolsemble.lock.lock import ToolLock
+    from toolsemble.mcp.client.server_lock import ServerLock
     from toolsemble.mcp.client.session import Target
     from toolsemble.mcp.client.worker import Worker
 
@@ -34,16 +36,23 @@ class Connection:
     """The state of a client: its thread, while it runs, and the tools that the server listed last.
 
     :param make_target: returns what to connect to; called at the first start, because it loads the SDK
+    :param source: the identity of the server, for a lock
     """
 
-    def __init__(self, make_target: Callable[[], Target], options: Options) -> None:
+    def __init__(self, make_target: Callable[[], Target], options: Options, source: str) -> None:
         self._make_target = make_target
         self.options = options
+        self.source = source
+        self.lock: ServerLock | None = None
+        if options.lock is not None:
+            self.use_lock(options.lock)
         self._lock = fork_safe_lock(self)
         self._worker: Worker | None = None
         self._names = NameMap(options.prefix)
         self.tools: dict[str, RemoteTool] = {}
         """The tools by the names of the server."""
+        self.shown: tuple[RemoteDefinition, ...] = ()
+        """All that the server showed last, also what is not wanted, or refused by the lock."""
         self.facts: dict[str, Any] = {}
         """What the server said about itself: instructions, protocol_version, server_info."""
 
@@ -112,22 +121,50 @@ class Connection:
         if (worker := self.take_worker()) is not None:
             await asyncio.wrap_future(worker.ended)
 
-    def _publish(self, listing: Listing, client: Any) -> None:
-        """Take over a list of tools; a tool whose definition is unchanged stays the same object."""
-        names = self._names.assign(each.name for each in listing.tools)
+    def use_lock(self, lock: ToolLock) -> None:
+        """Check the tools with a lock, from the next list on."""
+        from toolsemble.mcp.client.server_lock import ServerLock  # noqa: PLC0415 - most clients have none
+
+        self.lock = ServerLock(lock, self.source, self.options.review)
+
+    def lock_now(self, lock: ToolLock) -> None:
+        """Check the tools with a lock, now and at each list; raise ToolConfigurationError if it refuses the server."""
+        self.use_lock(lock)
+        assert self.lock is not None  # noqa: S101 - it was set
+        verdict = self.lock.check_now(self.shown)
+        self.tools = {name: tool for name, tool in self.tools.items() if verdict.admits(name)}
+
+    async def _publish(self, listing: Listing, client: Any) -> AsyncIterator[None]:
+        """Take over a list of tools; yield when that is done, and before, while a reviewer is asked about changes."""
+        self.shown = listing.shown
+        self.facts = {
+            "instructions": client.instructions or "",
+            "protocol_version": client.protocol_version,
+            "server_info": client.server_info,
+        }
+        if self.lock is None:
+            self._take_over(listing.tools)
+            yield
+            return
+        try:
+            async for verdict in self.lock.check(listing.shown):
+                self._take_over([each for each in listing.tools if verdict.admits(each.name)])
+                yield
+        except ToolConfigurationError:
+            self._take_over(())
+            raise
+
+    def _take_over(self, listed: Sequence[RemoteDefinition]) -> None:
+        """Replace the tools; a tool whose definition is unchanged stays the same object."""
+        names = self._names.assign(each.name for each in listed)
         tools = {}
-        for remote in listing.tools:
+        for remote in listed:
             known = self.tools.get(remote.name)
             if known is None or known.remote != remote:
                 known = build_remote_tool(names[remote.name], remote, self, self.options)
             if known is not None:
                 tools[remote.name] = known
         self.tools = tools
-        self.facts = {
-            "instructions": client.instructions or "",
-            "protocol_version": client.protocol_version,
-            "server_info": client.server_info,
-        }
 
     def call_tool(
         self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext, check: OutputCheck | None
@@ -141,16 +178,26 @@ class Connection:
             except InvalidAnswerError as problem:
                 raise invalid_answer(self.options.name, problem) from None
 
-        return self.exchange(send, read_answer, context, repeatable=tool.repeatable)
+        check_lock = None if self.lock is None else tool.check_lock
+        return self.exchange(send, read_answer, context, repeatable=tool.repeatable, check=check_lock)
 
     def exchange(
-        self, send: Callable[..., Any], read: Callable[[Any], Any], context: ToolContext, *, repeatable: bool
+        self,
+        send: Callable[..., Any],
+        read: Callable[[Any], Any],
+        context: ToolContext,
+        *,
+        repeatable: bool,
+        check: Callable[[], None] | None = None,
     ) -> Any:
-        """Send a request and return what ``read`` returns for its answer; in an event loop, a coroutine of it."""
+        """Send a request and return what ``read`` returns for its answer; in an event loop, a coroutine of it.
+
+        :param check: raises if the request may not be sent; called when the server is ready
+        """
         if is_in_loop():
-            return self._wait_in_loop(send, read, context, repeatable=repeatable)
+            return self._wait_in_loop(send, read, context, repeatable=repeatable, check=check)
         inbox = ThreadInbox()
-        worker, call = self._begin_call(send, context, inbox, repeatable=repeatable)
+        worker, call = self._begin_call(send, context, inbox, repeatable=repeatable, check=check)
         try:
             while True:
                 item = inbox.get(remaining(context))
@@ -165,10 +212,10 @@ class Connection:
             raise
 
     async def _wait_in_loop(
-        self, send: Callable[..., Any], read: Callable[[Any], Any], context: ToolContext, *, repeatable: bool
+        self, send: Callable[..., Any], read: Callable[[Any], Any], context: ToolContext, **how: Any
     ) -> Any:
         inbox = LoopInbox()
-        worker, call = self._begin_call(send, context, inbox, repeatable=repeatable)
+        worker, call = self._begin_call(send, context, inbox, **how)
         try:
             while True:
                 item = await inbox.get()
@@ -182,11 +229,10 @@ class Connection:
             raise
 
     def _begin_call(
-        self, send: Callable[..., Any], context: ToolContext, inbox: Inbox, *, repeatable: bool
+        self, send: Callable[..., Any], context: ToolContext, inbox: Inbox, **how: Any
     ) -> tuple[Worker, RemoteCall]:
         worker = self._running_worker()
-        timeout, watched = self.options.timeout, bool(watchers())
-        call = RemoteCall(send, context, inbox, repeatable=repeatable, timeout=timeout, watched=watched)
+        call = RemoteCall(send, context, inbox, timeout=self.options.timeout, watched=bool(watchers()), **how)
         if worker is None or not worker.begin(call):
             raise ToolExecutionError(f"The MCP server '{self.options.name}' is not running")
         return worker, call

@@ -34,9 +34,27 @@ class RemoteDefinition:
     target: str = ""
     """The name that is sent."""
 
+    def to_listed(self) -> dict[str, Any]:
+        """Return the definition as the server lists it, for a lock.
+
+        >>> RemoteDefinition("now", None, "The time", {}, None, {}).to_listed()["description"]
+        'The time'
+        """
+        return {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": self.input_schema,
+            "outputSchema": self.output_schema,
+            "annotations": self.hints,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """All tools of a server, in its order."""
+    """The tools of a server, in its order."""
 
     tools: tuple[RemoteDefinition, ...]
+    """Those that are wanted."""
+    shown: tuple[RemoteDefinition, ...] = ()
+    """All that the server shows."""

@@ -35,7 +35,7 @@ async def list_tools(client: Any, screen: Screen, options: Options) -> Listing:
     if options.resource_tools and capabilities.resources is not None:
         for each in _resource_tools():
             found.setdefault(each.name, each)
-    return Listing(tuple(each for each in found.values() if options.takes(each.name)))
+    return Listing(tuple(each for each in found.values() if options.takes(each.name)), tuple(found.values()))
 
 
 async def _pages(fetch: Callable[..., Any], key: str, options: Options) -> AsyncIterator[list[Any]]:

@@ -15,7 +15,10 @@ from toolsemble.runtime.extras import install_command
 from toolsemble.tools.settings import BareSettings, ToolSettings
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from toolsemble.limits.retries import Retries
+    from toolsemble.lock.lock import ToolLock
     from toolsemble.review.gate import Predicate
     from toolsemble.review.request import ReviewHandler
 
@@ -52,6 +55,8 @@ class ClientOptions(BareSettings, total=False):
     """Which tools need approval: ``"destructive"``, names, patterns of names, or a predicate."""
     review: ReviewHandler | None
     """The reviewer who answers questions of the server; None: that of the toolbox."""
+    lock: ToolLock | str | PathLike[str] | None
+    """The lock, or its file: what has changed since the server was reviewed is refused; None: nothing is pinned."""
     roots: Iterable[str]
     """The directories, or their ``file:`` URIs, that the server is told to work in."""
     resource_tools: bool
@@ -82,6 +87,7 @@ class Options:
     trust_hints: bool = False
     approve: Any = None
     review: ReviewHandler | None = None
+    lock: ToolLock | None = None
     roots: tuple[str, ...] = ()
     resource_tools: bool = False
     prompt_tools: bool = False
@@ -114,6 +120,10 @@ def build_options(default_name: str, given: Mapping[str, Any]) -> Options:
             own[name] = _read_names(name, own[name])
     own["roots"] = tuple(map(_to_uri, own.get("roots") or ()))
     own["approve"] = _read_approve(own.get("approve"))
+    if own.get("lock") is not None:
+        from toolsemble.lock.lock import as_lock  # noqa: PLC0415 - most clients have none
+
+        own["lock"] = as_lock(own["lock"])
     options = Options(**own, settings=settings)
     _check_values(options)
     return options

@@ -44,6 +44,7 @@ class RemoteCall(Delivery):
     :param send: sends the request over a session of the SDK, and returns the answer
     :param repeatable: whether it may be sent twice
     :param timeout: seconds to wait for the answer; None: no limit
+    :param check: raises if it may not be sent, to the server as it is now; None: it may
     """
 
     def __init__(
@@ -55,12 +56,15 @@ class RemoteCall(Delivery):
         repeatable: bool,
         timeout: float | None,
         watched: bool,
+        check: Callable[[], None] | None = None,
     ) -> None:
         self.send = send
         self.context = context
         self.repeatable = repeatable
         self.watched = watched
         """Whether progress is wanted."""
+        self.check = check
+        """Raises if it may not be sent; None: it may."""
         self.task: Any = None
         """The task that sends it; set before anything can cancel it."""
         self.done = False

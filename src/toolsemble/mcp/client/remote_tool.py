@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from toolsemble.definition.build import typed_definition
 from toolsemble.definition.definition import ToolDefinition
@@ -14,6 +15,10 @@ from toolsemble.mcp.client.options import DESTRUCTIVE, Options
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.results import OutputCheck, build_output_check
 from toolsemble.tools.schema import SchemaTool
+
+if TYPE_CHECKING:
+    from toolsemble.lock.lock import ToolLock
+    from toolsemble.lock.pins import PinnedTool
 
 
 class RemoteTool(SchemaTool):
@@ -47,9 +52,38 @@ class RemoteTool(SchemaTool):
         """Whether a call may be sent twice."""
         return self.effects == "read" or self.idempotent
 
+    @property
+    def lock_source(self) -> str:
+        """The identity of the server in a lock file."""
+        return str(self._connection.source)
+
+    @cached_property
+    def pin(self) -> PinnedTool:
+        """The definition of the server, as a lock compares it."""
+        from toolsemble.lock.pins import pin_tool  # noqa: PLC0415 - most clients have no lock
+
+        return pin_tool(self.remote.to_listed())
+
+    def use_lock(self, lock: ToolLock) -> None:
+        """Check the tools of the server with a lock, now and at each change, unless the client has one."""
+        if self._connection.lock is None:
+            self._connection.lock_now(lock)
+
+    def check_lock(self) -> None:
+        """Raise ToolExecutionError if the lock of the client refuses the tool."""
+        if self._connection.lock is not None:
+            self._connection.lock.check_call(self.remote.name, self.pin.digest)
+
     def _define(self) -> ToolDefinition:
         # Async: a call waits in the caller's event loop, or in its thread, but never needs a thread of its own.
-        return typed_definition(self.name, self.description, self.run, self._arguments, awaits=True, **self._declared())
+        definition = typed_definition(
+            self.name, self.description, self.run, self._arguments, awaits=True, **self._declared()
+        )
+        if self._connection.lock is None:
+            return definition
+        from toolsemble.lock.locked_tool import add_check  # noqa: PLC0415 - as above
+
+        return add_check(definition, self.pin.digest, self.check_lock)
 
 
 def build_remote_tool(name: str, remote: RemoteDefinition, connection: Any, options: Options) -> RemoteTool | None:

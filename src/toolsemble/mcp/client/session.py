@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import mcp_types as types
 from mcp import Client
+from mcp.client import session as sdk
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 from mcp.shared.exceptions import MCPError
 
@@ -64,6 +65,8 @@ class Session:
         """How many calls it has made."""
         self.problem = ""
         """Why the connection was broken off; "" if it was not."""
+        self.is_misjudged = False
+        """Whether the start failed because the SDK took a slow server for one of an older version."""
         self.screen = Screen(
             options.name,
             max_message=options.max_message,
@@ -89,12 +92,13 @@ class Session:
         """Whether each request says what the client can, so that the handshake does not matter."""
         return self._ready.result().session.discover_result is not None
 
-    async def open(self) -> Listing:
+    async def open(self, seconds: float) -> Listing:
         """Connect, and return the server's tools; raise ToolsembleError if that fails or takes too long."""
+        began = asyncio.get_running_loop().time()
         # A context of its own: it must not inherit the call that made a restart necessary.
         self._owner = asyncio.get_running_loop().create_task(self._own(), context=Context())
         try:
-            async with asyncio.timeout(self._options.connect_timeout):
+            async with asyncio.timeout(seconds):
                 client = await asyncio.shield(self._ready)
                 return await list_tools(client, self.screen, self._options)
         except BaseException as error:
@@ -102,7 +106,13 @@ class Session:
             await self.close()
             if not isinstance(error, Exception):
                 raise
+            self.is_misjudged = self._is_late(error, asyncio.get_running_loop().time() - began)
             raise self._explain(error) from find_cause(error)
+
+    def _is_late(self, error: Exception, took: float) -> bool:
+        """Return whether the SDK asked for an older version because the answer, or a person who signs in, took long."""
+        limit: float = getattr(sdk, "DISCOVER_TIMEOUT_SECONDS", 10.0)
+        return not self._target.is_program and isinstance(find_cause(error), MCPError) and took >= limit
 
     def _explain(self, error: Exception) -> ToolsembleError:
         cause = find_cause(error)

@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any
@@ -56,10 +56,12 @@ _running: WeakSet[Worker] = WeakSet()
 class Worker:
     """The thread of a client, from one start to the next close.
 
-    :param publish: called with each list of tools, in the thread
+    :param publish: takes over a list of tools, in the thread; yields when it has, and before if a reviewer is asked
     """
 
-    def __init__(self, target: Target, options: Options, publish: Callable[[Listing, Any], object]) -> None:
+    def __init__(
+        self, target: Target, options: Options, publish: Callable[[Listing, Any], AsyncIterator[None]]
+    ) -> None:
         self._target = target
         self._options = options
         self._publish = publish
@@ -137,17 +139,49 @@ class Worker:
 
     async def _open(self) -> None:
         """Open a new session, and publish its tools."""
+        limit = self._options.connect_timeout
+        deadline = asyncio.get_running_loop().time() + limit
+        session = self._new_session()
+        try:
+            listing = await session.open(limit)
+        except ToolsembleError:
+            if not session.is_misjudged:
+                raise
+            session = self._new_session()
+            listing = await session.open(deadline - asyncio.get_running_loop().time())
+        try:
+            await self._begin_publishing(self._publish(listing, session.client))
+        except BaseException:
+            await session.close()
+            raise
+        self._session = session
+        session.listen(self._note_change)
+        if self._changed:
+            self._note_change()  # the change came before there was a session to list again
+
+    def _new_session(self) -> Session:
         callbacks: dict[str, Any] = {
             "elicitation_callback": self._questions.ask,
             "message_handler": self._receive,
         }
         if self._options.roots:
             callbacks["list_roots_callback"] = self._list_roots
-        session = Session(self._target, self._options, callbacks, may_ask=self._may_ask)
-        listing = await session.open()
-        self._session = session
-        self._publish(listing, session.client)
-        session.listen(self._note_change)
+        return Session(self._target, self._options, callbacks, may_ask=self._may_ask)
+
+    async def _begin_publishing(self, steps: AsyncIterator[None]) -> None:
+        """Publish a list; after a restart, calls do not wait for a reviewer: what has changed is refused meanwhile."""
+        await anext(steps)
+        if self._session is None:
+            await _finish(steps)
+        else:
+            self._refreshing = asyncio.get_running_loop().create_task(self._finish_publishing(steps))
+
+    async def _finish_publishing(self, steps: AsyncIterator[None]) -> None:
+        try:
+            await _finish(steps)
+        except ToolConfigurationError as problem:
+            LOGGER.warning("The tools of %s cannot be used: %s", self._options.name, problem)
+        await self._refresh()  # for changes that came meanwhile
 
     async def _ready_session(self, call: RemoteCall) -> Session:
         """Return a session that is alive, and that can ask the person of a call; restart the server if necessary."""
@@ -217,6 +251,8 @@ class Worker:
         first = True
         while True:
             session = await self._start_session(call)
+            if call.check is not None:
+                call.check()  # after a restart, the server may show other tools
             call.prepare(over=self._target.is_program)
             try:
                 session.calls += 1
@@ -308,12 +344,20 @@ class Worker:
                     "The tools of %s cannot be listed: %s", self._options.name, describe_error(find_cause(error))
                 )
                 return
-            self._publish(listing, session.client)
+            try:
+                await _finish(self._publish(listing, session.client))
+            except ToolConfigurationError as problem:
+                LOGGER.warning("The tools of %s cannot be used: %s", self._options.name, problem)
 
     async def _finish_refresh(self) -> None:
         """Wait for a refresh that a call has caused, so that its caller sees the tools as they are after it."""
         if self._refreshing is not None and not self._refreshing.done():
             await asyncio.wait([self._refreshing], timeout=_PATIENCE)
+
+
+async def _finish(steps: AsyncIterator[None]) -> None:
+    async for _ in steps:
+        pass
 
 
 def end_all() -> None:

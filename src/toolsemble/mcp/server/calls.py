@@ -19,6 +19,7 @@ from toolsemble.mcp.server.exchange import Exchange
 from toolsemble.mcp.server.listing import Listing
 from toolsemble.mcp.server.parking import Parking
 from toolsemble.mcp.server.progress import ProgressReporter
+from toolsemble.mcp.server.served_lock import is_refused
 from toolsemble.mcp.server.source import Source
 from toolsemble.mcp.server.structured_output import UnfitResultError
 from toolsemble.observers.watchers import unwatch, watch
@@ -48,7 +49,7 @@ class ToolCalls:
 
     async def list_tools(self, _: ServerRequestContext[Any, Any], __: Any) -> Any:
         """Return the tools of the caller."""
-        return self._list(await self._source.find(current_caller())).result
+        return self._list(await self._source.find(current_caller())).show()
 
     def find_schema(self, name: str) -> dict[str, Any] | None:
         """Return the schema of a tool of a toolbox that is the same for everyone; None if it is unknown."""
@@ -60,6 +61,9 @@ class ToolCalls:
         box = await self._source.find(caller)
         if params.name not in box:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {preview(params.name, _LONGEST_NAME)}")
+        if self._list(box).has_locks and is_refused(box[params.name]):
+            # Not the reason: it has the command line of a server, which is for the log.
+            raise MCPError(INVALID_PARAMS, f"The lock refuses '{params.name}': its definition was not reviewed")
         call = ToolCall(params.name, params.arguments or {})
         work = partial(self._run, box, call, caller)
         return await self._parking.run(request, params, params.arguments or {}, caller, work)

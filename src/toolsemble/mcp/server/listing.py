@@ -9,6 +9,7 @@ from typing import Any
 from mcp_types import ListToolsResult, Tool as ListedTool, ToolAnnotations
 
 from toolsemble.definition.definition import ToolDefinition
+from toolsemble.mcp.server.served_lock import is_lockable, is_refused
 from toolsemble.mcp.server.structured_output import OutputSchema
 from toolsemble.toolbox.toolbox import Toolbox
 
@@ -31,6 +32,17 @@ class Listing:
     def result(self) -> ListToolsResult:
         """The result of ``tools/list``."""
         return ListToolsResult(tools=[self._list_tool(name) for name in self.box.names])
+
+    @cached_property
+    def has_locks(self) -> bool:
+        """Whether there are tools that a lock may refuse while they are served."""
+        return any(is_lockable(tool) for tool in self.box)
+
+    def show(self) -> ListToolsResult:
+        """Return the result of ``tools/list`` without the tools that a lock refuses now."""
+        if not self.has_locks:
+            return self.result
+        return ListToolsResult(tools=[each for each in self.result.tools if not is_refused(self.box[each.name])])
 
     @cached_property
     def schemas(self) -> dict[str, dict[str, Any]]:

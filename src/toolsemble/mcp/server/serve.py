@@ -9,10 +9,14 @@ from toolsemble.errors import ToolConfigurationError
 from toolsemble.runtime.extras import import_extra
 
 if TYPE_CHECKING:
+    from os import PathLike
+
     from mcp.server.auth.provider import TokenVerifier
 
+    from toolsemble.lock.lock import ToolLock
     from toolsemble.mcp.server.http import McpApplication
     from toolsemble.mcp.server.resources import Functions
+    from toolsemble.mcp.server.served_lock import ServedLock
     from toolsemble.mcp.server.source import ToolSource
 
 _GRACE = 3  # seconds for open requests when the server ends
@@ -30,6 +34,8 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
     allowed_hosts: Iterable[str] = (),
     resources: Functions = (),
     prompts: Iterable[Callable[..., Any]] = (),
+    lock: ToolLock | str | PathLike[str] | None = None,
+    lock_source: str | None = None,
 ) -> None:
     """Serve a toolbox by MCP until the client leaves, or the program is interrupted.
 
@@ -49,6 +55,10 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
         they return a str, bytes, contents such as :class:`~toolsemble.ImageContent`, or any value, sent as JSON
     :param prompts: functions that return a prompt: a str, contents, or a list of these and of messages
         ``{"role": "user", "content": ...}``
+    :param lock: a :class:`~toolsemble.ToolLock`, or its file: clients see only tools that are as they were pinned; the
+        tools of other servers are checked at each change
+    :param lock_source: the target by which ``toolsemble lock`` pins the toolbox, such as ``shop.py:box``; default: the
+        name of the server, pinned by ``ToolLock.write``
 
     >>> serve([], http="0.0.0.0:8000")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -57,6 +67,7 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
     """
     import_extra("mcp", extra="mcp", user="toolsemble.mcp.serve")
     offer: dict[str, Any] = {"name": name, "instructions": instructions, "resources": resources, "prompts": prompts}
+    offer |= {"lock": lock, "lock_source": lock_source}
     settings = {"auth": auth, "issuer_url": issuer_url, "resource_url": resource_url, "allowed_hosts": allowed_hosts}
     if http is None:
         _serve_stdio(box, offer, settings)
@@ -75,6 +86,8 @@ def asgi(  # noqa: PLR0913 - as above
     allowed_hosts: Iterable[str] = (),
     resources: Functions = (),
     prompts: Iterable[Callable[..., Any]] = (),
+    lock: ToolLock | str | PathLike[str] | None = None,
+    lock_source: str | None = None,
 ) -> McpApplication:
     """Return an ASGI application that serves a toolbox by MCP at ``/mcp``; parameters as in :func:`serve`.
 
@@ -94,7 +107,24 @@ def asgi(  # noqa: PLR0913 - as above
     from toolsemble.mcp.server.server import Offer  # noqa: PLC0415 - as above
 
     access = Access(allowed_hosts, auth, issuer_url, resource_url)
-    return McpApplication(Offer(box, name, instructions, resources, prompts), access)
+    served_lock = _build_lock(lock, lock_source, name)
+    return McpApplication(Offer(box, name, instructions, resources, prompts, served_lock), access)
+
+
+def _build_lock(lock: ToolLock | str | PathLike[str] | None, source: str | None, name: str | None) -> ServedLock | None:
+    """Return the lock of a server; None without one."""
+    if lock is None:
+        if source is not None:
+            raise ToolConfigurationError("lock_source needs lock: a ToolLock, or the path of a lock file")
+        return None
+    from toolsemble.lock.lock import as_lock  # noqa: PLC0415 - most servers have none
+    from toolsemble.mcp.server.served_lock import ServedLock  # noqa: PLC0415 - as above
+
+    used = as_lock(lock)
+    if source is not None:
+        return ServedLock(used, source)
+    own = name or "toolsemble"
+    return ServedLock(used, own, f"ToolLock.write({str(used.path)!r}, {{{own!r}: box}})")
 
 
 def _serve_stdio(box: ToolSource, offer: dict[str, Any], settings: dict[str, Any]) -> None:
@@ -105,7 +135,8 @@ def _serve_stdio(box: ToolSource, offer: dict[str, Any], settings: dict[str, Any
     from toolsemble.mcp.server.server import Offer  # noqa: PLC0415 - the SDK is an extra
     from toolsemble.mcp.server.stdio import serve_stdio  # noqa: PLC0415 - as above
 
-    asyncio.run(serve_stdio(Offer(box, **offer)))
+    lock = _build_lock(offer.pop("lock"), offer.pop("lock_source"), offer["name"])
+    asyncio.run(serve_stdio(Offer(box, lock=lock, **offer)))
 
 
 def _serve_http(http: str, box: ToolSource, **settings: Any) -> None:

@@ -27,6 +27,7 @@ from toolsemble.mcp.server.exchange import set_log_level
 from toolsemble.mcp.server.parking import Parking
 from toolsemble.mcp.server.prompts import Prompts
 from toolsemble.mcp.server.resources import Functions, Resources
+from toolsemble.mcp.server.served_lock import ServedLock, is_lockable
 from toolsemble.mcp.server.source import Source, ToolSource
 from toolsemble.mcp.server.subscriptions import SUBSCRIPTIONS, Subscriptions
 
@@ -47,6 +48,8 @@ class Offer:
     """Functions that return resources, or such functions by URI."""
     prompts: Iterable[Callable[..., Any]] = ()
     """Functions that return prompts."""
+    lock: ServedLock | None = None
+    """Decides which tools may be served; None: all."""
 
     def __post_init__(self) -> None:
         # Kept, because an application can be started again.
@@ -57,7 +60,7 @@ class Offer:
 
 def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
     """Return the SDK's server for an offer; raise ToolDefinitionError if it cannot be served."""
-    source = Source(offer.source, offer.name, offer.instructions)
+    source = Source(offer.source, offer.name, offer.instructions, offer.lock)
     parking = Parking()
     tools = ToolCalls(source, parking, expose_errors)
 
@@ -68,7 +71,8 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
         finally:
             await parking.close()
 
-    lifetime = CacheHint(_FRESH if source.fixed is not None else 0)
+    is_lasting = source.fixed is not None and not any(map(is_lockable, source.fixed))
+    lifetime = CacheHint(_FRESH if is_lasting else 0)
     server: Server[Any] = Server(
         offer.name or "toolsemble",
         version=version("toolsemble"),

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.mcp.server.caller import Caller
+from toolsemble.mcp.server.served_lock import ServedLock
 from toolsemble.runtime.concurrency import is_awaitable
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.base import Tool
@@ -37,12 +38,16 @@ class Source:
     :param source: a toolbox, an agent, tools, or a function of the caller
     :param name: the name of the tool that an agent becomes; None: ``ask``
     :param description: the description of that tool
+    :param lock: decides which tools may be served; None: all
     """
 
-    def __init__(self, source: ToolSource, name: str | None, description: str) -> None:
+    def __init__(self, source: ToolSource, name: str | None, description: str, lock: ServedLock | None = None) -> None:
         self._name = name or _AGENT
         self._description = description or _AGENT_DESCRIPTION
+        self._lock = lock
         self.fixed = self._make_toolbox(source)
+        if self.fixed is not None and lock is not None:
+            self.fixed = lock.check(self.fixed)
         if self.fixed is None and not callable(source):
             raise ToolDefinitionError(
                 f"serve takes a Toolbox, an Agent, or a function of the Caller that returns one, not {source!r:.80}"
@@ -57,7 +62,7 @@ class Source:
         box = self._make_toolbox(await made if is_awaitable(made) else made)
         if box is None:
             raise ToolDefinitionError("The function of the Caller must return a Toolbox or an Agent")
-        return box
+        return box if self._lock is None else await self._lock.acheck(box)
 
     def _make_toolbox(self, source: object) -> Toolbox | None:
         if isinstance(source, Toolbox):

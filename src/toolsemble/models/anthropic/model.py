@@ -14,6 +14,7 @@ from toolsemble.models.adapter.conversation import removed_tools, system_texts
 from toolsemble.models.adapter.errors import connection_error, cut_off_error, quote, status_error, unreadable_error
 from toolsemble.models.adapter.inputs import MEGABYTE, Inputs
 from toolsemble.models.adapter.key_masking import find_keys
+from toolsemble.models.adapter.key_source import CLIENT_KEY, find_key_source, key_hint
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
 from toolsemble.models.adapter.reasoning import claude_reasoning, merge_settings
@@ -110,6 +111,8 @@ class AnthropicModel:
         self._timing = {} if seconds is None else {"timeout": self._timeout(seconds)}
         self._given = None if client is None else client.with_options(max_retries=0)
         self._address = {"api_key": api_key, "base_url": base_url}
+        found = find_key_source(api_key, "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+        self._key_source: str | None = (found or "the credentials of its profile") if client is None else CLIENT_KEY
         # Loading the certificates is the slowest part of creating a client, and any loop can use them.
         self._certificates = None if client is not None else self._http.create_ssl_context()
         self._clients = PerLoop(self._create_client)
@@ -211,12 +214,13 @@ class AnthropicModel:
         if not client.auth_headers and client.credentials is None:
             if self._address["base_url"] is None:
                 raise ToolConfigurationError(f"Anthropic needs a key: {_KEY}")
+            self._key_source = None
             self._address["api_key"] = "none"  # other servers seldom need one, but the package does
         return client
 
     def _translate(self, error: Any, keys: list[str]) -> ModelError | None:
         if isinstance(error, self._sdk.APIStatusError):
-            return _status_error(error, keys)
+            return _status_error(error, keys, self._key_source)
         if isinstance(error, (self._sdk.APIConnectionError, self._http.HTTPError)):
             return connection_error("Anthropic", error.__cause__ or error, keys)
         if isinstance(error, self._sdk.AnthropicError):
@@ -256,10 +260,10 @@ def _to_json_values(received: Any) -> Mapping[str, Any]:
     return fields
 
 
-def _status_error(error: Any, keys: list[str]) -> ModelError:
+def _status_error(error: Any, keys: list[str], key_source: str | None) -> ModelError:
     message = error.api_message if isinstance(error.api_message, str) else str(error)
     kind, status, headers = str(error.type), error.status_code, error.response.headers
-    hint = f"; {_KEY}" if status == _UNAUTHORIZED else ""
+    hint = key_hint(key_source, _KEY) if status == _UNAUTHORIZED else ""
     # An error inside of a stream has the status of success.
     retryable = is_retryable(status, headers) if status >= _CLIENT_ERROR else kind not in _FINAL
     return status_error("Anthropic", f"{status}, {kind}", f"{quote(message, keys)}{hint}", headers, retryable=retryable)

@@ -13,6 +13,7 @@ from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name
 from toolsemble.models.adapter.errors import connection_error, quote, status_error, unreadable_error
 from toolsemble.models.adapter.exchange import run_blocking, stream_blocking
+from toolsemble.models.adapter.key_source import find_key_source, key_hint
 from toolsemble.models.adapter.offer import Offer, is_set, offer_with_package
 from toolsemble.models.adapter.retry import is_retryable
 from toolsemble.models.adapter.translation import translate_errors
@@ -106,6 +107,8 @@ class BedrockModel:
         }
         self._errors = _package("botocore.exceptions")
         self._session: Any = None if client is not None else _create_session(region, profile, self._errors)
+        found = find_key_source(api_key, "AWS_BEARER_TOKEN_BEDROCK") or "the AWS credentials of this program"
+        self._key_source = found if client is None else "the credentials of the client"
         self._created = client
         self._lock = threading.Lock()
 
@@ -145,7 +148,9 @@ class BedrockModel:
             return self._created
 
     def _translate_errors(self) -> AbstractContextManager[None]:
-        return translate_errors("Bedrock", self._secrets, partial(_translate, errors=self._errors))
+        return translate_errors(
+            "Bedrock", self._secrets, partial(_translate, errors=self._errors, key_source=self._key_source)
+        )
 
     def _secrets(self) -> list[str | None]:
         secrets = [self._address["api_key"], os.environ.get("AWS_BEARER_TOKEN_BEDROCK")]
@@ -190,11 +195,11 @@ def _authorize(api_key: str, params: Mapping[str, Any], **_: Any) -> None:
     params["headers"]["Authorization"] = f"Bearer {api_key}"
 
 
-def _translate(error: Any, keys: list[str], errors: Any) -> Exception:
+def _translate(error: Any, keys: list[str], errors: Any, key_source: str) -> Exception:
     """Return the error for an exception of the package."""
     if isinstance(error, errors.ClientError):
         # The package's error contains the whole response, which may repeat the credentials.
-        raise _status_error(error, keys) from None
+        raise _status_error(error, keys, key_source) from None
     unread = _package("botocore.eventstream").ParserError, _package("botocore.parsers").ResponseParserError
     # The package does not validate responses, so unexpected ones raise these.
     if isinstance(error, (*unread, AttributeError, KeyError, TypeError, RecursionError)):
@@ -208,12 +213,12 @@ def _translate(error: Any, keys: list[str], errors: Any) -> Exception:
     return ModelError(f"Amazon's package says: {quote(str(error), keys)}; {_CREDENTIALS}")
 
 
-def _status_error(error: Any, keys: list[str]) -> ModelError:
+def _status_error(error: Any, keys: list[str], key_source: str) -> ModelError:
     reported, sent = error.response.get("Error", {}), error.response.get("ResponseMetadata", {})
     code, status = str(reported.get("Code")), sent.get("HTTPStatusCode", 0)
     # If a signature is wrong, a second paragraph repeats the whole request.
     first, _, _ = str(reported.get("Message")).partition("\n\n")
-    hint = f"; {_CREDENTIALS}" if status in _DENIED else ""
+    hint = key_hint(key_source, _CREDENTIALS) if status in _DENIED else ""
     headers = sent.get("HTTPHeaders", {})
     original = error.response.get("originalStatusCode")
     retryable = is_retryable(original or status) or (not original and code.lower() in _RETRYABLE)

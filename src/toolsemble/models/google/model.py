@@ -16,6 +16,7 @@ from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name
 from toolsemble.models.adapter.errors import connection_error, quote, status_error, unreadable_error
 from toolsemble.models.adapter.inputs import MEGABYTE, Inputs
+from toolsemble.models.adapter.key_source import CLIENT_KEY, find_key_source, key_hint
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.retry import is_retryable
 from toolsemble.models.adapter.task_stream import stream_in_task
@@ -92,6 +93,7 @@ class GoogleModel:
         self.max_reply = max_reply
         self.native_output = signs_calls(name) if native_output is None else native_output
         self._secrets = (api_key, *map(os.environ.get, _KEYS))
+        self._key_source = _find_source(options) if client is None else CLIENT_KEY
         self._client = client or _create_client(self._sdk, options, base_url, timeout, max_reply)
 
     def __repr__(self) -> str:
@@ -125,7 +127,9 @@ class GoogleModel:
         return partial(getattr(self._client.aio.models, method), model=self.name, contents=contents, config=checked)
 
     def _translate_errors(self) -> AbstractContextManager[None]:
-        return translate_errors("Gemini", lambda: self._secrets, partial(_translate, sdk=self._sdk))
+        return translate_errors(
+            "Gemini", lambda: self._secrets, partial(_translate, sdk=self._sdk, key_source=self._key_source)
+        )
 
 
 def _create_client(
@@ -146,9 +150,15 @@ def _create_client(
         raise ToolConfigurationError(f"Google's package says: {problem} For the Gemini API, {_KEY}") from None
 
 
-def _status_error(error: Any, keys: list[str]) -> ModelError:
+def _find_source(options: Mapping[str, str | None]) -> str:
+    """Return where the key comes from; a project or a location uses the credentials of Google Cloud."""
+    variables = () if options["project"] or options["location"] else _KEYS
+    return find_key_source(options["api_key"], *variables) or "the credentials of Google Cloud"
+
+
+def _status_error(error: Any, keys: list[str], key_source: str) -> ModelError:
     message = error.message if isinstance(error.message, str) else "no reason is given"
-    hint = f"; {_KEY}" if error.code in _DENIED or "API key" in message else ""
+    hint = key_hint(key_source, _KEY) if error.code in _DENIED or "API key" in message else ""
     headers = {"retry-after": _read_delay(error.details), **(getattr(error.response, "headers", None) or {})}
     reason, retryable = f"{quote(message, keys)}{hint}", is_retryable(error.code)
     return status_error("Gemini", f"{error.code}, {error.status}", reason, headers, retryable=retryable)
@@ -165,11 +175,11 @@ def _read_delay(details: Any) -> str | None:
     return None
 
 
-def _translate(error: Any, keys: list[str], sdk: Any) -> Exception:
+def _translate(error: Any, keys: list[str], sdk: Any, key_source: str) -> Exception:
     """Return the error for an exception of the package."""
     if isinstance(error, sdk.errors.APIError):
         # The package's error contains the whole response, which may repeat the key.
-        raise _status_error(error, keys) from None
+        raise _status_error(error, keys, key_source) from None
     http, auth = _package("httpx2"), _package("google.auth.exceptions")
     message = quote(str(error), keys)
     # The package does not validate responses, so unexpected ones raise these.

@@ -12,6 +12,7 @@ from toolsemble.errors import ModelError, ToolConfigurationError
 from toolsemble.models.adapter.checks import require_model_name, require_strict_schema
 from toolsemble.models.adapter.errors import connection_error, quote, read_reason, status_error
 from toolsemble.models.adapter.inputs import Inputs
+from toolsemble.models.adapter.key_source import CLIENT_KEY, find_key_source, key_hint
 from toolsemble.models.adapter.offer import Offer, offer_with_key
 from toolsemble.models.adapter.per_loop import PerLoop
 from toolsemble.models.adapter.reasoning import require_level
@@ -96,7 +97,9 @@ class MistralModel:
         if client is not None and (api_key is not None or base_url is not None):
             raise TypeError("MistralModel takes a client, or api_key and base_url, not both")
         self._key = api_key or os.environ.get("MISTRAL_API_KEY")
-        if not (self._key or os.environ.get("MISTRAL_SA_TOKEN_PATH") or base_url or client):
+        found = find_key_source(api_key, "MISTRAL_API_KEY", "MISTRAL_SA_TOKEN_PATH")
+        self._key_source = found if client is None else CLIENT_KEY
+        if self._key_source is None and not base_url:
             raise ToolConfigurationError(f"Mistral needs a key: {_KEY}")
         check_count("MistralModel max_reply", max_reply, least=1)
         self.name = name
@@ -195,7 +198,7 @@ class MistralModel:
 
     def _translate(self, error: Any, keys: list[str]) -> ModelError | None:
         if isinstance(error, self._errors.MistralError):
-            return _status_error(error, keys)
+            return _status_error(error, keys, self._key_source)
         if isinstance(error, (self._http.HTTPError, self._errors.NoResponseError)):
             return connection_error("Mistral", error, keys)
         if isinstance(error, self._http.StreamError):
@@ -208,11 +211,11 @@ def _write_reasoning(request: ChatRequest) -> dict[str, str]:
     return {} if request.reasoning is None else {"reasoning_effort": require_level(request.reasoning, "Mistral")}
 
 
-def _status_error(error: Any, keys: list[str]) -> ModelError:
+def _status_error(error: Any, keys: list[str], key_source: str | None) -> ModelError:
     try:
         body = json.loads(error.body)
     except ValueError:
         body = error.body
-    hint = f"; {_KEY}" if error.status_code == _UNAUTHORIZED else ""
+    hint = key_hint(key_source, _KEY) if error.status_code == _UNAUTHORIZED else ""
     reason, retryable = quote(read_reason(body) or _NO_REASON, keys), is_retryable(error.status_code)
     return status_error("Mistral", error.status_code, f"{reason}{hint}", error.headers, retryable=retryable)

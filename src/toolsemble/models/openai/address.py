@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble.models.adapter.key_source import CLIENT_KEY, find_key_source
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -33,6 +35,8 @@ class Site:
     """The environment variable with the key."""
     key: Any = field(repr=False)
     """The key, or a function that returns it."""
+    key_source: str | None = field(default=None, repr=False)
+    """Where the key comes from; None if there is none."""
 
 
 def is_openai(address: str) -> bool:
@@ -45,10 +49,12 @@ def is_openai(address: str) -> bool:
     return host == _HOST or host.endswith(f".{_HOST}")  # there is also a host for each region
 
 
-def resolve_site(base_url: str | None, label: str | None, key: Any, variable: str | None) -> Site:
+def resolve_site(
+    base_url: str | None, label: str | None, key: Any, variable: str | None, headers: Mapping[str, str]
+) -> Site:
     """Return the site for some settings; raise an error for an invalid address, and for OpenAI without a key.
 
-    >>> resolve_site("http://127.0.0.1:8000/v1/", None, None, None)
+    >>> resolve_site("http://127.0.0.1:8000/v1/", None, None, None, {})
     Site(label='127.0.0.1', address='http://127.0.0.1:8000/v1', key_variable=None)
     """
     address = base_url or os.environ.get("OPENAI_BASE_URL") or _BASE_URL
@@ -57,7 +63,10 @@ def resolve_site(base_url: str | None, label: str | None, key: Any, variable: st
     resolved = _find_key(key, variable)
     if not resolved and base_url is None:
         raise ToolConfigurationError(f"OpenAIModel has no key: set {variable} or pass api_key=")
-    return Site(label or _label_of(address), address.rstrip("/"), variable, resolved)
+    source = find_key_source(key, *filter(None, [variable])) if resolved else None
+    if any(name.lower() == "authorization" for name in headers):
+        source = "the key in headers="  # replaces the other one
+    return Site(label or _label_of(address), address.rstrip("/"), variable, resolved, source)
 
 
 def _check_address(address: str) -> None:
@@ -77,7 +86,7 @@ def _check_address(address: str) -> None:
 def site_from_client(client: AsyncOpenAI, label: str | None) -> Site:
     """Return the site of a client."""
     address = str(client.base_url).rstrip("/")
-    return Site(label or _label_of(address), address, None, client.api_key)
+    return Site(label or _label_of(address), address, None, client.api_key, CLIENT_KEY)
 
 
 def _label_of(address: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from toolsemble.errors import ModelError
 from toolsemble.models.adapter.errors import connection_error, quote, read_reason, status_error
+from toolsemble.models.adapter.key_source import key_hint
 from toolsemble.models.adapter.retry import is_retryable
 from toolsemble.models.openai.address import Site
 from toolsemble.providers.wire import field
@@ -48,7 +49,7 @@ def error_from_body(body: object, label: str) -> ModelError:
 def _status_error(error: Any, keys: list[str], site: Site) -> ModelError:
     status, headers = error.status_code, error.response.headers
     variable = f"set {site.key_variable} or " if site.key_variable else ""
-    hint = f"; {variable}pass api_key=" if status == _UNAUTHORIZED else ""
+    hint = key_hint(site.key_source, f"{variable}pass api_key=") if status == _UNAUTHORIZED else ""
     reason = quote(read_reason(error.body) or error.message, keys)
     retryable = is_retryable(status, headers) and error.code not in _FINAL
     return status_error(site.label, status, f"{reason}{hint}", headers, retryable=retryable)

@@ -84,7 +84,8 @@ class OpenAIModel:
         _check(name, api, timeout)
         check_count("OpenAIModel max_reply", max_reply, least=1)
         self._given = None if client is None else client.with_options(max_retries=0)
-        settings = (base_url, label, api_key, key_variable)
+        self._headers = dict(headers or {})
+        settings = (base_url, label, api_key, key_variable, self._headers)
         self._site = resolve_site(*settings) if client is None else site_from_client(client, label)
         own = is_openai(self._site.address)
         self.name = name
@@ -96,7 +97,6 @@ class OpenAIModel:
         # Reasoning is sent only to the model that it came from: others reject it.
         self._origin = f"{self.api} of {name} at {self._site.address}"
         self._timeout = timeout
-        self._headers = dict(headers or {})
         self.max_reply = max_reply
         # Creating a client takes 25 ms, a connection even more; so both are reused within an event loop.
         self._clients = PerLoop(self._create_client)

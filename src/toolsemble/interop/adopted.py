@@ -1,0 +1,116 @@
+"""Tools of other frameworks as tools of this library."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from toolsemble.context import current_context
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.interop.exported import ExportedTool
+from toolsemble.interop.names import fit_name, map_names
+from toolsemble.result import ToolResult
+from toolsemble.runtime.concurrency import is_async
+from toolsemble.tools.schema import SchemaTool
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignTool:
+    """A tool of a framework: what its module has read, for :func:`adopt_tools`."""
+
+    name: str
+    """The name in the framework."""
+    description: str
+    """The description for the model."""
+    parameters: dict[str, Any]
+    """The JSON Schema of the arguments."""
+    call: Callable[[dict[str, Any], str], Any]
+    """Calls it with validated arguments and the id of the call, sync or async; returns a :class:`ToolResult`, or
+    another value."""
+    exported: ExportedTool | None = None
+    """The tool of a toolbox that it stands for; None for one of the framework's own."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """The settings of the tool that follow from those in the framework; others are added to them."""
+
+
+def adopt_tools(framework: str, tools: Iterable[ForeignTool], settings: dict[str, Any]) -> list[SchemaTool]:
+    """Return tools of a framework as tools for a toolbox.
+
+    A tool that was exported gets its name back; other names are mapped if a toolbox does not accept them.
+
+    :param framework: the name of the module, for ``metadata["interop"]``
+    :param settings: the settings of the new tools
+
+    >>> async def answer(arguments, call_id):
+    ...     return f"{arguments['city']}: sunny"
+    >>> city = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    >>> [weather] = adopt_tools("acme", [ForeignTool("get.weather", "The weather", city, answer)], {})
+    >>> weather.name, weather.execute({"city": "Rome"}).output
+    ('get_weather', 'Rome: sunny')
+    >>> weather.metadata["interop"]
+    {'framework': 'acme', 'name': 'get.weather'}
+    """
+    listed = list(tools)
+    own = [each.name if each.exported is None else each.exported.name for each in listed]
+    names = map_names(own, fit_name)
+    return [_adopt(framework, each, names[name], settings) for each, name in zip(listed, own, strict=True)]
+
+
+def _adopt(framework: str, tool: ForeignTool, name: str, settings: dict[str, Any]) -> SchemaTool:
+    metadata = {**(settings.get("metadata") or {}), "interop": {"framework": framework, "name": tool.name}}
+    description = tool.description or f"The tool {tool.name} of {framework}"
+    own: Any = {**tool.settings, **settings, "metadata": metadata}
+    return SchemaTool(name, description, _body_of(tool.call), tool.parameters, **own)
+
+
+def _body_of(call: Callable[[dict[str, Any], str], Any]) -> Callable[[dict[str, Any]], Any]:
+    """Return the function that a tool runs; async if the framework's is."""
+
+    def run(arguments: dict[str, Any]) -> Any:
+        return call(arguments, current_call_id())
+
+    async def arun(arguments: dict[str, Any]) -> Any:
+        return await call(arguments, current_call_id())
+
+    return arun if is_async(call) else run
+
+
+def current_call_id() -> str:
+    """Return the id of the current call."""
+    context = current_context()
+    return "" if context is None else context.call_id
+
+
+def flatten(tools: Any, is_one: Callable[[Any], bool], expected: str) -> list[Any]:
+    """Return a list of tools: a single one, or all of a list and the lists in it; raise for what is not a tool.
+
+    :param is_one: whether an object is a tool of the framework, or a set of them
+    :param expected: what is expected, for the error
+
+    >>> flatten([1, [2, 3]], lambda each: isinstance(each, int), "an int")
+    [1, 2, 3]
+    """
+    if is_one(tools):
+        return [tools]
+    if isinstance(tools, Iterable) and not isinstance(tools, (str, bytes, dict)):
+        return [found for each in tools for found in flatten(each, is_one, expected)]
+    raise ToolDefinitionError(f"adopt takes {expected}, or a list of them, not {type(tools).__name__}: {tools!r:.80}")
+
+
+def refuse(name: object, needs: str) -> ToolDefinitionError:
+    """Return the error for a tool that only works inside of its framework.
+
+    >>> str(refuse("search", "the state of a graph (InjectedState)"))
+    "'search' cannot be adopted: it needs the state of a graph (InjectedState), which only its framework has"
+    """
+    return ToolDefinitionError(f"'{name!s:.60}' cannot be adopted: it needs {needs}, which only its framework has")
+
+
+def failure(text: str) -> ToolResult:
+    """Return the result for a failure that a framework reports; tools of this library begin with the same word.
+
+    >>> failure("Error: no such city")
+    ToolResult.failure('no such city')
+    """
+    return ToolResult.failure(text.removeprefix("Error: "))

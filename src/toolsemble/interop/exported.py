@@ -1,0 +1,228 @@
+"""Tools of a toolbox as other frameworks call them: always through the toolbox, with what the framework knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from toolsemble.call import ToolCall, ToolReply
+from toolsemble.context import ToolContext
+from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.interop.names import map_names
+from toolsemble.interop.pausing import make_pausable
+from toolsemble.providers.wire import join_text, parameters_of
+from toolsemble.result import Content, TextContent, ToolResult
+from toolsemble.shape import to_json_value
+from toolsemble.toolbox.reviewer_check import check_pauses, check_reviewer
+from toolsemble.toolbox.toolbox import Toolbox
+
+Choice: TypeAlias = str | Callable[[Any], str | None] | None
+"""A value for all calls, or a function that returns it for what the framework passes to a call; None: the default."""
+Parameters: TypeAlias = MutableMapping[str, Any] | Callable[[Any], MutableMapping[str, Any] | None] | None
+"""The values that the tools of a run share, or a function that returns them for what the framework passes."""
+Approval: TypeAlias = Literal["ours", "theirs"]
+"""Who asks for approval: the reviewer of the toolbox, or the framework, which pauses its run."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallSettings:
+    """The facts that are passed to the toolbox with each call."""
+
+    memory_id: Choice = None
+    """The conversation or user that a call belongs to."""
+    run_id: Choice = None
+    """The run that a call belongs to; by default what the framework says."""
+    parameters: Parameters = None
+    """Values that the tools of a run share."""
+
+    def for_call(self, source: Any, run_id: str | None, deps: Any) -> dict[str, Any]:
+        """Return the keyword arguments of ``execute`` for one call.
+
+        :param source: what the framework passes to a call, for the functions among the settings
+        :param run_id: the id of the run by the framework
+        :param deps: the dependencies of the run by the framework
+
+        >>> CallSettings(memory_id=lambda context: context["user"]).for_call({"user": "ada"}, "run_1", None)
+        {'memory_id': 'ada', 'run_id': 'run_1', 'parameters': None, 'deps': None}
+        """
+        chosen = _choose(self.run_id, source)
+        return {
+            "memory_id": _choose(self.memory_id, source),
+            "run_id": run_id if chosen is None else chosen,
+            "parameters": _choose(self.parameters, source),
+            "deps": deps,
+        }
+
+
+def _choose(setting: Any, source: Any) -> Any:
+    return setting(source) if callable(setting) else setting
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedTool:
+    """A tool of a toolbox, as a framework sees and calls it.
+
+    >>> from toolsemble import tool
+    >>> @tool
+    ... def double(number: int) -> int:
+    ...     '''Double a number.'''
+    ...     return 2 * number
+    >>> [exported] = export_tools(Toolbox([double]))
+    >>> exported.execute({"number": "21"}, "call_1").text
+    '42'
+    """
+
+    box: Toolbox
+    """The toolbox that executes the calls."""
+    name: str
+    """The name of the tool in the toolbox."""
+    shown_name: str
+    """The name of the tool in the framework."""
+    description: str
+    """The description for the model."""
+    parameters: dict[str, Any]
+    """The JSON Schema of the arguments, always an object."""
+    settings: CallSettings
+    """The facts that are passed to the toolbox with each call."""
+
+    def execute(
+        self, arguments: Any, call_id: str | None = None, source: Any = None, *, run_id: str | None = None,
+        deps: Any = None, box: Toolbox | None = None,
+    ) -> ToolReply:  # fmt: skip
+        """Execute a call and return the reply; what a model can cause is never raised.
+
+        :param arguments: JSON text, or a dict
+        :param call_id: the id of the call by the framework
+        :param source: what the framework passes to a call, for the functions among the settings
+        :param run_id: the id of the run by the framework
+        :param deps: the dependencies of the run by the framework, for ``ToolContext.deps``
+        :param box: another toolbox with this tool, such as one whose reviewer has the answer already
+        """
+        call = self._read_call(arguments, call_id)
+        if isinstance(call, ToolReply):
+            return call
+        try:
+            return (box or self.box).execute(call, **self.settings.for_call(source, run_id, deps))
+        except ExitEarlyError as stop:
+            return _refuse(call, stop)
+
+    async def aexecute(
+        self, arguments: Any, call_id: str | None = None, source: Any = None, *, run_id: str | None = None,
+        deps: Any = None, box: Toolbox | None = None,
+    ) -> ToolReply:  # fmt: skip
+        """Execute a call without blocking the event loop; parameters as in :meth:`execute`."""
+        call = self._read_call(arguments, call_id)
+        if isinstance(call, ToolReply):
+            return call
+        try:
+            return await (box or self.box).aexecute(call, **self.settings.for_call(source, run_id, deps))
+        except ExitEarlyError as stop:
+            return _refuse(call, stop)
+
+    def fail(self, call_id: str | None, problem: Exception) -> ToolReply:
+        """Return the failed reply to a call that could not be executed."""
+        return ToolReply(ToolCall(self.name, id=call_id), ToolResult.failure(str(problem)))
+
+    def _read_call(self, arguments: Any, call_id: str | None) -> ToolCall | ToolReply:
+        """Return the call, or the reply if code of a model passed values that JSON cannot hold."""
+        try:
+            return ToolCall(self.name, arguments, call_id)
+        except TypeError as problem:
+            message = str(problem).removeprefix(f"ToolCall '{self.name}': ")
+            failure = ToolResult.failure(f"Invalid JSON input for '{self.name}': {message}")
+            return ToolReply(ToolCall(self.name, id=call_id), failure)
+
+
+def _refuse(call: ToolCall, stop: ExitEarlyError) -> ToolReply:
+    """Return the reply to a call whose reviewer stopped the run: a raise would end the framework's run without it."""
+    return ToolReply(call, ToolResult.failure(str(stop) or "A reviewer stopped the run"))
+
+
+def export_tools(
+    box: Toolbox,
+    *,
+    memory_id: Choice = None,
+    run_id: Choice = None,
+    parameters: Parameters = None,
+    fit_name: Callable[[str], str] | None = None,
+    pausable: bool = False,
+) -> list[ExportedTool]:
+    """Return the tools of a toolbox for a framework, with unique names.
+
+    :param fit_name: returns a name that the framework accepts
+    :param pausable: whether the framework asks for approval: gated calls raise
+        :class:`~toolsemble.errors.CallPausedError`
+    """
+    if not isinstance(box, Toolbox):
+        raise ToolDefinitionError(f"export takes a Toolbox, not {type(box).__name__}; write export(Toolbox([...]))")
+    if pausable:
+        box = make_pausable(box)
+    else:
+        check_reviewer(box, ToolContext())
+        check_pauses(box, ToolContext(), nested=True)
+    settings = CallSettings(memory_id, run_id, parameters)
+    names = map_names(box.names, fit_name or str)
+    return [
+        ExportedTool(box, each.name, names[each.name], each.description, parameters_of(each), settings)
+        for each in box.specifications
+    ]
+
+
+def check_approval(approval: str, *, framework: str) -> None:
+    """Raise ToolConfigurationError for a framework that cannot pause a run, unless the reviewer of the toolbox asks.
+
+    >>> check_approval("theirs", framework="DSPy")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolConfigurationError: DSPy cannot pause a run for approval; pass approval="ours", and a \
+reviewer to the toolbox
+    """
+    if approval == "theirs":
+        raise ToolConfigurationError(
+            f'{framework} cannot pause a run for approval; pass approval="ours", and a reviewer to the toolbox'
+        )
+    is_theirs(approval)
+
+
+def is_theirs(approval: str) -> bool:
+    """Return whether the framework asks for approval; raise ToolConfigurationError for an unknown setting."""
+    if approval not in ("ours", "theirs"):
+        raise ToolConfigurationError(f'approval must be "ours" or "theirs", not {approval!r:.80}')
+    return approval == "theirs"
+
+
+def text_of(reply: ToolReply) -> str:
+    r"""Return the text for the model, with the note about edits; contents that are texts are part of it.
+
+    >>> from toolsemble import TextContent
+    >>> text_of(ToolReply(ToolCall("now"), ToolResult.success("noon", contents=[TextContent("in Rome")])))
+    'noon\nin Rome'
+    """
+    texts = [content.text for content in reply.contents if isinstance(content, TextContent)]
+    return "\n".join([reply.with_edits().text, *texts])
+
+
+def full_text_of(reply: ToolReply) -> str:
+    r"""Return the text for the model where a framework carries no media: each of them is a line of it.
+
+    >>> from toolsemble import ImageContent
+    >>> result = ToolResult.success("a map", contents=[ImageContent(b"..", "image/png")])
+    >>> full_text_of(ToolReply(ToolCall("map"), result))
+    'a map\n[image/png, 2 bytes, not shown]'
+    """
+    return join_text(reply.with_edits())
+
+
+def media_of(reply: ToolReply) -> list[Content]:
+    """Return the images, audio and files of a reply."""
+    return [content for content in reply.contents if not isinstance(content, TextContent)]
+
+
+def payload_of(reply: ToolReply) -> Any:
+    """Return the structured output as plain JSON values, because frameworks store it; None if there is none.
+
+    >>> payload_of(ToolReply(ToolCall("sizes"), ToolResult.success("", structured_output={"sizes": (1, 2)})))
+    {'sizes': [1, 2]}
+    """
+    return to_json_value(reply.result.structured_output)

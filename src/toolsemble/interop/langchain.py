@@ -1,0 +1,200 @@
+"""LangChain and LangGraph: the tools of a toolbox as ``BaseTool`` objects, and theirs in a toolbox."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+from toolsemble.call import ToolReply
+from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
+from toolsemble.interop.exported import (
+    Approval,
+    Choice,
+    ExportedTool,
+    Parameters,
+    export_tools,
+    is_theirs,
+    media_of,
+    payload_of,
+    text_of,
+)
+from toolsemble.interop.framework import import_framework
+from toolsemble.interop.langchain_blocks import read_blocks, write_blocks
+from toolsemble.interop.langgraph_interrupts import Interrupts
+from toolsemble.result import ToolResult
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.schema import SchemaTool
+
+if TYPE_CHECKING:
+    from toolsemble.tools.settings import ToolSettings
+
+_import = partial(import_framework, install="langchain-core", user="langchain")
+
+
+def export(
+    box: Toolbox,
+    *,
+    memory_id: Choice = None,
+    run_id: Choice = None,
+    parameters: Parameters = None,
+    approval: Approval = "ours",
+) -> list[Any]:
+    """Return the tools of a toolbox as LangChain tools, for ``create_agent``, ``ToolNode`` or ``bind_tools``.
+
+    A failed call is a ``ToolMessage`` with the status "error"; the structured output is its artifact, as JSON values.
+    Media are content blocks. The run id of a call is the ``thread_id`` of the configuration, if there is one.
+
+    :param memory_id: the conversation or user that calls belong to, or a function of the ``RunnableConfig``
+    :param run_id: the run that calls belong to, or a function of the ``RunnableConfig``
+    :param parameters: values that the tools of a run share, or a function of the ``RunnableConfig``
+    :param approval: "theirs" asks with LangGraph's ``interrupt``; the run is resumed with
+        ``Command(resume=Continue())``, ``Edit(...)`` or ``Reject(...)``, or the JSON form of one
+
+    >>> from toolsemble import tool
+    >>> @tool
+    ... def double(number: int) -> int:
+    ...     '''Double a number.'''
+    ...     return 2 * number
+    >>> [exported] = export(Toolbox([double]))
+    >>> exported.invoke({"number": "21"})
+    '42'
+    """
+    kind = _tool_class()
+    caller = Interrupts() if is_theirs(approval) else Direct()
+    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters, pausable=caller.pauses)
+    return [
+        kind(
+            name=each.shown_name,
+            description=each.description,
+            args_schema=each.parameters,
+            exported=each,
+            caller=caller,
+        )
+        for each in found
+    ]
+
+
+@cache
+def _tool_class() -> Any:
+    """Return the class of exported tools, which can be defined only if LangChain is there."""
+    base, config = _import("langchain_core.tools").BaseTool, _import("langchain_core.runnables.config")
+
+    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
+        """A tool of a toolbox; the arguments reach it as they are, also those called ``config`` or ``run_manager``."""
+
+        exported: Any
+        caller: Any
+        response_format: str = "content_and_artifact"
+        handle_tool_error: bool = True
+
+        def _to_args_and_kwargs(self, tool_input: Any, tool_call_id: str | None) -> tuple[Any, dict[str, Any]]:
+            return (tool_input, tool_call_id), {}
+
+        def _run(self, tool_input: Any, call_id: str | None) -> Any:
+            given, source = _arguments(self.exported, tool_input), config.ensure_config()
+            return _answer(self.caller.execute(self.exported, given, call_id, source))
+
+        async def _arun(self, tool_input: Any, call_id: str | None) -> Any:
+            given, source = _arguments(self.exported, tool_input), config.ensure_config()
+            return _answer(await self.caller.aexecute(self.exported, given, call_id, source))
+
+    return ToolsembleTool
+
+
+def _arguments(exported: ExportedTool, given: Any) -> Any:
+    """Return the arguments; a plain text is the value of the only parameter, as it is for LangChain's own tools."""
+    names = list(exported.parameters.get("properties", {}))
+    return {names[0]: given} if isinstance(given, str) and len(names) == 1 else given
+
+
+class Direct:
+    """Calls that are made as they come: the reviewer of the toolbox is asked."""
+
+    pauses = False
+
+    def execute(self, tool: ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
+        """Execute a call; its run is the conversation of the configuration."""
+        return tool.execute(arguments, call_id, source, run_id=thread_of(source))
+
+    async def aexecute(self, tool: ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
+        """Execute a call without blocking the event loop."""
+        return await tool.aexecute(arguments, call_id, source, run_id=thread_of(source))
+
+
+def thread_of(source: Any) -> str | None:
+    """Return the id of the conversation in a configuration; None if there is none.
+
+    >>> thread_of({"configurable": {"thread_id": 7}})
+    '7'
+    """
+    found = source.get("configurable", {}).get("thread_id")
+    return None if found is None else str(found)
+
+
+def _answer(reply: ToolReply) -> tuple[Any, Any]:
+    """Return the content and the artifact of a message; raise what LangChain turns into a failed one."""
+    text, media = text_of(reply), media_of(reply)
+    if reply.is_error:
+        raise _import("langchain_core.tools").ToolException(text)
+    return (write_blocks(text, media) if media else text), payload_of(reply)
+
+
+def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
+    """Return LangChain tools as tools for a toolbox: one tool, or a list of them.
+
+    Their arguments are validated against their schema; a tool that needs the state, the store or the runtime of a
+    graph is refused.
+
+    :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
+
+    >>> from langchain_core.tools import tool
+    >>> @tool
+    ... def double(number: int) -> int:
+    ...     '''Double a number.'''
+    ...     return 2 * number
+    >>> Toolbox(adopt(double))["double"].execute({"number": "21"}).output
+    '42'
+    """
+    base = _import("langchain_core.tools").BaseTool
+    found = flatten(tools, lambda each: isinstance(each, base), "a LangChain tool")
+    return adopt_tools("langchain", [_read(each) for each in found], dict(settings))
+
+
+def _read(tool: Any) -> ForeignTool:
+    shown = tool.tool_call_schema
+    schema = shown if isinstance(shown, dict) else shown.model_json_schema()
+    injected = _find_injected(tool, schema)
+    if injected:
+        raise refuse(tool.name, f"the parameters {', '.join(injected)}, injected by a graph")
+
+    async def call(arguments: dict[str, Any], call_id: str) -> Any:
+        request = {"type": "tool_call", "name": tool.name, "args": arguments, "id": call_id}
+        return _read_answer(await tool.ainvoke(request))
+
+    parameters = {key: value for key, value in schema.items() if key not in ("title", "description")}
+    return ForeignTool(tool.name, tool.description, parameters, call, getattr(tool, "exported", None))
+
+
+def _find_injected(tool: Any, schema: dict[str, Any]) -> list[str]:
+    """Return the parameters that a graph sets; the id of the call is not among them, because every call has one."""
+    call_id = _import("langchain_core.tools").InjectedToolCallId
+    hidden = set(getattr(tool, "_injected_args_keys", ()))
+    if isinstance(tool.args_schema, type):
+        fields = getattr(tool.args_schema, "model_fields", {})
+        hidden |= fields.keys() - schema.get("properties", {}).keys()
+        hidden -= {name for name, field in fields.items() if call_id in {_class_of(each) for each in field.metadata}}
+    return sorted(hidden - {"tool_call_id"})
+
+
+def _class_of(value: Any) -> Any:
+    return value if isinstance(value, type) else type(value)
+
+
+def _read_answer(message: Any) -> ToolResult:
+    """Return the result for the message of a call."""
+    if not hasattr(message, "status"):
+        return failure(f"The tool returned a {type(message).__name__}, which only a graph can use")
+    text, contents = read_blocks(message.content)
+    if message.status == "error":
+        return failure(text)
+    return ToolResult.success(text, message.artifact, contents=contents)

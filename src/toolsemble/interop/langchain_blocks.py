@@ -1,0 +1,68 @@
+"""Content blocks of LangChain's messages: texts, images, audio and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from toolsemble.providers.wire import base64_text
+from toolsemble.result import AudioContent, Content, FileContent, ImageContent
+from toolsemble.serialization import compact_json, read_content
+
+_TYPES: dict[str, type[Any]] = {"image": ImageContent, "audio": AudioContent, "file": FileContent}
+
+
+def write_blocks(text: str, media: Iterable[Content]) -> list[dict[str, Any]]:
+    """Return a text and media as content blocks.
+
+    >>> write_blocks("a map", [ImageContent(b"...", "image/png")])[1]
+    {'type': 'image', 'mime_type': 'image/png', 'base64': 'Li4u'}
+    """
+    return [{"type": "text", "text": text}, *map(_write_block, media)]
+
+
+def _write_block(content: Any) -> dict[str, Any]:
+    kind = next(name for name, each in _TYPES.items() if isinstance(content, each))
+    name = {"filename": content.name} if kind == "file" else {}
+    source = {"url": content.url} if content.url else {"base64": base64_text(content.data)}
+    return {"type": kind, "mime_type": content.mime_type, **source, **name}
+
+
+def read_blocks(content: Any) -> tuple[str, list[Content]]:
+    """Return the text and the media of a message; blocks of other types become JSON text.
+
+    >>> read_blocks([{"type": "text", "text": "a map"}, {"type": "image", "mime_type": "image/png", "base64": "Li4u"}])
+    ('a map', [ImageContent(<3 bytes>, mime_type='image/png')])
+    """
+    if isinstance(content, str):
+        return content, []
+    texts: list[str] = []
+    media: list[Content] = []
+    for block in content:
+        if isinstance(block, str):
+            texts.append(block)
+        elif block.get("type") == "text":
+            texts.append(str(block.get("text", "")))
+        else:
+            found = _read_media(block)
+            media.append(found) if found is not None else texts.append(compact_json(block, default=str))
+    return "\n".join(texts), media
+
+
+def _read_media(block: dict[str, Any]) -> Content | None:
+    """Return the content of a block in one of LangChain's formats; None if it is none of them, or broken."""
+    kind = str(block.get("type"))
+    if kind == "image_url":
+        source = block.get("image_url")
+        kind, block = "image", {"url": source.get("url") if isinstance(source, dict) else source}
+    if kind not in _TYPES:
+        return None
+    data = block.get("base64") or (block.get("data") if block.get("source_type", "base64") == "base64" else None)
+    name = {"name": str(block.get("filename") or block.get("name") or "file")} if kind == "file" else {}
+    try:
+        if isinstance(data, str):
+            mime_type = block.get("mime_type") or "application/octet-stream"
+            return read_content({"type": kind, "data": data, "mime_type": mime_type, **name})  # type: ignore[no-any-return]  # one of the contents
+        return _TYPES[kind].from_url(block["url"], block.get("mime_type"))  # type: ignore[no-any-return]  # as above
+    except (KeyError, TypeError, ValueError):
+        return None

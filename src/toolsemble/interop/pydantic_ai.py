@@ -1,0 +1,237 @@
+"""Pydantic AI: the tools of a toolbox as a toolset, and its tools in a toolbox."""
+
+from __future__ import annotations
+
+import json
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+from toolsemble.call import ToolReply
+from toolsemble.errors import CallPausedError
+from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
+from toolsemble.interop.exported import (
+    Approval,
+    Choice,
+    ExportedTool,
+    Parameters,
+    export_tools,
+    is_theirs,
+    media_of,
+    payload_of,
+    text_of,
+)
+from toolsemble.interop.framework import import_framework
+from toolsemble.interop.pausing import ShownRequests, asks_before, bind_decision, show_request
+from toolsemble.interop.pydantic_ai_contents import read_contents, write_contents
+from toolsemble.result import ToolResult
+from toolsemble.review.decision import Continue, Edit
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.schema import SchemaTool
+
+if TYPE_CHECKING:
+    from toolsemble.tools.settings import ToolSettings
+
+_import = partial(import_framework, install="pydantic-ai-slim", user="pydantic_ai")
+_TEXT = "__text__"  # the key of arguments that are not a JSON object
+
+
+def export(
+    box: Toolbox,
+    *,
+    memory_id: Choice = None,
+    run_id: Choice = None,
+    parameters: Parameters = None,
+    approval: Approval = "ours",
+) -> Any:
+    """Return the tools of a toolbox as a toolset, for ``Agent(model, toolsets=[...])``.
+
+    A failed call is told to the model as failed, and takes no retry. The structured output is the metadata of the
+    ``ToolReturnPart``; media are part of its content. ``ToolContext.deps`` are the ``deps`` of the run.
+
+    :param memory_id: the conversation or user that calls belong to, or a function of the ``RunContext``
+    :param run_id: the run that calls belong to, or a function of the ``RunContext``
+    :param parameters: values that the tools of a run share, or a function of the ``RunContext``
+    :param approval: "theirs" ends the run with ``DeferredToolRequests``, which the agent needs as an output type; the
+        run id is then that of the conversation
+
+    >>> from toolsemble import tool
+    >>> @tool
+    ... def double(number: int) -> int:
+    ...     '''Double a number.'''
+    ...     return 2 * number
+    >>> export(Toolbox([double])).label
+    'Toolbox: double'
+    """
+    theirs = is_theirs(approval)
+    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters, pausable=theirs)
+    return _toolset_class()({each.shown_name: each for each in found}, ShownRequests() if theirs else None)
+
+
+@cache
+def _toolset_class() -> Any:
+    """Return the class of exported toolsets, which can be defined only if Pydantic AI is there."""
+    abstract, tools = _import("pydantic_ai.toolsets.abstract"), _import("pydantic_ai.tools")
+    base: Any = abstract.AbstractToolset
+
+    class ToolsembleToolset(base):  # type: ignore[misc]  # the library may be missing
+        """The tools of a toolbox."""
+
+        def __init__(self, exported: dict[str, ExportedTool], shown: ShownRequests | None) -> None:
+            self.exported = exported
+            self._shown = shown
+
+        @property
+        def id(self) -> str | None:
+            return None
+
+        @property
+        def label(self) -> str:
+            return f"Toolbox: {', '.join(self.exported)}"
+
+        async def get_tools(self, ctx: Any) -> dict[str, Any]:
+            return {name: self._describe(each, ctx.max_retries) for name, each in self.exported.items()}
+
+        def _describe(self, tool: ExportedTool, max_retries: int) -> Any:
+            definition = tools.ToolDefinition(
+                name=tool.shown_name, description=tool.description, parameters_json_schema=tool.parameters
+            )
+            return abstract.ToolsetTool(
+                toolset=self, tool_def=definition, max_retries=max_retries, args_validator=PassedArguments()
+            )
+
+        async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, _: Any) -> Any:
+            exported, arguments = self.exported[name], tool_args.get(_TEXT, tool_args)
+            if self._shown is not None:
+                return write_answer(await ask(exported, arguments, ctx, self._shown))
+            reply = await exported.aexecute(arguments, ctx.tool_call_id, ctx, run_id=ctx.run_id, deps=ctx.deps)
+            return write_answer(reply)
+
+    return ToolsembleToolset
+
+
+class PassedArguments:
+    """A validator that passes arguments on as they are: the toolbox repairs and validates them."""
+
+    def validate_json(self, input: Any, **_: Any) -> dict[str, Any]:
+        """Return the arguments of a JSON text; text that is not an object is passed on as it is."""
+        text = input if isinstance(input, str) else bytes(input).decode(errors="replace")
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError):
+            return {_TEXT: text}
+        return values if isinstance(values, dict) else {_TEXT: text}
+
+    def validate_python(self, input: Any, **_: Any) -> dict[str, Any]:
+        """Return the arguments."""
+        return dict(input)
+
+
+async def ask(tool: ExportedTool, arguments: Any, ctx: Any, shown: ShownRequests) -> ToolReply:
+    """Execute a call; raise ``ApprovalRequired`` if it needs approval and nobody has approved what was shown."""
+    execute = partial(tool.aexecute, call_id=ctx.tool_call_id, source=ctx, run_id=ctx.conversation_id, deps=ctx.deps)
+    requested = _find_requested(ctx, arguments) if ctx.tool_call_approved else arguments
+    try:
+        return await execute(requested)
+    except CallPausedError as paused:
+        if not asks_before(paused):
+            return tool.fail(ctx.tool_call_id, paused)
+        request = paused.request
+        known = ctx.tool_call_approved and shown.has(request, ctx.tool_call_metadata)
+    try:
+        if known:
+            # A person who approves other arguments edits the call.
+            decision = Continue() if requested == arguments else Edit(json.dumps(arguments))
+            return await execute(requested, box=bind_decision(tool.box, request, decision))
+    except CallPausedError as paused:  # the edit does not fit
+        request = paused.request
+    shown.add(request)
+    raise _import("pydantic_ai.exceptions").ApprovalRequired(metadata=show_request(request))
+
+
+def _find_requested(ctx: Any, arguments: Any) -> Any:
+    """Return the arguments that the model has requested, which a person may have changed."""
+    for message in reversed(ctx.messages):
+        for part in message.parts:
+            if getattr(part, "part_kind", "") == "tool-call" and part.tool_call_id == ctx.tool_call_id:
+                given = part.args or {}
+                read = PassedArguments()
+                values = read.validate_json(given) if isinstance(given, str) else read.validate_python(given)
+                return values.get(_TEXT, values)
+    return arguments
+
+
+def write_answer(reply: ToolReply) -> Any:
+    """Return what a tool of Pydantic AI returns; raise what it tells the model as a failure."""
+    text, media = text_of(reply), media_of(reply)
+    if reply.is_error:
+        raise _import("pydantic_ai.exceptions").ToolFailed(text)
+    content = [text, *write_contents(_import("pydantic_ai.messages"), media)] if media else text
+    return _import("pydantic_ai.messages").ToolReturn(content, metadata=payload_of(reply))
+
+
+def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
+    """Return tools of Pydantic AI as tools for a toolbox: ``Tool`` objects, function toolsets, and exported ones.
+
+    A tool that requires approval there requires it here. One that takes a ``RunContext`` is refused, and so are other
+    toolsets, which work in a run only.
+
+    :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
+
+    >>> from pydantic_ai import Tool
+    >>> def double(number: int) -> int:
+    ...     '''Double a number.'''
+    ...     return 2 * number
+    >>> Toolbox(adopt(Tool(double)))["double"].execute({"number": "21"}).output
+    '42'
+    """
+    kinds = _import("pydantic_ai.tools").Tool, _import("pydantic_ai.toolsets.abstract").AbstractToolset
+    found = flatten(tools, lambda each: isinstance(each, kinds), "a Tool or a toolset of Pydantic AI")
+    foreign = [tool for each in found for tool in _read(each, kinds[0])]
+    return adopt_tools("pydantic_ai", foreign, dict(settings))
+
+
+def _read(source: Any, kind: type) -> list[ForeignTool]:
+    if isinstance(source, kind):
+        return [_read_tool(source)]
+    if isinstance(source, _toolset_class()):
+        return [_read_exported(each) for each in source.exported.values()]
+    if not isinstance(getattr(source, "tools", None), dict):
+        raise refuse(type(source).__name__, "a run of an agent, for its tools")
+    return [_read_tool(each) for each in source.tools.values()]
+
+
+def _read_tool(tool: Any) -> ForeignTool:
+    if tool.takes_ctx:
+        raise refuse(tool.name, "a RunContext")
+    schema = tool.function_schema
+
+    async def call(arguments: dict[str, Any], _: str) -> Any:
+        return await _run(lambda: schema.call(schema.validator.validate_python(arguments), None))
+
+    gate = {"requires_approval": True} if tool.requires_approval else {}
+    return ForeignTool(tool.name, tool.description or "", schema.json_schema, call, settings=gate)
+
+
+def _read_exported(exported: ExportedTool) -> ForeignTool:
+    async def answer(arguments: dict[str, Any], call_id: str) -> Any:
+        return write_answer(await exported.aexecute(arguments, call_id))
+
+    async def call(arguments: dict[str, Any], call_id: str) -> Any:
+        return await _run(lambda: answer(arguments, call_id))
+
+    return ForeignTool(exported.shown_name, exported.description, exported.parameters, call, exported)
+
+
+async def _run(call: Any) -> Any:
+    """Return the result of a call of a tool; a failure that is told to the model is a failed result."""
+    exceptions, messages = _import("pydantic_ai.exceptions"), _import("pydantic_ai.messages")
+    try:
+        value = await call()
+    except (exceptions.ToolFailed, exceptions.ModelRetry) as told:
+        return failure(told.message)
+    except (exceptions.ApprovalRequired, exceptions.CallDeferred) as deferred:
+        return failure(f"The tool raised {type(deferred).__name__}, which only a run of Pydantic AI can handle")
+    if not isinstance(value, messages.ToolReturn):
+        return value
+    text, contents = read_contents(messages, value.return_value)
+    return ToolResult.success(text, value.metadata, contents=contents)
