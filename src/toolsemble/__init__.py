@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Retry as Retry,
     )
     from toolsemble.call import ToolCall as ToolCall, ToolReply as ToolReply
+    from toolsemble.catalog.catalog import Catalog as Catalog
     from toolsemble.context import InvocationParameters as InvocationParameters, ToolContext as ToolContext
     from toolsemble.definition.definition import ReturnBehavior as ReturnBehavior
     from toolsemble.errors import (
@@ -100,6 +101,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "agent": ("Agent", "AgentResult", "ConversationMemory", "LoopGuard", "Prices", "Retry"),
         "limits.cache": ("Cache",),
         "call": ("ToolCall", "ToolReply"),
+        "catalog.catalog": ("Catalog",),
         "tools.collection": ("tool_specifications_from",),
         "context": ("InvocationParameters", "ToolContext"),
         "definition.definition": ("ReturnBehavior",),

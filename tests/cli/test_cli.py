@@ -620,6 +620,36 @@ def test_specifications_and_provider_formats_are_json(bot, run_cli):
     assert {each["function"]["name"] for each in json.loads(run_cli("tools", "-p", "openai")[1])} == set(BUILT_INS)
 
 
+def test_a_budget_shows_what_tools_cost_and_what_a_catalog_shows(bot, run_cli):
+    code, out, err = run_cli("tools", bot(), "--budget", "150")
+    assert code == 0
+    assert [line.split("\t")[:3] for line in out.splitlines()] == [
+        [name, "other", "hidden"] for name in ("add", "delete", "many", "show")
+    ]
+    assert all(int(cell) > 20 for line in out.splitlines() for cell in line.split("\t")[3:])
+    assert err.startswith("4 tools have ")
+    assert "the budget is 150: 4 are hidden; find_tools takes " in err
+
+
+def test_a_budget_can_be_counted_for_one_provider(run_cli):
+    line = json.loads(run_cli("tools", "calculator", "--budget", "200", "--provider", "google", "--json")[1])
+    assert (line["tool"], line["group"], line["state"]) == ("calculator", "other", "shortened")
+    assert line["shown"] < line["tokens"]["google"]
+
+
+def test_built_in_tools_have_a_budget_too(run_cli):
+    _, out, err = run_cli("tools", "--budget", "100000")
+    assert [line.split("\t")[0] for line in out.splitlines()] == list(BUILT_INS)
+    assert "all are shown" in err
+
+
+def test_a_budget_that_cannot_work_is_reported(run_cli):
+    code, _, err = run_cli("tools", "--budget", "20")
+    assert code != 0
+    assert "Catalog budget 20 cannot hold find_tools" in err
+    assert run_cli("tools", "--budget", "0")[0] == 2
+
+
 def test_explain_lists_what_provider_drops(run_cli):
     code, out, _ = run_cli("explain", "file_read", "--provider", "google")
     assert code == 0

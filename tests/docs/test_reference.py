@@ -9,8 +9,8 @@ import pytest
 
 PAGES = sorted((Path(__file__).parents[2] / "docs" / "reference").glob("*.md"))
 PACKAGES = [
-    "", ".agent", ".agent.streams", ".builtin", ".events", ".mcp", ".models", ".review", ".telemetry", ".testing",
-    ".weights",
+    "", ".agent", ".agent.streams", ".builtin", ".catalog", ".events", ".mcp", ".models", ".review", ".telemetry",
+    ".testing", ".weights",
 ]  # fmt: skip
 ENTRY = re.compile(
     r"^\.\. (?:currentmodule:: (?P<module>\S+)|(?:auto(?!module)|py:)\w+:: (?P<name>[\w.]+))", re.MULTILINE

@@ -48,6 +48,8 @@ class RunView(Generic[DepsT_co]):
     """The dependencies of the run, as passed to ``agent.run(deps=...)``."""
     question: UserMessage | None = None
     """The last user message of the prompt, or of the history if the prompt has none; None if there is none."""
+    role: str = ""
+    """The role of the agent; "" if it has none."""
 
 
 RunInput: TypeAlias = Prompt | PausedRun

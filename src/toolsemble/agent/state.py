@@ -236,6 +236,7 @@ class RunState:
             spending.turns,
             context.deps,
             asked if isinstance(asked, UserMessage) else None,
+            self._config.role,
         )
 
     def add(self, *messages: Message) -> None:

@@ -236,17 +236,20 @@ def chat(options: GlobalOptions, /, **wanted: Any) -> int:
 @app.command()
 @click.argument("target", required=False, shell_complete=_complete_target)
 @_provider
+@click.option("--budget", type=click.IntRange(1), metavar="TOKENS", help="What each costs, and what a Catalog shows.")
 @json_option
 @common_options
 @click.pass_obj
-def tools(options: GlobalOptions, target: str | None, provider: str | None, *, as_json: bool) -> int:
+def tools(
+    options: GlobalOptions, target: str | None, provider: str | None, *, as_json: bool, budget: int | None
+) -> int:
     """Show the built-in tools, or those of TARGET.
 
     TARGET is a built-in name, a module, module:attribute, or a file.py. Naming a module or a file runs its code.
     """
     from toolsemble.cli.catalog import tools as do
 
-    return do(target, provider, options.make_screen(), as_json=as_json)
+    return do(target, provider, options.make_screen(), as_json=as_json, budget=budget)
 
 
 @app.command()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from toolsemble.catalog.catalog import Catalog
+from toolsemble.catalog.summary import first_sentence, format_parameters
 from toolsemble.cli.builtins import BUILT_INS, BuiltIn, make_built_in
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
@@ -13,17 +15,19 @@ from toolsemble.cli.table import show_table
 from toolsemble.cli.targets import load_tools, split_targets
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.providers import PROVIDERS
-from toolsemble.specification import ToolSpecification
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.collection import collect_tools
 
 
-def tools(target: str | None, provider: str | None, screen: Screen, *, as_json: bool) -> Exit:
-    """Show the tools of a target, or the built-in ones."""
+def tools(target: str | None, provider: str | None, screen: Screen, *, as_json: bool, budget: int | None) -> Exit:
+    """Show the tools of a target, or the built-in ones; with a budget, what they cost and what a catalog would show."""
+    if budget is not None:
+        catalog = Catalog(_find_tools(target), budget=budget, provider=provider or "openai")
+        return _show_costs(catalog, provider, screen, as_json=as_json)
     if target is None and provider is None and not as_json:
         show_table(screen, ["tool", "what it does"], [_make_row(entry) for entry in BUILT_INS.values()])
         return Exit.DONE
-    box = Toolbox(_installed_built_ins() if target is None else _load_targets(target))
+    box = Toolbox(_find_tools(target))
     if provider is not None:
         formatted = box.to_provider(provider)
         screen.write(json_line(formatted) if as_json else json.dumps(formatted, indent=2))
@@ -32,8 +36,28 @@ def tools(target: str | None, provider: str | None, screen: Screen, *, as_json: 
             screen.write(json_line(json.loads(specification.to_json())))
     else:
         titles = ["tool", "parameters", "what it does"]
-        rows = [[each.name, _format_parameters(each), _summarize(each)] for each in box.specifications]
+        rows = [[each.name, format_parameters(each), first_sentence(each.description)] for each in box.specifications]
         show_table(screen, titles, rows)
+    return Exit.DONE
+
+
+def _find_tools(target: str | None) -> list[object]:
+    return _installed_built_ins() if target is None else _load_targets(target)
+
+
+def _show_costs(catalog: Catalog, provider: str | None, screen: Screen, *, as_json: bool) -> Exit:
+    """Show the tokens of each tool for each provider, and whether a catalog with this budget shows it."""
+    providers = tuple(PROVIDERS) if provider is None else (provider,)
+    explained = catalog.explain(providers=providers)
+    if as_json:
+        for each in explained.tools:
+            state = {"group": each.group, "state": each.state, "shown": each.shown}
+            screen.write(json_line({"tool": each.name, **state, "tokens": dict(each.tokens)}))
+        return Exit.DONE
+    titles = ["tool", "group", "state", *providers]
+    rows = [[each.name, each.group, each.state, *map(str, each.tokens.values())] for each in explained.tools]
+    show_table(screen, titles, rows)
+    screen.report(explained.summary)
     return Exit.DONE
 
 
@@ -71,7 +95,7 @@ def _describe_note(note: Any) -> str:
 
 def _make_row(entry: BuiltIn) -> list[str]:
     try:
-        summary = _summarize(Toolbox([make_built_in(entry.name, "", shown=True)]).specifications[0])
+        summary = first_sentence(Toolbox([make_built_in(entry.name, "", shown=True)]).specifications[0].description)
     except ToolDefinitionError as problem:  # an extra is not installed
         summary = f"not available: {problem}"
     return [entry.form, summary]
@@ -86,27 +110,3 @@ def _installed_built_ins() -> list[object]:
         except ToolDefinitionError:
             continue
     return found
-
-
-def _summarize(specification: ToolSpecification) -> str:
-    """Return the first sentence, or line, of the description."""
-    line = specification.description.strip().split("\n")[0]
-    sentence, stop, _ = line.partition(". ")
-    return f"{sentence}{stop.strip()}"
-
-
-def _format_parameters(specification: ToolSpecification) -> str:
-    """Return the parameters in one line, optional ones in brackets."""
-    schema = specification.parameters or {}
-    needed = schema.get("required", ())
-    shown = ((name, f"{name}: {_format_type(part)}") for name, part in schema.get("properties", {}).items())
-    return ", ".join(text if name in needed else f"[{text}]" for name, text in shown)
-
-
-def _format_type(schema: dict[str, Any]) -> str:
-    if "enum" in schema:
-        return "|".join(json.dumps(value, ensure_ascii=False) for value in schema["enum"])
-    if "anyOf" in schema:
-        return "|".join(dict.fromkeys(map(_format_type, schema["anyOf"])))
-    kind = str(schema.get("type", "any"))
-    return f"{_format_type(schema.get('items', {}))}[]" if kind == "array" else kind

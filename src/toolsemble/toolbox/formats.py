@@ -42,6 +42,14 @@ class ToolSet:
         """The names of the tools, in registration order."""
         return list(self._entries)
 
+    def definitions(self) -> Iterable[ToolDefinition]:
+        """Return the definitions of all tools that the toolbox answers for, also of those that models are not shown.
+
+        >>> list(ToolSet({}).definitions())
+        []
+        """
+        return [entry.definition for entry in self._entries.values()]
+
     def return_behavior(self, name: str) -> ReturnBehavior:
         """Return the recipient of a tool's result; ``TO_LLM`` for an unknown name.
 
@@ -78,7 +86,7 @@ class ToolSet:
         >>> ToolSet({}).find_needs()
         {}
         """
-        return find_needs(entry.definition for entry in self._entries.values())
+        return find_needs(self.definitions())
 
     def has_secrets(self, name: str) -> bool:
         """Return whether the arguments of a call may contain a secret.
@@ -91,7 +99,7 @@ class ToolSet:
         """
         entry = self._entries.get(name)
         if entry is None:
-            return has_secret_parameters(each.definition for each in self._entries.values())
+            return has_secret_parameters(self.definitions())
         return entry.definition.secret
 
     def show_arguments(self, call: ToolCall) -> dict[str, Any] | None:

@@ -41,7 +41,7 @@ def check_reviewer(box: Toolbox, context: ToolContext) -> None:
     """
     if box._context.review is not None or context.review is not None:  # noqa: SLF001 - of this package
         return
-    for definition in always_gated_in(entry.definition for entry in box._entries.values()):  # noqa: SLF001 - as above
+    for definition in always_gated_in(box.definitions()):
         if definition.gate is not None and definition.gate.review is None:
             raise ToolConfigurationError(
                 f"Tool '{definition.name}' requires approval but no ReviewHandler is configured; pass review=…"
@@ -57,8 +57,7 @@ def check_pauses(box: Toolbox, context: ToolContext, *, nested: bool) -> None:
     >>> check_pauses(Toolbox([]), ToolContext(), nested=True)
     """
     review = box._context.review or context.review  # noqa: SLF001 - of this package
-    for entry in box._entries.values():  # noqa: SLF001 - as above
-        definition = entry.definition
+    for definition in box.definitions():
         if definition.gate is None and definition.flow is None:
             continue  # most tools
         gated = [definition] if _pauses(definition.gate, review) else []

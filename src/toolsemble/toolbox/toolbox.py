@@ -379,10 +379,7 @@ class Toolbox(ToolSet):
         if "place" in run:
             run = _enter_place(run, call, delegates=entry is not None and entry.definition.delegates)
         if entry is None:
-            from toolsemble.toolbox.unknown import unknown_path  # noqa: PLC0415 - needed only for unknown names
-
-            tools = [entry.definition for entry in self._entries.values()]
-            return unknown_path(call, self._context, run, tools, self._settings, report)
+            return self._refuse(call, report, run)
         context = entry.context.of_call(run, call.id or new_id())
         definition = entry.definition
         if "gates" in run:
@@ -393,6 +390,12 @@ class Toolbox(ToolSet):
             report.definition = definition
         read = definition.decode if self._settings.hooks is None else hooks.CallReader(call, definition.decode)
         return start_call(Call(definition, read, call.json, context, self._settings, report))
+
+    def _refuse(self, call: ToolCall, report: ArgumentsReport | None, run: Run) -> CallPath:
+        """Return the path of a call of a tool that is not in the toolbox."""
+        from toolsemble.toolbox.unknown import unknown_path  # noqa: PLC0415 - needed only for unknown names
+
+        return unknown_path(call, self._context, run, list(self.definitions()), self._settings, report)
 
     def _add_outer_gates(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
         """Return the definition with the gates of the toolboxes around this one added; it has its own already."""

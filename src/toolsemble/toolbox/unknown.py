@@ -42,6 +42,24 @@ def unknown_path(
     :param tools: the tools of the toolbox
     """
     definition = unknown_tool(call.name, [each.name for each in tools])
+    return refused_path(call, definition, box, run, tools, settings, report)
+
+
+def refused_path(
+    call: ToolCall,
+    definition: ToolDefinition,
+    box: ToolContext,
+    run: Run,
+    tools: Sequence[ToolDefinition],
+    settings: CallSettings,
+    report: ArgumentsReport | None,
+) -> CallPath:
+    """Return the path of a call that is not run; its arguments are not read, and may contain secrets.
+
+    :param definition: fails when it reads arguments
+    :param box: the context of the toolbox
+    :param tools: the tools that the call may have been meant for
+    """
     context = register_tool(None, definition, box, None).context.of_call(run, call.id or new_id())
     if has_secret_parameters(tools):
         if report is not None:

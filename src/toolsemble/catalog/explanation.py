@@ -1,0 +1,117 @@
+"""``Explanation``: which tools of a catalog are shown, shortened or hidden, and what each of them costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from toolsemble.catalog.budget import Plan
+from toolsemble.catalog.entry import Entry
+from toolsemble.catalog.groups import OTHER
+from toolsemble.catalog.shorten import STEPS
+from toolsemble.catalog.tokens import Meter
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCost:
+    """The tokens that one tool of a catalog costs."""
+
+    name: str
+    """Its name."""
+    group: str
+    """The group it belongs to."""
+    state: Literal["shown", "shortened", "hidden"]
+    """How a model sees it before it has searched."""
+    tokens: Mapping[str, int]
+    """The tokens of its whole definition, by provider."""
+    shown: int
+    """The tokens of the form that is shown; 0 if it is hidden."""
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The result of :meth:`Catalog.explain`: what was shortened or hidden to fit the budget."""
+
+    budget: int | None
+    """The most tokens of all definitions together; None: any number."""
+    total: int
+    """The tokens of all whole definitions."""
+    shown: int
+    """The tokens of what a model sees before it has searched."""
+    steps: tuple[str, ...]
+    """What was cut of the definitions that are shown."""
+    hides: bool
+    """Whether the other tools are hidden behind ``find_tools``."""
+    tools: tuple[ToolCost, ...]
+    """The tools, in order."""
+
+    @property
+    def shortened(self) -> list[str]:
+        """The names of the tools that are shown in a shorter form."""
+        return [each.name for each in self.tools if each.state == "shortened"]
+
+    @property
+    def hidden(self) -> list[str]:
+        """The names of the tools that are hidden."""
+        return [each.name for each in self.tools if each.state == "hidden"]
+
+    @property
+    def summary(self) -> str:
+        """All of it in one line."""
+        limit = "" if self.budget is None else f", the budget is {self.budget:,}"
+        done = "all are shown"
+        if self.hides:
+            kept = len(self.tools) - len(self.hidden)
+            also = f" and {kept} tool{'s' if kept != 1 else ''}" if kept else ""
+            done = f"{len(self.hidden)} are hidden; find_tools{also} take{'' if kept else 's'} {self.shown:,} tokens"
+        elif self.steps:
+            done = f"all are shown in a shorter form, which takes {self.shown:,} tokens"
+        cut = f" ({'; '.join(self.steps)})" if self.steps else ""
+        return f"{len(self.tools)} tools have {self.total:,} tokens{limit}: {done}{cut}"
+
+    def __str__(self) -> str:
+        rows = [f"{each.name}  {each.state}  {_join(each.tokens)}" for each in self.tools]
+        return "\n".join([self.summary, *rows])
+
+
+def _join(tokens: Mapping[str, int]) -> str:
+    return ", ".join(f"{provider} {number}" for provider, number in tokens.items())
+
+
+def explain_plan(
+    plan: Plan,
+    entries: Mapping[str, Entry],
+    groups: Mapping[str, Sequence[str]],
+    budget: int | None,
+    meter: Meter,
+    providers: Sequence[str],
+) -> Explanation:
+    """Return what a plan shows of some tools, and what each of them costs."""
+    meters = [meter.to(provider) for provider in providers]
+    shown = {each.name for each in plan.shown}
+    group_of = {name: group for group, names in groups.items() for name in names}
+    state: Literal["shown", "shortened"] = "shortened" if plan.cuts else "shown"
+    costs = [
+        ToolCost(
+            name,
+            group_of.get(name, OTHER),
+            state if name in shown and _is_cut(each, plan.cuts) else "shown" if name in shown else "hidden",
+            {other.provider: each.cost(0, other) for other in meters},
+            each.cost(plan.cuts, meter) if name in shown else 0,
+        )
+        for name, each in entries.items()
+    ]
+    return Explanation(
+        budget,
+        sum(each.cost(0, meter) for each in entries.values()),
+        sum(each.cost(plan.cuts, meter) for each in plan.shown),
+        STEPS[: plan.cuts],
+        plan.hides,
+        tuple(costs),
+    )
+
+
+def _is_cut(entry: Entry, cuts: int) -> bool:
+    """Return whether the cuts change anything about a tool."""
+    return entry.specification(cuts) != entry.specification()

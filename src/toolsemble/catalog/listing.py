@@ -1,0 +1,162 @@
+"""The sources of a catalog: tools and toolboxes, MCP clients, and functions of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator, Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from typing import Any, TypeAlias
+
+from toolsemble.catalog.entry import Entry
+from toolsemble.catalog.recent import Recent
+from toolsemble.catalog.source import Lookup, Source
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.toolbox.formats import ToolSet
+from toolsemble.toolbox.members import collect_members
+from toolsemble.tools.base import Tool
+from toolsemble.tools.collection import collect_tools
+
+_MOST_LISTINGS = 64
+
+
+class Listing:
+    """The tools of one source, as they were found."""
+
+    __slots__ = ("_tools", "entries")
+
+    def __init__(self, tools: tuple[object, ...], entries: tuple[Entry, ...]) -> None:
+        self._tools = tools  # kept, so that their ids are not those of other objects
+        self.entries = entries
+
+
+Listings: TypeAlias = Generator[Awaitable[Any], Any, tuple[Listing, ...]]
+"""Yields what has to be awaited, and returns the tools of all sources."""
+
+
+class Sources:
+    """Everything that a catalog takes its tools from.
+
+    :param tools: tools, toolboxes, MCP clients and functions of the run
+    :param include: names or patterns of the tools to take; None: all
+    :param exclude: names or patterns of the tools to leave out
+    """
+
+    def __init__(self, tools: object, include: Iterable[str] | None, exclude: Iterable[str]) -> None:
+        self._include = None if include is None else read_patterns("include", include)
+        self._exclude = read_patterns("exclude", exclude)
+        members = [_read_member(each) for each in _list_members(tools)]
+        # A lookup leaves an empty list behind, so that errors name the tools by their places.
+        self._fixed = tuple([] if isinstance(each, Source) else each for each in members)
+        self._lookups = [Lookup(each) for each in members if isinstance(each, Source)]
+        self._known: Recent[Listing] = Recent(_MOST_LISTINGS)
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the tools never change."""
+        return not self._lookups
+
+    def find(self, run: Any, *, reviewed: bool) -> Listings:
+        """Return the tools for a run: those of the list first, then those that were looked up, in order.
+
+        :param reviewed: whether tools of toolboxes keep the reviewer of those
+        """
+        listings = [self._list(0, self._fixed, "", reviewed=reviewed)]
+        for number, lookup in enumerate(self._lookups, start=1):
+            found = yield from lookup.find(run)
+            listings.append(self._list(number, found, lookup.source.group, reviewed=reviewed))
+        return tuple(listings)
+
+    def _list(self, number: int, tools: tuple[object, ...], group: str, *, reviewed: bool) -> Listing:
+        """Return the tools of a source; the same object as long as it returns the same tools."""
+        key = (number, reviewed, *map(id, tools))
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        found = collect_members(tools, reviewed=reviewed)
+        if self.is_fixed:
+            self._check_patterns([definition.name for _, definition in found])
+        entries = [Entry(tool, each, group) for tool, each in found if self._takes(each.name)]
+        return self._known.keep(key, Listing(tools, tuple(entries)))
+
+    def _takes(self, name: str) -> bool:
+        if self._include is not None and not matches(name, self._include):
+            return False
+        return not matches(name, self._exclude)
+
+    def _check_patterns(self, names: list[str]) -> None:
+        """Raise if a pattern matches no tool, as with a typo it would not have the effect that it should have."""
+        for setting, patterns in (("include", self._include or ()), ("exclude", self._exclude)):
+            check_patterns(setting, patterns, names)
+
+
+def read_patterns(setting: str, patterns: Any) -> tuple[str, ...]:
+    """Return names or patterns as a tuple; raise for anything else.
+
+    >>> read_patterns("always", "now"), read_patterns("always", ["crm_*"])
+    (('now',), ('crm_*',))
+    """
+    listed = (patterns,) if isinstance(patterns, str) or not isinstance(patterns, Iterable) else tuple(patterns)
+    for each in listed:
+        if not isinstance(each, str):
+            raise ToolDefinitionError(f"Catalog {setting} takes names or patterns such as 'crm_*', not {each!r:.80}")
+    return listed
+
+
+def check_patterns(setting: str, patterns: Iterable[str], names: list[str]) -> None:
+    """Raise if a pattern matches none of the names.
+
+    >>> check_patterns("always", ["nwo"], ["now"])
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: Catalog always: no tool is 'nwo'. Did you mean 'now'?
+    """
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in names):
+            from difflib import get_close_matches  # noqa: PLC0415 - only for errors
+
+            near = get_close_matches(pattern[:64], names, n=1)
+            hint = f". Did you mean {near[0]!r}?" if near else ""
+            raise ToolDefinitionError(f"Catalog {setting}: no tool is {pattern!r:.80}{hint}")
+
+
+def matches(name: str, patterns: Iterable[str]) -> bool:
+    """Return whether a name is one of these names or matches one of these patterns.
+
+    >>> matches("crm_find", ["crm_*"])
+    True
+    """
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _list_members(tools: Any) -> Iterator[object]:
+    """Return the members of a list, or the single toolbox, client or function that was passed instead of one."""
+    if isinstance(tools, (Tool, ToolSet, Source)) or _has_current(tools):
+        return iter([tools])
+    if isinstance(tools, Iterable) and not isinstance(tools, (str, bytes, Mapping, type)):
+        return iter(tools)
+    if callable(tools) and not isinstance(tools, type):
+        return iter([tools])
+    raise ToolDefinitionError(
+        f"A Catalog takes a list of tools, toolboxes, MCP clients and functions of the run, not {tools!r:.80}"
+    )
+
+
+def _read_member(member: Any) -> object:
+    """Return what a member of the list stands for: a source that is looked up, or the tools themselves."""
+    if isinstance(member, (Source, Tool, ToolSet, type, list, tuple)) or member is None:
+        return member
+    if _has_current(member):
+        name = getattr(member, "name", "")
+        return Source(member.current, group=name if isinstance(name, str) else "")
+    return Source(member) if callable(member) and not _is_tool(member) else member
+
+
+def _has_current(member: object) -> bool:
+    """Return whether this is a client of a server, whose tools can change at any time."""
+    return not isinstance(member, (type, Tool, ToolSet)) and callable(getattr(member, "current", None))
+
+
+def _is_tool(member: object) -> bool:
+    try:
+        return bool(collect_tools(member))
+    except Exception:  # noqa: BLE001 - a foreign object can raise anything; the toolbox explains it
+        return True
