@@ -1,0 +1,145 @@
+"""Endpoints as plain functions: from the interface and what was asked to JSON values, in a thread of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeAlias
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from toolsemble.errors import ReviewRefusedError, ToolsembleError
+from toolsemble.runtime.text import describe_error, escape_surrogates
+from toolsemble.ui.guard import refuse
+from toolsemble.ui.interface import Interface
+from toolsemble.ui.people import Person
+
+MAX_PAGE = 5000
+"""The most items of a page."""
+
+
+class RefusedError(Exception):
+    """A request that cannot be answered, with the status and the reason for the page."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One request: its parameters, its body, and who sent it."""
+
+    query: Mapping[str, str] = field(default_factory=dict)
+    """The parameters of the address."""
+    body: Mapping[str, Any] = field(default_factory=dict)
+    """The JSON object of the body; empty for a GET."""
+    person: Person = field(default_factory=lambda: Person(""))
+    """Who sent it."""
+
+    def text(self, name: str) -> str:
+        """Return a parameter; refuse the request if it is missing."""
+        value = self.query.get(name)
+        if not value:
+            raise RefusedError(400, f"The address needs '{name}'")
+        return value
+
+    def number(self, name: str, default: int, most: int | None = None) -> int:
+        """Return a parameter that is an integer >= 0."""
+        value = self.query.get(name) or str(default)
+        if not (value.isascii() and value.isdigit() and len(value) < 16):  # noqa: PLR2004 - fits SQLite's integers
+            raise RefusedError(400, f"'{name}' must be an integer >= 0, not {value!r:.80}")
+        return int(value) if most is None else min(int(value), most)
+
+    def take(self, name: str, kind: type, default: Any = None) -> Any:
+        """Return a field of the body; refuse the request if it has another type."""
+        value = self.body.get(name, default)
+        if not isinstance(value, kind) and value is not default:
+            raise RefusedError(400, f"'{name}' must be a {kind.__name__}, not {value!r:.80}")
+        return value
+
+
+Work: TypeAlias = Callable[[Interface, Asked], Any]
+
+
+def reads(path: str, work: Work) -> Route:
+    """Return the route of a GET."""
+
+    async def endpoint(request: Request) -> Response:
+        asked = Asked(dict(request.query_params), {}, request.state.person)
+        return await run_in_threadpool(_answer, work, request.app.state.interface, asked)
+
+    return Route(path, endpoint, methods=["GET"])
+
+
+def changes(path: str, work: Work, *, operator: bool = False) -> Route:
+    """Return the route of a POST.
+
+    :param operator: whether it takes somebody who may call tools and change runs
+    """
+
+    async def endpoint(request: Request) -> Response:
+        person: Person = request.state.person
+        if operator and not person.may_operate:
+            return refuse(403, f"'{person.name}' does not have the role operator, which this takes")
+        try:
+            body = await read_body(request)
+        except RefusedError as error:
+            return refuse(error.status, str(error))
+        asked = Asked(dict(request.query_params), body, person)
+        return await run_in_threadpool(_answer, work, request.app.state.interface, asked)
+
+    return Route(path, endpoint, methods=["POST"])
+
+
+async def read_body(request: Request) -> dict[str, Any]:
+    """Return the JSON object of a body; refuse anything else."""
+    try:
+        body = json.loads(await request.body())
+    except (ValueError, RecursionError) as error:
+        raise RefusedError(400, f"The body is not JSON: {error}"[:200]) from error
+    if not isinstance(body, dict):
+        raise RefusedError(400, "The body must be a JSON object")
+    return body
+
+
+def to_json(value: Any) -> Any:
+    """Return a record as a dict of its fields.
+
+    >>> to_json(Person("ada", ("admin",)))
+    {'name': 'ada', 'roles': ('admin',), 'token_sha256': ''}
+    """
+    return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+def to_table(records: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return many records as one list of names and a row for each: a third of the size.
+
+    >>> to_table([Person("ada")], ("name", "roles"))
+    {'names': ('name', 'roles'), 'rows': [['ada', ()]]}
+    """
+    return {"names": names, "rows": [[getattr(record, name) for name in names] for record in records]}
+
+
+class Json(JSONResponse):
+    """A response in JSON, also of texts that UTF-8 cannot hold."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=str)
+        return escape_surrogates(text).encode()
+
+
+def _answer(work: Work, interface: Interface, asked: Asked) -> Response:
+    try:
+        return Json(work(interface, asked))
+    except RefusedError as error:
+        return refuse(error.status, str(error))
+    except ReviewRefusedError as error:
+        return refuse(409, describe_error(error))
+    except (ToolsembleError, ValueError) as error:
+        return refuse(400, describe_error(error))
