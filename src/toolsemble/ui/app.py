@@ -65,7 +65,7 @@ def build_app(interface: Interface, sessions: Sessions, hosts: Hosts) -> ASGIApp
 
 def describe_me(interface: Interface, asked: Asked) -> dict[str, Any]:
     """Return who is signed in, what this person may do, and what there is."""
-    box, person = interface.targets.toolbox, asked.person
+    person = asked.person
     can_change = person.may_change and not interface.read_only
     return {
         "person": person.name,
@@ -74,7 +74,7 @@ def describe_me(interface: Interface, asked: Asked) -> dict[str, Any]:
         "may_operate": person.may_operate and not interface.read_only,
         "read_only": interface.read_only,
         "folder": str(interface.folder.path),
-        "tools": box.names,
+        "tools": interface.targets.names,
         "agents": list(interface.targets.agents),
         "version": __version__,
         **count_waiting(interface),

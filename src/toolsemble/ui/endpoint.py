@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeAlias
 
@@ -64,6 +65,8 @@ class Asked:
 
 
 Work: TypeAlias = Callable[[Interface, Asked], Any]
+AsyncWork: TypeAlias = Callable[[Interface, Asked], Coroutine[Any, Any, Any]]
+_REFUSALS = (RefusedError, ToolsembleError, ValueError)
 
 
 def reads(path: str, work: Work) -> Route:
@@ -83,17 +86,34 @@ def changes(path: str, work: Work, *, operator: bool = False) -> Route:
     """
 
     async def endpoint(request: Request) -> Response:
-        person: Person = request.state.person
-        if operator and not person.may_operate:
-            return refuse(403, f"'{person.name}' does not have the role operator, which this takes")
         try:
-            body = await read_body(request)
+            asked = await read_asked(request, operator=operator)
         except RefusedError as error:
             return refuse(error.status, str(error))
-        asked = Asked(dict(request.query_params), body, person)
         return await run_in_threadpool(_answer, work, request.app.state.interface, asked)
 
     return Route(path, endpoint, methods=["POST"])
+
+
+def acts(path: str, work: AsyncWork) -> Route:
+    """Return the route of a POST for operators whose work is awaited; it is cancelled when the client leaves."""
+
+    async def endpoint(request: Request) -> Response:
+        try:
+            asked = await read_asked(request, operator=True)
+            return Json(await _await_unless_left(work(request.app.state.interface, asked), request))
+        except _REFUSALS as error:
+            return _refuse(error)
+
+    return Route(path, endpoint, methods=["POST"])
+
+
+async def read_asked(request: Request, *, operator: bool) -> Asked:
+    """Return what a POST asks; refuse it if the person may not, or its body is not a JSON object."""
+    person: Person = request.state.person
+    if operator and not person.may_operate:
+        raise RefusedError(403, f"'{person.name}' does not have the role operator, which this takes")
+    return Asked(dict(request.query_params), await read_body(request), person)
 
 
 async def read_body(request: Request) -> dict[str, Any]:
@@ -137,9 +157,32 @@ class Json(JSONResponse):
 def _answer(work: Work, interface: Interface, asked: Asked) -> Response:
     try:
         return Json(work(interface, asked))
-    except RefusedError as error:
+    except _REFUSALS as error:
+        return _refuse(error)
+
+
+def _refuse(error: Exception) -> Response:
+    if isinstance(error, RefusedError):
         return refuse(error.status, str(error))
-    except ReviewRefusedError as error:
-        return refuse(409, describe_error(error))
-    except (ToolsembleError, ValueError) as error:
-        return refuse(400, describe_error(error))
+    return refuse(409 if isinstance(error, ReviewRefusedError) else 400, describe_error(error))
+
+
+async def _await_unless_left(work: Coroutine[Any, Any, Any], request: Request) -> Any:
+    """Return the result of work, which is cancelled when the client leaves."""
+    working = asyncio.create_task(work)
+    leaving = asyncio.create_task(_wait_until_left(request))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+        if not working.done():
+            working.cancel()
+            await asyncio.wait({working}, timeout=5)
+    if working.cancelled() or not working.done():
+        raise RefusedError(499, "The client has left")
+    return working.result()
+
+
+async def _wait_until_left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
