@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
@@ -14,9 +14,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolsemble.errors import ReviewRefusedError, ToolsembleError
-from toolsemble.runtime.text import describe_error, escape_surrogates
+from toolsemble.runtime.text import describe_error
 from toolsemble.ui.guard import refuse
 from toolsemble.ui.interface import Interface
+from toolsemble.ui.json_values import to_json_text
 from toolsemble.ui.people import Person
 
 MAX_PAGE = 5000
@@ -127,15 +128,6 @@ async def read_body(request: Request) -> dict[str, Any]:
     return body
 
 
-def to_json(value: Any) -> Any:
-    """Return a record as a dict of its fields.
-
-    >>> to_json(Person("ada", ("admin",)))
-    {'name': 'ada', 'roles': ('admin',), 'token_sha256': ''}
-    """
-    return {each.name: getattr(value, each.name) for each in fields(value)}
-
-
 def to_table(records: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
     """Return many records as one list of names and a row for each: a third of the size.
 
@@ -146,12 +138,11 @@ def to_table(records: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
 
 
 class Json(JSONResponse):
-    """A response in JSON, also of texts that UTF-8 cannot hold."""
+    """A response in JSON, of records and of any text."""
 
     def render(self, content: Any) -> bytes:
         """Return the body."""
-        text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), default=str)
-        return escape_surrogates(text).encode()
+        return to_json_text(content).encode()
 
 
 def _answer(work: Work, interface: Interface, asked: Asked) -> Response:

@@ -14,7 +14,7 @@ from toolsemble.journal.journal import RunJournal
 from toolsemble.journal.tables import RunRow
 from toolsemble.models.transcript import messages_from_json
 from toolsemble.runtime.text import describe_error
-from toolsemble.ui.endpoint import Asked, RefusedError, acts, changes, reads, to_json
+from toolsemble.ui.endpoint import Asked, RefusedError, acts, changes, reads
 from toolsemble.ui.interface import Interface
 
 LOGGER = logging.getLogger("toolsemble.ui")
@@ -121,7 +121,7 @@ async def _work(journal: RunJournal, agent: Agent[Any], row: RunRow, interface: 
 def _describe(interface: Interface, run: Any, *, is_driven: bool) -> dict[str, Any]:
     has_agent = run.agent in interface.targets.agents
     return {
-        **to_json(run),
+        **run,
         "is_driven": is_driven,
         "can_cancel": run.state not in _ENDED,
         "can_resume": run.state not in _ENDED and not is_driven and has_agent,
