@@ -120,12 +120,20 @@ def _start_run(writer: EventWriter, row: _Row) -> None:
     writer.change_run(row.run, f"{again}, role = ?, model = ?, prompt = ?", *labels)
 
 
-def _count_reply(writer: EventWriter, row: _Row) -> None:
-    usage, cost = row.values.get("usage") or {}, row.values.get("cost")
-    spent = usage.get("input", 0), usage.get("output", 0), cost, cost
+def _add_turn(writer: EventWriter, row: _Row) -> None:
+    usage, cost, turn = row.values.get("usage") or {}, row.values.get("cost"), row.values.get("turn") or 0
+    tokens = [usage.get(name) or 0 for name in ("input", "output", "cached")]
+    message = row.values.get("message") or {}
+    calls = _to_text([each.get("name") for each in message.get("calls") or ()])
+    said = row.text("model"), _to_text(message.get("text") or "")[:_PREVIEW], calls, row.text("stop_reason")
+    writer.execute(
+        "INSERT INTO turns (number, run, parent, turn, at, duration, model, text, calls, stop_reason, input, output,"
+        " cached, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        *(row.number, row.run, row.parent, turn, row.at, row.values.get("duration") or 0.0, *said, *tokens, cost),
+    )
     change = f"turns = turns + 1, input = input + ?, output = output + ?, {_ADD_COST}"
-    writer.change_run(row.run, f"{change}, cached = cached + ?", *spent, usage.get("cached", 0))
-    writer.change_agent(row, f"{change}, turn = ?", *spent, row.values.get("turn", 0))
+    writer.change_run(row.run, f"{change}, cached = cached + ?", *tokens[:2], cost, cost, tokens[2])
+    writer.change_agent(row, f"{change}, turn = ?", *tokens[:2], cost, cost, turn)
 
 
 def _count_model_retry(writer: EventWriter, row: _Row) -> None:
@@ -226,7 +234,7 @@ def _close_review(writer: EventWriter, row: _Row) -> None:
 
 _CHANGES: dict[str, Callable[[EventWriter, _Row], None]] = {
     "run_started": _start_run,
-    "model_replied": _count_reply,
+    "model_replied": _add_turn,
     "model_retried": _count_model_retry,
     "run_finished": _end_run,
     "call_started": _start_call,
