@@ -52,6 +52,7 @@ _CALL = {
     "parent_id": "parent", "turn": "turn", "ended": "ended", "finished": "finished", "duration": "duration",
     "outcome": "outcome", "arguments": "arguments", "text": "text", "repairs": "repairs", "retries": "retries",
     "progress": "progress", "message": "message", "is_cached": "is_cached", "is_timed_out": "is_timed_out",
+    "digest": "digest",
 }  # fmt: skip
 _REVIEW = {
     "request_id": "request", "run_id": "run", "call_id": "call", "tool_name": "tool", "asked": "asked",

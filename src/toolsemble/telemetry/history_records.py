@@ -219,6 +219,8 @@ class CallSummary:
     """Whether the result came from a cache."""
     is_timed_out: bool = False
     """Whether it reached its timeout."""
+    digest: str = ""
+    """A digest of its whole arguments and of all that the model was told; empty if it did not end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

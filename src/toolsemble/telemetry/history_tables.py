@@ -44,7 +44,8 @@ _TABLES = """
         turn INTEGER NOT NULL, started REAL NOT NULL, ended REAL, finished INTEGER, duration REAL, outcome TEXT,
         arguments TEXT NOT NULL, text TEXT NOT NULL DEFAULT '', repairs INTEGER NOT NULL DEFAULT 0,
         retries INTEGER NOT NULL DEFAULT 0, progress REAL, message TEXT NOT NULL DEFAULT '',
-        is_cached INTEGER NOT NULL DEFAULT 0, is_timed_out INTEGER NOT NULL DEFAULT 0
+        is_cached INTEGER NOT NULL DEFAULT 0, is_timed_out INTEGER NOT NULL DEFAULT 0,
+        digest TEXT NOT NULL DEFAULT ''
     );
     CREATE INDEX calls_by_call ON calls (run, call, tool, number);
     CREATE INDEX calls_by_run ON calls (run, number);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from toolsemble.runtime.text import escape_surrogates
@@ -170,8 +171,9 @@ def _end_call(writer: EventWriter, row: _Row) -> None:
     outcome, text = row.text("outcome"), _find_text(row)
     writer.change_call(
         row,
-        "ended = ?, finished = ?, duration = ?, outcome = ?, text = ?, arguments = ?",
-        *(row.at, row.number, row.values.get("duration"), outcome, text, row.preview("arguments")),
+        "ended = ?, finished = ?, duration = ?, outcome = ?, text = ?, arguments = ?, digest = ?",
+        *(row.at, row.number, row.values.get("duration"), outcome, text[:_PREVIEW], row.preview("arguments")),
+        _digest(row.text("arguments"), text),
     )
     change = "open_calls = max(open_calls - 1, 0), failures = failures + ?"
     writer.change_run(row.run, change, int(outcome != "success"))
@@ -179,7 +181,7 @@ def _end_call(writer: EventWriter, row: _Row) -> None:
     writer.execute(
         "UPDATE runs SET state = CASE failures WHEN 0 THEN 'done' ELSE 'failed' END, ended = ?, answer = ?"
         " WHERE run = ? AND NOT is_agent AND open_calls = 0",
-        *(row.at, text, row.run),
+        *(row.at, text[:_PREVIEW], row.run),
     )
 
 
@@ -266,12 +268,16 @@ def _find_prompt(values: Mapping[str, Any]) -> str:
 
 
 def _find_text(row: _Row) -> str:
-    """Return the start of what the model was told, or of the exception that was raised."""
+    """Return what the model was told, or the exception that was raised."""
     result = row.values.get("result")
     if not result:
-        return f"{row.text('error_type')}: {row.text('error')}"[:_PREVIEW]
+        return f"{row.text('error_type')}: {row.text('error')}"
     error = result.get("error_message")
-    return _to_text(result.get("output", "") if error is None else f"Error: {error}")[:_PREVIEW]
+    return _to_text(result.get("output", "") if error is None else f"Error: {error}")
+
+
+def _digest(*texts: str) -> str:
+    return blake2b("\0".join(texts).encode(), digest_size=12).hexdigest()
 
 
 def _to_text(value: Any) -> str:
