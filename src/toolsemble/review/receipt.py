@@ -98,8 +98,10 @@ class Receipt:
     def decision(self) -> ReviewDecision:
         """The decision."""
         if self.kind == "continue":
-            return Continue(self.always)
-        return Edit(self.text) if self.kind == "edit" else ExitEarly(self.text)
+            return Continue(self.always, person=self.person)
+        if self.kind == "edit":
+            return Edit(self.text, person=self.person)
+        return ExitEarly(self.text, person=self.person)
 
     def check(self, request: ReviewRequest, secret: str | bytes, now: float) -> None:
         """Raise ReviewRefusedError unless this is the signed answer to exactly this request, and still valid."""

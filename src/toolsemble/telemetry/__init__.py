@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         ReviewSummary as ReviewSummary,
         RunState as RunState,
         RunSummary as RunSummary,
+        TurnSummary as TurnSummary,
     )
     from toolsemble.telemetry.meters import OpenTelemetryMetrics as OpenTelemetryMetrics
     from toolsemble.telemetry.otel import OpenTelemetry as OpenTelemetry
@@ -33,7 +34,15 @@ __getattr__, __dir__, __all__ = export_lazily(
     {
         "console": ("ConsoleSink",),
         "history": ("RunHistory",),
-        "history_records": ("AgentRun", "CallSummary", "HistoryEvent", "ReviewSummary", "RunState", "RunSummary"),
+        "history_records": (
+            "AgentRun",
+            "CallSummary",
+            "HistoryEvent",
+            "ReviewSummary",
+            "RunState",
+            "RunSummary",
+            "TurnSummary",
+        ),
         "meters": ("OpenTelemetryMetrics",),
         "otel": ("OpenTelemetry",),
         "prometheus": ("PrometheusMetrics",),

@@ -27,6 +27,7 @@ from toolsemble.telemetry.history_queries import (
     find_reviews,
     find_run,
     find_runs,
+    find_turns,
 )
 from toolsemble.telemetry.history_records import (
     AgentRun,
@@ -35,6 +36,7 @@ from toolsemble.telemetry.history_records import (
     ReviewSummary,
     RunState,
     RunSummary,
+    TurnSummary,
 )
 from toolsemble.telemetry.history_tables import KIND
 from toolsemble.telemetry.history_writer import EventWriter
@@ -145,6 +147,14 @@ class RunHistory:
         """Return the agents of a run in the order of their start: the outermost one, and those inside calls."""
         with self._database.reading() as connection:
             return find_agents(connection, run_id)
+
+    def turns(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[TurnSummary]:
+        """Return a page of the replies of models in a run, in order, those of nested agents among them.
+
+        :param after: the ``number`` of the last reply of the page before
+        """
+        with self._database.reading() as connection:
+            return find_turns(connection, run_id, after, limit)
 
     def calls(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[CallSummary]:
         """Return a page of the calls of a run, in the order of their start.

@@ -19,6 +19,7 @@ from toolsemble.telemetry.history_records import (
     ReviewSummary,
     RunState,
     RunSummary,
+    TurnSummary,
 )
 
 _MAX_ITEMS = 1000  # of an array or an object in an event whose texts are cut
@@ -41,11 +42,17 @@ _AGENT = {
     "answer": "answer", "stop_reason": "stop_reason", "error": "error", "turns": "turns", "input_tokens": "input",
     "output_tokens": "output", "cost": "cost",
 }  # fmt: skip
+_TURN = {
+    "number": "number", "run_id": "run", "turn": "turn", "at": "at", "duration": "duration", "parent_id": "parent",
+    "model": "model", "text": "text", "calls": "calls", "stop_reason": "stop_reason", "input_tokens": "input",
+    "output_tokens": "output", "cached_tokens": "cached", "cost": "cost",
+}  # fmt: skip
 _CALL = {
     "number": "number", "run_id": "run", "call_id": "call", "tool_name": "tool", "started": "started",
     "parent_id": "parent", "turn": "turn", "ended": "ended", "finished": "finished", "duration": "duration",
     "outcome": "outcome", "arguments": "arguments", "text": "text", "repairs": "repairs", "retries": "retries",
     "progress": "progress", "message": "message", "is_cached": "is_cached", "is_timed_out": "is_timed_out",
+    "digest": "digest",
 }  # fmt: skip
 _REVIEW = {
     "request_id": "request", "run_id": "run", "call_id": "call", "tool_name": "tool", "asked": "asked",
@@ -112,6 +119,13 @@ def find_agents(connection: sqlite3.Connection, run_id: str) -> list[AgentRun]:
     return [AgentRun(**{**each, **_complete_agent(each, is_lost=is_lost)}) for each in found]
 
 
+def find_turns(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[TurnSummary]:
+    """Return a page of replies, in order."""
+    where = "turns WHERE run = ? AND number > ? ORDER BY number LIMIT ?"
+    found = _select(connection, _TURN, where, escape_surrogates(run_id), after, limit)
+    return [TurnSummary(**{**each, "calls": tuple(json.loads(each["calls"]))}) for each in found]
+
+
 def find_calls(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[CallSummary]:
     """Return a page of calls, in the order of their start."""
     where = "calls WHERE run = ? AND number > ? ORDER BY number LIMIT ?"
@@ -132,7 +146,8 @@ def find_events(
     connection: sqlite3.Connection, wanted: EventFilter, limit: int, max_text: int | None
 ) -> list[HistoryEvent]:
     """Return a page of events, in order."""
-    conditions, values = ["number > ?"], [wanted.after]
+    conditions: list[str] = ["number > ?"]
+    values: list[object] = [wanted.after]
     for column, value in (("run", wanted.run), ("call", wanted.call)):
         if value is not None:
             conditions.append(f"{column} = ?")
@@ -156,7 +171,7 @@ def delete_runs(connection: sqlite3.Connection, before: float) -> int:
     values = {"ended": _find_ended_owners(connection), "before": before}
     old = f"SELECT run FROM runs WHERE updated <= :before AND {_STATE} NOT IN ('running', 'waiting')"  # noqa: S608 - a constant
     runs = json.dumps([run for (run,) in connection.execute(old, values)])
-    for table in ("events", "agents", "calls", "reviews"):
+    for table in ("events", "agents", "turns", "calls", "reviews"):
         connection.execute(f"DELETE FROM {table} WHERE run IN (SELECT value FROM json_each(?))", (runs,))  # noqa: S608 - constants
     return connection.execute("DELETE FROM runs WHERE run IN (SELECT value FROM json_each(?))", (runs,)).rowcount
 

@@ -131,6 +131,49 @@ class AgentRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSummary:
+    """One reply of a model.
+
+    >>> TurnSummary(number=2, run_id="order-7", turn=1, at=10.0, duration=1.5).started
+    8.5
+    """
+
+    number: int
+    """The number of its event; ``history.event(number)`` has the reply in full."""
+    run_id: str
+    """The id of the run."""
+    turn: int
+    """The number of the reply of its agent, starting at 1."""
+    at: float
+    """When the reply was complete, in seconds since the epoch."""
+    duration: float
+    """The seconds that the reply took, including retries."""
+    parent_id: str = ""
+    """The id of the call that its agent ran in; empty for the outermost agent."""
+    model: str = ""
+    """The name of the model."""
+    text: str = ""
+    """The start of its text."""
+    calls: tuple[str, ...] = ()
+    """The names of the tools that it calls."""
+    stop_reason: str = ""
+    """Why the model stopped."""
+    input_tokens: int = 0
+    """The tokens of the request."""
+    output_tokens: int = 0
+    """The tokens of the reply."""
+    cached_tokens: int = 0
+    """The tokens of the request that the provider had cached."""
+    cost: float | None = None
+    """The price of the tokens; None without prices."""
+
+    @property
+    def started(self) -> float:
+        """When the model was asked, in seconds since the epoch."""
+        return self.at - self.duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallSummary:
     """One call of a tool.
 
@@ -176,6 +219,8 @@ class CallSummary:
     """Whether the result came from a cache."""
     is_timed_out: bool = False
     """Whether it reached its timeout."""
+    digest: str = ""
+    """A digest of its whole arguments and of all that the model was told; empty if it did not end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,12 +33,19 @@ _TABLES = """
         input INTEGER NOT NULL DEFAULT 0, output INTEGER NOT NULL DEFAULT 0, cost REAL
     );
     CREATE INDEX agents_by_run ON agents (run, parent, number);
+    CREATE TABLE turns (
+        number INTEGER PRIMARY KEY, run TEXT NOT NULL, parent TEXT NOT NULL, turn INTEGER NOT NULL, at REAL NOT NULL,
+        duration REAL NOT NULL, model TEXT NOT NULL, text TEXT NOT NULL, calls TEXT NOT NULL,
+        stop_reason TEXT NOT NULL, input INTEGER NOT NULL, output INTEGER NOT NULL, cached INTEGER NOT NULL, cost REAL
+    );
+    CREATE INDEX turns_by_run ON turns (run, number);
     CREATE TABLE calls (
         number INTEGER PRIMARY KEY, run TEXT NOT NULL, call TEXT NOT NULL, tool TEXT NOT NULL, parent TEXT NOT NULL,
         turn INTEGER NOT NULL, started REAL NOT NULL, ended REAL, finished INTEGER, duration REAL, outcome TEXT,
         arguments TEXT NOT NULL, text TEXT NOT NULL DEFAULT '', repairs INTEGER NOT NULL DEFAULT 0,
         retries INTEGER NOT NULL DEFAULT 0, progress REAL, message TEXT NOT NULL DEFAULT '',
-        is_cached INTEGER NOT NULL DEFAULT 0, is_timed_out INTEGER NOT NULL DEFAULT 0
+        is_cached INTEGER NOT NULL DEFAULT 0, is_timed_out INTEGER NOT NULL DEFAULT 0,
+        digest TEXT NOT NULL DEFAULT ''
     );
     CREATE INDEX calls_by_call ON calls (run, call, tool, number);
     CREATE INDEX calls_by_run ON calls (run, number);

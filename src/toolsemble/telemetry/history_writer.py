@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from toolsemble.runtime.text import escape_surrogates
@@ -120,12 +121,20 @@ def _start_run(writer: EventWriter, row: _Row) -> None:
     writer.change_run(row.run, f"{again}, role = ?, model = ?, prompt = ?", *labels)
 
 
-def _count_reply(writer: EventWriter, row: _Row) -> None:
-    usage, cost = row.values.get("usage") or {}, row.values.get("cost")
-    spent = usage.get("input", 0), usage.get("output", 0), cost, cost
+def _add_turn(writer: EventWriter, row: _Row) -> None:
+    usage, cost, turn = row.values.get("usage") or {}, row.values.get("cost"), row.values.get("turn") or 0
+    tokens = [usage.get(name) or 0 for name in ("input", "output", "cached")]
+    message = row.values.get("message") or {}
+    calls = _to_text([each.get("name") for each in message.get("calls") or ()])
+    said = row.text("model"), _to_text(message.get("text") or "")[:_PREVIEW], calls, row.text("stop_reason")
+    writer.execute(
+        "INSERT INTO turns (number, run, parent, turn, at, duration, model, text, calls, stop_reason, input, output,"
+        " cached, cost) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        *(row.number, row.run, row.parent, turn, row.at, row.values.get("duration") or 0.0, *said, *tokens, cost),
+    )
     change = f"turns = turns + 1, input = input + ?, output = output + ?, {_ADD_COST}"
-    writer.change_run(row.run, f"{change}, cached = cached + ?", *spent, usage.get("cached", 0))
-    writer.change_agent(row, f"{change}, turn = ?", *spent, row.values.get("turn", 0))
+    writer.change_run(row.run, f"{change}, cached = cached + ?", *tokens[:2], cost, cost, tokens[2])
+    writer.change_agent(row, f"{change}, turn = ?", *tokens[:2], cost, cost, turn)
 
 
 def _count_model_retry(writer: EventWriter, row: _Row) -> None:
@@ -162,8 +171,9 @@ def _end_call(writer: EventWriter, row: _Row) -> None:
     outcome, text = row.text("outcome"), _find_text(row)
     writer.change_call(
         row,
-        "ended = ?, finished = ?, duration = ?, outcome = ?, text = ?, arguments = ?",
-        *(row.at, row.number, row.values.get("duration"), outcome, text, row.preview("arguments")),
+        "ended = ?, finished = ?, duration = ?, outcome = ?, text = ?, arguments = ?, digest = ?",
+        *(row.at, row.number, row.values.get("duration"), outcome, text[:_PREVIEW], row.preview("arguments")),
+        _digest(row.text("arguments"), text),
     )
     change = "open_calls = max(open_calls - 1, 0), failures = failures + ?"
     writer.change_run(row.run, change, int(outcome != "success"))
@@ -171,7 +181,7 @@ def _end_call(writer: EventWriter, row: _Row) -> None:
     writer.execute(
         "UPDATE runs SET state = CASE failures WHEN 0 THEN 'done' ELSE 'failed' END, ended = ?, answer = ?"
         " WHERE run = ? AND NOT is_agent AND open_calls = 0",
-        *(row.at, text, row.run),
+        *(row.at, text[:_PREVIEW], row.run),
     )
 
 
@@ -226,7 +236,7 @@ def _close_review(writer: EventWriter, row: _Row) -> None:
 
 _CHANGES: dict[str, Callable[[EventWriter, _Row], None]] = {
     "run_started": _start_run,
-    "model_replied": _count_reply,
+    "model_replied": _add_turn,
     "model_retried": _count_model_retry,
     "run_finished": _end_run,
     "call_started": _start_call,
@@ -258,12 +268,16 @@ def _find_prompt(values: Mapping[str, Any]) -> str:
 
 
 def _find_text(row: _Row) -> str:
-    """Return the start of what the model was told, or of the exception that was raised."""
+    """Return what the model was told, or the exception that was raised."""
     result = row.values.get("result")
     if not result:
-        return f"{row.text('error_type')}: {row.text('error')}"[:_PREVIEW]
+        return f"{row.text('error_type')}: {row.text('error')}"
     error = result.get("error_message")
-    return _to_text(result.get("output", "") if error is None else f"Error: {error}")[:_PREVIEW]
+    return _to_text(result.get("output", "") if error is None else f"Error: {error}")
+
+
+def _digest(*texts: str) -> str:
+    return blake2b("\0".join(texts).encode(), digest_size=12).hexdigest()
 
 
 def _to_text(value: Any) -> str:

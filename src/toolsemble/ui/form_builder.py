@@ -255,7 +255,7 @@ def _get(values: Any, name: object) -> Any:
     if isinstance(values, dict):
         return values.get(name, MISSING)
     is_item = isinstance(values, list) and isinstance(name, int) and name < len(values)
-    return values[name] if is_item else MISSING  # type: ignore[index]  # it is an int, then
+    return values[name] if is_item else MISSING
 
 
 def _find_text(schema: Mapping[str, Any], keyword: str) -> str:

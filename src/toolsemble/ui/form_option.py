@@ -62,7 +62,7 @@ def _definitions(root: Mapping[str, Any]) -> dict[str, Any]:
     return {name: root[name] for name in ("$defs", "definitions") if name in root}
 
 
-def _make_check(schema: Mapping[str, Any]) -> Callable[[Any], bool]:
+def _make_check(schema: dict[str, Any]) -> Callable[[Any], bool]:
     """Return a function that says whether a value is valid; nothing is, for a schema that cannot be compiled."""
     import jsonschema_rs  # noqa: PLC0415 - slow to load, and only unions need it
 

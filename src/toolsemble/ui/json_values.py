@@ -27,8 +27,8 @@ def to_json_values(value: Any) -> Any:
         return {str(key): to_json_values(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_json_values(each) for each in value]
-    if is_dataclass(value):
-        return {name: to_json_values(getattr(value, name)) for name in _list_names(type(value))}
+    if is_dataclass(value) and not isinstance(value, type):
+        return {name: to_json_values(getattr(value, name)) for name in _list_names(value.__class__)}
     return str(value)
 
 
