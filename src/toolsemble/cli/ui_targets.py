@@ -58,6 +58,4 @@ def _load_tools(target: str, *, has_agents: bool) -> Iterable[object]:
 def _name_sources(boxes: Iterable[tuple[str, Toolbox]]) -> Iterator[tuple[str, str]]:
     """Return the tools with their targets, the first one of each name last, so that it counts."""
     for target, box in reversed([*boxes]):
-        for name in box.names:
-            is_module = ":" not in target and target not in BUILT_INS
-            yield name, f"{target}:{name}" if is_module else target
+        yield from ((name, target) for name in box.names)

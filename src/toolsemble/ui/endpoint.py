@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from toolsemble.errors import ReviewRefusedError, ToolsembleError
 from toolsemble.runtime.text import describe_error
+from toolsemble.ui.forms import Field, expand_field
 from toolsemble.ui.guard import refuse
 from toolsemble.ui.interface import Interface
 from toolsemble.ui.json_values import to_json_text
@@ -135,6 +136,14 @@ def to_table(records: list[Any], names: tuple[str, ...]) -> dict[str, Any]:
     {'names': ('name', 'roles'), 'rows': [['ada', ()]]}
     """
     return {"names": names, "rows": [[getattr(record, name) for name in names] for record in records]}
+
+
+def expand_or_refuse(schema: Mapping[str, Any], place: str) -> Field:
+    """Return the field at a place of a schema; refuse the request if there is none."""
+    try:
+        return expand_field(schema, place)
+    except LookupError as error:
+        raise RefusedError(404, "There is no such place in the schema") from error
 
 
 class Json(JSONResponse):

@@ -7,10 +7,10 @@ from typing import Any
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.store import SQLiteStore
-from toolsemble.ui.endpoint import Asked, RefusedError, changes, reads
+from toolsemble.ui.endpoint import Asked, RefusedError, changes, expand_or_refuse, reads
 from toolsemble.ui.interface import Interface
 from toolsemble.ui.people import Person
-from toolsemble.ui.review_forms import build_request_form, write_edit
+from toolsemble.ui.review_form import build_request_form, write_edit
 
 
 def list_approvals(interface: Interface, asked: Asked) -> dict[str, Any]:
@@ -31,6 +31,12 @@ def show_approval(interface: Interface, asked: Asked) -> dict[str, Any]:
         "has_schema": schema is not None,
         "audit": store.audit(request.id),
     }
+
+
+def expand(interface: Interface, asked: Asked) -> dict[str, Any]:
+    """Return what is inside a field that repeats."""
+    store, request = _find(interface, asked.text("id"))
+    return {"field": expand_or_refuse(store.schema(request.schema_digest) or {}, asked.text("place"))}
 
 
 def answer(interface: Interface, asked: Asked) -> dict[str, Any]:
@@ -67,8 +73,9 @@ def _read_decision(request: ReviewRequest, asked: Asked) -> ReviewDecision:
             raise RefusedError(400, f"This call can be approved for {', '.join(request.scopes) or 'once only'}")
         return Continue(always)  # type: ignore[arg-type]  # it is one of the request's scopes
     if decision == "edit":
-        form, text = asked.take("form", dict), asked.take("text", str)
-        return Edit(write_edit(request, form) if text is None else text)
+        form, text = asked.take("form", dict, {}), asked.take("text", str)
+        revised = write_edit(request, form) if text is None else text
+        return Continue() if revised is None else Edit(revised)
     if decision == "reject":
         return ExitEarly(asked.take("reason", str, ""))
     raise RefusedError(400, "'decision' must be 'approve', 'edit' or 'reject'")
@@ -99,6 +106,7 @@ def _find(interface: Interface, request_id: str) -> tuple[SQLiteStore, ReviewReq
 ROUTES = [
     reads("/api/approvals", list_approvals),
     reads("/api/approval", show_approval),
+    reads("/api/approval/expand", expand),
     changes("/api/approval", answer),
     reads("/api/audit", list_audit),
 ]

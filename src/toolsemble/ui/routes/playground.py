@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from typing import Any
 
@@ -14,19 +15,19 @@ from toolsemble.review.automatic import AutoApprove
 from toolsemble.serialization import compact_json
 from toolsemble.specification import ToolSpecification
 from toolsemble.toolbox.toolbox import Toolbox
-from toolsemble.ui.endpoint import Asked, RefusedError, acts, changes, reads
-from toolsemble.ui.forms import MISSING, build_form, expand_field, read_form
+from toolsemble.ui.endpoint import Asked, RefusedError, acts, changes, expand_or_refuse, reads
+from toolsemble.ui.forms import MISSING, build_form, read_form
 from toolsemble.ui.interface import Interface
-from toolsemble.ui.provider_views import view_providers
-from toolsemble.ui.snippets import Snippets, write_snippets
+from toolsemble.ui.provider_view import ProviderView, view_providers
+from toolsemble.ui.sessions import TOKEN_FILE
+from toolsemble.ui.snippets import as_command, as_curl, as_python
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 def list_tools(interface: Interface, _: Asked) -> dict[str, Any]:
     """Return the tools of the server, each in a line."""
-    found = [(box, name) for name in interface.targets.names if (box := interface.targets.find(name)) is not None]
-    return {"tools": [_summarize(box, name) for box, name in found], "agents": list(interface.targets.agents)}
+    return {"tools": [_summarize(*_find(interface, name)) for name in interface.targets.names]}
 
 
 def show_tool(interface: Interface, asked: Asked) -> dict[str, Any]:
@@ -37,29 +38,34 @@ def show_tool(interface: Interface, asked: Asked) -> dict[str, Any]:
         **_summarize(box, name),
         "form": build_form(specification.parameters),
         "schema": specification.parameters,
-        "providers": view_providers(box[name]),
+        "providers": [_describe_view(each) for each in view_providers(box[name])],
         "graph": _find_graph(box, name),
     }
+
+
+def list_pipelines(interface: Interface, _: Asked) -> dict[str, Any]:
+    """Return the tools that consist of others, as graphs."""
+    found = [(_find(interface, name)) for name in interface.targets.names]
+    graphs = [(_summarize(box, name), _find_graph(box, name)) for box, name in found]
+    return {"pipelines": [{**tool, "graph": graph} for tool, graph in graphs if graph is not None]}
 
 
 def expand(interface: Interface, asked: Asked) -> dict[str, Any]:
     """Return what is inside a field that repeats."""
     box, name = _find(interface, asked.text("name"))
-    try:
-        return {"field": expand_field(_specify(box, name).parameters or {}, asked.text("place"))}
-    except LookupError as error:
-        raise RefusedError(404, f"There is no such place in the schema of '{name}'") from error
+    return {"field": expand_or_refuse(_specify(box, name).parameters or {}, asked.text("place"))}
 
 
 def convert(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return the form of a JSON text, or the JSON text of a form; and the call as code."""
+    """Return the arguments as JSON text and as a form, and the call as code."""
     box, name = _find(interface, asked.take("name", str, ""))
     text = _read_arguments(asked)
     try:
-        form = build_form(_specify(box, name).parameters, json.loads(text))
+        value = json.loads(text)
     except (ValueError, RecursionError):
-        form = None  # a text that is not JSON can be sent as well, and has no form
-    return {"text": text, "form": form, "snippets": _write_snippets(interface, name, text)}
+        return {"text": text, "form": None, "snippets": _write_snippets(interface, box, name, text)}
+    form = build_form(_specify(box, name).parameters, value)
+    return {"text": text, "form": form, "snippets": _write_snippets(interface, box, name, value)}
 
 
 async def call(interface: Interface, asked: Asked) -> dict[str, Any]:
@@ -139,8 +145,20 @@ def _find_graph(box: Toolbox, name: str) -> Any:
     return getattr(plan, "graph", None)
 
 
-def _write_snippets(interface: Interface, name: str, text: str) -> Snippets:
-    return write_snippets(interface.targets.sources.get(name, name), name, text, interface.address)
+def _write_snippets(interface: Interface, box: Toolbox, name: str, arguments: Any) -> dict[str, str]:
+    """Return the call as code; arguments that are not JSON stay a text."""
+    body = {"name": name, "text": arguments} if isinstance(arguments, str) else {"name": name, "arguments": arguments}
+    token = f"$(cat {shlex.quote(str(interface.folder.path / TOKEN_FILE))})"
+    return {
+        "python": as_python(name, arguments, box[name]),
+        "command": as_command(interface.targets.sources.get(name, name), name, arguments),
+        "curl": as_curl(f"{interface.address}/api/tool/call", body, token=token),
+    }
+
+
+def _describe_view(view: ProviderView) -> dict[str, Any]:
+    notes = [str(note) for note in view.notes]
+    return {"name": view.provider, "shown": view.tools, "notes": notes, "error": view.problem}
 
 
 def _specify(box: Toolbox, name: str) -> ToolSpecification:
@@ -155,6 +173,7 @@ def _find(interface: Interface, name: str) -> tuple[Toolbox, str]:
 
 
 ROUTES = [
+    reads("/api/pipelines", list_pipelines),
     reads("/api/tools", list_tools),
     reads("/api/tool", show_tool),
     reads("/api/tool/expand", expand),
