@@ -16,6 +16,7 @@ from toolsemble.models.transcript import messages_from_json
 from toolsemble.runtime.text import describe_error
 from toolsemble.ui.endpoint import Asked, RefusedError, acts, changes, reads
 from toolsemble.ui.interface import Interface
+from toolsemble.ui.json_values import to_json_values
 
 LOGGER = logging.getLogger("toolsemble.ui")
 _ENDED = ("done", "failed", "cancelled")
@@ -121,7 +122,7 @@ async def _work(journal: RunJournal, agent: Agent[Any], row: RunRow, interface: 
 def _describe(interface: Interface, run: Any, *, is_driven: bool) -> dict[str, Any]:
     has_agent = run.agent in interface.targets.agents
     return {
-        **run,
+        **to_json_values(run),
         "is_driven": is_driven,
         "can_cancel": run.state not in _ENDED,
         "can_resume": run.state not in _ENDED and not is_driven and has_agent,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import fields
 from typing import Any
 
@@ -47,7 +48,10 @@ def show_run(interface: Interface, asked: Asked) -> dict[str, Any]:
     if run is None:
         raise RefusedError(404, f"There is no run '{run_id:.80}' in the history")
     calls = history.calls(run_id, limit=asked.number("limit", 1000, MAX_PAGE))
-    return {**_describe(history, run_id, 0), "run": run, "calls": to_table(calls, _CALL)}
+    journal = interface.folder.journal()
+    recorded = None if journal is None else journal.find(run_id)
+    durable = None if recorded is None else {"has_agent": recorded.agent in interface.targets.agents}
+    return {**_describe(history, run_id, 0), "run": run, "calls": to_table(calls, _CALL), "durable": durable}
 
 
 def list_calls(interface: Interface, asked: Asked) -> dict[str, Any]:
@@ -98,7 +102,7 @@ def show_event(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 def show_timeline(interface: Interface, asked: Asked) -> dict[str, Any]:
     """Return the rows of a run on an axis whose waits are folded."""
-    timeline = build_timeline(_open(interface), asked.text("id"))
+    timeline = build_timeline(_open(interface), asked.text("id"), now=time.time())
     return {"rows": to_table([*timeline.rows], _ROW), "segments": timeline.segments, "is_cut": timeline.is_cut}
 
 

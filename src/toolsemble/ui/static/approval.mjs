@@ -60,7 +60,7 @@ export const ApprovalForm = ({ id, me, onDone, keys = false }) => {
   if (!data) return html`<div class="card"><${Problem} error=${loadError} /></div>`;
   const leave = (event) => { if (event.key === "Escape") event.target.blur(); };
   return html`<section class="card stack gap" ref=${root} onKeyDown=${leave} aria-label=${`Request for ${request.tool_name}`} data-request=${id}>
-    <div><h2 class="mono">${visible(request.tool_name)}</h2>${request.description && html`<pre class="dim">${visible(request.description)}</pre>`}${request.prompt && html`<p class="warn">${visible(request.prompt)}</p>`}</div>
+    <div><h2 class="mono">${visible(request.tool_name)}</h2>${request.description && html`<p class="dim prose">${visible(request.description)}</p>`}${request.prompt && html`<p class="warn">${visible(request.prompt)}</p>`}</div>
     <${Facts} of=${[
       ["Agent", request.agent_role === "unknown" ? "" : request.agent_role],
       ["Run", request.run_id ? html`<${Link} to=${runLink(request.run_id)}>${visible(request.run_id)}<//>` : ""],

@@ -75,5 +75,5 @@ export const CallView = ({ runId, call, review, inner, isOpen = false }) => {
 
 export const Message = ({ who, text, note, kind, plain }) => html`<div class="say ${kind}">
   <div class="who"><b>${visible(who)}</b>${note}</div>
-  <div class="body">${plain ? html`<pre>${visible(text)}</pre>` : html`<${Markdown} text=${text} />`}</div>
+  <div class="body">${plain ? html`<p class="prose">${visible(text)}</p>` : html`<${Markdown} text=${text} />`}</div>
 </div>`;

@@ -89,10 +89,9 @@ const Frame = ({ me }) => {
   useEffect(() => { document.querySelector("main")?.scrollTo(0, 0); }, [path, query.id]);
   useKeys(Object.fromEntries(MENU.flatMap(([, items]) => items).map(([to, , key]) => [key, () => navigate(to)])));
   const Shown = PAGES[path];
-  return html`<div class="frame">
+  return html`<${Toasts} /><div class="frame">
     <${Side} me=${me} counts=${counts} path=${path} />
     <main tabindex="-1">${Shown ? html`<${Shown} key=${path + (query.id ?? "")} me=${me} query=${query} />` : html`<div class="page"><h1>There is no such page</h1><p><${Link} to="/runs">Go to the runs<//></p></div>`}</main>
-    <${Toasts} />
   </div>`;
 };
 

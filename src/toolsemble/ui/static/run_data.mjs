@@ -15,11 +15,12 @@ const merge = (known, found, keyOf) => {
 
 const lastKey = (map) => { let last = 0; for (const key of map.keys()) if (key > last) last = key; return last; };
 
-const EMPTY = { run: null, agents: [], reviews: [], turns: new Map(), calls: new Map(), isComplete: false };
+const EMPTY = { run: null, durable: null, agents: [], reviews: [], turns: new Map(), calls: new Map(), isComplete: false };
 
 const add = (old, data) => ({
   ...old,
   ...(data.run ? { run: data.run } : {}),
+  ...(data.durable ? { durable: data.durable } : {}),
   ...(data.agents ? { agents: data.agents, reviews: data.reviews } : {}),
   turns: merge(old.turns, data.turns ?? [], (turn) => turn.number),
   calls: merge(old.calls, readTable(data.calls), (call) => call.number),

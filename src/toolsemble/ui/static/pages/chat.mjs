@@ -67,7 +67,7 @@ const Part = ({ part, me, isOpen }) => {
 
 const Exchange = ({ exchange, agent, me }) => {
   const run = exchange.parts.find((part) => part.kind === "run");
-  return html`<div><div class="say user"><div class="who"><b>You</b></div><div class="body"><pre>${visible(exchange.prompt)}</pre></div></div>
+  return html`<div><div class="say user"><div class="who"><b>You</b></div><div class="body"><p class="prose">${visible(exchange.prompt)}</p></div></div>
     <div class="say assistant stack"><div class="who"><b>${visible(agent)}</b>${run && html`<${Link} class="small" to=${runLink(run.run)}>Open the run<//>`}</div>
       ${exchange.parts.map((part, index) => html`<${Part} key=${index} part=${part} me=${me} isOpen=${exchange.isOpen && index === exchange.parts.length - 1} />`)}</div></div>`;
 };

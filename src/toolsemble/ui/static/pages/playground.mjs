@@ -93,7 +93,7 @@ const Try = ({ tool, me }) => {
   };
   return html`<div class="stack gap">
     <section class="card stack" aria-label="Arguments">
-      <div><h2 class="mono">${visible(tool.name)}</h2><pre class="dim">${visible(tool.description)}</pre></div>
+      <div><h2 class="mono">${visible(tool.name)}</h2><p class="dim prose">${visible(tool.description)}</p></div>
       <div class="row wrap">${tool.gated && html`<span class="tag warn">needs approval</span>`}${tool.effects && html`<span class="tag">effects: ${visible(tool.effects)}</span>`}</div>
       ${tool.graph && html`<${Graph} node=${tool.graph} />`}
       <${Tabs} label="Arguments" tabs=${[["form", "Form"], ["json", "JSON"]]} current=${tab} onSelect=${select} />

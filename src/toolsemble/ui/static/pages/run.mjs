@@ -1,6 +1,6 @@
 // One run: the conversation, the timeline, the tree of calls, and the raw events.
 import { html, useEffect, useMemo, useState } from "../html.mjs";
-import { address, get, post, useGet } from "../api.mjs";
+import { address, get, post } from "../api.mjs";
 import { clock, cost, count, duration, moment, plural, pretty, visible } from "../format.mjs";
 import { Link, navigate, setQuery } from "../router.mjs";
 import { VirtualList } from "../list.mjs";
@@ -32,8 +32,8 @@ const itemsInside = (turns, calls, parent) => {
 
 const Reply = ({ event, role, onRerun }) => {
   const { message, turn, usage, cost: price, duration: seconds } = event.values;
-  const note = html`<span>turn ${turn}</span><span class="num">${duration(seconds)}</span>
-    ${usage && html`<span class="num">${count(usage.input_tokens)} in, ${count(usage.output_tokens)} out</span>`}${price ? html`<span class="num">${cost(price)}</span>` : null}
+  const note = html`<span>turn ${turn}</span>${seconds >= 0.001 && html`<span class="num">${duration(seconds)}</span>`}
+    ${usage && usage.input_tokens + usage.output_tokens > 0 && html`<span class="num">${count(usage.input_tokens)} in, ${count(usage.output_tokens)} out</span>`}${price ? html`<span class="num">${cost(price)}</span>` : null}
     ${onRerun && html`<button class="plain small" onClick=${() => onRerun(turn)}>Re-run from here</button>`}`;
   return html`<div class="say assistant"><div class="who"><b>${visible(role)}</b>${note}</div>${message?.text ? html`<div class="body"><${MarkdownBody} text=${message.text} /></div>` : null}</div>`;
 };
@@ -106,21 +106,20 @@ export const Run = ({ query, me }) => {
   const { id } = query;
   const tab = TABS.some(([each]) => each === query.tab) ? query.tab : "conversation";
   const data = useRun(id);
-  const durable = useGet(me.may_operate ? "/api/durable/run" : null, { id });
-  const { run } = data;
+  const { run, durable } = data;
   const reviews = useMemo(() => new Map(data.reviews.map((review) => [review.call_id, review])), [data.reviews]);
   const rerun = async (turn) => {
     try {
       const { id: fresh } = await post("/api/durable/fork", { id, after: `/${turn}` });
-      if (durable.data.run.has_agent) await post("/api/durable/resume", { id: fresh });
+      if (durable.has_agent) await post("/api/durable/resume", { id: fresh });
       navigate(address("/durable", { id: fresh }));
     } catch (problem) { toast(problem.message); }
   };
   if (!run) return html`<${Page} title="Run"><${Problem} error=${data.error} /><//>`;
   const isLive = run.state === "running" || run.state === "waiting";
-  const context = { id, turns: data.turns, calls: data.calls, reviews, role: run.agent_role === "unknown" ? "Model" : run.agent_role, onRerun: durable.data ? rerun : null };
+  const context = { id, turns: data.turns, calls: data.calls, reviews, role: run.agent_role === "unknown" ? "Model" : run.agent_role, onRerun: durable && me.may_operate ? rerun : null };
   return html`<${Page} title=${run.prompt || run.run_id} note=${html`<span class="mono small">${visible(run.run_id)}</span>`}
-      actions=${html`${durable.data && html`<${Link} class="button" to=${address("/durable", { id })}>Durable run<//>`}<${Link} class="button" to=${address("/compare", { first: id })}>Compare<//>`}>
+      actions=${html`${durable && html`<${Link} class="button" to=${address("/durable", { id })}>Durable run<//>`}<${Link} class="button" to=${address("/compare", { first: id })}>Compare<//>`}>
     ${run.waiting > 0 && html`<div class="banner">${plural(run.waiting, "call")} ${run.waiting === 1 ? "waits" : "wait"} for approval. <${Link} to=${address("/approvals", { run: id })}>Decide<//></div>`}
     <${Problem} error=${data.error || run.error} />
     <${Summary} run=${run} agents=${data.agents} />

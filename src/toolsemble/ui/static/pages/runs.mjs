@@ -25,8 +25,8 @@ const Row = ({ run, picked, onPick }) => html`<${Link} class="run" to=${runLink(
   <span class="pick"><input type="checkbox" checked=${picked} tabindex="-1" aria-label=${`Compare ${run.run_id}`} /></span>
   <${Dot} state=${run.state} />
   <span class="what"><div>${visible(run.prompt || run.run_id)}</div><div class="dim small">${visible(run.error || subtitle(run))}</div></span>
-  <span class="wide cut dim">${run.waiting ? html`<span class="warn">${plural(run.waiting, "approval")} open</span>` : visible(run.stop_reason)}</span>
-  <span class="num mid">${plural(run.calls, "call")}</span>
+  <span class="wide cut dim">${run.waiting ? html`<span class="warn">${plural(run.waiting, "approval")} open</span>` : run.stop_reason === "answer" ? "" : visible(run.stop_reason)}</span>
+  <span class="num mid">${count(run.calls)}</span>
   <span class="num wide">${cost(run.cost)}</span>
   <span class="num mid">${duration(seconds(run))}</span>
   <span class="num" title=${moment(run.started)}>${ago(run.started)}</span>
