@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         AutoReject as AutoReject,
         CallbackReview as CallbackReview,
     )
+    from toolsemble.review.base_store import StoredRequest as StoredRequest
     from toolsemble.review.console import ConsoleReview as ConsoleReview
     from toolsemble.review.decision import (
         Continue as Continue,
@@ -47,6 +48,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "automatic": ("AutoApprove", "AutoReject", "CallbackReview"),
         "console": ("ConsoleReview",),
         "audit": ("ReviewEvent",),
+        "base_store": ("StoredRequest",),
         "decision": ("Continue", "Edit", "ExitEarly", "Reject", "ReviewDecision"),
         "pause": ("PauseReview",),
         "queue": ("QueueReview",),

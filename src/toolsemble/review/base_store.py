@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Self
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from toolsemble.call import new_id
 from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
@@ -38,6 +38,24 @@ _CLOSED = {
     "abandoned": "the process that asked has ended, and nobody can use the answer: its run has no run_id of its own",
 }
 _NOT_RESUMED = "the process that asked has ended, and its run did not ask again"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRequest:
+    """A request of a store, in any state.
+
+    >>> StoredRequest(1, "open", ReviewRequest("Deletes a file", "delete", "old.log"), None).state
+    'open'
+    """
+
+    number: int
+    """Its number in the store, by which pages continue."""
+    state: str
+    """The state: open, answered, used, withdrawn, expired, abandoned or refused."""
+    request: ReviewRequest
+    """The request."""
+    receipt: Receipt | None
+    """Who answered what and when; None if nobody did."""
 
 
 class Ledger:
@@ -185,10 +203,36 @@ class Ledger:
             records.release(live)
             records.set_deadline(live, now + _KEPT)
 
-    def audit(self, request_id: str | None = None) -> list[ReviewEvent]:
-        """Return all events, or those of one request, in order; events are never changed."""
+    def requests(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> list[StoredRequest]:
+        """Return a page of requests in any state, newest first, without those that were tampered with.
+
+        :param state: only requests in this state: open, answered, used, withdrawn, expired, abandoned or refused
+        :param before: the ``number`` of the last request of the page before; None: the first page
+        """
+        self.pending()  # closes those that nobody can answer any more
         with self._database.reading() as connection:
-            return Records(connection, self._secret).events(request_id)
+            found = Records(connection, self._secret).page(state, before, limit)
+        return [
+            StoredRequest(number, record.state, record.request, self._read_receipt(record))
+            for number, record in found
+            if record.request is not None
+        ]
+
+    def schema(self, digest: str) -> dict[str, Any] | None:
+        """Return the JSON Schema of requests with this ``schema_digest``; None if it is not known, or tampered with."""
+        with self._database.reading() as connection:
+            return Records(connection, self._secret).schema(digest)
+
+    def audit(
+        self, request_id: str | None = None, *, before: int | None = None, limit: int | None = None
+    ) -> list[ReviewEvent]:
+        """Return all events, or those of one request, in order; events are never changed.
+
+        :param before: only events with a smaller ``number``
+        :param limit: the number of events at most; if there is one, the newest come first
+        """
+        with self._database.reading() as connection:
+            return Records(connection, self._secret).events(request_id, before, limit)
 
     def close(self) -> None:
         """Close the store; further use raises."""
@@ -264,6 +308,14 @@ class Ledger:
             expires_at=event.at + (_UNTIL_THE_END if stored.durable else self._valid_for),
             secret=self._secret,
         )
+
+    def _read_receipt(self, record: Record) -> Receipt | None:
+        """Return the receipt of the answer to a request; None if there is none, or it was tampered with."""
+        try:
+            receipt = Receipt.from_json(f"{record.receipt}")
+        except ReviewRefusedError:
+            return None
+        return receipt if receipt.is_genuine(self._secret) and receipt.request_id == record.id else None
 
     def _remember(self, used: Mapping[str, float], now: float) -> None:
         """Remember used answers until they expire."""

@@ -137,6 +137,10 @@ class Receipt:
         kept = replace(self, text=HIDDEN if hidden and self.kind == "edit" else self.text, signature="")
         return replace(kept, signature=sign(secret, "spent", asdict(kept)))
 
+    def is_genuine(self, secret: str | bytes) -> bool:
+        """Return whether it was signed with the secret, used or not."""
+        return self._is_sealed("receipt", secret) or self._is_sealed("spent", secret)
+
     def _is_sealed(self, kind: str, secret: str | bytes) -> bool:
         return is_signed(self.signature, secret, kind, asdict(replace(self, signature="")))
 
