@@ -14,6 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from toolsemble.errors import ToolsembleError
 from toolsemble.telemetry.history_records import HistoryEvent
+from toolsemble.ui.data_folder import DataFolder
 from toolsemble.ui.guard import refuse
 from toolsemble.ui.interface import Interface
 
@@ -59,13 +60,17 @@ async def follow(interface: Interface, after: int | None) -> AsyncIterator[str]:
 
 def count_waiting(interface: Interface) -> dict[str, Any]:
     """Return how many approvals and unknown outcomes wait, and marks that change with the files."""
-    reviews, journal, ledger = interface.folder.reviews(), interface.folder.journal(), interface.folder.ledger()
     try:
-        waiting = [] if reviews is None else [request.id for request in reviews.pending()]
-        runs = [] if journal is None else [(run.run_id, run.state, run.updated) for run in journal.list()]
-        unknown = (0 if journal is None else len(journal.unknown())) + (0 if ledger is None else len(ledger.unknown()))
+        return _count(interface.folder)
     except ToolsembleError:
         return {"approvals": 0, "outcomes": 0, "waiting": "", "durable": 0}  # the pages say what is wrong
+
+
+def _count(folder: DataFolder) -> dict[str, Any]:
+    reviews, journal, ledger = folder.reviews(), folder.journal(), folder.ledger()
+    waiting = [] if reviews is None else [request.id for request in reviews.pending()]
+    runs = [] if journal is None else [(run.run_id, run.state, run.updated) for run in journal.list()]
+    unknown = (0 if journal is None else len(journal.unknown())) + (0 if ledger is None else len(ledger.unknown()))
     mark = hash(tuple(runs)) & 0xFFFFFFFF
     return {"approvals": len(waiting), "outcomes": unknown, "waiting": " ".join(waiting[:100]), "durable": mark}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from toolsemble.call import ToolCall, ToolReply, new_id, new_run_id
 from toolsemble.context import ToolContext, enter, leave
+from toolsemble.pipeline.pipeline import ToolPipeline
 from toolsemble.providers import PROVIDERS
 from toolsemble.result import ImageContent
 from toolsemble.review.automatic import AutoApprove
@@ -102,7 +103,6 @@ def _describe_reply(reply: ToolReply) -> dict[str, Any]:
     return {
         "text": reply.text,
         "is_error": reply.is_error,
-        "arguments": reply.arguments,
         "repairs": reply.result.attributes.get("repairs", ()),
         "wire": {name: reply.to_provider(name) for name in PROVIDERS},
         "images": [url for each in images if (url := _to_url(each))],
@@ -141,8 +141,8 @@ def _summarize(box: Toolbox, name: str) -> dict[str, Any]:
 
 def _find_graph(box: Toolbox, name: str) -> Any:
     """Return the graph of a pipeline; None for other tools."""
-    plan = getattr(box[name], "plan", None)
-    return getattr(plan, "graph", None)
+    tool = box[name]
+    return tool.describe().graph if isinstance(tool, ToolPipeline) else None
 
 
 def _write_snippets(interface: Interface, box: Toolbox, name: str, arguments: Any) -> dict[str, str]:

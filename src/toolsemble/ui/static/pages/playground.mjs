@@ -25,7 +25,6 @@ const Answer = ({ reply }) => {
     ${reply.images.filter(isImage).map((url, index) => html`<img key=${index} src=${url} alt="Image of the result" style=${{ maxWidth: "100%" }} />`)}
     ${reply.contents.length > reply.images.length && html`<p class="small dim">and ${reply.contents.join(", ")}, which is not shown here</p>`}
     ${reply.repairs.length > 0 && html`<div><div class="label">Repairs of the arguments</div><${Json} value=${reply.repairs} /></div>`}
-    ${reply.arguments !== null && html`<details><summary class="small dim">Arguments that the body got</summary><${Json} value=${reply.arguments} /></details>`}
   </section>`;
 };
 
