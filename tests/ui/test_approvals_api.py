@@ -1,12 +1,15 @@
 """The endpoints of approvals: forms, answers, roles, and the audit."""
 
 import json
+from threading import Thread
 
 import pytest
 
 from helpers import ui_shop
 from helpers.ui_client import Desk
-from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest
+from helpers.wait import until
+from toolsemble import Toolbox, ToolCall
+from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest, SQLiteStore
 from toolsemble.ui.people import add_person
 
 
@@ -145,11 +148,6 @@ def test_the_user_of_this_machine_has_no_roles(desk):
 
 
 def test_the_schema_of_a_waiting_call_makes_the_form(desk):
-    from threading import Thread
-
-    from helpers.wait import until
-    from toolsemble import Toolbox, ToolCall
-
     box = Toolbox([ui_shop.refund], review=desk.interface.reviewer())
     replies = []
     call = ToolCall("refund", ui_shop.REFUND, "c1")
@@ -184,8 +182,6 @@ def test_the_audit_comes_in_pages_newest_first(desk):
 
 
 def test_secrets_of_a_store_can_come_from_the_environment(tmp_path, monkeypatch):
-    from toolsemble.review import SQLiteStore
-
     (tmp_path / "data").mkdir()
     SQLiteStore(tmp_path / "data" / "reviews.db", "a secret of the program").close()
     with Desk(tmp_path / "data") as desk:

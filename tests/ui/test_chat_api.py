@@ -10,6 +10,7 @@ from helpers.ui_client import Desk
 from helpers.wait import until
 from toolsemble import Agent
 from toolsemble.review import AutoApprove
+from toolsemble.telemetry import RunHistory
 from toolsemble.testing import ScriptedModel
 from toolsemble.ui.interface import Targets
 
@@ -76,8 +77,6 @@ def test_an_agent_with_a_reviewer_keeps_it(tmp_path):
 
 
 def test_a_history_of_the_agent_and_of_the_server_is_written_once(tmp_path):
-    from toolsemble.telemetry import RunHistory
-
     history = RunHistory(tmp_path / "history.db")
     agent = Agent(ScriptedModel(["Hello"]), sinks=[history])
     with desk_with(tmp_path, clerk=agent) as desk:

@@ -1,6 +1,7 @@
 """The endpoints of durable runs, and of calls whose outcome is unknown."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -9,6 +10,7 @@ from helpers.journal_runs import Killed, clerk
 from helpers.ui_client import Desk
 from helpers.wait import until
 from toolsemble import Agent, EffectLedger, RunJournal, Toolbox, ToolCall, tool
+from toolsemble.models import UserMessage
 from toolsemble.testing import ScriptedModel
 from toolsemble.ui.interface import Targets
 from toolsemble.ui.routes.durable import stop_working
@@ -32,10 +34,9 @@ TURNS = (ToolCall("look", {"order": 7}), ToolCall("look", {"order": 8}), "Done."
 def record(desk, run_id, *replies, tools=(look,), **settings):
     """Do a run with a journal; it may be killed."""
     with RunJournal(desk.folder.path / "runs.db") as journal:
-        try:
-            clerk(journal, list(tools), *replies, **settings).run_sync("Pay order 7", run_id=run_id)
-        except (Killed, BaseExceptionGroup):
-            pass
+        agent = clerk(journal, list(tools), *replies, **settings)
+        with suppress(Killed, BaseExceptionGroup):
+            agent.run_sync("Pay order 7", run_id=run_id)
 
 
 def test_a_folder_without_a_journal_has_no_durable_runs(desk):
@@ -101,8 +102,6 @@ def test_a_run_is_resumed_here_and_recorded(tmp_path):
 
 
 def test_a_run_with_a_history_is_resumed_with_it(tmp_path):
-    from toolsemble.models import UserMessage
-
     model = ScriptedModel(["Continued."])
     with Desk(tmp_path / "data", Targets(agents={"clerk": Agent(model)})) as desk:
         with RunJournal(desk.folder.path / "runs.db") as journal:
@@ -177,7 +176,10 @@ def test_unknown_outcomes_of_the_ledger_are_settled(desk):
     desk.post("/api/unknown", kind="effect", key=first["key"], happened=True, result="charged")
     assert desk.post("/api/unknown", kind="effect", key=second["key"], happened=False)["unknown"] == []
     assert desk.refused("/api/unknown", body={"kind": "effect", "key": first["key"], "happened": True})[0] == 400
-    assert desk.refused("/api/unknown", body={"kind": "effect", "key": "x"}) == (400, "'happened' must be true or false")
+    assert desk.refused("/api/unknown", body={"kind": "effect", "key": "x"}) == (
+        400,
+        "'happened' must be true or false",
+    )
     assert desk.refused("/api/unknown", body={"kind": "step", "key": "x", "happened": True})[0] == 404
 
 

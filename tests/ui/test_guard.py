@@ -35,7 +35,7 @@ from toolsemble.ui.sessions import LIFETIME, Sessions
         ("[::1", 421),
         ("10.0.0.5", 421),
         ("192.168.1.2:7771", 421),
-        ("0.0.0.0", 421),
+        ("0.0.0.0", 421),  # noqa: S104 - the name of a request
         ("", 421),
     ],
 )

@@ -1,5 +1,6 @@
 """The endpoints of the playground."""
 
+import asyncio
 import json
 from threading import Thread
 
@@ -12,6 +13,7 @@ from toolsemble import Toolbox, ToolResult, tool
 from toolsemble.result import AudioContent, ImageContent
 from toolsemble.review import AutoApprove
 from toolsemble.ui.interface import Targets
+from toolsemble.ui.people import add_person
 
 PIXEL = b"\x89PNG"
 
@@ -25,8 +27,6 @@ def draw(kind: str) -> ToolResult:
 @tool
 async def wait_forever() -> str:
     """Wait."""
-    import asyncio
-
     await asyncio.Event().wait()
     return "never"
 
@@ -145,7 +145,7 @@ def test_arguments_are_converted_between_form_text_and_code(shop):
     found = shop.post("/api/tool/convert", name="echo", text='{"text": "it\'s"}')
     assert found["form"]["fields"][0]["text"] == "it's"
     assert found["snippets"]["command"].startswith("toolsemble call shop.py:echo ")
-    assert "ToolCall(\"echo\", {'text': \"it's\"})" in found["snippets"]["python"]
+    assert 'ToolCall("echo", {\'text\': "it\'s"})' in found["snippets"]["python"]
     assert "http://127.0.0.1:7771/api/tool/call" in found["snippets"]["curl"]
     back = shop.post("/api/tool/convert", name="echo", form=found["form"])
     assert json.loads(back["text"]) == {"text": "it's"}
@@ -155,8 +155,6 @@ def test_arguments_are_converted_between_form_text_and_code(shop):
 
 
 def test_only_operators_call_tools(tmp_path):
-    from toolsemble.ui.people import add_person
-
     people = tmp_path / "people.toml"
     token = add_person(people, "ada", ["admin"])
     with Desk(tmp_path / "data", Targets((Toolbox([ui_shop.echo]),)), people=people) as desk:

@@ -1,9 +1,14 @@
 """The endpoints of the run history."""
 
+import threading
+
 import pytest
 
 from helpers import ui_shop
-from toolsemble import Agent, Toolbox, ToolCall
+from helpers.wait import until
+from toolsemble import Agent, RunJournal, Toolbox, ToolCall
+from toolsemble.events import CallStarted
+from toolsemble.review import ExitEarly
 from toolsemble.testing import AutoApprove, ScriptedModel
 
 
@@ -38,11 +43,6 @@ def test_runs_that_wait_come_first_and_filters_find_others(desk):
     history = desk.folder.history(create=True)
     run_clerk(desk, "older")
     box = Toolbox([ui_shop.refund], sinks=[history], review=desk.interface.reviewer())
-    import threading
-
-    from helpers.wait import until
-    from toolsemble.review import ExitEarly
-
     call = ToolCall("refund", ui_shop.REFUND, "c1")
     asking = threading.Thread(target=lambda: box.execute(call, run_id="waiting"))
     asking.start()
@@ -76,8 +76,6 @@ def test_one_run_has_its_turns_calls_and_agents(desk):
 
 
 def test_a_run_of_a_journal_says_so(desk, tmp_path):
-    from toolsemble import RunJournal
-
     with RunJournal(desk.folder.path / "runs.db") as journal:
         run_clerk(desk, "a", journal=journal, name="clerk")
     assert desk.get("/api/run", id="a")["durable"] == {"has_agent": False}
@@ -111,8 +109,6 @@ def test_a_call_is_shown_with_its_events(desk):
 
 def test_a_call_that_runs_has_the_events_so_far(desk):
     history = desk.folder.history(create=True)
-    from toolsemble.events import CallStarted
-
     history.emit(CallStarted("find_order", "c1", {"order": 7}, run_id="a"))
     (call,) = read(desk.get("/api/run", id="a")["calls"])
     assert [event["kind"] for event in desk.get("/api/call", id="a", number=call["number"])["events"]] == [

@@ -36,12 +36,16 @@ def ui() -> None:
 @click.option("--port", type=click.IntRange(0, 65535), default=7771, show_default=True, help="The port; 0: a free one.")
 @click.option("--no-open", is_flag=True, help="Print the link, and do not open a browser.")
 @click.option("--read-only", is_flag=True, help="Show everything, and change nothing.")
-@click.option("--people", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Who may sign in, in TOML.")
+@click.option(
+    "--people", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Who may sign in, in TOML."
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address; others need --people.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name under which browsers reach it.")
 @common_options
 @click.pass_obj
-def start(options: GlobalOptions, /, targets: tuple[str, ...], hosts: tuple[str, ...], no_open: bool, **given: Any) -> int:  # noqa: FBT001 - click's
+def start(
+    options: GlobalOptions, /, targets: tuple[str, ...], *, hosts: tuple[str, ...], no_open: bool, **given: Any
+) -> int:
     """Open the web interface: runs, approvals, and the tools and agents of each TARGET.
 
     The folder holds what programs write: history.db (RunHistory), reviews.db (SQLiteStore), runs.db (RunJournal) and

@@ -28,7 +28,9 @@ def load_targets(texts: Iterable[str]) -> Targets:
         found = _load_agents(target)
         for agent in found:
             if agents.setdefault(agent.name, agent) is not agent:
-                raise ToolDefinitionError(f"Two agents are named '{agent.name}'; pass Agent(name=...) to tell them apart")
+                raise ToolDefinitionError(
+                    f"Two agents are named '{agent.name}'; pass Agent(name=...) to tell them apart"
+                )
         boxes += [(target, agent.toolbox) for agent in found if agent.toolbox is not None]
         for each in _load_tools(target, has_agents=bool(found)):
             if isinstance(each, Toolbox):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from itertools import count
 from collections.abc import AsyncIterator
+from itertools import count
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -85,8 +85,6 @@ def write_message(kind: str, value: Any, number: int | None = None) -> str:
     # A text may hold separators of lines that JSON leaves as they are.
     data = json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=str)
     return f"{head}event: {kind}\ndata: {data}\n\n"
-
-
 
 
 def _find_last(interface: Interface) -> int:

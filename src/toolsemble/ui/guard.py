@@ -157,7 +157,6 @@ def _read_name(host: str) -> str:
         return ""
 
 
-
 def _add_headers(send: Send) -> Send:
     async def send_guarded(message: Message) -> None:
         if message["type"] == "http.response.start":

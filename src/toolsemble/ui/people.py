@@ -141,7 +141,9 @@ def add_person(path: Path, name: str, roles: Iterable[str]) -> str:
     wanted = list(dict.fromkeys(roles))
     for role in wanted:
         if not _ROLE.fullmatch(role):
-            raise ToolConfigurationError(f"'{escape_line(role, 80)}' cannot be a role: it has quotes or is not 1 to 64 long")
+            raise ToolConfigurationError(
+                f"'{escape_line(role, 80)}' cannot be a role: it has quotes or is not 1 to 64 long"
+            )
     known = read_people(path) if path.exists() else {}
     if name in known:
         raise ToolConfigurationError(f"There is a person '{name}' in '{path}' already; remove that table first")
@@ -169,7 +171,9 @@ def _read_person(path: Path, name: str, table: Any) -> Person:
         raise ToolConfigurationError(f"{place}: expected a table with token_sha256 and roles")
     digest, roles = table.get("token_sha256"), table.get("roles", [])
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-        raise ToolConfigurationError(f"{place}: token_sha256 must be 64 hexadecimal digits; 'toolsemble ui add-person' writes it")
+        raise ToolConfigurationError(
+            f"{place}: token_sha256 must be 64 hexadecimal digits; 'toolsemble ui add-person' writes it"
+        )
     if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
         raise ToolConfigurationError(f"{place}: roles must be a list of texts, such as ['admin']")
     return Person(name, tuple(roles), digest)

@@ -116,7 +116,9 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.listen()  # so that the browser, which is opened now, can wait
     except OSError as error:
         listener.close()
-        raise ToolConfigurationError(f"Cannot listen at {host}:{port} ({error.strerror}); pass another --port") from error
+        raise ToolConfigurationError(
+            f"Cannot listen at {host}:{port} ({error.strerror}); pass another --port"
+        ) from error
     return listener
 
 

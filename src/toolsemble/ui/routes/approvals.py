@@ -43,7 +43,9 @@ def answer(interface: Interface, asked: Asked) -> dict[str, Any]:
     """Answer a request in the name of the person, and return the receipt; the store has the last word."""
     store, request = _find(interface, asked.take("id", str, ""))
     if not asked.person.may_answer(request.required_role):
-        raise RefusedError(403, f"It takes the role '{request.required_role}', which '{asked.person.name}' does not have")
+        raise RefusedError(
+            403, f"It takes the role '{request.required_role}', which '{asked.person.name}' does not have"
+        )
     receipt = store.answer(
         request,
         _read_decision(request, asked),
@@ -71,7 +73,7 @@ def _read_decision(request: ReviewRequest, asked: Asked) -> ReviewDecision:
         always = asked.take("always", str, "") or None
         if always is not None and always not in request.scopes:
             raise RefusedError(400, f"This call can be approved for {', '.join(request.scopes) or 'once only'}")
-        return Continue(always)  # type: ignore[arg-type]  # it is one of the request's scopes
+        return Continue(always)
     if decision == "edit":
         form, text = asked.take("form", dict, {}), asked.take("text", str)
         revised = write_edit(request, form) if text is None else text

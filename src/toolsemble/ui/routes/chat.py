@@ -16,7 +16,7 @@ from toolsemble.agent.streams.server_sent import sse
 from toolsemble.call import new_run_id
 from toolsemble.observers.watchers import watch
 from toolsemble.runtime.text import describe_with_class
-from toolsemble.ui.endpoint import Asked, RefusedError, read_asked
+from toolsemble.ui.endpoint import RefusedError, read_asked
 from toolsemble.ui.feed import write_message
 from toolsemble.ui.guard import refuse
 from toolsemble.ui.interface import Interface
@@ -36,7 +36,6 @@ async def chat(request: Request) -> Response:
     except RefusedError as error:
         return refuse(error.status, str(error))
     return StreamingResponse(_stream(interface, agent, prompt, name), headers=dict(SSE_HEADERS))
-
 
 
 async def _stream(interface: Interface, agent: Agent[Any], prompt: str, name: str) -> AsyncIterator[str]:

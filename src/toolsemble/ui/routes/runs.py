@@ -31,7 +31,7 @@ def list_runs(interface: Interface, asked: Asked) -> dict[str, Any]:
         return {"runs": [], "more": False, "before": 0, "exists": False}
     limit, before = asked.number("limit", 50, 500), asked.number("before", 0)
     state: Any = asked.query.get("state") or None
-    wanted = {name: asked.query.get(name) or None for name in ("tool", "text")}
+    wanted: dict[str, Any] = {name: asked.query.get(name) or None for name in ("tool", "text")}
     found = history.runs(limit=limit, before=before or None, state=state, **wanted)
     shown = found
     if state is None:
