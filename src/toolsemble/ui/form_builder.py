@@ -45,6 +45,8 @@ class Spot:
     compare: bool = False
     level: int = 0
     is_extra: bool = False
+    is_new: bool = True
+    """Whether the object or array around it has no value, so that its own may be preset."""
 
     def inner(self, name: object, *, required: bool = False, is_extra: bool = False, absent: bool = False) -> Spot:
         """Return the place of a key or an item."""
@@ -56,6 +58,7 @@ class Spot:
             self.compare,
             self.level + absent,
             is_extra,
+            absent,
         )
 
 
@@ -223,7 +226,7 @@ def _describe(node: Node, kind: FieldKind, value: Any, spot: Spot) -> Field:
 def _find_state(kind: FieldKind, value: Any, spot: Spot) -> FieldState:
     if value is MISSING:
         # Nobody has to say that an object is an object, or that a constant is what it is.
-        return "value" if spot.required and kind in {"object", "array", "constant"} else "unset"
+        return "value" if spot.required and spot.is_new and kind in {"object", "array", "constant"} else "unset"
     return "null" if value is None else "value"
 
 

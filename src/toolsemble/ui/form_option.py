@@ -9,7 +9,7 @@ from toolsemble.ui.form_schema import Node, constants, find_kind, fits_kind, is_
 
 
 class OptionFinder:
-    """A finder of options: the first one that a value is valid for, or else the one that is most like it.
+    """A finder of options: the one that a value is valid for, or else the one that is most like it.
 
     >>> finder = OptionFinder({})
     >>> card, bank = (Node({"properties": {"kind": {"const": each}}}, "#") for each in ("card", "bank"))
@@ -24,10 +24,6 @@ class OptionFinder:
     def find(self, options: Sequence[Node], value: Any) -> int | None:
         """Return the index of an option; None if the value is of another type than all of them."""
         likely = [index for index, each in enumerate(options) if fits_kind(each, find_kind(each), value)]
-        valid = (index for index in likely if self._is_valid(options[index], value))
-        best = next(valid, None)
-        if best is not None:
-            return best
         # The first of those that are equally like it.
         return max(likely, key=lambda index: self._compare(options[index], value), default=None)
 
@@ -44,10 +40,11 @@ class OptionFinder:
             found = self._checks[key] = _make_check({**_definitions(self._root), **schema})
         return found
 
-    def _compare(self, option: Node, value: Any) -> tuple[int, int, int]:
-        """Return how much a value is like an option: by its constants, by declared keys, and by other keys."""
+    def _compare(self, option: Node, value: Any) -> tuple[int, ...]:
+        """Return how much a value is like an option: whether it is valid, by its constants, and by its keys."""
+        is_valid = self._is_valid(option, value)
         if not isinstance(value, dict):
-            return 0, 0, 0
+            return (int(is_valid),)
         properties = list_properties(option.schema)
         resolved = {name: resolve(self._root, properties[name], "").schema for name in properties.keys() & value.keys()}
         equal = sum(
@@ -55,7 +52,9 @@ class OptionFinder:
             for name, schema in resolved.items()
             if constants(schema)
         )
-        return equal, len(resolved), -len(value.keys() - properties.keys())
+        others = len(value.keys() - properties.keys())
+        # A schema that admits all keys is valid for nearly everything.
+        return int(is_valid and not others), equal, len(resolved), -others, int(is_valid)
 
 
 def _definitions(root: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,7 +73,7 @@ def find_place(root: Mapping[str, Any], place: str) -> Node:
     if isinstance(found, str):  # one of several types
         around = resolve(root, follow_ref(root, place.rsplit("/", 2)[0]), place)
         return Node({**around.schema, "type": found}, place, around.refs)
-    return resolve(root, found, place)
+    return resolve(root, found, place, frozenset({place}))
 
 
 def _merge(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,8 +101,11 @@ def find_kind(node: Node) -> FieldKind:
     return "array" if "items" in schema or "prefixItems" in schema else "json"
 
 
-def list_options(root: Mapping[str, Any], node: Node) -> list[Node]:
-    """Return the options of a union; those that are null among them; empty if it is not one."""
+def list_options(root: Mapping[str, Any], node: Node, around: frozenset[str] = frozenset()) -> list[Node]:
+    """Return the options of a union, those of unions inside it, and null among them; empty if it is not one.
+
+    :param around: the places of the unions that it is an option of
+    """
     schema = node.schema
     if "properties" in schema:
         return []  # its options only say which properties go together
@@ -111,7 +114,9 @@ def list_options(root: Mapping[str, Any], node: Node) -> list[Node]:
             return [
                 option
                 for index, each in enumerate(options)
-                for option in _flatten(root, resolve(root, each, node.inner(keyword, index), node.refs))
+                for option in _flatten(
+                    root, resolve(root, each, node.inner(keyword, index), node.refs), around | {node.place}
+                )
             ]
     declared, values = schema.get("type"), schema.get("enum")
     if isinstance(declared, list) and values is None:
@@ -123,10 +128,9 @@ def list_options(root: Mapping[str, Any], node: Node) -> list[Node]:
     return []
 
 
-def _flatten(root: Mapping[str, Any], node: Node) -> Iterator[Node]:
-    """Return the options of a union inside a union."""
-    inner = list_options(root, node) if len(node.refs) < _MAX_REFS else []
-    yield from inner or [node]
+def _flatten(root: Mapping[str, Any], node: Node, around: frozenset[str]) -> list[Node]:
+    """Return the options of a union inside a union; none if it is inside of itself."""
+    return [] if node.place in around else list_options(root, node, around) or [node]
 
 
 def is_null(node: Node) -> bool:
