@@ -5,7 +5,6 @@ from contextlib import suppress
 
 import pytest
 
-from helpers import ui_shop
 from helpers.journal_runs import Killed, clerk
 from helpers.ui_client import Desk
 from helpers.wait import until
@@ -118,7 +117,7 @@ def test_a_run_of_an_unknown_agent_is_not_resumed_here(desk):
     assert (status, "Start the server with the agent 'clerk'" in problem) == (409, True)
 
 
-def test_a_run_that_fails_or_is_cancelled_while_it_is_resumed_keeps_its_state(tmp_path):
+def test_a_run_that_fails_while_it_is_resumed_says_so(tmp_path):
     broken = Agent(ScriptedModel([]), name="clerk")
     with Desk(tmp_path / "data", Targets(agents={"clerk": broken})) as desk:
         with RunJournal(desk.folder.path / "runs.db") as journal:
@@ -127,13 +126,27 @@ def test_a_run_that_fails_or_is_cancelled_while_it_is_resumed_keeps_its_state(tm
         until(lambda: desk.get("/api/durable/run", id="b")["run"]["state"] == "failed")
 
 
-def test_runs_that_were_resumed_stop_with_the_server(tmp_path):
-    started = asyncio.Event
+def test_a_run_that_is_cancelled_while_it_is_resumed_stops(tmp_path):
+    @tool
+    async def cancel_it() -> str:
+        """Cancel the run that this is a call of."""
+        await asyncio.to_thread(desk.folder.journal().cancel, "b")
+        return "cancelled"
 
+    agent = Agent(ScriptedModel([ToolCall("cancel_it"), "Never."]), [cancel_it], name="clerk")
+    with Desk(tmp_path / "data", Targets(agents={"clerk": agent})) as desk:
+        with RunJournal(desk.folder.path / "runs.db") as journal:
+            journal.begin("b", "clerk", "Later")
+        desk.post("/api/durable/resume", id="b")
+        until(lambda: not desk.interface.working)
+        assert desk.get("/api/durable/run", id="b")["run"]["state"] == "cancelled"
+
+
+def test_runs_that_were_resumed_stop_with_the_server(tmp_path):
     @tool
     async def hang() -> str:
         """Hang."""
-        await started().wait()
+        await asyncio.Event().wait()
         return "never"
 
     agent = Agent(ScriptedModel([ToolCall("hang")]), [hang], name="clerk")
@@ -188,4 +201,3 @@ def test_a_damaged_file_is_reported_by_its_page_and_not_by_others(desk):
     assert desk.get("/api/me")["approvals"] == 0
     status, problem = desk.refused("/api/durable")
     assert (status, "runs.db" in problem) == (400, True)
-    assert ui_shop.clerk.name == "clerk"

@@ -6,9 +6,10 @@ import json
 import pytest
 
 from helpers import ui_shop
+from helpers.wait import auntil
 from toolsemble import Toolbox, ToolCall
 from toolsemble.review import ReviewRequest
-from toolsemble.ui.feed import follow
+from toolsemble.ui.feed import count_waiting, follow
 
 LONG = 60
 
@@ -84,9 +85,14 @@ async def test_what_waits_is_told_when_it_changes(desk, monkeypatch):
     monkeypatch.setattr("toolsemble.ui.feed.POLL", 0.001)
     stream = follow(desk.interface, None)
     assert (await asyncio.wait_for(read(stream, "changed"), LONG))[2]["approvals"] == 0
+    looks = []
+    monkeypatch.setattr("toolsemble.ui.feed.count_waiting", lambda given: looks.append(given) or count_waiting(given))
+    following = asyncio.create_task(read(stream, "changed"))
+    await auntil(lambda: len(looks) > 2)  # nothing is told while nothing changes
+    assert not following.done()
     store = desk.folder.reviews(create=True)
     await asyncio.to_thread(store.ask, [ReviewRequest("Pays", "pay", {}, timeout=None)])
-    assert (await asyncio.wait_for(read(stream, "changed"), LONG))[2]["approvals"] == 1
+    assert (await asyncio.wait_for(following, LONG))[2]["approvals"] == 1
     await stream.aclose()
 
 
@@ -98,3 +104,23 @@ def test_a_wrong_number_is_refused(desk, after):
 def test_the_id_of_the_browser_comes_before_that_of_the_address(desk):
     answer = desk.client.get("/api/feed", params={"after": "0"}, headers={"last-event-id": "x"})
     assert answer.status_code == 400
+
+
+async def test_the_stream_is_sent_as_server_sent_events(desk):
+    sent, left = [], asyncio.Event()
+
+    async def receive():
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        sent.append(message)
+        if message["type"] == "http.response.body":
+            left.set()
+
+    cookie = "; ".join(f"{name}={value}" for name, value in desk.client.cookies.items())
+    headers = [(b"host", b"localhost"), (b"cookie", cookie.encode())]
+    scope = {"type": "http", "method": "GET", "path": "/api/feed", "query_string": b"", "headers": headers}
+    await asyncio.wait_for(desk.app(scope, receive, send), LONG)
+    assert dict(sent[0]["headers"])[b"content-type"].startswith(b"text/event-stream")
+    assert sent[1]["body"].startswith(b"id: 0\nevent: hello\n")

@@ -11,13 +11,11 @@ from toolsemble.runtime.text import HIDDEN
 from toolsemble.ui.forms import MISSING, build_form, expand_field, read_form
 from toolsemble.ui.json_values import to_json_text, to_json_values
 
-NAMES = st.text(max_size=8) | st.sampled_from(["kind", "name", "a/b", "~", "<img src=x onerror=1>", "\u202e", "$ref", ""])
+NAMES = st.text(max_size=8) | st.sampled_from(
+    ["kind", "name", "a/b", "~", "<img src=x onerror=1>", "\u202e", "$ref", ""]
+)
 LEAVES = (
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=12)
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=12)
 )
 JSON = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=8

@@ -8,7 +8,7 @@ import pytest
 
 from helpers import ui_shop
 from helpers.ui_client import Desk
-from helpers.wait import until
+from helpers.wait import LONG, until
 from toolsemble import Toolbox, ToolResult, tool
 from toolsemble.result import AudioContent, ImageContent
 from toolsemble.review import AutoApprove
@@ -22,13 +22,6 @@ PIXEL = b"\x89PNG"
 def draw(kind: str) -> ToolResult:
     """Draw a picture."""
     return ToolResult.success("drawn", contents=[ImageContent(PIXEL, f"image/{kind}"), AudioContent(b"", "audio/wav")])
-
-
-@tool
-async def wait_forever() -> str:
-    """Wait."""
-    await asyncio.Event().wait()
-    return "never"
 
 
 TOOLS = [ui_shop.find_order, ui_shop.refund, ui_shop.count_shelves, ui_shop.echo, ui_shop.order_report, draw]
@@ -163,3 +156,45 @@ def test_only_operators_call_tools(tmp_path):
         403,
         "'ada' does not have the role operator, which this takes",
     )
+
+
+async def test_a_call_ends_when_its_page_is_closed(tmp_path):
+    started, ended, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait_forever() -> str:
+        """Wait."""
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return "never"
+
+    with Desk(tmp_path, Targets((Toolbox([wait_forever]),))) as desk:
+        body = json.dumps({"name": "wait_forever"}).encode()
+        parts = iter([{"type": "http.request", "body": body}, {"type": "http.request", "body": b""}])
+
+        async def receive():
+            found = next(parts, None)
+            if found is not None:
+                return found
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        token = (tmp_path / "ui.token").read_text()
+        headers = {"host": "localhost", "authorization": f"Bearer {token}", "content-type": "application/json"}
+        headers["content-length"] = str(len(body))
+        scope = {"type": "http", "method": "POST", "path": "/api/tool/call", "query_string": b""}
+        scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
+        calling = asyncio.create_task(desk.app(scope, receive, send))
+        await asyncio.wait_for(started.wait(), LONG)
+        left.set()
+        await asyncio.wait_for(calling, LONG)
+    assert ended.is_set()
+    assert sent[0]["status"] == 499

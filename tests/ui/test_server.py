@@ -20,6 +20,7 @@ from toolsemble.cli.ui_targets import load_targets
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.ui.app import STATIC
 from toolsemble.ui.interface import Targets
+from toolsemble.ui.people import add_person
 from toolsemble.ui.server import ServerSettings, serve
 
 SHOP = str(Path(__file__).parents[1] / "helpers" / "ui_shop.py")
@@ -141,6 +142,21 @@ def test_the_browser_is_opened_by_a_private_file(tmp_path, monkeypatch, host):
     assert (link in text, "token" in url) == (True, False)
     assert f":{served[0]}/login?token=" in link
     assert not (tmp_path / "ui-open.html").exists()
+
+
+def test_the_command_without_a_browser_prints_the_link(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("uvicorn.Server.run", lambda _, sockets: None)
+    assert main(["ui", SHOP, "--data", str(tmp_path), "--port", "0", "--no-open", "--read-only"]) == 0
+    assert "/login?token=" in capsys.readouterr().out
+
+
+def test_people_get_an_address_without_a_token(tmp_path, monkeypatch, capsys):
+    people = tmp_path / "people.toml"
+    add_person(people, "ada", [])
+    monkeypatch.setattr("uvicorn.Server.run", lambda _, sockets: None)
+    assert main(["ui", "--data", str(tmp_path), "--port", "0", "--people", str(people)]) == 0
+    said = capsys.readouterr().out
+    assert ("token" in said, "proxy with TLS" in said) == (False, True)
 
 
 def test_targets_are_tools_toolboxes_agents_and_built_ins(bots):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from itertools import count
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -42,7 +41,9 @@ async def follow(interface: Interface, after: int | None) -> AsyncIterator[str]:
     seen = last if after is None or after > last else after
     yield write_message("hello", {"number": seen}, seen) + "retry: 700\n\n"
     known: dict[str, Any] = {}
-    for look in count():
+    look = -1
+    while True:
+        look += 1
         found = await run_in_threadpool(_find_events, interface, seen)
         if found:
             seen = found[-1].number
