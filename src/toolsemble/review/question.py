@@ -172,7 +172,8 @@ class Question:
         if type(decision) is ExitEarly:
             return replace(decision, reason=decision.reason and mask_text(str(decision.reason)))
         if type(decision) is Edit:
-            return Edit(HIDDEN if self._request.hidden_digest else mask_text(decision.revised))
+            shown = HIDDEN if self._request.hidden_digest else mask_text(decision.revised)
+            return replace(decision, revised=shown)
         return decision
 
 

@@ -74,7 +74,7 @@ export const ApprovalForm = ({ id, me, onDone, keys = false }) => {
       <${Tabs} label="Arguments" tabs=${[["form", "Form"], ["json", "JSON"]]} current=${tab} onSelect=${(next) => { setTab(next); setText(next === "json" ? text ?? original(request) : null); }} />
       ${tab === "form" && form && html`<${Form} form=${form} first=${data.form} onChange=${setForm} onExpand=${(place) => get("/api/approval/expand", { id, place }).then((found) => found.field)} />`}
       ${tab === "form" && !data.has_schema && html`<p class="small dim">The program that asks is of an older version, which does not store the schema of the tool.</p>`}
-      ${tab === "json" && html`<textarea class="code ${isEdited ? "changed" : ""}" rows="10" spellcheck="false" aria-label="Arguments as JSON" value=${text ?? original(request)} onInput=${(event) => setText(event.target.value)}></textarea>`}
+      ${tab === "json" && html`<textarea class="code ${isEdited ? "changed" : ""}" rows="10" spellcheck=${false} aria-label="Arguments as JSON" value=${text ?? original(request)} onInput=${(event) => setText(event.target.value)}></textarea>`}
       ${request.has_secrets && html`<p class="small dim">Secrets are masked. What you leave masked stays as it is.</p>`}
     </div>`}
     ${request.scopes.length > 0 && !isEdited && html`<label class="row">Approve <select aria-label="Scope" value=${always} onChange=${(event) => setAlways(event.target.value)}>

@@ -42,12 +42,12 @@ const Control = ({ field, id, onChange, name }) => {
       ${field.state === "value" && !options.some((option) => option.text === field.text) && html`<option value=${field.text}>${visible(field.text)}</option>`}
     </select>`;
   }
-  if (field.kind === "json") return html`<textarea ...${common} class="control code" rows="3" spellcheck="false" onInput=${(event) => set(event.target.value)}></textarea>`;
+  if (field.kind === "json") return html`<textarea ...${common} class="control code" rows="3" spellcheck=${false} onInput=${(event) => set(event.target.value)}></textarea>`;
   if (field.kind === "text" && field.secret) return html`<input type="password" autocomplete="off" ...${common} onInput=${(event) => set(event.target.value)} />`;
   if (field.kind === "text" && (field.text.length > 70 || field.text.includes("\n") || field.limits?.format === undefined && /text|body|content|message|reason|description/i.test(field.name))) {
     return html`<textarea ...${common} rows=${Math.min(10, Math.max(2, field.text.split("\n").length + 1))} onInput=${(event) => set(event.target.value)}></textarea>`;
   }
-  return html`<input type="text" inputmode=${field.kind === "text" ? undefined : "decimal"} spellcheck="false" autocomplete="off" ...${common} onInput=${(event) => set(event.target.value)} />`;
+  return html`<input type="text" inputmode=${field.kind === "text" ? undefined : "decimal"} spellcheck=${false} autocomplete="off" ...${common} onInput=${(event) => set(event.target.value)} />`;
 };
 
 const Many = ({ field, first, onChange, onExpand }) => {
@@ -82,7 +82,7 @@ const Union = ({ field, first, onChange, onExpand, id, name }) => html`
 
 export const FieldView = ({ field, first, onChange, onExpand, isRoot = false, isInner = false }) => {
   const id = `field${field.path}`;
-  const name = field.label || field.name || "value";
+  const name = field.name || field.label || "value";
   const expand = async () => {
     const found = await onExpand(field.place);
     onChange({ ...field, fields: found.fields, item: found.item, options: found.options.length ? found.options : field.options, is_cut: false, state: "value" });

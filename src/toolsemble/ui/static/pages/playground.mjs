@@ -97,7 +97,7 @@ const Try = ({ tool, me }) => {
       ${tool.graph && html`<${Graph} node=${tool.graph} />`}
       <${Tabs} label="Arguments" tabs=${[["form", "Form"], ["json", "JSON"]]} current=${tab} onSelect=${select} />
       ${tab === "form" ? html`<${Form} form=${form} onChange=${setForm} onExpand=${(place) => get("/api/tool/expand", { name: tool.name, place }).then((found) => found.field)} />`
-        : html`<textarea class="code" rows="12" spellcheck="false" aria-label="Arguments as JSON" value=${text} onInput=${(event) => setText(event.target.value)}></textarea>`}
+        : html`<textarea class="code" rows="12" spellcheck=${false} aria-label="Arguments as JSON" value=${text} onInput=${(event) => setText(event.target.value)}></textarea>`}
       <${Problem} error=${error} />
       <div class="row wrap"><button class="primary" disabled=${!me.may_operate || calling} onClick=${() => call(false)}>Call</button><button disabled=${!me.may_operate || calling} onClick=${() => call(true)}>Dry run</button>
         ${calling && html`<button onClick=${() => abort.current.abort()}>Stop</button><span class="dim" role="status">${waiting.length ? "Waits for approval" : "Running"}</span>`}
