@@ -19,8 +19,9 @@ def add(a: int, b: int) -> int:
 
 @tool(inline=True)
 def hang() -> str:
-    """Print that it is running, and wait for ever."""
-    print("ready", flush=True)
+    """Write that it is running, and wait for ever."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
     threading.Event().wait()
     return "never"
 
