@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
@@ -395,9 +396,8 @@ def test_a_number_that_cannot_be_read_stays_text():
     ],
 )
 def test_what_is_not_a_form_is_refused(form, problem):
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises(ValueError, match=re.escape(problem)):
         read_form(form)
-    assert problem in str(raised.value)
 
 
 def test_a_key_that_is_there_twice_is_refused():

@@ -240,7 +240,7 @@ def _complete_agent(values: dict[str, Any], *, is_lost: bool) -> dict[str, Any]:
 def _build_event(row: tuple[Any, ...], max_text: int | None) -> HistoryEvent:
     number, kind, run, at, parent, call, tool, body, cut = row
     values, lengths = json.loads(body), {} if cut is None else json.loads(cut)
-    if max_text is not None:
+    if max_text is not None and len(body) > min(max_text, _MAX_ITEMS):
         values, shorter = cut_texts(values, max_text, _MAX_ITEMS)
         lengths = {**shorter, **lengths}
     return HistoryEvent(

@@ -41,8 +41,7 @@ class EventWriter:
 
     def add(self, event: dict[str, Any]) -> None:
         """Add an event, as JSON values."""
-        values, cut = cut_texts(event, self._max_text)
-        row = self._insert(values, cut)
+        row = self._insert(event)
         self._touch_run(row)
         change = _CHANGES.get(row.kind)
         if change is not None:
@@ -64,14 +63,17 @@ class EventWriter:
         """Change the row of the call of an event; a model may use the same id in several turns."""
         self.execute(f"UPDATE calls SET {change} WHERE {_LATEST_CALL}", *values, row.run, row.call, row.tool)  # noqa: S608 - as above
 
-    def _insert(self, values: dict[str, Any], cut: Mapping[str, int]) -> _Row:
+    def _insert(self, values: dict[str, Any]) -> _Row:
+        body, cut = compact_json(values), None
+        if len(body) > self._max_text:  # else no text in it is longer
+            values, lengths = cut_texts(values, self._max_text)
+            body, cut = compact_json(values), compact_json(lengths)
         request = values.get("request") or {}  # the events of reviews have their ids in the request
         run, parent, call, tool = (_to_text(values.get(name) or request.get(name) or "") for name in _IDS)
         kind, at = str(values["kind"]), float(values["at"])
-        body = escape_surrogates(compact_json(values, allow_nan=False))
         added = self.execute(
             "INSERT INTO events (run, parent, call, tool, kind, at, body, cut) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            *(run, parent, call, tool, kind, at, body, compact_json(cut) if cut else None),
+            *(run, parent, call, tool, kind, at, escape_surrogates(body), cut),
         )
         return _Row(added.lastrowid or 0, run, parent, call, tool, kind, at, values)
 
@@ -168,12 +170,12 @@ def _start_call(writer: EventWriter, row: _Row) -> None:
 
 
 def _end_call(writer: EventWriter, row: _Row) -> None:
-    outcome, text = row.text("outcome"), _find_text(row)
+    outcome, text, arguments = row.text("outcome"), _find_text(row), row.text("arguments")
     writer.change_call(
         row,
         "ended = ?, finished = ?, duration = ?, outcome = ?, text = ?, arguments = ?, digest = ?",
-        *(row.at, row.number, row.values.get("duration"), outcome, text[:_PREVIEW], row.preview("arguments")),
-        _digest(row.text("arguments"), text),
+        *(row.at, row.number, row.values.get("duration"), outcome, text[:_PREVIEW], arguments[:_PREVIEW]),
+        _digest(arguments, text),
     )
     change = "open_calls = max(open_calls - 1, 0), failures = failures + ?"
     writer.change_run(row.run, change, int(outcome != "success"))

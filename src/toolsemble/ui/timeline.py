@@ -101,7 +101,7 @@ class _Tree:
     def list_rows(self, parent: str, level: int) -> Iterator[Row]:
         """Return the rows inside of a call; those of the whole run if it is empty."""
         if parent in self._shown:
-            return  # a call that names itself as the one around it
+            return  # the id of a call was used twice: what is inside is shown once
         self._shown.add(parent)
         agents = self._agents.get(parent, []) if parent else []
         for agent in agents:
