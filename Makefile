@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest test-mcp interop coverage conformance lint format docs bench bench-peers eval-local clean
+.PHONY: demo demo-calls check test test-lowest test-mcp interop browser screenshots vendor coverage conformance lint format docs bench bench-peers eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -84,6 +84,29 @@ $(INTEROP)/%/.installed: tests/interop/requirements/%.txt | $(BIN)/python
 		&& touch $@ \
 		|| echo "interop: $* could not be installed"
 
+# The web interface in a real browser, which Debian calls chromium; CHROMIUM=… names another one.
+CHROMIUM ?= $(firstword $(foreach name,chromium chromium-browser google-chrome,$(shell command -v $(name) 2>/dev/null)))
+
+browser: $(VENV)/.browser $(if $(CHROMIUM),,chromium)
+	@TOOLSEMBLE_CHROMIUM=$(or $(CHROMIUM),chromium) $(BIN)/python -m pytest tests/browser
+
+screenshots: $(VENV)/.browser $(if $(CHROMIUM),,chromium)
+	@TOOLSEMBLE_CHROMIUM=$(or $(CHROMIUM),chromium) $(BIN)/python scripts/screenshots.py
+
+.PHONY: chromium
+chromium:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		echo "browser: installing chromium"; \
+		apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium > /dev/null; \
+	else \
+		echo "browser: no Chromium found; install it (Debian: apt-get install chromium), or say where it is: make browser CHROMIUM=/path"; \
+		exit 1; \
+	fi
+
+# The JavaScript libraries of the web interface, which are a part of the package; needs npm.
+vendor: $(BIN)/python
+	@$(BIN)/python scripts/vendor.py
+
 # The same, slower by half, and with less than all branches it fails.
 coverage: $(VENV)/.dev
 	@$(TEST) --cov
@@ -149,6 +172,10 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.runtime $(VENV)/.bench $@
+
+$(VENV)/.browser: pyproject.toml | $(BIN)/python
+	@$(PIP) --editable '.[browser]'
+	@touch $(VENV)/.runtime $(VENV)/.bench $(VENV)/.dev $@
 
 $(LOWEST)/.installed: pyproject.toml tests/lowest_versions.py | $(BIN)/python
 	@$(BIN)/python -m venv --clear $(LOWEST)
