@@ -142,6 +142,7 @@ def test_everything_can_be_done_with_the_keyboard(page, server, start_clerk):
     expect(page.locator("input:focus")).to_have_attribute("aria-label", "amount")
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.type("11.5")
+    expect(page.locator("input:focus")).to_have_value("11.5")
     page.keyboard.press("Escape")
     page.keyboard.press("a")
     expect(page.get_by_text("Approved as edited as")).to_be_visible()

@@ -79,13 +79,15 @@ export const ApprovalForm = ({ id, me, onDone, keys = false }) => {
     </div>`}
     ${request.scopes.length > 0 && !isEdited && html`<label class="row">Approve <select aria-label="Scope" value=${always} onChange=${(event) => setAlways(event.target.value)}>
       <option value="">this call only</option>${request.scopes.includes("arguments") && html`<option value="arguments">always with these arguments, in this run</option>`}${request.scopes.includes("tool") && html`<option value="tool">always this tool, in this run</option>`}</select></label>`}
-    <div class="row"><input ref=${reasonBox} type="text" aria-label="Reason of a rejection" placeholder="Reason of a rejection; the model sees it" value=${reason} disabled=${!may} onInput=${(event) => setReason(event.target.value)} onKeyDown=${(event) => { if (event.key === "Enter") send("reject"); }} /></div>
-    <${Problem} error=${error} />
-    ${!request.may_answer && html`<div class="banner">It takes the role ${visible(request.required_role ?? "")}, which you do not have.</div>`}
-    <div class="row wrap">
-      <button class="primary" disabled=${!may || isBusy || isEdited || request.is_question} onClick=${() => send("approve")}>Approve${keys && html` <kbd>a</kbd>`}</button>
-      <button class=${isEdited ? "primary" : ""} disabled=${!may || isBusy || !isEdited} onClick=${() => send("edit")}>${request.is_question ? "Send the answer" : "Approve as edited"}</button>
-      <button class="danger" disabled=${!may || isBusy} onClick=${() => send("reject")}>Reject${keys && html` <kbd>r</kbd>`}</button>
+    <div class="answer">
+      <div class="row"><input ref=${reasonBox} type="text" aria-label="Reason of a rejection" placeholder="Reason of a rejection; the model sees it" value=${reason} disabled=${!may} onInput=${(event) => setReason(event.target.value)} onKeyDown=${(event) => { if (event.key === "Enter") send("reject"); }} /></div>
+      <${Problem} error=${error} />
+      ${!request.may_answer && html`<div class="banner">It takes the role ${visible(request.required_role ?? "")}, which you do not have.</div>`}
+      <div class="row wrap">
+        <button class="primary" disabled=${!may || isBusy || isEdited || request.is_question} onClick=${() => send("approve")}>Approve${keys && html` <kbd>a</kbd>`}</button>
+        <button class=${isEdited ? "primary" : ""} disabled=${!may || isBusy || !isEdited} onClick=${() => send("edit")}>${request.is_question ? "Send the answer" : "Approve as edited"}</button>
+        <button class="danger" disabled=${!may || isBusy} onClick=${() => send("reject")}>Reject${keys && html` <kbd>r</kbd>`}</button>
+      </div>
     </div>
   </section>`;
 };

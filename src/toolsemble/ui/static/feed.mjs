@@ -1,7 +1,10 @@
-// The one stream of events of this page: reconnects, continues after the last event it has seen, and rests while the
-// page is hidden, because a browser has only six connections to a server.
+// The one stream of events of this browser: it reconnects, and continues after the last event that was seen. A browser
+// has only six connections to a server, so that of several tabs one has the stream, and passes on what comes; when it
+// is closed, the next one takes over. Where locks are not available, each tab has its own, and rests while it is hidden.
 const subscribers = new Set();
 const watchers = new Set();
+const canShare = "locks" in navigator && "BroadcastChannel" in window;
+let channel = null;
 let source = null;
 let last = null;
 let state = "connecting";
@@ -13,7 +16,21 @@ const setState = (next) => {
   watchers.forEach((each) => each(state));
 };
 
-const pass = (message) => subscribers.forEach((each) => each(message));
+const receive = (message) => {
+  if (message.kind === "state") { setState(message.state); return; }
+  if (message.kind === "hello") {
+    // A history that was deleted and begun again has smaller numbers.
+    if (last === null || message.number < last) last = message.number;
+  }
+  if (message.kind === "events") {
+    message = { ...message, events: message.events.filter((each) => last === null || each.number > last) };
+    if (!message.events.length) return;
+    last = message.events[message.events.length - 1].number;
+  }
+  subscribers.forEach((each) => each(message));
+};
+
+const pass = (message) => { channel?.postMessage(message); receive(message); };
 
 const close = () => {
   clearTimeout(timer);
@@ -24,34 +41,41 @@ const close = () => {
 const open = () => {
   close();
   source = new EventSource(last === null ? "/api/feed" : `/api/feed?after=${last}`);
-  source.onopen = () => setState("live");
-  source.addEventListener("hello", (event) => {
-    const { number } = JSON.parse(event.data);
-    // A history that was deleted and begun again has smaller numbers.
-    if (last === null || number < last) last = number;
-    pass({ kind: "hello" });
-  });
-  source.addEventListener("events", (event) => {
-    const fresh = JSON.parse(event.data).filter((each) => last === null || each.number > last);
-    if (!fresh.length) return;
-    last = fresh[fresh.length - 1].number;
-    pass({ kind: "events", events: fresh });
-  });
+  source.onopen = () => pass({ kind: "state", state: "live" });
+  source.addEventListener("hello", (event) => pass({ kind: "hello", ...JSON.parse(event.data) }));
+  source.addEventListener("events", (event) => pass({ kind: "events", events: JSON.parse(event.data) }));
   source.addEventListener("changed", (event) => pass({ kind: "changed", ...JSON.parse(event.data) }));
   source.onerror = () => {
-    setState("reconnecting");
+    pass({ kind: "state", state: "reconnecting" });
     // The browser's own repetition sends an address that is out of date.
     close();
     timer = setTimeout(open, 700);
   };
 };
 
-export const start = () => {
+const shareStream = () => {
+  channel = new BroadcastChannel("toolsemble-feed");
+  channel.onmessage = ({ data }) => {
+    if (data.kind === "who") { if (source) channel.postMessage({ kind: "state", state }); } else receive(data);
+  };
+  channel.postMessage({ kind: "who" });
+  // The lock is held until the tab is closed.
+  navigator.locks.request("toolsemble-feed", () => { open(); return new Promise(() => {}); });
+};
+
+const keepOwnStream = () => {
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { close(); setState("resting"); } else open();
   });
-  addEventListener("pagehide", close);
   open();
+};
+
+let isStarted = false;
+export const start = () => {
+  if (isStarted) return;
+  isStarted = true;
+  addEventListener("pagehide", close);
+  if (canShare) shareStream(); else keepOwnStream();
 };
 
 export const subscribe = (action) => { subscribers.add(action); return () => subscribers.delete(action); };

@@ -9,10 +9,15 @@ const replaceAt = (fields, index, field) => fields.map((each, at) => (at === ind
 
 const renumber = (fields) => fields.map((each, index) => ({ ...each, name: String(index) }));
 
-const LIMITS = { minimum: "at least", maximum: "at most", exclusiveMinimum: "more than", exclusiveMaximum: "less than", minLength: "at least so many characters:", maxLength: "at most so many characters:", minItems: "at least so many items:", maxItems: "at most so many items:", pattern: "pattern", format: "format", multipleOf: "multiple of" };
+const LIMITS = {
+  minimum: (value) => `at least ${value}`, maximum: (value) => `at most ${value}`, exclusiveMinimum: (value) => `more than ${value}`,
+  exclusiveMaximum: (value) => `less than ${value}`, multipleOf: (value) => `a multiple of ${value}`, minLength: (value) => `at least ${value} characters`,
+  maxLength: (value) => `at most ${value} characters`, minItems: (value) => `at least ${value} items`, maxItems: (value) => `at most ${value} items`,
+  pattern: (value) => `pattern ${value}`, format: (value) => `format ${value}`,
+};
 
 const hint = (field) => {
-  const limits = Object.entries(field.limits ?? {}).filter(([name]) => name in LIMITS).map(([name, value]) => `${LIMITS[name]} ${value}`);
+  const limits = Object.entries(field.limits ?? {}).filter(([name]) => name in LIMITS).map(([name, value]) => LIMITS[name](value));
   const parts = [...limits, ...(field.default !== null && field.default !== undefined ? [`default ${field.default}`] : [])];
   return parts.join(", ");
 };
@@ -50,11 +55,15 @@ const Control = ({ field, id, onChange, name }) => {
   return html`<input type="text" inputmode=${field.kind === "text" ? undefined : "decimal"} spellcheck=${false} autocomplete="off" ...${common} onInput=${(event) => set(event.target.value)} />`;
 };
 
+// What is inside a field that was cut, for a field of the same kind.
+const inner = (found) => ({ kind: found.kind, fields: found.fields, item: found.item, options: found.options, chosen: found.chosen, is_cut: false, state: "value" });
+
 const Many = ({ field, first, onChange, onExpand }) => {
   const isArray = field.kind === "array";
   const [key, setKey] = useState("");
-  const grow = () => {
-    const fresh = isArray ? { ...field.item, name: String(field.fields.length), state: field.item.state === "unset" ? "value" : field.item.state } : { ...field.item, name: key, is_extra: true };
+  const grow = async () => {
+    const inside = field.item.is_cut ? inner(await onExpand(field.item.place)) : {};
+    const fresh = isArray ? { ...field.item, name: String(field.fields.length), state: field.item.state === "unset" ? "value" : field.item.state, ...inside } : { ...field.item, name: key, is_extra: true, ...inside };
     onChange(update(field, { state: "value", fields: [...field.fields, fresh] }));
     setKey("");
   };
@@ -84,8 +93,7 @@ export const FieldView = ({ field, first, onChange, onExpand, isRoot = false, is
   const id = `field${field.path}`;
   const name = field.name || field.label || "value";
   const expand = async () => {
-    const found = await onExpand(field.place);
-    onChange({ ...field, fields: found.fields, item: found.item, options: found.options.length ? found.options : field.options, is_cut: false, state: "value" });
+    onChange({ ...field, ...inner(await onExpand(field.place)) });
   };
   const body = field.is_cut ? html`<div><button type="button" onClick=${expand}>Show the fields inside</button></div>`
     : field.kind === "object" || field.kind === "array" ? (field.state === "value" || isRoot ? html`<${Many} ...${{ field, first, onChange, onExpand }} />` : null)
