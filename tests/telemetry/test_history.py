@@ -209,7 +209,7 @@ def test_a_paused_run_waits(history):
     assert history.runs(state="waiting")[0].stop_reason == "paused"
 
 
-async def test_a_run_waits_until_somebody_answers(history, tmp_path):
+async def test_a_run_waits_until_a_person_answers(history, tmp_path):
     @tool(requires_approval=True)
     def pay(order: int) -> str:
         """Pay."""

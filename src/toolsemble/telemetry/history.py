@@ -7,7 +7,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -110,9 +110,8 @@ class RunHistory:
         The thread of the sink calls this with all events that are waiting.
         """
         written = [each for each in map(self._serialize, events) if each is not None]
-        owner = json.dumps(ProcessIdentity.current())
         with self._database.writing() as connection:
-            writer = EventWriter(connection, owner, self._max_text)
+            writer = EventWriter(connection, _identify(os.getpid()), self._max_text)
             for values in written:
                 writer.add(values)
 
@@ -231,6 +230,12 @@ class RunHistory:
         except Exception:  # a tool may report anything
             LOGGER.warning("An event cannot be written to the run history: %r", type(event).__name__, exc_info=True)
             return None
+
+
+@lru_cache(maxsize=1)
+def _identify(pid: int) -> str:  # noqa: ARG001 - a forked process is another one
+    """Return the identity of this process as JSON; the system is asked once."""
+    return json.dumps(ProcessIdentity.current())
 
 
 def _create_folder(folder: Path) -> None:

@@ -63,7 +63,7 @@ _EVENT = "number, kind, run, at, parent, call, tool, body, cut"
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """What the runs of a page have in common; None: anything."""
+    """The conditions of a page of runs; None: any."""
 
     before: int | None = None
     state: RunState | None = None
@@ -77,7 +77,7 @@ class RunFilter:
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """What the events of a page have in common; None and empty: anything."""
+    """The conditions of a page of events; None and empty: any."""
 
     after: int = 0
     run: str | None = None

@@ -54,7 +54,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class CallDiff:
-    """What changed between two calls.
+    """The changes between two calls.
 
     >>> CallDiff((), (DiffLine("-", "paid"),)).text[0].text
     'paid'

@@ -36,7 +36,7 @@ _LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where a field is, and what it is compared with."""
+    """The place of a field, and the value that it is compared with."""
 
     name: str
     path: str
