@@ -119,7 +119,9 @@ def write_data(folder: Path) -> None:
     for run_id, prompt in reversed(PROMPTS.items()):
         made.run_sync(prompt, run_id=run_id)
     run = {"run_id": "order-36"}
-    threading.Thread(target=made.run_sync, args=("Refund order 36: the box was open.",), kwargs=run, daemon=True).start()
+    threading.Thread(
+        target=made.run_sync, args=("Refund order 36: the box was open.",), kwargs=run, daemon=True
+    ).start()
     wait_until(lambda: len(store.pending()) == 1)
 
 

@@ -1,9 +1,12 @@
 """Every page in a real browser: hostile texts, sizes, a server that is killed, and long runs."""
 
 import json
+import re
 import sqlite3
 import threading
 import time
+from pathlib import Path
+from statistics import median
 
 import pytest
 from playwright.sync_api import expect
@@ -12,6 +15,7 @@ from helpers import ui_shop
 from helpers.wait import LONG, until
 from toolsemble import Agent, EffectLedger, RunJournal, Toolbox, ToolCall, tool
 from toolsemble.errors import ToolExecutionError
+from toolsemble.events import CallStarted
 from toolsemble.review import ExitEarly, ReviewRequest, SQLiteStore
 from toolsemble.telemetry import RunHistory
 from toolsemble.testing import ScriptedModel
@@ -21,7 +25,7 @@ HOSTILE = (
     "[click](javascript:document.title='hacked') ![x](https://evil.example/x.png) </textarea></title><svg onload=x> "
     "\u202egnp.exe \x1b[2J **bold** `code` https://evil.example/?q=<b> {{7*7}} ${7*7}"
 )
-HOSTILE_TOOLS = f'''
+HOSTILE_TOOLS = f"""
 from pydantic import Field
 from typing import Annotated
 from toolsemble import Agent, tool
@@ -34,7 +38,7 @@ def attack(text: Annotated[str, Field(description=HOSTILE)] = HOSTILE) -> str:
 
 pipeline = attack | attack
 villain = Agent(FunctionModel(lambda request: HOSTILE), [attack], name=HOSTILE.replace("\\x1b", ""))
-'''
+"""
 PAGES = [
     "/runs",
     "/compare",
@@ -85,7 +89,15 @@ def test_hostile_texts_change_nothing_on_any_page(make_server, session, tmp_path
     page = session.open()
     page.goto(server.link)
     titles = set()
-    links = ["/runs", "/compare?first=other&second=other", "/durable", "/approvals", "/audit", "/outcomes", "/pipelines"]
+    links = [
+        "/runs",
+        "/compare?first=other&second=other",
+        "/durable",
+        "/approvals",
+        "/audit",
+        "/outcomes",
+        "/pipelines",
+    ]
     for path in links:
         page.goto(server.base + path)
         expect(page.get_by_text("onerror").locator("visible=true").first).to_be_visible()
@@ -164,7 +176,9 @@ def test_a_server_that_is_killed_loses_and_doubles_nothing(page, server):
     box.flush(LONG)
     expect(page.locator("[data-connection='live']")).to_be_visible(timeout=30_000)
     expect(calls).to_have_attribute("data-calls", str(wanted + 1), timeout=30_000)
-    numbers = page.evaluate("fetch('/api/run?id=long&limit=5000').then((answer) => answer.json()).then((run) => run.calls.rows.map((row) => row[0]))")
+    numbers = page.evaluate(
+        "fetch('/api/run?id=long&limit=5000').then((answer) => answer.json()).then((run) => run.calls.rows.map((row) => row[0]))"
+    )
     assert len(numbers) == len(set(numbers)) == wanted + 1
     history.close()
 
@@ -177,6 +191,37 @@ def test_more_tabs_than_connections_all_load(session, server):
         page.goto(f"{server.base}/runs")
         page.bring_to_front()
         expect(page.get_by_role("heading", name="Runs")).to_be_visible()
+
+
+def test_an_event_of_another_process_is_on_the_page_soon(page, server):
+    """Compares the clock of this process with that of the browser, which is the same one."""
+    with RunHistory(server.data / "history.db") as history:
+        history.emit(CallStarted("echo", "c0", {}, run_id="live"))
+        page.goto(f"{server.base}/run?id=live")
+        region = page.locator("[data-calls]")
+        expect(region).to_have_attribute("data-calls", "1")
+        region.evaluate(
+            "each => { window.seen = []; new MutationObserver(() => window.seen.push(Date.now()))"
+            ".observe(each, { attributes: true, attributeFilter: ['data-calls'] }); }"
+        )
+        delays = []
+        for number in range(1, 16):
+            written = time.time()
+            history.emit(CallStarted("echo", f"c{number}", {}, run_id="live"))
+            expect(region).to_have_attribute("data-calls", str(number + 1))
+            delays.append(page.evaluate("window.seen.at(-1)") - written * 1000)
+    print(json.dumps({"event to page, ms": {"median": round(median(delays)), "max": round(max(delays))}}))
+    assert median(delays) < 5000  # the aim is 200; a busy machine may take longer
+
+
+def test_the_server_stays_small(page, server):
+    write_long_run(server.data, 10_000)
+    page.goto(f"{server.base}/run?id=long&tab=timeline")
+    page.get_by_role("listitem").first.wait_for()
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    megabytes = int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+    print(json.dumps({"memory of the server with 10,000 calls, MB": round(megabytes)}))
+    assert megabytes < 150
 
 
 def write_long_run(folder, calls):

@@ -24,9 +24,7 @@ def start_clerk(server):
 
     def start(run_id, prompt="Refund order 7"):
         command = [sys.executable, CLERK, server.data, run_id, prompt]
-        started.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENV)
-        )
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENV))
         return started[-1]
 
     yield start
@@ -98,7 +96,9 @@ def test_a_new_call_is_on_the_page_while_the_run_goes_on(page, server, start_cle
     expect(calls).to_have_attribute("data-calls", "2")
     for tab in ("Timeline", "Tree", "Raw"):
         page.get_by_role("tab", name=tab).click()
-        expect(page.get_by_role("listitem").filter(has_text="refund" if tab != "Raw" else "call_started").first).to_be_visible()
+        expect(
+            page.get_by_role("listitem").filter(has_text="refund" if tab != "Raw" else "call_started").first
+        ).to_be_visible()
 
 
 def test_of_two_people_who_answer_one_is_told_who_was_first(make_server, new_session, tmp_path, request):

@@ -86,7 +86,10 @@ const Frame = ({ me }) => {
   useEffect(() => subscribe((message) => {
     if (message.kind === "changed") setCounts({ approvals: message.approvals, outcomes: message.outcomes });
   }), []);
-  useEffect(() => { document.querySelector("main")?.scrollTo(0, 0); }, [path, query.id]);
+  useEffect(() => {
+    document.querySelector("main")?.scrollTo(0, 0);
+    document.querySelector(".nav[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [path, query.id]);
   useKeys(Object.fromEntries(MENU.flatMap(([, items]) => items).map(([to, , key]) => [key, () => navigate(to)])));
   const Shown = PAGES[path];
   return html`<${Toasts} /><div class="frame">

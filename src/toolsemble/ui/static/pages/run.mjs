@@ -42,7 +42,7 @@ const Reply = ({ event, role, onRerun }) => {
 const Finish = ({ event }) => {
   const { stop_reason: reason, error_type: type, error } = event.values;
   if (type) return html`<div class="banner bad">${visible(type)}: ${visible(error)}</div>`;
-  return html`<div class="small dim">Ended: ${visible(reason)}</div>`;
+  return reason === "answer" ? null : html`<div class="small dim">Ended: ${visible(reason)}</div>`;
 };
 
 const Item = ({ item, context }) => {
