@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 from helpers import ui_shop
+from helpers.journal_runs import Killed
 from helpers.wait import LONG, until
 from toolsemble import Agent, EffectLedger, RunJournal, Toolbox, ToolCall, tool
 from toolsemble.errors import ToolExecutionError
@@ -63,7 +64,7 @@ def write_hostile_data(folder):
     @tool(effects="write", idempotency=True)
     def lose(text: str) -> str:
         """Lose the outcome."""
-        raise KeyboardInterrupt
+        raise Killed
 
     folder.mkdir(exist_ok=True)
     with RunHistory(folder / "history.db") as history, RunJournal(folder / "runs.db") as journal:
@@ -78,7 +79,7 @@ def write_hostile_data(folder):
         answered = ReviewRequest("x", HOSTILE, HOSTILE, timeout=None, memory_id=HOSTILE)
         store.ask([request, answered])
         store.answer(answered, ExitEarly(HOSTILE), person=HOSTILE, role=HOSTILE)
-    with EffectLedger(folder / "effects.db") as ledger, pytest.raises(KeyboardInterrupt):
+    with EffectLedger(folder / "effects.db") as ledger, pytest.raises(Killed):
         Toolbox([lose], ledger=ledger).execute(ToolCall("lose", {"text": HOSTILE}), run_id=HOSTILE)
 
 
@@ -177,7 +178,8 @@ def test_a_server_that_is_killed_loses_and_doubles_nothing(page, server):
     expect(page.locator("[data-connection='live']")).to_be_visible(timeout=30_000)
     expect(calls).to_have_attribute("data-calls", str(wanted + 1), timeout=30_000)
     numbers = page.evaluate(
-        "fetch('/api/run?id=long&limit=5000').then((answer) => answer.json()).then((run) => run.calls.rows.map((row) => row[0]))"
+        "fetch('/api/run?id=long&limit=5000').then((answer) => answer.json())"
+        ".then((run) => run.calls.rows.map((row) => row[0]))"
     )
     assert len(numbers) == len(set(numbers)) == wanted + 1
     history.close()
