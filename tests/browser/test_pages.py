@@ -97,12 +97,14 @@ def test_hostile_texts_change_nothing_on_any_page(make_server, session, tmp_path
         "/approvals",
         "/audit",
         "/outcomes",
-        "/pipelines",
     ]
     for path in links:
         page.goto(server.base + path)
-        expect(page.get_by_text("onerror").locator("visible=true").first).to_be_visible()
+        shown = page.locator("main").get_by_text("onerror").locator("visible=true").first
+        expect(shown, path).to_be_visible()
         titles.add(page.title())
+    page.goto(f"{server.base}/pipelines")
+    page.get_by_label("The steps of").wait_for()
     page.goto(f"{server.base}/runs")
     page.get_by_role("link", name="onerror").first.click()
     for tab in ("Timeline", "Tree", "Raw", "Conversation"):
