@@ -110,8 +110,8 @@ def test_hostile_texts_change_nothing_on_any_page(make_server, session, tmp_path
     for tab in ("Timeline", "Tree", "Raw", "Conversation"):
         page.get_by_role("tab", name=tab).click()
         page.get_by_role("listitem").first.wait_for()
-        for summary in page.locator("main summary").all()[:8]:
-            summary.click()
+        if tab in ("Raw", "Conversation"):
+            page.locator("main summary").first.click()
     page.goto(f"{server.base}/playground?tool=attack")
     page.get_by_role("button", name="Call", exact=True).click()
     expect(page.get_by_label("Reply")).to_contain_text("onerror")
@@ -305,7 +305,7 @@ def test_unknown_outcomes_are_settled(page, server):
 
 
 def test_a_field_that_repeats_is_expanded(page, server):
-    page.goto(f"{server.base}/playground?tool=count_shelves")
+    page.goto(f"{server.base}/playground?tool=count_folders")
     page.get_by_label("name").first.fill("top")
     page.get_by_role("group", name="State of inside").first.get_by_role("button", name="value").click()
     page.get_by_role("button", name="Add an item").first.click()

@@ -18,9 +18,9 @@ class Bank(BaseModel):
     iban: str
 
 
-class Shelf(BaseModel):
+class Folder(BaseModel):
     name: str
-    inside: list["Shelf"] = []
+    inside: list["Folder"] = []
 
 
 @tool
@@ -36,9 +36,9 @@ def refund(order: int, amount: Annotated[float, Field(gt=0, le=500)], to: Card |
 
 
 @tool
-def count_shelves(shelf: Shelf) -> int:
-    """Count shelves, with those inside."""
-    return 1 + sum(count_shelves(each) for each in shelf.inside)
+def count_folders(folder: Folder) -> int:
+    """Count folders, with those inside."""
+    return 1 + sum(count_folders(each) for each in folder.inside)
 
 
 @tool

@@ -24,7 +24,7 @@ def draw(kind: str) -> ToolResult:
     return ToolResult.success("drawn", contents=[ImageContent(PIXEL, f"image/{kind}"), AudioContent(b"", "audio/wav")])
 
 
-TOOLS = [ui_shop.find_order, ui_shop.refund, ui_shop.count_shelves, ui_shop.echo, ui_shop.order_report, draw]
+TOOLS = [ui_shop.find_order, ui_shop.refund, ui_shop.count_folders, ui_shop.echo, ui_shop.order_report, draw]
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def shop(tmp_path):
 
 def test_tools_are_listed_once_with_what_matters(shop):
     tools = {each["name"]: each for each in shop.get("/api/tools")["tools"]}
-    assert list(tools) == ["find_order", "refund", "count_shelves", "echo", "find_order_then_echo", "draw"]
+    assert list(tools) == ["find_order", "refund", "count_folders", "echo", "find_order_then_echo", "draw"]
     assert (tools["refund"]["gated"], tools["refund"]["effects"]) == (True, "write")
     assert [name for name, each in tools.items() if each["is_pipeline"]] == ["find_order_then_echo"]
     assert shop.get("/api/me")["agents"] == ["clerk"]
@@ -68,12 +68,12 @@ def test_pipelines_are_graphs(shop):
 
 
 def test_a_field_that_repeats_is_expanded(shop):
-    form = shop.get("/api/tool", name="count_shelves")["form"]
-    (shelf,) = form["fields"]
-    inside = next(field for field in shelf["fields"] if field["name"] == "inside")
-    found = shop.get("/api/tool/expand", name="count_shelves", place=inside["item"]["place"])["field"]
+    form = shop.get("/api/tool", name="count_folders")["form"]
+    (folder,) = form["fields"]
+    inside = next(field for field in folder["fields"] if field["name"] == "inside")
+    found = shop.get("/api/tool/expand", name="count_folders", place=inside["item"]["place"])["field"]
     assert [field["name"] for field in found["fields"]] == ["name", "inside"]
-    assert shop.refused("/api/tool/expand", {"name": "count_shelves", "place": "#/nowhere"})[0] == 404
+    assert shop.refused("/api/tool/expand", {"name": "count_folders", "place": "#/nowhere"})[0] == 404
 
 
 def test_a_call_returns_what_the_model_is_told(shop):

@@ -16,7 +16,7 @@ from toolsemble.ui.data_folder import DataFolder
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """What the server was started with, and can call.
+    """The tools and agents that a server was started with, and can call.
 
     >>> Targets().find("add") is None
     True
