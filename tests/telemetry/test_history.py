@@ -20,6 +20,7 @@ from toolsemble import (
     Agent,
     Edit,
     ExitEarly,
+    RunJournal,
     Secret,
     Toolbox,
     ToolCall,
@@ -28,7 +29,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.agent import Prices
-from toolsemble.errors import AgentExecutionError
+from toolsemble.errors import AgentExecutionError, RunParkedError
 from toolsemble.events import (
     CacheHit,
     CallAbandoned,
@@ -234,6 +235,29 @@ async def test_a_run_waits_until_a_person_answers(history, tmp_path):
     assert (second.decision, second.person, second.reason) == ("reject", "bob", "too much")
     assert first.asked <= first.answered
     assert history.calls("r1")[0].text == "paid 9"
+
+
+async def test_a_durable_run_waits_and_continues(history, tmp_path):
+    @tool(requires_approval=True)
+    def pay(order: int) -> str:
+        """Pay."""
+        return f"paid {order}"
+
+    with SQLiteStore(tmp_path / "reviews.db") as store:
+        journal = RunJournal(tmp_path / "runs.db", park_after=0.01)
+        settings = {"sinks": [history], "review": QueueReview(store), "journal": journal}
+        first = Agent(ScriptedModel([ToolCall("pay", {"order": 7})]), [pay], **settings)
+        with pytest.raises(RunParkedError):
+            await first.run("Pay.", run_id="r1")
+        found = history.run("r1")
+        assert (found.state, found.waiting) == ("waiting", 1)
+        store.answer(store.pending()[0], Continue(), person="ada")
+        await Agent(ScriptedModel(["Done."]), [pay], **settings).run("Pay.", run_id="r1")
+    found = history.run("r1")
+    assert (found.state, found.turns, found.waiting, found.reviewers) == ("done", 2, 0, ("ada",))
+    interrupted, done = history.calls("r1")
+    assert (interrupted.turn, interrupted.outcome, interrupted.ended is None) == (1, None, False)
+    assert (done.turn, done.text) == (1, "paid 7")
 
 
 def test_a_reviewer_may_say_who_decided(history):
