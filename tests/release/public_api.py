@@ -47,7 +47,9 @@ def describe_parameters(value: Any) -> str:
     except (TypeError, ValueError):
         return "(…)"
     parameters = [
-        each.replace(annotation=each.empty) for each in signature.parameters.values() if each.name not in {"self", "cls"}
+        each.replace(annotation=each.empty)
+        for each in signature.parameters.values()
+        if each.name not in {"self", "cls"}
     ]
     shown = str(signature.replace(parameters=parameters, return_annotation=signature.empty))
     for each in parameters:

@@ -39,7 +39,11 @@ def accepts(new, old):
     ]
     positional = [each.name for each in old if each.kind is each.POSITIONAL_OR_KEYWORD]
     added = [each for each in new if each.name not in {known.name for known in old}]
-    needed = [each for each in added if each.default is each.empty and each.kind not in {each.VAR_POSITIONAL, each.VAR_KEYWORD}]
+    needed = [
+        each
+        for each in added
+        if each.default is each.empty and each.kind not in {each.VAR_POSITIONAL, each.VAR_KEYWORD}
+    ]
     return all(fitting) and names[: len(positional)] == positional and not needed
 
 
@@ -98,7 +102,9 @@ def test_removed_name_is_reported_once_with_its_class():
 
 
 def test_name_counts_as_listed_only_in_code_of_the_newest_section():
-    section = read_unreleased("# Changelog\n\n## [Unreleased]\n\n- `Toolbox.around(layer=)` is gone\n\n## [0.1.0]\n- `Agent`\n")
+    section = read_unreleased(
+        "# Changelog\n\n## [Unreleased]\n\n- `Toolbox.around(layer=)` is gone\n\n## [0.1.0]\n- `Agent`\n"
+    )
     assert is_listed("toolsemble.Toolbox.around", section)
     assert not is_listed("toolsemble.Agent", section)
     assert not is_listed("toolsemble.gone", section)
