@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from helpers.wait import LONG
+from helpers.wait import LONG, auntil
 from toolsemble import Agent, Continue, Edit, Secret, ToolCall, tool
 from toolsemble.review import QueueReview, ReviewRequest, ReviewTiming, SQLiteStore
 from toolsemble.testing import ScriptedModel
@@ -19,13 +19,6 @@ def fields(form):
     return {each["name"]: each for each in form["fields"]}
 
 
-async def wait_for_request(store):
-    async with asyncio.timeout(LONG):
-        while not (waiting := store.pending()):
-            await asyncio.sleep(0.01)
-    return waiting[0]
-
-
 async def test_an_edit_in_the_form_reaches_the_call(tmp_path):
     @tool(requires_approval=True)
     def pay(order: int, amounts: list[float], key: Secret[str], note: str | None = None) -> str:
@@ -36,7 +29,8 @@ async def test_an_edit_in_the_form_reaches_the_call(tmp_path):
         call = ToolCall("pay", {"order": 7, "amounts": [1.5], "key": "hunter2"})
         agent = Agent(ScriptedModel([call, "Done."]), [pay], review=QueueReview(store))
         task = asyncio.create_task(agent.run("Pay.", run_id="r1"))
-        request = await wait_for_request(inbox)
+        await auntil(inbox.pending)
+        (request,) = inbox.pending()
         form = to_json_values(build_request_form(request, inbox.schema(request.schema_digest)))
         assert "hunter2" not in json.dumps(form)
         assert write_edit(request, form) is None

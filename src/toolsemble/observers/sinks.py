@@ -339,11 +339,9 @@ class _ThreadedSink(_InlineSink):
         self._send(events)
 
     def _send(self, events: list[Any]) -> None:
-        if self._emit_all is None:
-            for event in events:
-                self._try(self._emit, event)
-        elif events:
-            self._try(self._emit_all, events)
+        batches = events if self._emit_all is None else [events] if events else []
+        for batch in batches:
+            self._try(self._emit_all or self._emit, batch)
 
     def _try(self, emit: Callable[[Any], Any], given: Any) -> None:
         try:

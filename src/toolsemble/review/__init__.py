@@ -13,7 +13,6 @@ if TYPE_CHECKING:
         AutoReject as AutoReject,
         CallbackReview as CallbackReview,
     )
-    from toolsemble.review.base_store import StoredRequest as StoredRequest
     from toolsemble.review.console import ConsoleReview as ConsoleReview
     from toolsemble.review.decision import (
         Continue as Continue,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from toolsemble.review.remember import RememberReview as RememberReview
     from toolsemble.review.request import ReviewHandler as ReviewHandler, ReviewRequest as ReviewRequest
     from toolsemble.review.rules import Rule as Rule, RulesReview as RulesReview
+    from toolsemble.review.signed_rows import StoredRequest as StoredRequest
     from toolsemble.review.store import (
         MemoryStore as MemoryStore,
         ReviewStore as ReviewStore,
@@ -48,7 +48,6 @@ __getattr__, __dir__, __all__ = export_lazily(
         "automatic": ("AutoApprove", "AutoReject", "CallbackReview"),
         "console": ("ConsoleReview",),
         "audit": ("ReviewEvent",),
-        "base_store": ("StoredRequest",),
         "decision": ("Continue", "Edit", "ExitEarly", "Reject", "ReviewDecision"),
         "pause": ("PauseReview",),
         "queue": ("QueueReview",),
@@ -56,6 +55,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "remember": ("RememberReview",),
         "request": ("ReviewHandler", "ReviewRequest"),
         "rules": ("Rule", "RulesReview"),
+        "signed_rows": ("StoredRequest",),
         "store": ("MemoryStore", "ReviewStore", "SQLiteStore"),
         "terms": ("OnTimeout", "ReviewTiming"),
         "webhook": ("WebhookReview",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Self
 
 from toolsemble.call import new_id
@@ -15,7 +15,7 @@ from toolsemble.review.database import Database
 from toolsemble.review.decision import ExitEarly, ReviewDecision
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.request import ReviewRequest
-from toolsemble.review.signed_rows import USED, Record, Records
+from toolsemble.review.signed_rows import USED, Record, Records, StoredRequest
 from toolsemble.runtime.signing import is_signed
 from toolsemble.runtime.text import HIDDEN, preview
 
@@ -37,24 +37,6 @@ _CLOSED = {
     "abandoned": "the process that asked has ended, and nobody can use the answer: its run has no run_id of its own",
 }
 _NOT_RESUMED = "the process that asked has ended, and its run did not ask again"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRequest:
-    """A request of a store, in any state.
-
-    >>> StoredRequest(1, "open", ReviewRequest("Deletes a file", "delete", "old.log"), None).state
-    'open'
-    """
-
-    number: int
-    """Its number in the store, by which pages continue."""
-    state: str
-    """The state: open, answered, used, withdrawn, expired, abandoned or refused."""
-    request: ReviewRequest
-    """The request."""
-    receipt: Receipt | None
-    """Who answered what and when; None if nobody did."""
 
 
 class Ledger:
@@ -210,12 +192,7 @@ class Ledger:
         """
         self.pending()  # closes those that nobody can answer any more
         with self._database.reading() as connection:
-            found = Records(connection, self._secret).page(state, before, limit)
-        return [
-            StoredRequest(number, record.state, record.request, self._read_receipt(record))
-            for number, record in found
-            if record.request is not None
-        ]
+            return Records(connection, self._secret).page(state, before, limit)
 
     def schema(self, digest: str) -> dict[str, Any] | None:
         """Return the JSON Schema of requests with this ``schema_digest``; None if it is not known, or tampered with."""
@@ -307,14 +284,6 @@ class Ledger:
             expires_at=event.at + (_UNTIL_THE_END if stored.durable else self._valid_for),
             secret=self._secret,
         )
-
-    def _read_receipt(self, record: Record) -> Receipt | None:
-        """Return the receipt of the answer to a request; None if there is none, or it was tampered with."""
-        try:
-            receipt = Receipt.from_json(f"{record.receipt}")
-        except ReviewRefusedError:
-            return None
-        return receipt if receipt.is_genuine(self._secret) and receipt.request_id == record.id else None
 
     def _remember(self, used: Mapping[str, float], now: float) -> None:
         """Remember used answers until they expire."""

@@ -398,9 +398,8 @@ def _check_answer(answer: Any) -> ReviewDecision:
     if kind is Continue or kind is ExitEarly:
         return answer  # type: ignore[no-any-return]  # just checked
     if kind is Edit and issubclass(type(answer.revised), str):
-        return Edit(
-            str.__str__(answer.revised), person=answer.person
-        )  # a subclass of str may compare equal to anything
+        revised = str.__str__(answer.revised)  # a subclass of str may compare equal to anything
+        return Edit(revised, person=answer.person)
     return ExitEarly("the answer was not a decision")
 
 

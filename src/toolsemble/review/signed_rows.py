@@ -44,6 +44,24 @@ class Record:
     """Until when it stays open; not signed."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRequest:
+    """A request of a store, in any state.
+
+    >>> StoredRequest(1, "open", ReviewRequest("Deletes a file", "delete", "old.log"), None).state
+    'open'
+    """
+
+    number: int
+    """Its number in the store, by which pages continue."""
+    state: str
+    """The state: open, answered, used, withdrawn, expired, abandoned or refused."""
+    request: ReviewRequest
+    """The request."""
+    receipt: Receipt | None
+    """Who answered what and when; None if nobody did."""
+
+
 class Records:
     """The tables of a review database.
 
@@ -88,13 +106,17 @@ class Records:
         """Return the record of an id, or None."""
         return next(self._read("id = ?", replace_surrogates(id)), None)
 
-    def page(self, state: str | None, before: int | None, limit: int) -> list[tuple[int, Record]]:
-        """Return a page of records with their numbers, newest first."""
+    def page(self, state: str | None, before: int | None, limit: int) -> list[StoredRequest]:
+        """Return a page of requests, newest first, without those that were tampered with."""
         chosen = "number < ?" if state is None else "number < ? AND state = ?"
         values = (_LAST if before is None else before, *(() if state is None else (state,)), limit)
         query = f"SELECT number, id FROM requests WHERE {chosen} ORDER BY number DESC LIMIT ?"  # noqa: S608 - constants
         found = self._connection.execute(query, values).fetchall()
-        return [(number, record) for number, id_ in found if (record := self.get(id_)) is not None]
+        return [
+            StoredRequest(number, record.state, record.request, self._read_receipt(record))
+            for number, id_ in found
+            if (record := self.get(id_)) is not None and record.request is not None
+        ]
 
     def schema(self, digest: str) -> dict[str, Any] | None:
         """Return the schema of a digest; None if it is unknown or was tampered with."""
@@ -209,6 +231,14 @@ class Records:
         hidden = record.request is None or bool(record.request.hidden_digest)
         spent = receipt.spent(self._secret, hidden=hidden)
         return None if spent is None else spent.to_json()
+
+    def _read_receipt(self, record: Record) -> Receipt | None:
+        """Return the receipt of the answer to a request; None if there is none, or it was tampered with."""
+        try:
+            receipt = Receipt.from_json(f"{record.receipt}")
+        except ReviewRefusedError:
+            return None
+        return receipt if receipt.is_genuine(self._secret) and receipt.request_id == record.id else None
 
     def _add_schema(self, request: ReviewRequest) -> None:
         if request.schema is None or not request.schema_digest:

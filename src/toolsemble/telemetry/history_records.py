@@ -198,11 +198,11 @@ class CallSummary:
     ended: float | None = None
     """When it ended; None if it did not."""
     finished: int | None = None
-    """The number of the event with its result; None if it did not end."""
+    """The number of the event with its result; None if it has none."""
     duration: float | None = None
     """The duration in seconds, without the time of reviewers."""
     outcome: Outcome | None = None
-    """The outcome; None if it did not end."""
+    """The outcome; None if it did not end, or was interrupted: the run paused, or its process was killed."""
     arguments: str = ""
     """The start of its arguments, as JSON text."""
     text: str = ""

@@ -49,6 +49,7 @@ _TABLES = """
     );
     CREATE INDEX calls_by_call ON calls (run, call, tool, number);
     CREATE INDEX calls_by_run ON calls (run, number);
+    CREATE INDEX calls_unfinished ON calls (run) WHERE ended IS NULL;
     CREATE INDEX calls_by_tool ON calls (tool, run);
     CREATE TABLE reviews (
         request TEXT PRIMARY KEY, run TEXT NOT NULL, call TEXT NOT NULL, tool TEXT NOT NULL, asked REAL NOT NULL,

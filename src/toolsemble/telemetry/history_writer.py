@@ -112,13 +112,18 @@ class _Row(NamedTuple):
 
 def _start_run(writer: EventWriter, row: _Row) -> None:
     labels = row.text("agent_role"), row.text("model"), _find_prompt(row.values)
+    tools = _to_text(row.values.get("tools") or [])
+    # A run that continues from a journal makes the calls of the turn that it stopped in.
+    turn = f"coalesce((SELECT turn FROM agents WHERE {_LATEST_AGENT}), 0)"  # noqa: S608 - a constant
+    columns = "number, run, parent, started, role, model, prompt, tools, turn"
     writer.execute(
-        "INSERT INTO agents (number, run, parent, started, role, model, prompt, tools) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        *(row.number, row.run, row.parent, row.at, *labels, _to_text(row.values.get("tools") or [])),
+        f"INSERT INTO agents ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, {turn})",  # noqa: S608 - constants
+        *(row.number, row.run, row.parent, row.at, *labels, tools, row.run, row.parent),
     )
     if row.parent:
         writer.change_run(row.run, f"nested = ({_NESTED})", row.run)
         return
+    _interrupt_calls(writer, row)
     again = "is_agent = 1, state = 'running', ended = NULL, answer = '', stop_reason = '', error = ''"
     writer.change_run(row.run, f"{again}, role = ?, model = ?, prompt = ?", *labels)
 
@@ -149,7 +154,14 @@ def _end_run(writer: EventWriter, row: _Row) -> None:
     change = "state = ?, ended = ?, answer = ?, stop_reason = ?, error = ?"
     writer.change_agent(row, change, *ended)
     if not row.parent:
+        _interrupt_calls(writer, row)
         writer.change_run(row.run, change, *ended)
+
+
+def _interrupt_calls(writer: EventWriter, row: _Row) -> None:
+    """End the calls of a run that ends, or starts again: what has not ended by then never will."""
+    writer.execute("UPDATE calls SET ended = ? WHERE run = ? AND ended IS NULL", row.at, row.run)
+    writer.change_run(row.run, "open_calls = 0")
 
 
 def _start_call(writer: EventWriter, row: _Row) -> None:
@@ -255,7 +267,7 @@ _CHANGES: dict[str, Callable[[EventWriter, _Row], None]] = {
 
 def _find_state(row: _Row) -> str:
     """Return the state of a run that has ended, or that is continued by somebody else."""
-    reason, error = row.text("stop_reason"), row.text("error_type")
+    reason, error = row.text("stop_reason"), row.text("error_type").rpartition(".")[2]
     if reason == "paused" or error in _PAUSES:
         return "waiting"
     if not error:
