@@ -79,7 +79,7 @@ export const ApprovalForm = ({ id, me, onDone, keys = false }) => {
     </div>`}
     ${request.scopes.length > 0 && !isEdited && html`<label class="row">Approve <select aria-label="Scope" value=${always} onChange=${(event) => setAlways(event.target.value)}>
       <option value="">this call only</option>${request.scopes.includes("arguments") && html`<option value="arguments">always with these arguments, in this run</option>`}${request.scopes.includes("tool") && html`<option value="tool">always this tool, in this run</option>`}</select></label>`}
-    <div class="answer">
+    <div class="answer ${keys ? "" : "still"}">
       <div class="row"><input ref=${reasonBox} type="text" aria-label="Reason of a rejection" placeholder="Reason of a rejection; the model sees it" value=${reason} disabled=${!may} onInput=${(event) => setReason(event.target.value)} onKeyDown=${(event) => { if (event.key === "Enter") send("reject"); }} /></div>
       <${Problem} error=${error} />
       ${!request.may_answer && html`<div class="banner">It takes the role ${visible(request.required_role ?? "")}, which you do not have.</div>`}
