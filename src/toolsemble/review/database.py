@@ -25,6 +25,7 @@ _TABLES = """
     CREATE TRIGGER events_last BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
     CREATE TABLE secret (fingerprint TEXT NOT NULL);
 """
+_SCHEMAS = "CREATE TABLE IF NOT EXISTS schemas (digest TEXT PRIMARY KEY, schema TEXT NOT NULL, seal TEXT NOT NULL);"
 
 
 class Database(sqlite.Database):
@@ -38,7 +39,7 @@ class Database(sqlite.Database):
     """
 
     def __init__(self, path: Path | None) -> None:
-        super().__init__(path, sqlite.Kind("review store", 0x746F6F6C, 2, _TABLES, upgrades={1: _add_askers}))
+        super().__init__(path, sqlite.Kind("review store", 0x746F6F6C, 3, _TABLES + _SCHEMAS, upgrades=_UPGRADES))
 
 
 def _add_askers(connection: sqlite3.Connection) -> None:
@@ -49,6 +50,14 @@ def _add_askers(connection: sqlite3.Connection) -> None:
         with suppress(ValueError, TypeError, LookupError):  # a damaged row stays as it is, and is refused when read
             bound = binding(ReviewRequest.from_json(text))
             connection.execute("UPDATE requests SET bound = ? WHERE number = ?", (bound, number))
+
+
+def _add_schemas(connection: sqlite3.Connection) -> None:
+    """Change the tables of version 2: no schema of a request was kept."""
+    connection.execute(_SCHEMAS)
+
+
+_UPGRADES = {1: _add_askers, 2: _add_schemas}
 
 
 def binding(request: ReviewRequest) -> str:
