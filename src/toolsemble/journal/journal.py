@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from toolsemble.errors import RunBusyError, RunCancelledError, ToolConfigurationError, ToolDefinitionError
@@ -24,6 +22,7 @@ from toolsemble.models.transcript import messages_to_json
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_seconds
 from toolsemble.serialization import compact_json
+from toolsemble.storage.opening import read_location
 
 if TYPE_CHECKING:
     from toolsemble.journal.worker import Runner
@@ -35,18 +34,19 @@ _ENDED = ("done", "failed", "cancelled")
 
 
 class RunJournal:
-    """A journal of runs: what their models said and what their calls returned, in a SQLite file.
+    """A journal of runs: what their models said and what their calls returned, in a SQLite file or in Postgres.
 
     A run of an agent with a journal continues where it was when its process was killed. What is recorded is not done
     again: models are not asked twice, and finished calls are not repeated. A call that was running when the process
     ended is repeated only if its tool reads or is idempotent; otherwise its outcome is unknown.
 
-    :param url: the file; created if it is missing, readable for its owner only
+    :param url: the file; created if it is missing, readable for its owner only; or a ``postgresql://`` URL (extra
+        ``postgres``), for agents and workers on any machine
     :param park_after: seconds of waiting for a person after which a run is parked, so that no process waits; None:
         never
     :param on_unknown: ``"tell"`` the model that the outcome of a call is unknown, or ``"ask"`` a person first: the run
         waits for :meth:`resolve`
-    :param clock: returns the seconds since the epoch
+    :param clock: returns the seconds since the epoch; None: the time of the system, or of the Postgres server
 
     >>> import tempfile
     >>> from toolsemble import Agent
@@ -67,7 +67,7 @@ class RunJournal:
         *,
         park_after: float | None = None,
         on_unknown: OnUnknown = "tell",
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         place: object = url
         if not isinstance(place, (str, os.PathLike)) or os.fspath(place) in {"", ":memory:"}:
@@ -76,7 +76,7 @@ class RunJournal:
             check_seconds("RunJournal park_after", park_after, zero=True)
         if on_unknown not in ("tell", "ask"):
             raise ToolDefinitionError(f"RunJournal on_unknown must be 'tell' or 'ask', not {on_unknown!r:.80}")
-        self._path = Path(url).absolute()
+        self._path = read_location(url, "RunJournal")
         self._storage = Storage(self._path, clock)
         self._draining = False
         self._settings = DriverSettings(park_after, on_unknown, lambda: self._draining)
