@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from helpers.chaos_shop import open_journal, open_store
-from helpers.forked_drivers import BUSY, DONE, PARKED, PATIENCE, Drivers
+from helpers.driver_process import DONE, PARKED
+from helpers.forked_drivers import PATIENCE, Drivers
 from toolsemble.review import Continue
 
 MOST_KILLS = 12
@@ -32,8 +33,8 @@ class Tally:
 
     def __str__(self):
         return (
-            f"{self.runs} runs, {self.kills} kills, parked {self.parked} times, {self.unknown} calls of unknown outcome "
-            f"({self.resolved} resolved), {self.repeated} repeatable calls and requests to models made again"
+            f"{self.runs} runs, {self.kills} kills, parked {self.parked} times, {self.unknown} calls of unknown "
+            f"outcome ({self.resolved} resolved), {self.repeated} repeatable calls and requests to models made again"
         )
 
 
@@ -47,7 +48,7 @@ class Chaos:
     tally: Tally = field(default_factory=Tally)
 
     def __post_init__(self):
-        self.random = random.Random(self.seed)
+        self.random = random.Random(self.seed)  # noqa: S311 - a test that can be repeated
         self.log = Path(self.folder, "effects.log")
         self.log.touch()
         self.runs = open_journal(self.folder, self.url)
@@ -56,15 +57,20 @@ class Chaos:
         self.finished: dict[str, int] = {}
         """How often each effect had happened when its end was found in the journal."""
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
     def close(self):
-        self.drivers.__exit__()
+        self.drivers.close()
         self.store.close()
         self.runs.close()
 
     def do_undisturbed(self, run_id):
         """Do a run without kills, and return its result."""
-        driver = self.drivers.start(run_id=run_id)
-        self._let_end(driver)
+        assert self.let_end(self.drivers.start(run_id=run_id, url=self.url)) == DONE
         return self.read_result(run_id)
 
     def do(self, run_id, expected):
@@ -82,7 +88,7 @@ class Chaos:
             if resolves:
                 self._resolve(run_id)
             if self.random.random() < 0.6:
-                self._answer_one()  # while nobody runs
+                self.answer_one()  # while nobody runs
         self.tally.runs += 1
         self.tally.kills += kills
         self.check(run_id, expected)
@@ -92,20 +98,21 @@ class Chaos:
         die = self.random.randrange(1, 14) if disturbed and self.random.random() < 0.5 else 0
         driver = self.drivers.start(run_id=run_id, park=0 if parks else None, die=die, url=self.url)
         if not disturbed or die:
-            return self._let_end(driver)
-        return self._let_end(driver, self.random.random() * 0.15)
+            return self.let_end(driver)
+        return self.let_end(driver, self.random.random() * 0.15)
 
-    def _let_end(self, driver, seconds=PATIENCE):
+    def let_end(self, driver, seconds=PATIENCE):
         """Answer questions until a driver has ended, or kill it after some time."""
         ends = time.monotonic() + seconds
         while not driver.ends_within(min(0.01, max(ends - time.monotonic(), 0))):
             if time.monotonic() >= ends:
                 return self.drivers.kill(driver)
             if self.random.random() < 0.5:
-                self._answer_one()
+                self.answer_one()
         return self.drivers.wait(driver)
 
-    def _answer_one(self):
+    def answer_one(self):
+        """Approve one of the calls that wait, if there are any."""
         waiting = self.store.pending()
         if waiting:
             self.store.answer(self.random.choice(waiting), Continue(), person="ada")
@@ -149,8 +156,10 @@ class Chaos:
             assert call[:2] == other[:2]
             assert call[2] == other[2] or "Unknown outcome" in call[2]
 
-    def count(self):
-        return Counter(self.log.read_text(encoding="utf-8").splitlines())
+    def count(self, run_id=""):
+        """Return how often each effect has happened, of one run or of all."""
+        lines = self.log.read_text(encoding="utf-8").splitlines()
+        return Counter(line for line in lines if line.startswith(f"{run_id}/" if run_id else ""))
 
     def read_result(self, run_id):
         return json.loads(Path(self.folder, f"{run_id}.json").read_text(encoding="utf-8"))
@@ -160,6 +169,3 @@ def _say(unknown):
     """Return what the tool would have returned."""
     order = json.loads(unknown.arguments)["order"]
     return {"refund": "refunded", "pay": "paid", "change": "changed"}[unknown.tool] + f" {order}"
-
-
-__all__ = ["BUSY", "Chaos", "Tally"]

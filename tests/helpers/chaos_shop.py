@@ -23,18 +23,20 @@ _APPROVED = {"effects": "irreversible", "requires_approval": True, "approval_tim
 
 @dataclass
 class Shop:
-    """Tools that append to the log, and kill their own process at a chosen event."""
+    """Tools that append to the log, and kill or stop their own process at a chosen event."""
 
     log: Path
     run_id: str
     die: int = 0
     """At which event the process ends; 0: at none. Each effect is two events: before it and after it."""
+    number: int = signal.SIGKILL
+    """The signal that the process sends itself then."""
     events: int = field(default=0, init=False)
 
     def reach(self):
         self.events += 1
         if self.events == self.die:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.number)
 
     def take_effect(self, key):
         self.reach()
@@ -130,11 +132,11 @@ def describe(result):
     }
 
 
-async def drive(folder, run_id, *, park=None, die=0, url=""):
+async def drive(folder, run_id, *, park=None, die=0, number=signal.SIGKILL, url=""):
     """Do or continue a run, and write its result to a file."""
     folder = Path(folder)
     with open_journal(folder, url, park_after=park) as runs, open_store(folder, url) as store:
-        shop = Shop(folder / "effects.log", run_id, die)
+        shop = Shop(folder / "effects.log", run_id, die, number)
         result = await shop.agent(runs, QueueReview(store, poll=0.01)).run(PROMPT, run_id=run_id)
     written = folder / f"{run_id}.part"
     written.write_text(json.dumps(describe(result)), encoding="utf-8")

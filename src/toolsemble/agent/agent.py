@@ -252,6 +252,16 @@ class Agent(Generic[OutputT_co]):
         finders = [getattr(each, "find_open", None) for each in self._config.list_reviewers()]
         return {id_ for find in finders if callable(find) for id_ in find(wanted)}
 
+    @property
+    def name(self) -> str:
+        """The name of the agent in a journal: the given one, or its role.
+
+        >>> from toolsemble.testing import ScriptedModel
+        >>> Agent(ScriptedModel([]), role="a poet").name
+        'a poet'
+        """
+        return self._config.name
+
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until the agent's sinks have processed all events; return False after ``timeout`` seconds.
 

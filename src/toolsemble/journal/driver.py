@@ -7,9 +7,9 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from toolsemble.errors import RunBusyError, RunCancelledError, RunParkedError
+from toolsemble.errors import RunBusyError, RunCancelledError, RunChangedError, RunParkedError
 from toolsemble.journal.json_values import to_json_object
 from toolsemble.journal.ownership import describe_owner, end_owner
 from toolsemble.journal.records import Step
@@ -26,6 +26,8 @@ class DriverSettings(NamedTuple):
     """After how many seconds of waiting for a person a run is parked; None: never."""
     on_unknown: str
     """``"tell"`` the model that the outcome of a call is unknown, or ``"ask"`` a person first."""
+    pin: bool
+    """Whether a run is refused if its agent has changed."""
     draining: Callable[[], bool]
     """Returns whether the process is to stop."""
 
@@ -120,6 +122,23 @@ class RunDriver:
             raise RunParkedError(
                 f"Run '{self.run_id}' waits until somebody says what became of '{tool}': "
                 f"RunJournal.resolve('{self.run_id}', '{path}', happened=...)",
+                run_id=self.run_id,
+            )
+
+    def refuse_tool(self, path: str, recorded: str, tool: str) -> NoReturn:
+        """Raise because another tool is recorded for a call: the pipeline around it has changed."""
+        raise RunChangedError(
+            f"Run '{self.run_id}' recorded a call of '{recorded}' at {path}, where the agent of today calls '{tool}'; "
+            "continue it with the earlier agent, or fork it from the turn before",
+            run_id=self.run_id,
+        )
+
+    def check_agent(self, path: str, recorded: str, mark: str) -> None:
+        """Raise if a turn was recorded with another model, other instructions or tools, and that is not allowed."""
+        if self._settings.pin and recorded != mark:
+            raise RunChangedError(
+                f"Run '{self.run_id}' was recorded with another model, other instructions or other tools at turn "
+                f"{path}; continue it with the earlier agent, or without pin",
                 run_id=self.run_id,
             )
 

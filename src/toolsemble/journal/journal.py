@@ -46,6 +46,8 @@ class RunJournal:
         never
     :param on_unknown: ``"tell"`` the model that the outcome of a call is unknown, or ``"ask"`` a person first: the run
         waits for :meth:`resolve`
+    :param pin: refuse to continue a run whose agent has another model, other instructions or other tools than before,
+        with :class:`~toolsemble.RunChangedError`; by default it continues with those of today
     :param clock: returns the seconds since the epoch
 
     >>> import tempfile
@@ -67,6 +69,7 @@ class RunJournal:
         *,
         park_after: float | None = None,
         on_unknown: OnUnknown = "tell",
+        pin: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
         place: object = url
@@ -79,7 +82,7 @@ class RunJournal:
         self._path = Path(url).absolute()
         self._storage = Storage(self._path, clock)
         self._draining = False
-        self._settings = DriverSettings(park_after, on_unknown, lambda: self._draining)
+        self._settings = DriverSettings(park_after, on_unknown, pin, lambda: self._draining)
 
     def begin(
         self,
@@ -233,6 +236,19 @@ class RunJournal:
         from toolsemble.journal.worker import Worker  # noqa: PLC0415 - only for workers
 
         await Worker(self, agents, at_once=at_once, until_idle=until_idle, poll=poll, grace=grace).run()
+
+    async def resume(self, run_id: str, agent: Runner) -> Any:
+        """Do or continue a run with the prompt and settings it was begun with; return its result.
+
+        A failed run continues as well. Raise as :meth:`Agent.run <toolsemble.Agent.run>` does with the id of the run.
+        """
+        from toolsemble.journal.worker import is_runner, resume_run  # noqa: PLC0415 - only for recorded runs
+
+        if not is_runner(agent):
+            raise ToolDefinitionError(f"RunJournal.resume takes an agent, not {agent!r:.80}")
+        with self._storage.reading() as tables:
+            row = self._get(tables, run_id)
+        return await resume_run(self, agent, row)
 
     def drain(self) -> None:
         """Let the runs of this journal object stop before their next turn, with their questions left open."""

@@ -7,7 +7,7 @@ import json
 import logging
 import signal
 import threading
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
@@ -45,6 +45,15 @@ class Runner(Protocol):
         ...
 
 
+def is_runner(thing: object) -> bool:
+    """Return whether a thing is an agent.
+
+    >>> is_runner("gpt-5")
+    False
+    """
+    return callable(getattr(thing, "run_journaled", None)) and not isinstance(thing, type)
+
+
 class Worker:
     """The runs that one call of ``work`` does."""
 
@@ -57,12 +66,13 @@ class Worker:
         until_idle: bool,
         poll: float,
         grace: float,
+        signals: Sequence[signal.Signals] = (signal.SIGTERM,),
     ) -> None:
         check_count("RunJournal.work at_once", at_once, least=1)
         check_seconds("RunJournal.work poll", poll)
         check_seconds("RunJournal.work grace", grace, zero=True)
         for name, agent in agents.items():
-            if not callable(getattr(agent, "run_journaled", None)):
+            if not is_runner(agent):
                 raise ToolDefinitionError(f"RunJournal.work takes agents by name; '{name:.80}' is {agent!r:.80}")
         self._journal = journal
         self._agents = agents
@@ -70,12 +80,13 @@ class Worker:
         self._until_idle = until_idle
         self._poll = poll
         self._grace = grace
+        self._signals = signals
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
         """Take and do runs until there are none, or until the process is to stop."""
-        with _handle_termination(self._drain):
+        with _handle_signals(self._signals, self._drain):
             try:
                 while not self._ended.is_set():
                     taken = self._take()
@@ -104,13 +115,9 @@ class Worker:
         return taken
 
     async def _do(self, agent: Runner, row: RunRow) -> None:
-        values = json.loads(row.settings)
-        settings = {"run_id": row.run, "memory_id": values["memory_id"], "parameters": values["parameters"] or None}
-        if "history" in values:
-            settings["history"] = messages_from_json(json.dumps(values["history"]))
-        prompt = [*messages_from_json(row.prompt)]
         try:
-            await agent.run_journaled(self._journal, row.agent, prompt, settings)
+            await resume_run(self._journal, agent, row)
+            LOGGER.info("Run '%s' is done", row.run)
         except RunInterruptedError as stopped:
             LOGGER.info("%s", stopped)  # parked, cancelled, or another worker was faster
         except Exception as error:  # noqa: BLE001 - recorded with the run; the worker goes on
@@ -140,6 +147,15 @@ class Worker:
             await asyncio.wait(tasks)
 
 
+def resume_run(journal: RunQueue, agent: Runner, row: RunRow) -> Awaitable[Any]:
+    """Do or continue a run with what it was begun with."""
+    values = json.loads(row.settings)
+    settings = {"run_id": row.run, "memory_id": values["memory_id"], "parameters": values["parameters"] or None}
+    if "history" in values:
+        settings["history"] = messages_from_json(json.dumps(values["history"]))
+    return agent.run_journaled(journal, row.agent, [*messages_from_json(row.prompt)], settings)
+
+
 def _is_ready(row: RunRow, agent: Runner) -> bool:
     """Return whether a run can go on: one that waits, when a person has answered."""
     if row.state != "waiting":
@@ -149,17 +165,26 @@ def _is_ready(row: RunRow, agent: Runner) -> bool:
 
 
 @contextmanager
-def _handle_termination(stop: Any) -> Iterator[None]:
-    """Call a function at SIGTERM, in the main thread of a system that has it."""
+def _handle_signals(signals: Sequence[signal.Signals], stop: Callable[[], None]) -> Iterator[None]:
+    """Call a function at the first of some signals, in the main thread of a system that has them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    loop, is_handled = asyncio.get_running_loop(), False
+    loop, handled = asyncio.get_running_loop(), set(signals)
+
+    def release() -> None:
+        while handled:
+            with suppress(NotImplementedError):
+                loop.remove_signal_handler(handled.pop())
+
+    def handle() -> None:
+        release()  # a second one ends the process
+        stop()
+
     with suppress(NotImplementedError):
-        loop.add_signal_handler(signal.SIGTERM, stop)
-        is_handled = True
+        for each in signals:
+            loop.add_signal_handler(each, handle)
     try:
         yield
     finally:
-        if is_handled:
-            loop.remove_signal_handler(signal.SIGTERM)
+        release()
