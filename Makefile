@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop coverage conformance lint format docs bench bench-peers eval-local clean
+.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos coverage conformance lint format docs bench bench-peers eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -92,7 +92,14 @@ $(INTEROP)/%/.installed: tests/interop/requirements/%.txt | $(BIN)/python
 		&& touch $@ \
 		|| echo "interop: $* could not be installed"
 
-# The same, slower by half, and with less than all branches it fails.
+# Runs with a journal, killed with -9 at random moments; make chaos KILLS=2000 SEED=3 for more, or for others.
+KILLS ?= 500
+SEED ?= 1
+
+chaos: $(VENV)/.dev
+	@$(BIN)/python tests/journal/chaos.py --kills $(KILLS) --seed $(SEED)
+
+# The tests, slower by half; with less than all branches it fails.
 coverage: $(VENV)/.dev
 	@$(TEST) --cov
 

@@ -19,6 +19,11 @@ class RecordedCall(Protocol):
         ...
 
     @property
+    def tool(self) -> str:
+        """The name of the tool."""
+        ...
+
+    @property
     def data(self) -> Any:
         """What was recorded with its result, as JSON values."""
         ...
@@ -50,6 +55,10 @@ class JournaledRun(Protocol):
 
     def find_changes(self, parameters: Any) -> dict[str, Any] | None:
         """Return the shared parameters of the run as JSON values, if a call has changed them; else None."""
+        ...
+
+    def refuse_tool(self, path: str, recorded: str, tool: str) -> None:
+        """Raise because another tool is recorded for a call: the pipeline around it has changed."""
         ...
 
     def handle_unknown(self, path: str, tool: str) -> None:

@@ -79,6 +79,8 @@ class Loop:
         self._stream_channel = channel if streaming else None
         self._tool_source = ToolSource(config)
         self._checked_box: Toolbox | None = None
+        self._marked_box: Toolbox | None = None
+        self._agent_mark = ""
         self._is_plain = not (config.is_dynamic or config.history_processors)
         self._detector = None if config.loop_guard is None else LoopDetector(config.loop_guard)
         self._resumption = resumption
@@ -172,7 +174,8 @@ class Loop:
             turn.run.check()
             self._recorded = turn.run.find_reply(turn.path)
         box = await self._find_box()
-        if self._recorded is not None:
+        if turn is not None and self._recorded is not None:
+            turn.run.check_agent(turn.path, self._recorded["agent"], self._mark(box))
             state.set_stop(durable.read_stop(self._recorded))
             reply: ChatReply | None = self._replay(self._recorded)
         else:
@@ -181,6 +184,12 @@ class Loop:
         if reply is None:
             return None
         return await (self._act(reply, box, turn) if reply.calls else self._answer(reply))
+
+    def _mark(self, box: Toolbox) -> str:
+        """Return the digest of the agent of this turn, for the journal."""
+        if box is not self._marked_box:
+            self._marked_box, self._agent_mark = box, durable.mark_agent(self._config, box)
+        return self._agent_mark
 
     def _replay(self, recorded: Any) -> ChatReply:
         """Return a recorded reply of the model, and count it."""
@@ -252,7 +261,7 @@ class Loop:
         reply = await self._ask(request, box)
         seconds = time.monotonic() - started
         if (turn := self._place) is not None:
-            await durable.record_reply(turn, reply, seconds, self._state.stop)
+            await durable.record_reply(turn, reply, seconds, self._state.stop, self._mark(box))
         self._state.spending.add_reply(reply.usage, seconds)
         self._state.add_trace("model", self._config.model_name, started, seconds, reply.stop_reason)
         emit_reply(self._config, self._state, box, reply, seconds)

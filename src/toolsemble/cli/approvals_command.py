@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from toolsemble.cli.duration import format_seconds
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
@@ -22,7 +23,6 @@ from toolsemble.runtime.text import escape_line
 
 _TITLES = ("id", "tool", "arguments", "memory", "agent", "run", "asked", "left")
 _MAX_ARGUMENTS = 200
-_MINUTE, _HOUR, _DAY = 60, 3600, 24 * 3600
 _DONE = {"approve": "approved", "reject": "rejected", "edit": "sent with other arguments"}
 _UNCHECKED = "The run that waits checks the new arguments, and asks again if they do not fit."
 
@@ -134,7 +134,7 @@ def _to_fields(request: ReviewRequest) -> dict[str, Any]:
 
 
 def _to_row(request: ReviewRequest, now: float) -> Sequence[str]:
-    left = "" if request.deadline is None else _format_seconds(request.deadline - now)
+    left = "" if request.deadline is None else format_seconds(request.deadline - now)
     return (
         request.id,
         request.tool_name,
@@ -142,7 +142,7 @@ def _to_row(request: ReviewRequest, now: float) -> Sequence[str]:
         "" if request.memory_id == ToolContext.memory_id else request.memory_id,
         request.agent_role,
         request.run_id if request.resumable else "",
-        f"{_format_seconds(now - request.asked_at)} ago",
+        f"{format_seconds(now - request.asked_at)} ago",
         left,
     )
 
@@ -163,19 +163,6 @@ def _format_arguments(request: ReviewRequest) -> str:
     arguments = request.arguments
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return escape_line(text, _MAX_ARGUMENTS)
-
-
-def _format_seconds(seconds: float) -> str:
-    """Return a duration in its largest unit.
-
-    >>> [_format_seconds(each) for each in (-1, 59, 3599, 7200, 200_000)]
-    ['0 s', '59 s', '59 min', '2 h', '2 d']
-    """
-    whole = max(int(seconds), 0)
-    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
-        if whole >= size:
-            return f"{whole // size} {unit}"
-    return f"{whole} s"
 
 
 def _find_user() -> str:

@@ -39,6 +39,9 @@ def run_once(call: Call, path: CallPath) -> CallPath:
     """
     place = _place_of(call.context)
     known: RecordedCall | None = place.run.find(place.path)
+    if known is not None and known.tool != call.definition.name and _is_part(call):
+        path.close()
+        place.run.refuse_tool(place.path, known.tool, call.definition.name)
     if known is not None and known.is_done:
         path.close()
         return _replay(call, known.data)
@@ -93,6 +96,11 @@ class _RecordedWork:
 def _place_of(context: ToolContext) -> Place:
     assert context.place is not None  # noqa: S101 - only calls with a place come here
     return context.place
+
+
+def _is_part(call: Call) -> bool:
+    """Return whether a call is one of a pipeline, and not one that a model made by its name."""
+    return call.report is not None and not isinstance(call.report, ArgumentsReport)
 
 
 def _has_ledger(definition: ToolDefinition) -> bool:

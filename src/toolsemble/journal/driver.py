@@ -7,13 +7,14 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from toolsemble.errors import RunBusyError, RunCancelledError, RunParkedError
+from toolsemble.errors import RunBusyError, RunCancelledError, RunChangedError, RunParkedError
 from toolsemble.journal.json_values import to_json_object
 from toolsemble.journal.ownership import describe_owner, end_owner
 from toolsemble.journal.records import Step
 from toolsemble.journal.tables import RunRow, Tables
+from toolsemble.storage.database import repeat_if_lost
 
 if TYPE_CHECKING:
     from toolsemble.journal.storage import Storage
@@ -26,6 +27,8 @@ class DriverSettings(NamedTuple):
     """After how many seconds of waiting for a person a run is parked; None: never."""
     on_unknown: str
     """``"tell"`` the model that the outcome of a call is unknown, or ``"ask"`` a person first."""
+    pin: bool
+    """Whether a run is refused if its agent has changed."""
     draining: Callable[[], bool]
     """Returns whether the process is to stop."""
 
@@ -123,13 +126,31 @@ class RunDriver:
                 run_id=self.run_id,
             )
 
+    def refuse_tool(self, path: str, recorded: str, tool: str) -> NoReturn:
+        """Raise because another tool is recorded for a call: the pipeline around it has changed."""
+        raise RunChangedError(
+            f"Run '{self.run_id}' recorded a call of '{recorded}' at {path}, where the agent of today calls '{tool}'; "
+            "continue it with the earlier agent, or fork it from the turn before",
+            run_id=self.run_id,
+        )
+
+    def check_agent(self, path: str, recorded: str, mark: str) -> None:
+        """Raise if a turn was recorded with another model, other instructions or tools, and that is not allowed."""
+        if self._settings.pin and recorded != mark:
+            raise RunChangedError(
+                f"Run '{self.run_id}' was recorded with another model, other instructions or other tools at turn "
+                f"{path}; continue it with the earlier agent, or without pin",
+                run_id=self.run_id,
+            )
+
     def note_question(self, path: str) -> float:
         """Return when the reviewer of a call was first asked, in seconds since the epoch; record it if it is now."""
         known = self._steps.get((path, "question"))
         if known is None:
-            known = Step(path, "question", "done", "", "", time.time(), self.elapsed)
+            known = Step(path, "question", "done", "", "", self._storage.now(), self.elapsed)
             self._write(known)
-        return float(known.data)
+        # The journal may have another clock than this machine.
+        return time.time() - (self._storage.now() - float(known.data))
 
     def check(self) -> None:
         """Raise if the process is to stop, or if the run was cancelled or taken over; called between turns."""
@@ -152,11 +173,14 @@ class RunDriver:
 
     def finish(self, state: str, *, result: str | None = None, error: str = "", waiting: str = "[]") -> None:
         """Record how the run ends, or what it waits for, and give it back."""
-        with self._storage.writing(synced=state in ("done", "failed")) as tables:
-            self._check_owner(tables)
+
+        def change(tables: Tables) -> None:
             tables.change_run(
                 self.run_id, state=state, result=result, error=error, waiting=waiting, updated=tables.now()
             )
+
+        is_end = state in ("done", "failed")
+        self._change(change, synced=is_end, notify=not is_end)
 
     def close(self) -> None:
         """End this driver."""
@@ -165,7 +189,7 @@ class RunDriver:
 
     def beat(self) -> None:
         """Say that this driver lives."""
-        with self._storage.writing() as tables:
+        with self._storage.writing(self.run_id) as tables:
             row = tables.find_run(self.run_id)
             if row is not None and row.fence == self.row.fence:
                 tables.change_run(self.run_id, updated=tables.now())
@@ -178,11 +202,19 @@ class RunDriver:
         return [sum(amounts) for amounts in zip(*spent, strict=True)] if spent else None
 
     def _write(self, step: Step, *, synced: bool = False) -> None:
-        with self._storage.writing(synced=synced) as tables:
-            self._check_owner(tables)
-            tables.put_step(self.run_id, step, tables.now())
+        self._change(lambda tables: tables.put_step(self.run_id, step, tables.now()), synced=synced)
         with self._lock:
             self._steps[step.place, step.kind] = step
+
+    def _change(self, change: Callable[[Tables], None], *, synced: bool, notify: bool = False) -> None:
+        """Write to the tables, if this is still the driver; what is written may be written twice."""
+
+        def write() -> None:
+            with self._storage.writing(self.run_id, synced=synced, notify=notify) as tables:
+                self._check_owner(tables)
+                change(tables)
+
+        repeat_if_lost(write)
 
     def _check_owner(self, tables: Tables) -> None:
         """Raise unless this is the latest driver of a run that was not cancelled."""

@@ -9,8 +9,8 @@ from typing import Protocol
 from weakref import WeakSet
 
 from toolsemble.errors import ToolsembleError
-from toolsemble.journal.ownership import LEASE, needs_beats
-from toolsemble.journal.tables import KIND, Tables
+from toolsemble.journal.ownership import LEASE, is_driven, needs_beats
+from toolsemble.journal.tables import KIND, RunRow, Tables
 from toolsemble.storage.opening import Location, open_database
 
 
@@ -29,6 +29,7 @@ class Driver(Protocol):
 class Storage:
     """The tables of a journal in a file, or in a Postgres database.
 
+    :param lease: seconds after which a driver that has to say that it lives, and does not, counts as gone
     :param clock: returns the time that rows are stamped with; None: the time of the system, or of the server
 
     >>> storage = Storage(None)
@@ -38,14 +39,16 @@ class Storage:
     >>> storage.close()
     """
 
-    def __init__(self, location: Location | None, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, location: Location | None, lease: float = LEASE, clock: Callable[[], float] | None = None
+    ) -> None:
         self._database = open_database(location, KIND)
+        self._lease = lease
         self.now = clock or self._database.clock
         """Returns the time that rows are stamped with."""
         self.in_place = self._database.in_place
         """Whether writing without waiting for the disk is so quick that it need not leave the event loop."""
-        self.shared = self._database.presence is not None
-        """Whether drivers may be on any machine."""
+        self._is_shared = self._database.presence is not None
         self._drivers: WeakSet[Driver] = WeakSet()
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -75,11 +78,18 @@ class Storage:
         """
         return self._database.watch(changed)
 
+    def is_driven(self, row: RunRow, now: float) -> bool:
+        """Return whether somebody drives a run.
+
+        :param now: the time on the clock that the row's times are of
+        """
+        return is_driven(row, now, self._lease, shared=self._is_shared)
+
     def add(self, driver: Driver) -> None:
         """Keep a driver, and let it say that it lives if nobody could look that up."""
         with self._lock:
             self._drivers.add(driver)
-            if (self.shared or needs_beats()) and self._beating is None:
+            if (self._is_shared or needs_beats()) and self._beating is None:
                 self._beating = threading.Thread(target=self._beat, name="toolsemble-journal", daemon=True)
                 self._beating.start()
 
@@ -96,13 +106,13 @@ class Storage:
             driver.drain()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self._closed.set()
         self._database.close()
 
     def _beat(self) -> None:
         # From a thread: a body that blocks the event loop must not cost the run.
-        while not self._closed.wait(LEASE / 3):
+        while not self._closed.wait(self._lease / 3):
             with self._lock:
                 drivers = list(self._drivers)
             for driver in drivers:

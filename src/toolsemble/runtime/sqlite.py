@@ -75,8 +75,6 @@ class Database:
     """Processes that use the same file can be looked up, and need not say that they live."""
 
     def __init__(self, path: Path | None, kind: Kind, busy: float = BUSY) -> None:
-        self.clock: Callable[[], float] = time.time
-        """Returns the time that rows are stamped with."""
         self._path = path
         self._kind = kind
         self.busy = busy
@@ -144,6 +142,10 @@ class Database:
             yield
         finally:
             connection.execute(f"PRAGMA synchronous = {self._kind.synchronous}")
+
+    def clock(self) -> float:
+        """Return the time that rows are stamped with: that of the system."""
+        return time.time()
 
     def watch(self, changed: Callable[[], object]) -> None:  # noqa: ARG002 - see below
         """Return None: nobody is told that a file has changed, and who waits has to look from time to time."""

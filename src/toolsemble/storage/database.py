@@ -61,9 +61,6 @@ class Presence(Protocol):
 class Database(Protocol):
     """The tables of one kind, as stores see them; thread-safe."""
 
-    clock: Callable[[], float]
-    """Returns the time that rows are stamped with: the system's for a file, the server's for Postgres."""
-
     @property
     def in_place(self) -> bool:
         """Whether writing without waiting for the disk is so quick that it need not leave the event loop."""
@@ -72,6 +69,10 @@ class Database(Protocol):
     @property
     def presence(self) -> Presence | None:
         """Tells which owners of rows live; None: their processes can be looked up."""
+        ...
+
+    def clock(self) -> float:
+        """Return the time that rows are stamped with: the system's for a file, the server's for Postgres."""
         ...
 
     def reading(self) -> AbstractContextManager[Rows]:

@@ -10,7 +10,7 @@ class ServerClock:
 
     >>> clock = ServerClock()
     >>> clock.set(1_000_000.0)
-    >>> 1_000_000.0 <= clock() < 1_000_060.0
+    >>> 1_000_000.0 <= clock.now() < 1_000_060.0
     True
     """
 
@@ -21,6 +21,6 @@ class ServerClock:
         """Take the time that the server just gave."""
         self._ahead = now - time.monotonic()
 
-    def __call__(self) -> float:
+    def now(self) -> float:
         """Return the seconds since the epoch."""
         return time.monotonic() + self._ahead

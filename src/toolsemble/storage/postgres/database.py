@@ -47,9 +47,7 @@ class PostgresDatabase:
         self._schema = Schema(url, kind)
         self._parameters = driver.read_parameters(url, kind.what)
         self._closed = False
-        self.clock: Callable[[], float] = (server := ServerClock())
-        """Returns the time of the server."""
-        self._server_clock = server
+        self._server_clock = ServerClock()
         self._connections = Connections(self._connect, busy)
         self._listener = Listener(self._connect, self._schema.name)
         self.presence = PostgresPresence(self._connect)
@@ -86,6 +84,10 @@ class PostgresDatabase:
                     lent.link.execute("ROLLBACK")
                 raise
             lent.link.execute(self._write_commit(notify=notify))
+
+    def clock(self) -> float:
+        """Return the time of the server."""
+        return self._server_clock.now()
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None]:
         """Call a function, in another thread, after each change that notifies; return a function that ends this."""
@@ -136,7 +138,8 @@ class PostgresDatabase:
         while cursor.nextset():
             pass
         row = cursor.fetchone()
-        self._server_clock.set(float(f"{row[0]}") if row else self.clock())
+        assert row is not None  # noqa: S101 - the last statement returns the time
+        self._server_clock.set(row[0])
 
     def _write_begin(self, patience: float, key: str | None, *, synced: bool) -> str:
         name = self._schema.name
