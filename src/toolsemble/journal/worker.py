@@ -100,8 +100,7 @@ class Worker:
             try:
                 while not self._ended.is_set():
                     self._news.clear()
-                    taken = await self._take()
-                    if self._until_idle and not taken and not self._tasks:
+                    if await self._take() and self._until_idle:
                         return
                     await self._wait()
                 await self._finish()
@@ -129,17 +128,17 @@ class Worker:
                     watched.callback(end)
             yield
 
-    async def _take(self) -> int:
-        """Start the runs that can be done now; return how many."""
+    async def _take(self) -> bool:
+        """Start the runs that can be done now; return whether there are none, and none is being done."""
         known = set(self._tasks)
         try:
             ready = await RunInThread(lambda: self._find_ready(known)).ado()
         except ConnectionError as error:
             LOGGER.warning("%s; the worker looks again in %g s", error, self._poll)
-            return 0
+            return False
         for agent, row in ready:
             self._tasks[row.run] = asyncio.create_task(self._do(agent, row))
-        return len(ready)
+        return not known and not ready  # those that ended meanwhile made room
 
     def _find_ready(self, known: Collection[str]) -> list[tuple[Runner, RunRow]]:
         """Return the runs that can be done now, as many as there is room for."""

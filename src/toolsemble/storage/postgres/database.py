@@ -63,7 +63,7 @@ class PostgresDatabase:
     def reading(self) -> Iterator[PostgresRows]:
         """Return the rows; each statement sees what is committed when it begins."""
         with self._translating(), self._connections.lend() as lent:
-            yield PostgresRows(lent.execute)
+            yield PostgresRows(lent)
 
     @contextmanager
     def writing(
@@ -78,7 +78,7 @@ class PostgresDatabase:
         with self._translating(), self._connections.lend() as lent:
             self._begin(lent, self._write_begin(waits, key, synced=synced))
             try:
-                yield PostgresRows(lent.link.execute)
+                yield PostgresRows(lent.link)
             except BaseException:
                 with suppress(psycopg.Error):
                     lent.link.execute("ROLLBACK")

@@ -67,7 +67,7 @@ class Schema(NamedTuple):
     def _upgrade(self, link: Link, number: int, version: int, key: bytes) -> tuple[int, int, bytes]:
         """Bring the tables of an earlier version up to date."""
         while number == self.kind.number and (change := self.kind.upgrades.get(version)) is not None:
-            change(PostgresRows(link.execute))
+            change(PostgresRows(link))
             version += 1
             link.execute("UPDATE store SET version = %s", [version])
         return number, version, key
