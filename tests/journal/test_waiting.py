@@ -26,6 +26,7 @@ from toolsemble.journal.driver import RunDriver
 from toolsemble.models import ScriptedModel, UserMessage
 from toolsemble.pipeline.step import Step
 from toolsemble.review import Continue, Edit, ExitEarly, QueueReview, RememberReview, SQLiteStore
+from toolsemble.testing import RecordingSink
 
 PAY = ToolCall("pay", {"order": 7})
 
@@ -73,6 +74,19 @@ def test_a_run_is_parked_and_continues_with_the_answer(tmp_path, store, pay, pai
         assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
     assert paid == [7]
     assert [event.kind for event in store.audit()] == ["asked", "answered", "asked", "used"]
+
+
+def test_sinks_are_told_that_a_parked_run_is_paused_and_not_that_it_failed(tmp_path, store, pay):
+    sink = RecordingSink()
+    with park(tmp_path) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store), sinks=[sink])
+        with pytest.raises(RunParkedError) as parked:
+            agent.run_sync("Pay order 7", run_id="r1")
+        answer(store)
+        agent.run_sync("Pay order 7", run_id="r1")
+    ends = [event for event in sink.events if event.kind == "run_finished"]
+    assert [(event.stop_reason, event.error) for event in ends] == [("paused", ""), ("answer", "")]
+    assert parked.value.__cause__.partial.stop_reason == "paused"
 
 
 def test_a_rejection_and_an_edit_count_as_well(tmp_path, store, pay, paid):
