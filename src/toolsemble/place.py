@@ -65,12 +65,12 @@ class JournaledRun(Protocol):
         """Raise if the run has to wait until a person has settled a call of unknown outcome."""
         ...
 
-    def note_question(self, path: str) -> float:
-        """Return when the reviewer of a call was first asked, in seconds since the epoch; record it if it is now."""
+    def note_question(self, path: str) -> tuple[float, str]:
+        """Return when the next reviewer of a call was first asked, and the token of the question; record them once."""
         ...
 
     async def wait_for_drain(self) -> None:
-        """Wait until this process is to stop driving runs."""
+        """Wait until this process is to stop driving runs; raise if the run was cancelled or taken over."""
         ...
 
 

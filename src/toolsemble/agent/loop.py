@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.agent.admission import Admission, OuterBudgetError, check_outer
 from toolsemble.agent.ask import OutOfTimeError, ask_model, wait_until
+from toolsemble.agent.budget import StopReason
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
@@ -33,9 +34,11 @@ from toolsemble.call import ToolCall
 from toolsemble.definition.definition import ReturnBehavior
 from toolsemble.errors import (
     AgentExecutionError,
+    CallPausedError,
     ExitEarlyError,
     MaxIterationsExceededError,
     ModelError,
+    RunInterruptedError,
     ToolArgumentsError,
     ToolConfigurationError,
 )
@@ -101,7 +104,7 @@ class Loop:
         return await (self._run_observed() if self._durable is None else self._durable.drive(self._run_journaled))
 
     async def _run_journaled(self, place: Place, earlier: float) -> AgentResult:
-        self._state.enter_journal(place, earlier)
+        self._state.enter_journal(place, earlier, is_new=place.run.is_new)
         return await self._run_observed()
 
     async def _run_observed(self) -> AgentResult:
@@ -130,7 +133,7 @@ class Loop:
                 result = await self._turn()
             return result  # noqa: TRY300 - the end of the run, of which every exception is handled here
         except (ExitEarlyError, ToolConfigurationError) as error:
-            error.partial = state.result("exit_early" if isinstance(error, ExitEarlyError) else "configuration_error")
+            error.partial = state.result(self._find_reason(error))
             raise
         except OuterBudgetError as used_up:
             state.set_stop(used_up.stop)
@@ -150,6 +153,14 @@ class Loop:
         finally:
             self._note_usage()
             state.end()
+
+    def _find_reason(self, error: ExitEarlyError | ToolConfigurationError) -> StopReason:
+        """Return why a run has ended with one of the errors that are raised as they are."""
+        if isinstance(error, ExitEarlyError):
+            return "exit_early"
+        is_journaled = self._state.context.place is not None  # it continues elsewhere, or later
+        is_paused = is_journaled and isinstance(error, (CallPausedError, RunInterruptedError))
+        return "paused" if is_paused else "configuration_error"
 
     def _note_usage(self) -> None:
         """Keep what an agent inside of a journaled call has spent, for the record of that call."""

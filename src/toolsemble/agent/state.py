@@ -71,6 +71,8 @@ class RunState:
         self._has_memory_id = bool(named and named.strip()) or current_context() is not None
         self._paused = paused
         self._earlier = 0.0
+        self.is_resumed = paused is not None
+        """Whether the run began earlier, and continues."""
         self.stop: Stop | None = None
         self._last_deadline: float | None = None
         self.records: list[ToolCallRecord] = []
@@ -125,9 +127,10 @@ class RunState:
                 f"The run of this agent has no deps, but {_describe_user(needs['deps'])} them; pass run(..., deps=...)"
             )
 
-    def enter_journal(self, place: Place, earlier: float) -> None:
+    def enter_journal(self, place: Place, earlier: float, *, is_new: bool) -> None:
         """Record the run at a place of a journal; ``earlier`` are the seconds that it has worked before."""
         self.context, self._earlier = self.context.derive({"place": place}), earlier
+        self.is_resumed = not is_new
 
     async def begin(self) -> None:
         """Wait for other runs of the same conversation, start the clock, and load what is stored of it."""

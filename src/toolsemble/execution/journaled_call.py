@@ -6,6 +6,7 @@ Most calls have no journal, and do not load this.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -119,6 +120,8 @@ def _report_unknown(call: Call) -> ToolResult:
 def _record_end(call: Call, place: Place, result: ToolResult) -> Generator[Work, Any, None]:
     report = call.report
     data = write_recorded(_without_result(result) if call.definition.delegates else result)
+    if call.started:
+        data["seconds"] = round(time.perf_counter() - call.started, 6)
     if isinstance(report, ArgumentsReport):
         data["arguments"] = report.arguments
     elif report is not None:

@@ -9,15 +9,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+from toolsemble.call import new_id
 from toolsemble.errors import RunBusyError, RunCancelledError, RunChangedError, RunParkedError
 from toolsemble.journal.json_values import to_json_object
 from toolsemble.journal.ownership import describe_owner, end_owner
 from toolsemble.journal.records import Step
 from toolsemble.journal.tables import RunRow, Tables
 from toolsemble.storage.database import repeat_if_lost
+from toolsemble.work.thread import RunInThread
 
 if TYPE_CHECKING:
     from toolsemble.journal.storage import Storage
+
+_LOOK = 0.5  # seconds between two looks whether a run that waits for a person was cancelled
 
 
 class DriverSettings(NamedTuple):
@@ -48,6 +52,7 @@ class RunDriver:
         self._lock = threading.Lock()
         self._parameters: Mapping[str, Any] = json.loads(row.settings)["parameters"]
         self._spent: dict[str, Sequence[float]] = {}
+        self._questions: dict[str, int] = {}  # how many each call has asked so far
         self.on_usage: Callable[[Sequence[float]], None] | None = None
         """Called with what was spent inside of a call that is answered with its record."""
         self.row = row
@@ -143,14 +148,21 @@ class RunDriver:
                 run_id=self.run_id,
             )
 
-    def note_question(self, path: str) -> float:
-        """Return when the reviewer of a call was first asked, in seconds since the epoch; record it if it is now."""
-        known = self._steps.get((path, "question"))
+    def note_question(self, path: str) -> tuple[float, str]:
+        """Return when the next reviewer of a call was first asked, and the token of the question.
+
+        The time is in seconds since the epoch. Both are recorded if the question is new.
+        """
+        with self._lock:
+            number = self._questions[path] = self._questions.get(path, 0) + 1
+        place = path if number == 1 else f"{path}?{number}"
+        known = self._steps.get((place, "question"))
         if known is None:
-            known = Step(path, "question", "done", "", "", self._storage.now(), self.elapsed)
+            known = Step(place, "question", "done", "", "", [self._storage.now(), new_id()], self.elapsed)
             self._write(known)
+        asked_at, token = known.data
         # The journal may have another clock than this machine.
-        return time.time() - (self._storage.now() - float(known.data))
+        return time.time() - (self._storage.now() - asked_at), token
 
     def check(self) -> None:
         """Raise if the process is to stop, or if the run was cancelled or taken over; called between turns."""
@@ -160,11 +172,14 @@ class RunDriver:
             )
 
     async def wait_for_drain(self) -> None:
-        """Wait until this process is to stop driving runs."""
+        """Wait until this process is to stop driving runs; raise if the run was cancelled or taken over."""
         self._loop = asyncio.get_running_loop()
-        if self._settings.draining():
-            return
-        await self._drained.wait()
+        while not (self._settings.draining() or self._drained.is_set()):
+            try:
+                async with asyncio.timeout(_LOOK):
+                    await self._drained.wait()
+            except TimeoutError:
+                await RunInThread(self._check_lost).ado()
 
     def drain(self) -> None:
         """Wake up whoever waits for the end of this driver; thread-safe."""
@@ -215,6 +230,10 @@ class RunDriver:
                 change(tables)
 
         repeat_if_lost(write)
+
+    def _check_lost(self) -> None:
+        with self._storage.reading() as tables:
+            self._check_owner(tables)
 
     def _check_owner(self, tables: Tables) -> None:
         """Raise unless this is the latest driver of a run that was not cancelled."""

@@ -21,6 +21,7 @@ from toolsemble.models.prompt import Prompt, to_messages
 from toolsemble.models.transcript import messages_to_json
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_seconds
+from toolsemble.runtime.text import escape_surrogates
 from toolsemble.serialization import compact_json
 from toolsemble.storage.opening import read_location
 
@@ -123,7 +124,7 @@ class RunJournal:
     def find(self, run_id: str) -> RunRecord | None:
         """Return a run; None if the id is unknown."""
         with self._storage.reading() as tables:
-            row = tables.find_run(run_id)
+            row = tables.find_run(escape_surrogates(run_id))
         return None if row is None else row.to_record()
 
     def steps(self, run_id: str) -> Sequence[Step]:
@@ -224,6 +225,7 @@ class RunJournal:
         until_idle: bool = False,
         poll: float = 0.5,
         grace: float = 10.0,
+        deps: Any = None,
     ) -> None:
         """Do the runs that are queued, left behind by a process that ended, or answered by a person.
 
@@ -235,15 +237,25 @@ class RunJournal:
         :param until_idle: whether to return when there is nothing to do, except for runs that wait for a person
         :param poll: seconds between two looks for runs
         :param grace: seconds that calls in flight have at the end
+        :param deps: an object that tools get as ``ToolContext.deps``; the journal does not keep that of a run
         """
         from toolsemble.journal.worker import Worker  # noqa: PLC0415 - only for workers
 
-        await Worker(self, agents, at_once=at_once, until_idle=until_idle, poll=poll, grace=grace).run()
+        settings: dict[str, Any] = {
+            "at_once": at_once,
+            "until_idle": until_idle,
+            "poll": poll,
+            "grace": grace,
+            "deps": deps,
+        }
+        await Worker(self, agents, **settings).run()
 
-    async def resume(self, run_id: str, agent: Runner) -> Any:
+    async def resume(self, run_id: str, agent: Runner, *, deps: Any = None) -> Any:
         """Do or continue a run with the prompt and settings it was begun with; return its result.
 
         A failed run continues as well. Raise as :meth:`Agent.run <toolsemble.Agent.run>` does with the id of the run.
+
+        :param deps: an object that tools get as ``ToolContext.deps``
         """
         from toolsemble.journal.worker import is_runner, resume_run  # noqa: PLC0415 - only for recorded runs
 
@@ -251,7 +263,7 @@ class RunJournal:
             raise ToolDefinitionError(f"RunJournal.resume takes an agent, not {agent!r:.80}")
         with self._storage.reading() as tables:
             row = self._get(tables, run_id)
-        return await resume_run(self, agent, row)
+        return await resume_run(self, agent, row, deps)
 
     def drain(self) -> None:
         """Let the runs of this journal object stop before their next turn, with their questions left open."""
@@ -327,7 +339,7 @@ class RunJournal:
     ) -> RunRow:
         texts: dict[str, object] = {"run_id": run_id, "agent": agent}
         for name, value in texts.items():
-            if not isinstance(value, str) or not value.strip():
+            if not isinstance(value, str) or not value.strip() or "\0" in value or escape_surrogates(value) != value:
                 raise ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
         settings: dict[str, Any] = {"memory_id": memory_id, "parameters": to_json_object(parameters)}
         if history is not None:

@@ -75,6 +75,7 @@ class Worker:
         until_idle: bool,
         poll: float,
         grace: float,
+        deps: Any = None,
         signals: Sequence[signal.Signals] = (signal.SIGTERM,),
     ) -> None:
         check_count("RunJournal.work at_once", at_once, least=1)
@@ -89,6 +90,7 @@ class Worker:
         self._until_idle = until_idle
         self._poll = poll
         self._grace = grace
+        self._deps = deps
         self._signals = signals
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended = asyncio.Event()
@@ -153,7 +155,7 @@ class Worker:
 
     async def _do(self, agent: Runner, row: RunRow) -> None:
         try:
-            await resume_run(self._journal, agent, row)
+            await resume_run(self._journal, agent, row, self._deps)
             LOGGER.info("Run '%s' is done", row.run)
         except RunInterruptedError as stopped:
             LOGGER.info("%s", stopped)  # parked, cancelled, or another worker was faster
@@ -185,10 +187,11 @@ class Worker:
             await asyncio.wait(tasks)
 
 
-def resume_run(journal: RunQueue, agent: Runner, row: RunRow) -> Awaitable[Any]:
-    """Do or continue a run with what it was begun with."""
+def resume_run(journal: RunQueue, agent: Runner, row: RunRow, deps: Any) -> Awaitable[Any]:
+    """Do or continue a run with what it was begun with, and the deps of this process."""
     values = json.loads(row.settings)
-    settings = {"run_id": row.run, "memory_id": values["memory_id"], "parameters": values["parameters"] or None}
+    parameters = values["parameters"] or None
+    settings = {"run_id": row.run, "memory_id": values["memory_id"], "parameters": parameters, "deps": deps}
     if "history" in values:
         settings["history"] = messages_from_json(json.dumps(values["history"]))
     return agent.run_journaled(journal, row.agent, [*messages_from_json(row.prompt)], settings)

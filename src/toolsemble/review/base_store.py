@@ -83,7 +83,10 @@ class Ledger:
         with self._changing() as (records, now):
             taken = set(held)
             for request in self._set_clock(requests, now):
-                found = records.find_orphan(request, taken, now, self._asker.has_left)
+                if request.durable:  # its id says which call it is of
+                    found = records.find_asked(request)
+                else:
+                    found = records.find_orphan(request, taken, now, self._asker.has_left)
                 if found is not None:
                     kept = replace(request, id=found.id)
                     records.renew(kept, asker)
@@ -152,7 +155,8 @@ class Ledger:
     def take(self, requests: Mapping[str, ReviewRequest]) -> dict[str, ReviewDecision]:
         """Use the stored answers; the requests are passed by the ids that they are stored under.
 
-        An answer can be used once, and only for the request passed here, whatever the database says was asked.
+        An answer can be used once, and only for the request passed here, whatever the database says was asked. That of
+        a run in a journal can be used again, for the same call: the journal knows whether that call was made.
         """
         with self._database.reading() as connection:
             if Records(connection, self._secret).count_waiting(requests, self._clock()) == len(requests):
@@ -182,12 +186,14 @@ class Ledger:
     def release(self, ids: Iterable[str]) -> None:
         """Leave requests open that nobody waits for now; the same question of the same run takes them up again.
 
-        An answer counts until it expires. A request without a deadline stays open for a day.
+        An answer counts until it expires. A request without a deadline stays open for a day; one of a run in a journal,
+        until that run ends.
         """
         with self._changing() as (records, now):
-            live = [record.id for record in records.live(ids)]
-            records.release(live)
-            records.set_deadline(live, now + _KEPT)
+            live = records.live(ids)
+            records.release(record.id for record in live)
+            durable = {record.id for record in live if record.request is not None and record.request.durable}
+            records.set_deadline([record.id for record in live if record.id not in durable], now + _KEPT)
 
     def audit(self, request_id: str | None = None) -> list[ReviewEvent]:
         """Return all events, or those of one request, in order; events are never changed."""
@@ -294,19 +300,26 @@ class Ledger:
     def _use(
         self, records: Records, request: ReviewRequest, record: Record, now: float, used: dict[str, float]
     ) -> ReviewDecision:
-        records.move("used", [record])
+        if not request.durable:
+            records.move("used", [record])
         try:
-            if record.id in self._spent:
-                raise ReviewRefusedError(USED)  # noqa: TRY301 - one handler for all refusals
-            records.check_unused(record.id)
+            if not request.durable:  # else the journal of the run knows whether the call was made
+                self._check_unused(records, record)
             receipt = Receipt.from_json(f"{record.receipt}")
             receipt.check(request, self._secret, now)
         except ReviewRefusedError as error:
             _record_refusal(records, ReviewEvent("refused", record.id, request.tool_name, now, detail=f"{error}"))
             return ExitEarly(f"the approval is not valid: {error}")
         records.note(ReviewEvent("used", record.id, request.tool_name, now, receipt.person, receipt.role, receipt.kind))
-        used[record.id] = receipt.expires_at
+        if not request.durable:
+            used[record.id] = receipt.expires_at
         return receipt.decision
+
+    def _check_unused(self, records: Records, record: Record) -> None:
+        """Raise ReviewRefusedError if an answer was used before."""
+        if record.id in self._spent:
+            raise ReviewRefusedError(USED)
+        records.check_unused(record.id)
 
 
 def _check_request(request: object) -> None:

@@ -95,6 +95,10 @@ class QueueReview:
         watch = getattr(self.store, "watch", None)
         return watch(changed) if callable(watch) else None
 
+    def withdraw(self, ids: Iterable[str]) -> None:
+        """Close requests whose run was cancelled; an answer to them would not be used."""
+        self.store.withdraw(ids)
+
     async def announce(self, request: ReviewRequest) -> None:
         """Announce a stored request to reviewers; does nothing here, for subclasses.
 

@@ -122,6 +122,14 @@ class Records:
                 return record
         return None
 
+    def find_asked(self, request: ReviewRequest) -> Record | None:
+        """Return the record of the same question with the same id, if it is open or answered; else None."""
+        bound = binding(request)
+        for record in self._read("id = ? AND state IN ('open', 'answered')", request.id):
+            if record.request is not None and binding(record.request) == bound:
+                return record
+        return None
+
     def count_waiting(self, ids: Iterable[str], now: float) -> int:
         """Return how many of the ids are open and not overdue."""
         alive = "state = 'open' AND (deadline IS NULL OR deadline > ?)"
