@@ -158,11 +158,12 @@ class RunDriver:
         place = path if number == 1 else f"{path}?{number}"
         known = self._steps.get((place, "question"))
         if known is None:
-            known = Step(place, "question", "done", "", "", [self._storage.now(), new_id()], self.elapsed)
+            known = Step(
+                place, "question", "done", "", "", [time.time() + self._storage.find_offset(), new_id()], self.elapsed
+            )
             self._write(known)
         asked_at, token = known.data
-        # The journal may have another clock than this machine.
-        return time.time() - (self._storage.now() - asked_at), token
+        return asked_at - self._storage.find_offset(), token
 
     def check(self) -> None:
         """Raise if the process is to stop, or if the run was cancelled or taken over; called between turns."""
