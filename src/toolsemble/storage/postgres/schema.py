@@ -51,8 +51,9 @@ class Schema(NamedTuple):
 
     def _find(self, link: Link) -> tuple[int, int, bytes] | None:
         """Return the kind, the version and the key of the store; None if there is none."""
-        (table,) = link.execute("SELECT to_regclass(%s)", [f"{self.name}.store"]).fetchone() or (None,)
-        if table is None:
+        # Not to_regclass, which may not know yet what another session has just created.
+        known = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'store'"
+        if link.execute(known, [self.name]).fetchone() is None:
             return None
         row = link.execute(sql.SQL("SELECT number, version, key FROM {}").format(self._identify("store"))).fetchone()
         return None if row is None else (row[0], row[1], bytes(row[2]))
