@@ -21,7 +21,7 @@ def test_a_killed_worker_is_replaced_within_the_lease_and_nothing_happens_twice(
 def test_a_stopped_worker_loses_its_runs_and_does_nothing_more_when_it_wakes_up(tmp_path, postgres_url):
     with Machines(tmp_path, postgres_url, seed=4, runs=2) as machines:
         stopped = machines.workers[0]
-        until(lambda: machines.log.read_text())
+        until(machines.log.read_text)
         stopped.send_signal(signal.SIGSTOP)
         until(machines.is_done)  # the other worker waits until the lease is over
         stopped.send_signal(signal.SIGCONT)

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from functools import partial
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -72,6 +73,13 @@ def add(database, name, **settings):
         rows.execute("INSERT INTO names (name, at) VALUES (?, ?)", (name, database.clock()))
 
 
+def insert_and(do, rows):
+    """Insert a row, do something, and insert another one."""
+    rows.execute("INSERT INTO names (name) VALUES (?)", ("ada",))
+    do()
+    rows.execute("INSERT INTO names (name) VALUES (?)", ("bob",))
+
+
 def end_sessions(postgres):
     """End all sessions, as an administrator can."""
     with psycopg.connect(postgres.url, autocommit=True) as link:
@@ -100,8 +108,6 @@ class TestUrl:
         assert refused.value.__cause__ is None
 
     def test_a_path_is_not_a_url(self):
-        from pathlib import Path
-
         with pytest.raises(ToolDefinitionError, match="as a str: a Path drops one of its slashes"):
             RunJournal(Path("postgresql://db/app"))
 
@@ -166,7 +172,7 @@ class TestTables:
 
     def test_tables_of_a_newer_version_are_refused(self, opened):
         opened(kind=Kind("list of names", 7, 2, KIND.tables))
-        with pytest.raises(ToolConfigurationError, match=r"a newer toolsemble wrote it \(version 2 .*; update toolsemble"):
+        with pytest.raises(ToolConfigurationError, match=r"a newer toolsemble wrote it .*; update toolsemble"):
             opened()
 
     def test_tables_of_an_earlier_version_are_upgraded_once(self, opened):
@@ -187,14 +193,16 @@ class TestTables:
 
     def test_a_schema_of_something_else_is_refused(self, opened):
         opened()
-        with pytest.raises(ToolConfigurationError, match=r"belongs to something else; choose another one with \?schema="):
+        with pytest.raises(ToolConfigurationError, match=r"belongs to something else; choose another one"):
             opened(kind=Kind("list of names", 8, 1, KIND.tables))
 
     def test_a_user_who_may_not_create_a_schema_is_told_so(self, postgres):
         with psycopg.connect(postgres.url, autocommit=True) as link:
             link.execute("DROP ROLE IF EXISTS guest")
             link.execute("CREATE ROLE guest LOGIN")
-        with pytest.raises(ToolConfigurationError, match="permission denied .*; its user needs CREATE on the database"):
+        with pytest.raises(
+            ToolConfigurationError, match=r"permission denied .*; its user needs CREATE on the database"
+        ):
             RunJournal(postgres.new_url().replace("postgres@", "guest@"))
 
     def test_many_processes_can_create_the_tables_at_once(self, opened):
@@ -236,15 +244,14 @@ class TestTables:
 class TestTransactions:
     def test_an_exception_rolls_back(self, database):
         with pytest.raises(ZeroDivisionError), database.writing() as rows:
-            rows.execute("INSERT INTO names (name) VALUES (?)", ("ada",))
-            raise ZeroDivisionError
+            insert_and(partial(int.__floordiv__, 1, 0), rows)
         assert names(database) == []
 
     @pytest.mark.parametrize(("held", "wanted"), [("a", "a"), (None, "a"), ("a", None), (None, None)])
     def test_a_writer_waits_for_those_of_its_key_and_no_longer_than_it_may(self, opened, held, wanted):
         one, other = opened(), opened()
         with one.writing(key=held):
-            with pytest.raises(TimeoutError, match="The list of names 'postgresql://.*' is busy: another process holds"):
+            with pytest.raises(TimeoutError, match=r"The list of names 'postgresql://.*' is busy"):
                 add(other, "late", patience=0.05, key=wanted)
             assert names(other) == []
         add(other, "now", key=wanted)
@@ -304,9 +311,7 @@ class TestLostConnections:
             pytest.raises(ConnectionError, match=r"The list of names 'postgresql://.*' cannot be reached: "),
             database.writing() as rows,
         ):
-            rows.execute("INSERT INTO names (name) VALUES (?)", ("ada",))
-            end_sessions(postgres)
-            rows.execute("INSERT INTO names (name) VALUES (?)", ("bob",))
+            insert_and(partial(end_sessions, postgres), rows)
         assert names(database) == []
 
     def test_what_may_be_done_twice_is_done_again(self, postgres, database):
@@ -401,7 +406,7 @@ class TestClocks:
                 (request,) = answering.pending()
                 receipt = answering.answer(request, Continue(), person="ada")
                 assert abs(receipt.issued_at - real()) < 60
-                answering.ask([ReviewRequest("Pays", "pay", "8", timeout=60.0)])
+                answering.ask([ReviewRequest("Pays", "pay", "8", timeout=60.0, asked_at=time.time())])
             (second,) = asking.pending()
             assert abs(second.deadline - real() - 60) < 30
 
@@ -533,7 +538,9 @@ class TestNotifications:
             return "paid"
 
         with RunJournal(postgres_url, park_after=0) as runs, SQLiteStore(postgres_url) as store:
-            model = FunctionModel(lambda request: "Done." if len(request.messages) > 1 else ToolCall("pay", {"order": 7}))
+            model = FunctionModel(
+                lambda request: "Done." if len(request.messages) > 1 else ToolCall("pay", {"order": 7})
+            )
             agent = Agent(model, [pay], review=wrap(QueueReview(store)))
             working = asyncio.create_task(runs.work({"clerk": agent}, poll=1000))
             runs.begin("r1", "clerk", "Pay")

@@ -158,9 +158,8 @@ class RunDriver:
         place = path if number == 1 else f"{path}?{number}"
         known = self._steps.get((place, "question"))
         if known is None:
-            known = Step(
-                place, "question", "done", "", "", [time.time() + self._storage.find_offset(), new_id()], self.elapsed
-            )
+            asked_at = time.time() + self._storage.find_offset()
+            known = Step(place, "question", "done", "", "", [asked_at, new_id()], self.elapsed)
             self._write(known)
         asked_at, token = known.data
         return asked_at - self._storage.find_offset(), token

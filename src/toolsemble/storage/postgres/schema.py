@@ -40,6 +40,7 @@ class Schema(NamedTuple):
         found = self._find(link)
         if found is None or found[1] in self.kind.upgrades:
             with link.transaction():
+                link.execute("SET LOCAL synchronous_commit TO DEFAULT")  # a crash must not undo it
                 link.execute("SELECT pg_advisory_xact_lock(%s)", [hash_name("schema", self.name)])
                 # Read again: another process may have been faster.
                 found = self._find(link) or self._create(link)
