@@ -1,6 +1,7 @@
 """Stores on Postgres: what differs from a file: the URL, locks, clocks, lost connections, and who is told."""
 
 import asyncio
+import importlib
 import os
 import pickle
 import subprocess
@@ -32,7 +33,8 @@ from toolsemble.review import Continue, QueueReview, RememberReview, ReviewReque
 from toolsemble.runtime.sqlite import Kind
 from toolsemble.storage.database import repeat_if_lost
 from toolsemble.storage.opening import open_database, read_location
-from toolsemble.storage.postgres import connections, presence
+from toolsemble.storage.postgres import connections, driver, presence
+from toolsemble.storage.url import PostgresUrl
 from toolsemble.testing import FunctionModel, ScriptedModel
 
 KIND = Kind("list of names", 7, 1, "CREATE TABLE names (number INTEGER PRIMARY KEY, name TEXT, at REAL);", "NORMAL")
@@ -200,9 +202,7 @@ class TestTables:
         with psycopg.connect(postgres.url, autocommit=True) as link:
             link.execute("DROP ROLE IF EXISTS guest")
             link.execute("CREATE ROLE guest LOGIN")
-        with pytest.raises(
-            ToolConfigurationError, match=r"permission denied .*; its user needs CREATE on the database"
-        ):
+        with pytest.raises(ToolConfigurationError, match=r"permission denied .*; its user needs CREATE"):
             RunJournal(postgres.new_url().replace("postgres@", "guest@"))
 
     def test_many_processes_can_create_the_tables_at_once(self, opened):
@@ -599,3 +599,57 @@ class TestNotifications:
         until(lambda: one._listener._thread is None)
         one.watch(heard.set)
         assert heard.wait(60)  # with a new thread
+
+
+class TestErrors:
+    def test_a_full_disk_may_pass(self):
+        error = driver.translate(psycopg.errors.DiskFull("no space left"), PostgresUrl("", "postgresql://db"), "cache")
+        assert (type(error), str(error)) == (OSError, "The cache 'postgresql://db' cannot be used now: no space left")
+
+    def test_damaged_rows_name_the_store(self, postgres_url):
+        with EffectLedger(postgres_url) as ledger:
+            Toolbox([make_pay()], ledger=ledger).execute(ToolCall("pay", {"order": 1}), run_id="r")
+            with ledger._database.writing() as rows:
+                rows.execute("UPDATE effects SET result = '{'")
+            with pytest.raises(ToolConfigurationError, match=r"The effect ledger 'postgresql://.*' cannot be used: "):
+                ledger.entries()
+
+    def test_without_psycopg_the_driver_cannot_be_imported(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "psycopg", None)
+        monkeypatch.delitem(sys.modules, "toolsemble.storage.postgres.driver")
+        with pytest.raises(ToolDefinitionError, match=r"needs the package 'psycopg': pip install .*\[postgres\]"):
+            importlib.import_module("toolsemble.storage.postgres.driver")
+
+    def test_a_transaction_that_is_lost_again_and_again_raises(self):
+        attempts = []
+
+        def lose():
+            attempts.append(1)
+            raise ConnectionError
+
+        with pytest.raises(ConnectionError):
+            repeat_if_lost(lose)
+        assert len(attempts) == 3
+
+    def test_another_process_leaves_what_it_inherits_alone(self, database):
+        add(database, "ada")
+        database.presence.announce("ada")
+        ended = threading.Event()
+        database.watch(ended.set)
+        assert ended.wait(60)
+        inherited = [*database._connections._idle, database.presence._link]
+        for each in (database._connections, database.presence, database._listener):
+            each._process = -1  # as in a forked process
+        database.watch(ended.set)
+        assert (names(database), database.presence.is_present("ada")) == (["ada"], True)
+        assert [link.closed for link in inherited] == [False, False]
+        for link in inherited:
+            link.close()
+
+    def test_connections_of_another_process_are_not_closed_with_the_pool(self, database):
+        add(database, "ada")
+        (link,) = database._connections._idle
+        database._connections._process = -1
+        database._connections.__del__()
+        assert not link.closed
+        link.close()

@@ -163,13 +163,13 @@ class Worker:
             LOGGER.warning("Run '%s' failed: %s", row.run, describe_error(error))
         finally:
             self._tasks.pop(row.run, None)
+            self._news.set()  # there is room, and a person may have answered meanwhile
 
     async def _wait(self) -> None:
         """Wait until a run has ended, the process is to stop, there is news, or it is time to look again."""
         events = [asyncio.ensure_future(event.wait()) for event in (self._ended, self._news)]
         try:
-            waiting = {*events, *self._tasks.values()}
-            await asyncio.wait(waiting, timeout=self._poll, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(events, timeout=self._poll, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for event in events:
                 event.cancel()
