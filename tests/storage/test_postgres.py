@@ -500,13 +500,26 @@ class TestLeases:
 
     def test_a_presence_that_cannot_be_said_is_said_later(self, postgres, database, monkeypatch):
         monkeypatch.setattr(presence, "LEASE", 0.6)
-        database.presence.announce("ada")
-        database.presence.announce("ada")
+        for owner in ("ada", "ada", "eve"):
+            database.presence.announce(owner)
         end_sessions(postgres)
         postgres.stop("immediate")
         postgres.start()
         until(lambda: database.presence.is_present("ada"))
         assert not database.presence.is_present("bob")
+
+
+    def test_nothing_is_said_after_the_end(self, database, monkeypatch):
+        class Closed:
+            def wait(self, seconds):
+                return False
+
+            def is_set(self):
+                return True
+
+        monkeypatch.setattr(database.presence, "_closed", Closed())
+        database.presence._beat()
+        assert database.presence._link is None
 
 
 class TestNotifications:
