@@ -194,7 +194,7 @@ class Loop:
             reply = await self._reply(box)
         if reply is None:
             return None
-        return await self._act(reply, box, turn) if reply.calls else self._answer(reply)
+        return await (self._act(reply, box, turn) if reply.calls else self._answer(reply))
 
     def _mark(self, box: Toolbox) -> str:
         """Return the digest of the agent of this turn, for the journal."""
@@ -307,12 +307,12 @@ class Loop:
         if self._channel is not None:
             self._channel.send(event)
 
-    def _answer(self, reply: ChatReply) -> AgentResult | None:
+    async def _answer(self, reply: ChatReply) -> AgentResult | None:
         """Return the result of an answer in text; None if it is not valid."""
         state, message = self._state, AssistantMessage(reply.text, (), reply.details)
         # Providers refuse a conversation with an empty or blank message.
         if reply.text.strip() or reply.details:
-            state.add(message)
+            await state.add(message)
         self._send_turn_ended(message, ())
         if not reply.text.strip() and (state.stop is not None or self._config.output is None):
             self._retry_empty_answer()
@@ -385,7 +385,7 @@ class Loop:
         execution.stop()
         if execution.waiting:
             return self._pause(reply, execution)
-        made = self._commit(reply, execution, error)
+        made = await self._commit(reply, execution, error)
         if answer is not None and answer.problem is not None:
             self._count_invalid_answer(answer.problem)
             return None
@@ -399,13 +399,15 @@ class Loop:
         shown = [record for record in turn["done"] if not self._is_final_answer(record.call)]
         return self._state.pause(turn, shown, invalid_answers=self._invalid_answers)
 
-    def _commit(self, reply: ChatReply, execution: Execution, error: BaseException | None) -> list[ToolCallRecord]:
+    async def _commit(
+        self, reply: ChatReply, execution: Execution, error: BaseException | None
+    ) -> list[ToolCallRecord]:
         """Add the turn to the conversation as a whole; then raise what a call raised."""
         made = execution.records()
         message = AssistantMessage(reply.text, reply.calls, reply.details)
         self._state.records += [record for record in made if not self._is_final_answer(record.call)]
         try:
-            self._state.add(message, *[ToolMessage(record.reply) for record in made])
+            await self._state.add(message, *[ToolMessage(record.reply) for record in made])
         finally:
             if error is not None:
                 raise error

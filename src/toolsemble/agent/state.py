@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from toolsemble.agent.budget import Stop, StopReason
@@ -33,6 +34,7 @@ from toolsemble.models.message import Message, SystemMessage, UserMessage
 from toolsemble.models.prompt import is_blank
 from toolsemble.models.transcript import Transcript
 from toolsemble.place import Place
+from toolsemble.work.thread import RunInThread
 
 _NO_MEMORY_ID = (
     "The run of this agent has no memory_id, but {who} one: users without an id would share their data. Pass "
@@ -142,7 +144,8 @@ class RunState:
         ends = [each for each in (self.context.deadline, self.spending.deadline) if each is not None]
         self.context = self.context.derive({"deadline": min(ends, default=None)})
         if self._config.memory is not None:
-            self._load_conversation(self._config.memory.load(self._conversation_id))
+            load = partial(self._config.memory.load, self._conversation_id)
+            self._load_conversation(await RunInThread(load, in_place=self._config.memory.in_place).ado())
             if self._paused is not None:
                 self._saved = self._paused.stored + self._count_system()
         self._question = _find_question(self.messages)
@@ -242,14 +245,16 @@ class RunState:
             self._config.role,
         )
 
-    def add(self, *messages: Message) -> None:
+    async def add(self, *messages: Message) -> None:
         """Add messages to the conversation and to the memory; each call comes with its reply."""
         self.messages = self.messages.plus(*messages)
-        if self._config.memory is not None:
+        memory = self._config.memory
+        if memory is not None:
             new = len(self.messages) - self._saved
             if new <= 0:
                 return  # an earlier process has stored them
-            self._config.memory.extend(self._conversation_id, self._stored, self.messages, new)
+            extend = partial(memory.extend, self._conversation_id, self._stored, self.messages, new)
+            await RunInThread(extend, in_place=memory.in_place).ado()
             self._saved = len(self.messages)
             self._stored = None if self._stored is None else self.messages
 

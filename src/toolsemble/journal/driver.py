@@ -15,6 +15,7 @@ from toolsemble.journal.json_values import to_json_object
 from toolsemble.journal.ownership import describe_owner, end_owner
 from toolsemble.journal.records import Step
 from toolsemble.journal.tables import RunRow, Tables
+from toolsemble.storage.database import repeat_if_lost
 from toolsemble.work.thread import RunInThread
 
 if TYPE_CHECKING:
@@ -157,10 +158,11 @@ class RunDriver:
         place = path if number == 1 else f"{path}?{number}"
         known = self._steps.get((place, "question"))
         if known is None:
-            known = Step(place, "question", "done", "", "", [time.time(), new_id()], self.elapsed)
+            known = Step(place, "question", "done", "", "", [self._storage.now(), new_id()], self.elapsed)
             self._write(known)
         asked_at, token = known.data
-        return asked_at, token
+        # The journal may have another clock than this machine.
+        return time.time() - (self._storage.now() - asked_at), token
 
     def check(self) -> None:
         """Raise if the process is to stop, or if the run was cancelled or taken over; called between turns."""
@@ -186,11 +188,14 @@ class RunDriver:
 
     def finish(self, state: str, *, result: str | None = None, error: str = "", waiting: str = "[]") -> None:
         """Record how the run ends, or what it waits for, and give it back."""
-        with self._storage.writing(synced=state in ("done", "failed")) as tables:
-            self._check_owner(tables)
+
+        def change(tables: Tables) -> None:
             tables.change_run(
                 self.run_id, state=state, result=result, error=error, waiting=waiting, updated=tables.now()
             )
+
+        is_end = state in ("done", "failed")
+        self._change(change, synced=is_end, notify=not is_end)
 
     def close(self) -> None:
         """End this driver."""
@@ -199,7 +204,7 @@ class RunDriver:
 
     def beat(self) -> None:
         """Say that this driver lives."""
-        with self._storage.writing() as tables:
+        with self._storage.writing(self.run_id) as tables:
             row = tables.find_run(self.run_id)
             if row is not None and row.fence == self.row.fence:
                 tables.change_run(self.run_id, updated=tables.now())
@@ -212,15 +217,23 @@ class RunDriver:
         return [sum(amounts) for amounts in zip(*spent, strict=True)] if spent else None
 
     def _write(self, step: Step, *, synced: bool = False) -> None:
-        with self._storage.writing(synced=synced) as tables:
-            self._check_owner(tables)
-            tables.put_step(self.run_id, step, tables.now())
+        self._change(lambda tables: tables.put_step(self.run_id, step, tables.now()), synced=synced)
         with self._lock:
             self._steps[step.place, step.kind] = step
 
     def _check_lost(self) -> None:
         with self._storage.reading() as tables:
             self._check_owner(tables)
+
+    def _change(self, change: Callable[[Tables], None], *, synced: bool, notify: bool = False) -> None:
+        """Write to the tables, if this is still the driver; what is written may be written twice."""
+
+        def write() -> None:
+            with self._storage.writing(self.run_id, synced=synced, notify=notify) as tables:
+                self._check_owner(tables)
+                change(tables)
+
+        repeat_if_lost(write)
 
     def _check_owner(self, tables: Tables) -> None:
         """Raise unless this is the latest driver of a run that was not cancelled."""

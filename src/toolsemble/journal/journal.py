@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from toolsemble.errors import RunBusyError, RunCancelledError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.execution.journal_values import write_recorded
 from toolsemble.journal.driver import DriverSettings, RunDriver
 from toolsemble.journal.json_values import to_json_object
-from toolsemble.journal.ownership import describe_owner, is_driven, new_owner
+from toolsemble.journal.ownership import LEASE, describe_owner, new_owner
 from toolsemble.journal.places import find_turn
 from toolsemble.journal.records import STATES, RunRecord, RunStatus, Step, UnknownCall
 from toolsemble.journal.storage import Storage
@@ -25,6 +23,7 @@ from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_seconds
 from toolsemble.runtime.text import escape_surrogates
 from toolsemble.serialization import compact_json
+from toolsemble.storage.opening import read_location
 
 if TYPE_CHECKING:
     from toolsemble.journal.worker import Runner
@@ -36,20 +35,22 @@ _ENDED = ("done", "failed", "cancelled")
 
 
 class RunJournal:
-    """A journal of runs: what their models said and what their calls returned, in a SQLite file.
+    """A journal of runs: what their models said and what their calls returned, in a SQLite file or in Postgres.
 
     A run of an agent with a journal continues where it was when its process was killed. What is recorded is not done
     again: models are not asked twice, and finished calls are not repeated. A call that was running when the process
     ended is repeated only if its tool reads or is idempotent; otherwise its outcome is unknown.
 
-    :param url: the file; created if it is missing, readable for its owner only
+    :param url: the file; created if it is missing, readable for its owner only; or a ``postgresql://`` URL (extra
+        ``postgres``), for agents and workers on any machine
     :param park_after: seconds of waiting for a person after which a run is parked, so that no process waits; None:
         never
     :param on_unknown: ``"tell"`` the model that the outcome of a call is unknown, or ``"ask"`` a person first: the run
         waits for :meth:`resolve`
     :param pin: refuse to continue a run whose agent has another model, other instructions or other tools than before,
         with :class:`~toolsemble.RunChangedError`; by default it continues with those of today
-    :param clock: returns the seconds since the epoch
+    :param lease: seconds after which a run on Postgres is taken over from a process that does not say that it lives
+    :param clock: returns the seconds since the epoch; None: the time of the system, or of the Postgres server
 
     >>> import tempfile
     >>> from toolsemble import Agent
@@ -71,7 +72,8 @@ class RunJournal:
         park_after: float | None = None,
         on_unknown: OnUnknown = "tell",
         pin: bool = False,
-        clock: Callable[[], float] = time.time,
+        lease: float = LEASE,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         place: object = url
         if not isinstance(place, (str, os.PathLike)) or os.fspath(place) in {"", ":memory:"}:
@@ -80,8 +82,9 @@ class RunJournal:
             check_seconds("RunJournal park_after", park_after, zero=True)
         if on_unknown not in ("tell", "ask"):
             raise ToolDefinitionError(f"RunJournal on_unknown must be 'tell' or 'ask', not {on_unknown!r:.80}")
-        self._path = Path(url).absolute()
-        self._storage = Storage(self._path, clock)
+        check_seconds("RunJournal lease", lease)
+        self._path = read_location(url, "RunJournal")
+        self._storage = Storage(self._path, lease, clock)
         self._draining = False
         self._settings = DriverSettings(park_after, on_unknown, pin, lambda: self._draining)
 
@@ -103,7 +106,7 @@ class RunJournal:
         :param parameters: JSON values that the tools of the run share
         """
         row = self._new_row(run_id, agent, to_messages(prompt), memory_id, history, parameters)
-        with self._storage.writing(synced=True) as tables:
+        with self._storage.writing(run_id, synced=True, notify=True) as tables:
             known = tables.find_run(run_id)
             if known is None:
                 tables.add_run(row._replace(created=tables.now(), updated=tables.now()))
@@ -131,7 +134,7 @@ class RunJournal:
 
     def cancel(self, run_id: str) -> None:
         """Cancel a run: its driver stops before the next call, and nobody continues it. Ended runs do not change."""
-        with self._storage.writing(synced=True) as tables:
+        with self._storage.writing(run_id, synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
             if row.state not in _ENDED:
                 tables.change_run(run_id, state="cancelled", updated=tables.now())
@@ -139,13 +142,13 @@ class RunJournal:
     def unknown(self) -> Sequence[UnknownCall]:
         """Return the calls whose outcome is unknown and that nobody has settled, oldest first."""
         with self._storage.reading() as tables:
+            found = tables.list_open_steps()  # first: runs with open steps are not deleted
             rows = {row.run: row for row in tables.list_runs()}
-            found = tables.list_open_steps()
             now = tables.now()
         return [
             UnknownCall(run, step.place, step.tool, step.arguments)
             for run, step in found
-            if step.state == "unknown" or not is_driven(rows[run], now, shared=self._storage.shared)
+            if step.state == "unknown" or not self._storage.is_driven(rows[run], now)
         ]
 
     def resolve(self, run_id: str, place: str, *, happened: bool, result: ToolResult | str | None = None) -> None:
@@ -157,11 +160,11 @@ class RunJournal:
         :param result: the result of the call, if it happened
         """
         made = result if isinstance(result, ToolResult) else ToolResult.success(result or "")
-        with self._storage.writing(synced=True) as tables:
+        with self._storage.writing(run_id, synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
             steps = [each for each in tables.list_steps(run_id) if (each.place, each.kind) == (place, "call")]
             step = steps[0] if steps else None
-            driven = is_driven(row, tables.now(), shared=self._storage.shared)
+            driven = self._storage.is_driven(row, tables.now())
             if step is None or step.state not in ("started", "unknown") or (step.state == "started" and driven):
                 raise ValueError(f"Run '{run_id}' has no call of unknown outcome at {place!r:.80}; see unknown()")
             if step.state == "unknown" or (row.state in _ENDED and row.state != "failed"):
@@ -178,7 +181,7 @@ class RunJournal:
 
         :param after: the place of the turn, such as ``/3``
         """
-        with self._storage.writing(synced=True) as tables:
+        with self._storage.writing(synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
             steps = tables.list_steps(run_id)
             if (after, "reply") not in {(step.place, step.kind) for step in steps} or "." in after:
@@ -209,7 +212,7 @@ class RunJournal:
 
     def take_over(self, run_id: str) -> None:
         """Take a run from a process that hangs: that process writes nothing more, and the run is queued again."""
-        with self._storage.writing(synced=True) as tables:
+        with self._storage.writing(run_id, synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
             if row.state == "running":
                 tables.change_run(run_id, state="queued", owner="", fence=row.fence + 1, updated=tables.now())
@@ -286,7 +289,7 @@ class RunJournal:
         Raise :class:`~toolsemble.errors.RunBusyError` if somebody else drives it.
         """
         row = self._new_row(run_id, agent, prompt, memory_id, history, parameters)
-        with self._storage.writing(synced=True) as tables:
+        with self._storage.writing(run_id, synced=True) as tables:
             known = tables.find_run(run_id)
             if known is None:
                 tables.add_run(row._replace(created=tables.now(), updated=tables.now()))
@@ -305,12 +308,19 @@ class RunJournal:
         self._storage.add(driver)
         return driver
 
+    def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
+        """Call a function, in another thread, when there may be runs to do; return a function that ends this.
+
+        Return None for a file, which has to be looked at from time to time.
+        """
+        return self._storage.watch(changed)
+
     def find_work(self) -> Sequence[RunRow]:
         """Return the runs that are queued, wait, or were left behind, oldest first."""
         with self._storage.reading() as tables:
             now = tables.now()
             rows = tables.list_runs(("queued", "running", "waiting"))
-        return [row for row in rows if not is_driven(row, now, shared=self._storage.shared)]
+        return [row for row in rows if not self._storage.is_driven(row, now)]
 
     def __enter__(self) -> Self:
         return self
@@ -346,7 +356,7 @@ class RunJournal:
     def _check_free(self, row: RunRow, now: float) -> None:
         if row.state == "cancelled":
             raise RunCancelledError(f"Run '{row.run}' was cancelled, and is not continued", run_id=row.run)
-        if is_driven(row, now, shared=self._storage.shared):
+        if self._storage.is_driven(row, now):
             raise RunBusyError(
                 f"Run '{row.run}' is driven by {describe_owner(row.owner)}; wait for its end, or take it from a "
                 f"process that hangs with RunJournal.take_over('{row.run}')",

@@ -7,8 +7,8 @@ import json
 import logging
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
 from toolsemble.errors import RunInterruptedError, ToolDefinitionError
@@ -16,6 +16,7 @@ from toolsemble.journal.tables import RunRow
 from toolsemble.models.transcript import messages_from_json
 from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.text import describe_error
+from toolsemble.work.thread import RunInThread
 
 LOGGER = logging.getLogger("toolsemble.journal")
 LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing
@@ -26,6 +27,10 @@ class RunQueue(Protocol):
 
     def find_work(self) -> Iterable[RunRow]:
         """Return the runs that nobody drives, and that have not ended."""
+        ...
+
+    def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
+        """Call a function, in another thread, when there may be runs to do."""
         ...
 
     def drain(self) -> None:
@@ -42,6 +47,10 @@ class Runner(Protocol):
 
     def find_open_requests(self, ids: Iterable[str]) -> set[str]:
         """Return which requests still wait for a person."""
+        ...
+
+    def watch_requests(self, changed: Callable[[], object]) -> Sequence[Callable[[], None]]:
+        """Call a function, in another thread, when a person may have answered."""
         ...
 
 
@@ -85,13 +94,15 @@ class Worker:
         self._signals = signals
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended = asyncio.Event()
+        self._news = asyncio.Event()
 
     async def run(self) -> None:
         """Take and do runs until there are none, or until the process is to stop."""
-        with _handle_signals(self._signals, self._drain):
+        with _handle_signals(self._signals, self._drain), self._watching():
             try:
                 while not self._ended.is_set():
-                    taken = self._take()
+                    self._news.clear()
+                    taken = await self._take()
                     if self._until_idle and not taken and not self._tasks:
                         return
                     await self._wait()
@@ -103,18 +114,45 @@ class Worker:
         self._journal.drain()
         self._ended.set()
 
-    def _take(self) -> int:
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Look for runs as soon as there are any, where the database tells."""
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._news.set)
+
+        with ExitStack() as watched:
+            if (end := self._journal.watch(wake)) is not None:
+                watched.callback(end)
+            for agent in self._agents.values():
+                for end in agent.watch_requests(wake):
+                    watched.callback(end)
+            yield
+
+    async def _take(self) -> int:
         """Start the runs that can be done now; return how many."""
-        taken = 0
+        known = set(self._tasks)
+        try:
+            ready = await RunInThread(lambda: self._find_ready(known)).ado()
+        except ConnectionError as error:
+            LOGGER.warning("%s; the worker looks again in %g s", error, self._poll)
+            return 0
+        for agent, row in ready:
+            self._tasks[row.run] = asyncio.create_task(self._do(agent, row))
+        return len(ready)
+
+    def _find_ready(self, known: Collection[str]) -> list[tuple[Runner, RunRow]]:
+        """Return the runs that can be done now, as many as there is room for."""
+        ready: list[tuple[Runner, RunRow]] = []
         for row in self._journal.find_work():
-            if len(self._tasks) >= self._at_once:
+            if len(known) + len(ready) >= self._at_once:
                 break
             agent = self._agents.get(row.agent)
-            if agent is None or row.run in self._tasks or not _is_ready(row, agent):
-                continue
-            taken += 1
-            self._tasks[row.run] = asyncio.create_task(self._do(agent, row))
-        return taken
+            if agent is not None and row.run not in known and _is_ready(row, agent):
+                ready.append((agent, row))
+        return ready
 
     async def _do(self, agent: Runner, row: RunRow) -> None:
         try:
@@ -128,13 +166,14 @@ class Worker:
             self._tasks.pop(row.run, None)
 
     async def _wait(self) -> None:
-        """Wait until a run has ended, the process is to stop, or it is time to look again."""
-        ending = asyncio.ensure_future(self._ended.wait())
+        """Wait until a run has ended, the process is to stop, there is news, or it is time to look again."""
+        events = [asyncio.ensure_future(event.wait()) for event in (self._ended, self._news)]
         try:
-            waiting = {ending, *self._tasks.values()}
+            waiting = {*events, *self._tasks.values()}
             await asyncio.wait(waiting, timeout=self._poll, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            ending.cancel()
+            for event in events:
+                event.cancel()
 
     async def _finish(self) -> None:
         """Let the runs stop by themselves, for some time."""

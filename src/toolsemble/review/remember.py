@@ -77,6 +77,11 @@ class RememberReview:
         return getattr(self._handler, "withdraw", None)
 
     @property
+    def watch(self) -> Any:
+        """The function of the reviewer inside that tells of answers; None if it has none."""
+        return getattr(self._handler, "watch", None)
+
+    @property
     def pauses(self) -> bool:
         """Whether the reviewer that is asked can leave calls open."""
         return getattr(self._handler, "pauses", False) is True
