@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos coverage conformance lint format docs bench bench-peers eval-local clean
+.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos coverage conformance lint format docs bench bench-peers bench-durable eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -143,6 +143,11 @@ bench-peers: $(PEERS) bench
 	@$(BIN)/python benchmarks/report.py
 	@$(BIN)/python benchmarks/plots.py
 
+# What it costs to record a step, beside a step of DBOS and a checkpoint of LangGraph.
+bench-durable: $(VENV)/.bench $(patsubst benchmarks/durable/requirements/%.txt,$(ENVS)/durable-%/.installed,$(wildcard benchmarks/durable/requirements/*.txt))
+	@$(BIN)/python benchmarks/durable/compare.py
+	@$(BIN)/python benchmarks/report.py
+
 # Needs the weights: `toolsemble models pull`. Takes some minutes, and writes the table into docs/models/local.md.
 eval-local: $(VENV)/.dev
 	@$(BIN)/python evals/local.py --write
@@ -192,6 +197,12 @@ $(VENV)/.dist: pyproject.toml | $(BIN)/python
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[docs]'
 	@touch $(VENV)/.runtime $@
+
+$(ENVS)/durable-%/.installed: benchmarks/durable/requirements/%.txt | $(BIN)/python
+	@echo "bench: installing $*"
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --requirement $<
+	@touch $@
 
 # A peer that cannot be installed is skipped, and tried again the next time.
 $(ENVS)/%/.installed: benchmarks/peers/requirements/%.txt | $(BIN)/python

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -60,12 +61,18 @@ The profiler shows these causes:
 - **The memory of many tools** holds their specifications and definitions. Both are built with the toolbox, so that
   mistakes are found before the first call.
 """
+DURABLE = HERE / "results" / "durable.json"
+DURABLE_INTRODUCTION = """\
+The processor's time that recording adds to a step in SQLite, measured by turns: `make bench-durable`. A step of
+toolsemble is a whole turn of an agent, with three records: the reply of the model, the start of a call, and its result.
+"""
 GROUPS = {
     "import": "Cold import, in fresh processes",
     "define": "Defining a tool",
     "call": "A call, from JSON text to reply text",
     "pipeline": "Pipelines",
     "agent": "Agents, with a scripted model",
+    "journal": "Durable runs, on SQLite",
     "parallel": "Concurrent calls",
     "telemetry": "Telemetry",
     "scale": "Many tools",
@@ -76,7 +83,7 @@ LINEAR = 1.5
 
 def page(own: Own, peers: Peers | None) -> str:
     """Return the whole page."""
-    parts = [INTRODUCTION, *_floor(own), *versus.part(peers), *_plots(peers), *_missed(own, peers)]
+    parts = [INTRODUCTION, *_floor(own), *_durable(), *versus.part(peers), *_plots(peers), *_missed(own, peers)]
     return "\n".join(parts)
 
 
@@ -92,6 +99,19 @@ def _floor(own: Own) -> Iterable[str]:
     size = own["size"]
     yield "### Installation\n"
     yield f"`pip install toolsemble` takes {memory(size['bytes'])} in {size['distributions']} distributions.\n"
+
+
+def _durable() -> Iterable[str]:
+    """Yield what recording a step costs with other libraries, if that was measured."""
+    if not DURABLE.exists():
+        return
+    rows = json.loads(DURABLE.read_text(encoding="utf-8"))
+    yield "## Recording a step\n"
+    yield DURABLE_INTRODUCTION
+    cells = [
+        (f"{row['name']} {row['version']}", row["what"], seconds(row["seconds"]), times(row["ratio"])) for row in rows
+    ]
+    yield table(("library", "step", "added", "compared with toolsemble"), "llrr", cells)
 
 
 def _cells(row: Row) -> Sequence[str]:

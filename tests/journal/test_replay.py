@@ -8,6 +8,7 @@ from helpers.isolated_tools import where
 from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill
 from toolsemble import (
     Catalog,
+    ConversationMemory,
     InMemoryMetrics,
     MaxIterationsExceededError,
     Toolbox,
@@ -130,3 +131,33 @@ async def test_a_run_is_resumed_with_what_it_was_begun_with(runs):
     assert runs.steps("r2")[1].data["output"] == "another bob"
     with pytest.raises(ToolDefinitionError, match=r"RunJournal\.resume takes an agent, not 'gpt-5'"):
         await runs.resume("r1", "gpt-5")
+
+
+class TestMemory:
+    """Conversations of runs that are killed, parked, or forked."""
+
+    @pytest.fixture
+    def talk(self, runs, tmp_path):
+        memory = ConversationMemory(tmp_path / "talks.db")
+
+        def talk(*replies):
+            return clerk(runs, [Shop()], *replies, memory=memory, memory_id="ada")
+
+        talk.roles = lambda: [message.role for message in memory.load("ada")]
+        yield talk
+        memory.close()
+
+    def test_a_run_that_another_one_overtook_loses_nothing_of_its_own(self, talk):
+        kill(talk(LOOK, Killed))
+        before = ["user", "assistant", "tool"]
+        assert talk.roles() == before
+        talk(None, "Yes?").run_sync("Are you there?", run_id="r2")
+        talk(LOOK, [LOOK, REFUND], "Done.").run_sync("Refund order 7", run_id="r1")
+        assert talk.roles() == [*before, "user", "assistant", "assistant", "tool", "tool", "assistant"]
+
+    def test_a_fork_does_not_change_the_conversation(self, runs, talk):
+        talk(LOOK, REFUND, "Done.").run_sync("Refund order 7", run_id="r1")
+        before = talk.roles()
+        runs.fork("r1", "/1", "r2")
+        result = talk(LOOK, LOOK, [LOOK, REFUND], "Done again.").run_sync("Refund order 7", run_id="r2")
+        assert (result.text, talk.roles()) == ("Done again.", before)

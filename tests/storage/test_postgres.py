@@ -508,7 +508,6 @@ class TestLeases:
         until(lambda: database.presence.is_present("ada"))
         assert not database.presence.is_present("bob")
 
-
     def test_nothing_is_said_after_the_end(self, database, monkeypatch):
         class Closed:
             def wait(self, seconds):

@@ -30,7 +30,7 @@ from toolsemble.call import new_run_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context, enter, leave
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.locks.holds import Hold
-from toolsemble.models.message import Message, SystemMessage, UserMessage
+from toolsemble.models.message import Message, SystemMessage, UserMessage, message_to_json
 from toolsemble.models.prompt import is_blank
 from toolsemble.models.transcript import Transcript
 from toolsemble.place import Place
@@ -86,6 +86,8 @@ class RunState:
         self._continues = history is None
         self._stored: Transcript | None = None
         self._saved = 0
+        self._later: Sequence[Message] = ()  # what was stored of the conversation after a journaled run had begun
+        self._writes_memory = True
         self._question = -1
         earlier = history if isinstance(history, Transcript) else Transcript(history or ())
         self._prompt, self._system, self._system_texts = prompt, config.system, NO_SYSTEM_TEXTS
@@ -198,8 +200,9 @@ class RunState:
         count = len(turns) if before is None else min(before["stored"], len(turns))
         kept = stored[: len(stored) - len(turns)]
         self._load(Transcript([*kept, *turns[:count]]))
-        self._saved += len(turns) - count
-        self._stored = None if count < len(turns) else self._stored
+        self._later = turns[count:]
+        self._stored = None if self._later else self._stored
+        self._writes_memory = not place.run.is_fork
 
     def _load(self, stored: Transcript) -> None:
         """Continue the stored conversation, unless a history was given."""
@@ -250,13 +253,28 @@ class RunState:
         self.messages = self.messages.plus(*messages)
         memory = self._config.memory
         if memory is not None:
-            new = len(self.messages) - self._saved
-            if new <= 0:
-                return  # an earlier process has stored them
+            new = len(self.messages) - self._saved - self._count_stored()
+            if new <= 0 or not self._writes_memory:
+                return
             extend = partial(memory.extend, self._conversation_id, self._stored, self.messages, new)
             await RunInThread(extend, in_place=memory.in_place).ado()
             self._saved = len(self.messages)
             self._stored = None if self._stored is None else self.messages
+
+    def _count_stored(self) -> int:
+        """Return how many of the messages that are not saved here an earlier process of the same run has stored.
+
+        Behind them may be messages of other runs of the conversation, which went on in the meantime.
+        """
+        if not self._later:
+            return 0
+        own = self.messages[self._saved :]
+        known = 0
+        while known < min(len(own), len(self._later)) and _is_same(own[known], self._later[known]):
+            known += 1
+        if known < len(own):
+            self._later = ()
+        return known
 
     def add_correction(self, text: str) -> None:
         """Add a correction for the model as a user message; it is stored together with the answer to it."""
@@ -330,6 +348,10 @@ def _count_saved(stored: Transcript, messages: Transcript, history: int) -> int:
     known = start + len(said)
     # A history that continues the stored messages may end with a question that was not answered, and not stored.
     return known if said == messages[start:known] else history
+
+
+def _is_same(message: Message, stored: Message) -> bool:
+    return message == stored or message_to_json(message) == message_to_json(stored)
 
 
 def _find_question(messages: Transcript) -> int:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from toolsemble.journal.places import is_turn
 from toolsemble.journal.records import Step
 
 
@@ -37,7 +38,7 @@ def find_changes(steps: Iterable[Step]) -> list[str]:
 
 
 def _is_turn(step: Step) -> bool:
-    return step.kind == "reply" and step.place.count("/") == 1 and "agent" in step.data
+    return step.kind == "reply" and is_turn(step.place)
 
 
 def _describe_reply(data: dict[str, Any]) -> str:

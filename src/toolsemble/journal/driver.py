@@ -50,7 +50,8 @@ class RunDriver:
         self._drained = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
-        self._parameters: Mapping[str, Any] = json.loads(row.settings)["parameters"]
+        self._begun_with: Mapping[str, Any] = json.loads(row.settings)
+        self._parameters: Mapping[str, Any] = self._begun_with["parameters"]
         self._spent: dict[str, Sequence[float]] = {}
         self._questions: dict[str, int] = {}  # how many each call has asked so far
         self.on_usage: Callable[[Sequence[float]], None] | None = None
@@ -65,6 +66,11 @@ class RunDriver:
     def run_id(self) -> str:
         """The id of the run."""
         return self.row.run
+
+    @property
+    def is_fork(self) -> bool:
+        """Whether the run was begun with the turns of another one, whose conversation it must not change."""
+        return "fork_of" in self._begun_with
 
     @property
     def elapsed(self) -> float:

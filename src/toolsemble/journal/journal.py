@@ -12,7 +12,7 @@ from toolsemble.execution.journal_values import write_recorded
 from toolsemble.journal.driver import DriverSettings, RunDriver
 from toolsemble.journal.json_values import to_json_object
 from toolsemble.journal.ownership import LEASE, describe_owner, new_owner
-from toolsemble.journal.places import find_turn
+from toolsemble.journal.places import find_turn, is_turn
 from toolsemble.journal.records import STATES, RunRecord, RunStatus, Step, UnknownCall
 from toolsemble.journal.storage import Storage
 from toolsemble.journal.tables import RunRow, Tables
@@ -179,20 +179,23 @@ class RunJournal:
     def fork(self, run_id: str, after: str, new_id: str) -> None:
         """Record a new run that begins like another one, with everything up to a turn and its calls; it is queued.
 
+        A fork of a run with a memory begins with the same conversation, and stores nothing in it.
+
         :param after: the place of the turn, such as ``/3``
         """
         with self._storage.writing(synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
             steps = tables.list_steps(run_id)
-            if (after, "reply") not in {(step.place, step.kind) for step in steps} or "." in after:
-                turns = [step.place for step in steps if step.kind == "reply" and step.place.count("/") == 1]
+            turns = [step.place for step in steps if step.kind == "reply" and is_turn(step.place)]
+            if after not in turns:
                 known = f"it has {', '.join(turns)}" if turns else "it has none yet"
                 raise ValueError(f"Run '{run_id}' has no turn {after!r:.80}; {known}")
             if tables.find_run(new_id) is not None:
                 raise ToolConfigurationError(f"There is a run '{new_id}' already; choose another id")
             now = tables.now()
-            fresh = row._replace(run=new_id, state="queued", result=None, error="", waiting="[]", owner="", fence=0)
-            tables.add_run(fresh._replace(created=now, updated=now))
+            settings = compact_json({**json.loads(row.settings), "fork_of": run_id}, ensure_ascii=True)
+            fresh = self._new_row(new_id, row.agent, [], None, None, None)
+            tables.add_run(fresh._replace(prompt=row.prompt, settings=settings, created=now, updated=now))
             for step in steps:
                 if find_turn(step.place) <= find_turn(after):
                     tables.put_step(new_id, step, now)
