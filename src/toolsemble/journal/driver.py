@@ -164,11 +164,11 @@ class RunDriver:
         place = path if number == 1 else f"{path}?{number}"
         known = self._steps.get((place, "question"))
         if known is None:
-            known = Step(place, "question", "done", "", "", [self._storage.now(), new_id()], self.elapsed)
+            asked_at = time.time() + self._storage.find_offset()
+            known = Step(place, "question", "done", "", "", [asked_at, new_id()], self.elapsed)
             self._write(known)
         asked_at, token = known.data
-        # The journal may have another clock than this machine.
-        return time.time() - (self._storage.now() - asked_at), token
+        return asked_at - self._storage.find_offset(), token
 
     def check(self) -> None:
         """Raise if the process is to stop, or if the run was cancelled or taken over; called between turns."""
@@ -227,10 +227,6 @@ class RunDriver:
         with self._lock:
             self._steps[step.place, step.kind] = step
 
-    def _check_lost(self) -> None:
-        with self._storage.reading() as tables:
-            self._check_owner(tables)
-
     def _change(self, change: Callable[[Tables], None], *, synced: bool, notify: bool = False) -> None:
         """Write to the tables, if this is still the driver; what is written may be written twice."""
 
@@ -240,6 +236,10 @@ class RunDriver:
                 change(tables)
 
         repeat_if_lost(write)
+
+    def _check_lost(self) -> None:
+        with self._storage.reading() as tables:
+            self._check_owner(tables)
 
     def _check_owner(self, tables: Tables) -> None:
         """Raise unless this is the latest driver of a run that was not cancelled."""

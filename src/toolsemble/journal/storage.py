@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
@@ -70,6 +71,10 @@ class Storage:
         """
         with self._database.writing(key=run, synced=synced, notify=notify) as connection:
             yield Tables(connection, self.now)
+
+    def find_offset(self) -> float:
+        """Return how many seconds the clock of the server is ahead of this machine's; 0 for a file."""
+        return self._database.clock() - time.time() if self._is_shared else 0.0
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
         """Call a function, in another thread, when there may be work; return a function that ends this.

@@ -102,8 +102,7 @@ class Worker:
             try:
                 while not self._ended.is_set():
                     self._news.clear()
-                    taken = await self._take()
-                    if self._until_idle and not taken and not self._tasks:
+                    if await self._take() and self._until_idle:
                         return
                     await self._wait()
                 await self._finish()
@@ -131,17 +130,17 @@ class Worker:
                     watched.callback(end)
             yield
 
-    async def _take(self) -> int:
-        """Start the runs that can be done now; return how many."""
+    async def _take(self) -> bool:
+        """Start the runs that can be done now; return whether there are none, and none is being done."""
         known = set(self._tasks)
         try:
             ready = await RunInThread(lambda: self._find_ready(known)).ado()
         except ConnectionError as error:
             LOGGER.warning("%s; the worker looks again in %g s", error, self._poll)
-            return 0
+            return False
         for agent, row in ready:
             self._tasks[row.run] = asyncio.create_task(self._do(agent, row))
-        return len(ready)
+        return not known and not ready  # those that ended meanwhile made room
 
     def _find_ready(self, known: Collection[str]) -> list[tuple[Runner, RunRow]]:
         """Return the runs that can be done now, as many as there is room for."""
@@ -164,13 +163,13 @@ class Worker:
             LOGGER.warning("Run '%s' failed: %s", row.run, describe_error(error))
         finally:
             self._tasks.pop(row.run, None)
+            self._news.set()  # there is room, and a person may have answered meanwhile
 
     async def _wait(self) -> None:
         """Wait until a run has ended, the process is to stop, there is news, or it is time to look again."""
         events = [asyncio.ensure_future(event.wait()) for event in (self._ended, self._news)]
         try:
-            waiting = {*events, *self._tasks.values()}
-            await asyncio.wait(waiting, timeout=self._poll, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(events, timeout=self._poll, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for event in events:
                 event.cancel()

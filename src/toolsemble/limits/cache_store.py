@@ -57,6 +57,8 @@ class MemoryResults:
 
     in_place = True
     """Whether it is fast enough to be used in an event loop."""
+    now = staticmethod(time.time)
+    """Returns the time of the system."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -90,10 +92,6 @@ class MemoryResults:
         """Delete all entries."""
         with self._lock:
             self._entries.clear()
-
-    def now(self) -> float:
-        """Return the time of the system."""
-        return time.time()
 
     def close(self) -> None:
         """Do nothing: there is no file."""

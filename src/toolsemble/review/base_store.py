@@ -231,7 +231,7 @@ class Ledger:
 
     def _set_clock(self, requests: Iterable[ReviewRequest], now: float) -> Iterable[ReviewRequest]:
         """Return requests with their times on the clock of the store, which all machines share."""
-        if self._database.presence is None:
+        if self._clock != self._database.clock or self._database.presence is None:
             return requests
         ahead = now - time.time()
         return [replace(request, asked_at=request.asked_at + ahead) for request in requests]

@@ -90,14 +90,14 @@ class QueueReview:
         """Return which of the requests still wait for an answer."""
         return {request.id for request in self.store.pending()} & set(ids)
 
-    def withdraw(self, ids: Iterable[str]) -> None:
-        """Close requests whose run was cancelled; an answer to them would not be used."""
-        self.store.withdraw(ids)
-
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
         """Call a function, in another thread, when a request may be answered; None if the store does not tell."""
         watch = getattr(self.store, "watch", None)
         return watch(changed) if callable(watch) else None
+
+    def withdraw(self, ids: Iterable[str]) -> None:
+        """Close requests whose run was cancelled; an answer to them would not be used."""
+        self.store.withdraw(ids)
 
     async def announce(self, request: ReviewRequest) -> None:
         """Announce a stored request to reviewers; does nothing here, for subclasses.

@@ -71,6 +71,8 @@ class Database:
 
     in_place = True
     """Whether writing without waiting for the disk is so quick that it need not leave the event loop."""
+    clock = staticmethod(time.time)
+    """Returns the time that rows are stamped with: that of the system."""
     presence = None
     """Processes that use the same file can be looked up, and need not say that they live."""
 
@@ -142,10 +144,6 @@ class Database:
             yield
         finally:
             connection.execute(f"PRAGMA synchronous = {self._kind.synchronous}")
-
-    def clock(self) -> float:
-        """Return the time that rows are stamped with: that of the system."""
-        return time.time()
 
     def watch(self, changed: Callable[[], object]) -> None:  # noqa: ARG002 - see below
         """Return None: nobody is told that a file has changed, and who waits has to look from time to time."""

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.pq import TransactionStatus
@@ -110,7 +110,7 @@ class Lent:
         self.link = link
         self._renew = renew
 
-    def execute(self, statement: str, values: list[object] | None = None) -> psycopg.Cursor[tuple[object, ...]]:
+    def execute(self, statement: str, values: list[object] | None = None) -> psycopg.Cursor[tuple[Any, ...]]:
         """Execute a statement that can be repeated, on another connection if this one is lost."""
         try:
             return self.link.execute(statement, values)

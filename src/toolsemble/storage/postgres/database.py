@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -63,7 +63,7 @@ class PostgresDatabase:
     def reading(self) -> Iterator[PostgresRows]:
         """Return the rows; each statement sees what is committed when it begins."""
         with self._translating(), self._connections.lend() as lent:
-            yield PostgresRows(lent.execute)
+            yield PostgresRows(lent)
 
     @contextmanager
     def writing(
@@ -78,7 +78,7 @@ class PostgresDatabase:
         with self._translating(), self._connections.lend() as lent:
             self._begin(lent, self._write_begin(waits, key, synced=synced))
             try:
-                yield PostgresRows(lent.link.execute)
+                yield PostgresRows(lent.link)
             except BaseException:
                 with suppress(psycopg.Error):
                     lent.link.execute("ROLLBACK")
@@ -124,7 +124,7 @@ class PostgresDatabase:
         settings = _SETTINGS.format(schema=self._schema.name)
         if self._kind.synchronous != "FULL":
             settings += "; SET synchronous_commit = off"
-        link.execute(f"{settings}; {_TIME}")
+        self._set_clock(link.execute(f"{settings}; {_TIME}"))
         return link
 
     def _begin(self, lent: Lent, statements: str) -> None:
@@ -135,10 +135,14 @@ class PostgresDatabase:
             with suppress(psycopg.Error):
                 lent.link.execute("ROLLBACK")
             raise
+        self._set_clock(cursor)
+
+    def _set_clock(self, cursor: psycopg.Cursor[tuple[Any, ...]]) -> None:
+        """Read the time of the server, which is the last result."""
         while cursor.nextset():
             pass
         row = cursor.fetchone()
-        assert row is not None  # noqa: S101 - the last statement returns the time
+        assert row is not None  # noqa: S101 - it is always there
         self._server_clock.set(row[0])
 
     def _write_begin(self, patience: float, key: str | None, *, synced: bool) -> str:

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
@@ -80,7 +80,7 @@ class PostgresPresence:
             self._process, self._link, self._thread = os.getpid(), None, None
             self._owners, self._closed = set(), threading.Event()
 
-    def _execute(self, statement: str, values: list[object]) -> psycopg.Cursor[tuple[object, ...]]:
+    def _execute(self, statement: str, values: list[object]) -> psycopg.Cursor[tuple[Any, ...]]:
         if self._link is not None and not self._link.closed:
             try:
                 return self._link.execute(statement, values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from toolsemble.storage.postgres.statements import clean, translate
@@ -11,19 +11,19 @@ from toolsemble.storage.postgres.statements import clean, translate
 class PostgresRows:
     """A connection that takes the statements of stores.
 
-    :param execute: executes a statement of Postgres with a list of values
+    :param link: a connection of the driver, or one with the same ``execute``
     """
 
-    __slots__ = ("_execute",)
+    __slots__ = ("_link",)
 
-    def __init__(self, execute: Callable[[Any, list[Any]], Any]) -> None:
-        self._execute = execute
+    def __init__(self, link: Any) -> None:
+        self._link = link
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Any:
         """Execute a statement; return its cursor."""
-        return self._execute(translate(statement), [clean(value) for value in values])
+        return self._link.execute(translate(statement), [clean(value) for value in values])
 
     def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> None:
-        """Execute a statement for each row of values."""
-        for row in values:
-            self.execute(statement, row)
+        """Execute a statement for each row of values, in one message to the server; inside transactions."""
+        cleaned = [[clean(value) for value in row] for row in values]
+        self._link.cursor().executemany(translate(statement), cleaned)

@@ -40,6 +40,7 @@ class Schema(NamedTuple):
         found = self._find(link)
         if found is None or found[1] in self.kind.upgrades:
             with link.transaction():
+                link.execute("SET LOCAL synchronous_commit TO DEFAULT")  # a crash must not undo it
                 link.execute("SELECT pg_advisory_xact_lock(%s)", [hash_name("schema", self.name)])
                 # Read again: another process may have been faster.
                 found = self._find(link) or self._create(link)
@@ -51,8 +52,9 @@ class Schema(NamedTuple):
 
     def _find(self, link: Link) -> tuple[int, int, bytes] | None:
         """Return the kind, the version and the key of the store; None if there is none."""
-        (table,) = link.execute("SELECT to_regclass(%s)", [f"{self.name}.store"]).fetchone() or (None,)
-        if table is None:
+        # Not to_regclass, which may not know yet what another session has just created.
+        known = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'store'"
+        if link.execute(known, [self.name]).fetchone() is None:
             return None
         row = link.execute(sql.SQL("SELECT number, version, key FROM {}").format(self._identify("store"))).fetchone()
         return None if row is None else (row[0], row[1], bytes(row[2]))
@@ -67,7 +69,7 @@ class Schema(NamedTuple):
     def _upgrade(self, link: Link, number: int, version: int, key: bytes) -> tuple[int, int, bytes]:
         """Bring the tables of an earlier version up to date."""
         while number == self.kind.number and (change := self.kind.upgrades.get(version)) is not None:
-            change(PostgresRows(link.execute))
+            change(PostgresRows(link))
             version += 1
             link.execute("UPDATE store SET version = %s", [version])
         return number, version, key
