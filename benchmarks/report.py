@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import summary
 import versus
@@ -63,8 +64,10 @@ The profiler shows these causes:
 """
 DURABLE = HERE / "results" / "durable.json"
 DURABLE_INTRODUCTION = """\
-The processor's time that recording adds to a step in SQLite, measured by turns: `make bench-durable`. A step of
-toolsemble is a whole turn of an agent, with three records: the reply of the model, the start of a call, and its result.
+The processor's time that recording in SQLite adds to a turn of an agent, one of 100: a reply of the model, and a call.
+`make bench-durable` measures it, the libraries one after the other, round by round. DBOS records what each of two steps
+returned. LangGraph keeps the whole conversation at each of two nodes. toolsemble records the reply, that the call
+begins, and its result.
 """
 GROUPS = {
     "import": "Cold import, in fresh processes",
@@ -106,12 +109,16 @@ def _durable() -> Iterable[str]:
     if not DURABLE.exists():
         return
     rows = json.loads(DURABLE.read_text(encoding="utf-8"))
-    yield "## Recording a step\n"
+    yield "## Recording a turn\n"
     yield DURABLE_INTRODUCTION
-    cells = [
-        (f"{row['name']} {row['version']}", row["what"], seconds(row["seconds"]), times(row["ratio"])) for row in rows
-    ]
-    yield table(("library", "step", "added", "compared with toolsemble"), "llrr", cells)
+    titles = ("library", "records of a turn", "added to a turn", "compared with toolsemble", "for each record")
+    yield table(titles, "llrrr", map(_recorded, rows))
+
+
+def _recorded(row: dict[str, Any]) -> Sequence[str]:
+    records = f"{row['records']} {row['what']}"
+    each = seconds(row["seconds"] / row["records"])
+    return f"{row['name']} {row['version']}", records, seconds(row["seconds"]), times(row["ratio"]), each
 
 
 def _cells(row: Row) -> Sequence[str]:

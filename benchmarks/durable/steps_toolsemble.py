@@ -2,7 +2,7 @@
 
 import asyncio
 
-from steps import answer
+from steps import Run, answer
 
 from toolsemble import Agent, RunJournal, ToolCall, tool
 from toolsemble.models import ScriptedModel
@@ -14,7 +14,7 @@ async def add(a: int, b: int) -> int:
     return a + b
 
 
-def make(path: str | None):
+def make(path: str | None) -> Run:
     """Return a function that makes a run of some turns."""
     journal = None if path is None else RunJournal(path)
 
@@ -27,4 +27,4 @@ def make(path: str | None):
 
 
 if __name__ == "__main__":
-    answer("toolsemble", "a turn: a reply and a call", make)
+    answer("toolsemble", 3, "records", make)

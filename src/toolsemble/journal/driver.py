@@ -243,11 +243,11 @@ class RunDriver:
 
     def _check_owner(self, tables: Tables) -> None:
         """Raise unless this is the latest driver of a run that was not cancelled."""
-        row = tables.find_run(self.run_id)
-        if row is None or row.fence != self.row.fence:
-            by = f" by {describe_owner(row.owner)}" if row is not None and row.owner else ""
+        state, owner, fence = tables.find_owner(self.run_id) or ("", "", 0)
+        if fence != self.row.fence:
+            by = f" by {describe_owner(owner)}" if owner else ""
             raise RunBusyError(f"Run '{self.run_id}' was taken over{by}", run_id=self.run_id)
-        if row.state == "cancelled":
+        if state == "cancelled":
             raise RunCancelledError(f"Run '{self.run_id}' was cancelled", run_id=self.run_id)
 
 

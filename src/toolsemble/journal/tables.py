@@ -102,6 +102,11 @@ class Tables:
         row = self._rows.execute(f"SELECT {_COLUMNS} FROM runs WHERE run = ?", (run,)).fetchone()  # noqa: S608 - constants
         return None if row is None else RunRow(*row)
 
+    def find_owner(self, run: str) -> tuple[RunStatus, str, int] | None:
+        """Return the state, the owner and the fence of a run, or None; every write of a driver looks at them."""
+        row = self._rows.execute("SELECT state, owner, fence FROM runs WHERE run = ?", (run,)).fetchone()
+        return None if row is None else (row[0], row[1], row[2])
+
     def list_runs(self, states: Iterable[str] = ()) -> list[RunRow]:
         """Return the runs in some states, or all, oldest first."""
         wanted = tuple(states)
