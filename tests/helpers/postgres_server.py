@@ -45,8 +45,10 @@ class PostgresServer:
             self._user = "postgres" if "postgres" in names else "nobody"
             shutil.chown(folder, self._user)
             if WHEEL in str(programs):  # that user may not be allowed to go there
-                shutil.copytree(programs.parent, folder / "programs", symlinks=True)
-                self._programs = folder / "programs" / "bin"
+                site = programs.parent.parent.parent
+                for part in (programs.parent, site / f"{WHEEL}.libs"):  # which find each other by their places
+                    shutil.copytree(part, folder / part.relative_to(site), symlinks=True)
+                self._programs = folder / programs.relative_to(site)
 
     def run(self, program, *arguments):
         """Run one of Postgres' programs, and return when it has ended."""
