@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos coverage conformance lint format docs bench bench-peers bench-durable eval-local clean
+.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos chaos-postgres coverage conformance lint format docs bench bench-peers bench-durable eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -98,6 +98,10 @@ SEED ?= 1
 
 chaos: $(VENV)/.dev
 	@$(BIN)/python tests/journal/chaos.py --kills $(KILLS) --seed $(SEED)
+
+# The same on Postgres, and two workers on two machines of which one is killed.
+chaos-postgres: $(VENV)/.dev
+	@$(BIN)/python tests/storage/chaos.py --kills $(KILLS) --seed $(SEED)
 
 # The tests, slower by half; with less than all branches it fails.
 coverage: $(VENV)/.dev

@@ -77,7 +77,7 @@ class MemoryStore(Ledger):
 
     :param secret: the secret that answers are signed with; None: a random one
     :param valid_for: seconds for which an approval is valid
-    :param clock: returns the seconds since the epoch
+    :param clock: returns the seconds since the epoch; None: the time of the system
 
     >>> from toolsemble.review import Continue
     >>> with MemoryStore() as store:
@@ -102,14 +102,15 @@ class MemoryStore(Ledger):
 
 
 class SQLiteStore(Ledger):
-    """A store in a SQLite file that any number of processes share and that survives crashes.
+    """A store in a SQLite file that any number of processes share, or in Postgres for machines; it survives crashes.
 
     Files are readable for their owner only. Anyone who can read the secret can sign answers.
 
-    :param path: the file; created if it is missing
-    :param secret: the secret that requests and answers are signed with; None: a random one in ``<path>.key``
+    :param path: the file; created if it is missing; or a ``postgresql://`` URL (extra ``postgres``)
+    :param secret: the secret that requests and answers are signed with; None: a random one in ``<path>.key``, or in the
+        tables on Postgres
     :param valid_for: seconds for which an approval is valid
-    :param clock: returns the seconds since the epoch
+    :param clock: returns the seconds since the epoch; None: the time of the system, or of the Postgres server
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
