@@ -133,7 +133,7 @@ class RunCancelledError(RunInterruptedError):
 
 
 class RunChangedError(RunInterruptedError):
-    """What is recorded of the run does not fit the agent of today; with the earlier one it continues.
+    """The record of the run does not fit the agent of today; with the earlier one it continues.
 
     >>> str(RunChangedError("Run 'order-7' recorded 'pay' at /3.1.2, where 'check' is now"))
     "Run 'order-7' recorded 'pay' at /3.1.2, where 'check' is now"
