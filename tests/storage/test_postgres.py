@@ -109,6 +109,12 @@ class TestUrl:
         assert "ter2" not in str(refused.value)
         assert refused.value.__cause__ is None
 
+    def test_parameters_reach_the_driver_as_they_are(self):
+        url = PostgresUrl.read("postgresql://ada@db/app?options=-c%20lock_timeout%3D1&schema=shop&password=a+b")
+        given = driver.read_parameters(url, "cache")
+        assert (given["options"], given["password"], url.prefix) == ("-c lock_timeout=1", "a+b", "shop")
+        assert "a+b" not in f"{url!r}{url}"
+
     def test_a_path_is_not_a_url(self):
         with pytest.raises(ToolDefinitionError, match="as a str: a Path drops one of its slashes"):
             RunJournal(Path("postgresql://db/app"))
@@ -507,6 +513,15 @@ class TestLeases:
         postgres.start()
         until(lambda: database.presence.is_present("ada"))
         assert not database.presence.is_present("bob")
+
+    def test_an_owner_that_cannot_say_that_it_lives_is_told_so(self, postgres, opened):
+        database = opened(busy=0.1)
+        postgres.stop()
+        try:
+            with pytest.raises(ConnectionError, match=r"The list of names 'postgresql://.*' cannot be reached"):
+                database.presence.announce("ada")
+        finally:
+            postgres.start()
 
     def test_nothing_is_said_after_the_end(self, database, monkeypatch):
         class Closed:

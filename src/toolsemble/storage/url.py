@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, urlencode
 
 from toolsemble.errors import ToolDefinitionError
 
@@ -39,13 +38,15 @@ class PostgresUrl:
                 "A character of the user or the password in the postgresql:// URL must be percent-encoded, such as "
                 "'@' as %40, '/' as %2F and '?' as %3F"
             )
-        parameters = parse_qsl(query, keep_blank_values=True)
-        prefix = dict(parameters).get("schema", _DEFAULT_PREFIX)
+        # Not by urllib: for libpq a plus sign is no space.
+        parameters = [each for each in query.split("&") if each]
+        prefixes = [each.removeprefix("schema=") for each in parameters if each.startswith("schema=")]
+        prefix = prefixes[-1] if prefixes else _DEFAULT_PREFIX
         if not _PREFIX.fullmatch(prefix):
             raise ToolDefinitionError(
                 f"schema in a postgresql:// URL must be at most 30 of a-z, 0-9 and _, not {prefix!r:.80}"
             )
-        left = urlencode([(name, value) for name, value in parameters if name != "schema"])
+        left = "&".join(each for each in parameters if not each.startswith("schema="))
         user = login.partition(":")[0]
         shown = f"postgresql://{user}{'@' if login else ''}{server}"
         return cls(f"{scheme.lower()}://{address}{'?' if left else ''}{left}", shown, prefix)

@@ -40,6 +40,7 @@ class Connections:
         self._process = os.getpid()
         self._idle: list[Link] = []
         self._slots = threading.BoundedSemaphore(MOST)
+        self._has_connected = False
 
     @contextmanager
     def lend(self) -> Iterator[Lent]:
@@ -48,7 +49,7 @@ class Connections:
         if not slots.acquire(timeout=self._patience):
             raise TimeoutError(f"All {MOST} connections of this process are in use for {self._patience:g} s")
         try:
-            lent = Lent(self._find_idle() or self._connect(), self.renew)
+            lent = Lent(self._find_idle() or self.open(), self.renew)
             try:
                 yield lent
             finally:
@@ -57,16 +58,23 @@ class Connections:
             slots.release()
 
     def renew(self, lost: Link) -> Link:
-        """Return a connection in place of a lost one; wait for a server that is down."""
+        """Return a connection in place of a lost one."""
         lost.close()
-        ends = time.monotonic() + self._patience
+        return self.open()
+
+    def open(self) -> Link:
+        """Return a new connection; wait for a server that is down, unless it was never there."""
+        ends = time.monotonic() + (self._patience if self._has_connected else 0.0)
         while True:
             try:
-                return self._connect()
+                link = self._connect()
             except psycopg.OperationalError as error:
-                if not is_lost(error) or time.monotonic() > ends:
+                if not is_lost(error) or time.monotonic() >= ends:
                     raise
-            time.sleep(_PAUSE)
+                time.sleep(_PAUSE)
+            else:
+                self._has_connected = True
+                return link
 
     def close_idle(self) -> None:
         """Close the connections that nobody uses."""

@@ -50,7 +50,7 @@ class PostgresDatabase:
         self._server_clock = ServerClock()
         self._connections = Connections(self._connect, busy)
         self._listener = Listener(self._connect, self._schema.name)
-        self.presence = PostgresPresence(self._connect)
+        self.presence = PostgresPresence(self._connections.open, self._translating)
         """Tells which owners of rows live, on any machine."""
         try:
             with self._translating(), self._connections.lend() as lent:

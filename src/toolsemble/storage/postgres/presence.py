@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -35,10 +35,12 @@ class PostgresPresence:
     From a thread: a body that blocks the event loop must not cost an owner its rows.
 
     :param connect: returns a new connection
+    :param translating: raises errors of the driver as ours
     """
 
-    def __init__(self, connect: Callable[[], Link]) -> None:
+    def __init__(self, connect: Callable[[], Link], translating: Callable[[], AbstractContextManager[None]]) -> None:
         self._connect = connect
+        self._translating = translating
         self._lock = fork_safe_lock(self)
         self._owners: set[str] = set()
         self._link: Link | None = None
@@ -48,7 +50,7 @@ class PostgresPresence:
 
     def announce(self, owner: str) -> None:
         """Say that an owner lives, from now on until this process ends."""
-        with self._lock:
+        with self._translating(), self._lock:
             self._enter_process()
             if owner in self._owners:
                 return
@@ -60,7 +62,7 @@ class PostgresPresence:
 
     def is_present(self, owner: str) -> bool:
         """Return whether an owner has said within the lease that it lives."""
-        with self._lock:
+        with self._translating(), self._lock:
             self._enter_process()
             found = self._execute(_LOOK, [LEASE, owner]).fetchone()
         return found is not None and bool(found[0])
