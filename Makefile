@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop coverage conformance lint format docs bench bench-peers eval-local clean
+.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos chaos-postgres coverage conformance lint format docs bench bench-peers bench-durable eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -92,7 +92,18 @@ $(INTEROP)/%/.installed: tests/interop/requirements/%.txt | $(BIN)/python
 		&& touch $@ \
 		|| echo "interop: $* could not be installed"
 
-# The same, slower by half, and with less than all branches it fails.
+# Runs with a journal, killed with -9 at random moments; make chaos KILLS=2000 SEED=3 for more, or for others.
+KILLS ?= 500
+SEED ?= 1
+
+chaos: $(VENV)/.dev
+	@$(BIN)/python tests/journal/chaos.py --kills $(KILLS) --seed $(SEED)
+
+# The same on Postgres, and two workers on two machines of which one is killed.
+chaos-postgres: $(VENV)/.dev
+	@$(BIN)/python tests/storage/chaos.py --kills $(KILLS) --seed $(SEED)
+
+# The tests, slower by half; with less than all branches it fails.
 coverage: $(VENV)/.dev
 	@$(TEST) --cov
 
@@ -135,6 +146,11 @@ bench-peers: $(PEERS) bench
 	@$(BIN)/python benchmarks/compare.py
 	@$(BIN)/python benchmarks/report.py
 	@$(BIN)/python benchmarks/plots.py
+
+# What it costs to record a step, beside a step of DBOS and a checkpoint of LangGraph.
+bench-durable: $(VENV)/.bench $(patsubst benchmarks/durable/requirements/%.txt,$(ENVS)/durable-%/.installed,$(wildcard benchmarks/durable/requirements/*.txt))
+	@$(BIN)/python benchmarks/durable/compare.py
+	@$(BIN)/python benchmarks/report.py
 
 # Needs the weights: `toolsemble models pull`. Takes some minutes, and writes the table into docs/models/local.md.
 eval-local: $(VENV)/.dev
@@ -185,6 +201,12 @@ $(VENV)/.dist: pyproject.toml | $(BIN)/python
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[docs]'
 	@touch $(VENV)/.runtime $@
+
+$(ENVS)/durable-%/.installed: benchmarks/durable/requirements/%.txt | $(BIN)/python
+	@echo "bench: installing $*"
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --requirement $<
+	@touch $@
 
 # A peer that cannot be installed is skipped, and tried again the next time.
 $(ENVS)/%/.installed: benchmarks/peers/requirements/%.txt | $(BIN)/python

@@ -84,6 +84,15 @@ PROGRAMS = {
         from toolsemble.telemetry import OpenTelemetry
         assert Toolbox([add], sinks=[OpenTelemetry()]).execute(ToolCall("add", {"a": 1, "b": 2})).text == "3"
     """,
+    "postgres": """
+        from toolsemble import RunJournal, ToolConfigurationError
+        try:
+            RunJournal("postgresql://ada:secret@127.0.0.1:9/app")
+        except ToolConfigurationError as problem:
+            assert "'postgresql://ada@127.0.0.1:9/app' cannot be reached" in str(problem), problem
+        else:
+            raise AssertionError("there is no server at port 9")
+    """,
     "prices": "from toolsemble import Prices; assert Prices.for_model('openai:gpt-4o').input > 0",
     "prometheus": """
         from toolsemble.telemetry import PrometheusMetrics

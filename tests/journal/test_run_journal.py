@@ -31,6 +31,8 @@ from toolsemble.review import PauseReview
 
 PAY = ToolCall("pay", {"order": 7})
 
+IN_A_FILE = pytest.mark.parametrize("place", ["file"], indirect=True)
+
 
 class Till:
     """A tool with an effect that can end its process, or wait."""
@@ -144,6 +146,7 @@ def test_a_run_can_wait_until_a_person_has_settled_a_call(tmp_path, till):
         assert till.paid == [7]
 
 
+@IN_A_FILE
 def test_a_ledger_in_a_file_knows_what_became_of_a_call(runs, tmp_path):
     paid = []
 
@@ -166,12 +169,12 @@ def test_a_ledger_in_a_file_knows_what_became_of_a_call(runs, tmp_path):
     assert result.tool_calls[0].reply.text == "paid 7"
 
 
-def test_a_second_driver_is_refused(runs, till):
+def test_a_second_driver_is_refused(runs, place, till):
     till.free.clear()
     thread = threading.Thread(target=lambda: go_on(runs, till))
     thread.start()
     assert till.entered.wait(60)
-    with RunJournal(runs._path) as other, pytest.raises(RunBusyError) as busy:
+    with RunJournal(place) as other, pytest.raises(RunBusyError) as busy:
         go_on(other, till)
     till.free.set()
     thread.join(60)
@@ -333,6 +336,7 @@ def test_settings_of_a_journal_are_checked(tmp_path):
         RunJournal(tmp_path / "runs.db", park_after=-1)
 
 
+@IN_A_FILE
 def test_the_file_is_for_its_owner_only(runs):
     assert runs._path.stat().st_mode & 0o077 == 0
 
@@ -373,6 +377,7 @@ def test_a_damaged_file_is_refused_and_nothing_runs(tmp_path, till):
     assert till.paid == []
 
 
+@IN_A_FILE
 def test_a_full_disk_fails_the_run_before_the_next_body_and_it_continues_with_room(runs, till):
     text = "x" * 100_000
 
@@ -413,6 +418,7 @@ def set_owner(path, owner, updated):
     rows.close()
 
 
+@IN_A_FILE
 def test_a_driver_of_another_machine_counts_for_a_minute(runs, till):
     runs.begin("r1", "clerk", "Pay order 7")
     owner = ["another boot", 4711, "1", "token", 0.0]
@@ -423,6 +429,7 @@ def test_a_driver_of_another_machine_counts_for_a_minute(runs, till):
     assert go_on(runs, till).text == "Done."
 
 
+@IN_A_FILE
 def test_a_process_that_has_ended_drives_nothing(runs, till):
     code = "from toolsemble.journal.ownership import new_owner; print(new_owner())"
     owner = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

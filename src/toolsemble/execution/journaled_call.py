@@ -6,6 +6,7 @@ Most calls have no journal, and do not load this.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -39,6 +40,9 @@ def run_once(call: Call, path: CallPath) -> CallPath:
     """
     place = _place_of(call.context)
     known: RecordedCall | None = place.run.find(place.path)
+    if known is not None and known.tool != call.definition.name and _is_part(call):
+        path.close()
+        place.run.refuse_tool(place.path, known.tool, call.definition.name)
     if known is not None and known.is_done:
         path.close()
         return _replay(call, known.data)
@@ -95,6 +99,11 @@ def _place_of(context: ToolContext) -> Place:
     return context.place
 
 
+def _is_part(call: Call) -> bool:
+    """Return whether a call is one of a pipeline, and not one that a model made by its name."""
+    return call.report is not None and not isinstance(call.report, ArgumentsReport)
+
+
 def _has_ledger(definition: ToolDefinition) -> bool:
     """Return whether a ledger in a file knows what became of a call: it answers a repeated one."""
     layers = () if definition.policy is None else definition.policy.layers
@@ -111,6 +120,8 @@ def _report_unknown(call: Call) -> ToolResult:
 def _record_end(call: Call, place: Place, result: ToolResult) -> Generator[Work, Any, None]:
     report = call.report
     data = write_recorded(_without_result(result) if call.definition.delegates else result)
+    if call.started:
+        data["seconds"] = round(time.perf_counter() - call.started, 6)
     if isinstance(report, ArgumentsReport):
         data["arguments"] = report.arguments
     elif report is not None:
