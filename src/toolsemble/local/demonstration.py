@@ -1,20 +1,30 @@
 """Example dialogues in the prompt, for small models that follow examples better than instructions.
 
-An example uses the name of an offered tool if its parameters are known; other tools are invented.
+An example uses the name of an offered tool if its parameters are known; other tools are invented. If a search for tools
+is offered, the invented ones are found with it before they are called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolsemble.local.grammar import dump_json, format_opening
-from toolsemble.local.history import PromptMessage, Turn, format_next_step, make_call_turn
+from toolsemble.local.history import SEARCH, PromptMessage, Turn, format_next_step, has_loaded, make_call_turn
 
 _LAMPS = '{"lamps": [{"size": "S", "price": 19.90}, {"size": "M", "price": 22.10}, {"size": "L", "price": 24.50}]}'
 _PARTY = "Host: Otto Lind\nDay: Saturday\nPlace: Lake Street 4"
 _FAIR = "Fair in Aston\nStart: 2023-09-01\nEnd: 2023-09-17\nEntry: 4 euros"
 _BUILTIN = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
+
+
+# What invented tools are searched for with, and what the search says of them.
+_SEARCHES = {
+    "calendar": ("calculate with dates", "calendar(input: string): Calculates with dates."),
+    "open_file": ("read a file", "open_file(path: string): Reads a file."),
+    "compute": ("compute an expression", "compute(input: string): Computes an expression."),
+    "send_mail": ("send a mail", "send_mail(to: string, text: string): Sends a mail."),
+}
 
 
 class _Step(NamedTuple):
@@ -87,16 +97,39 @@ def make_demonstrations(offered: Mapping[str, Collection[str]], final: str) -> l
     :param final: the name of the call that answers
     """
     turns: list[Turn] = []
-    for question, steps, answer in _DIALOGUES:
-        names = [_choose_name(step.name, offered) for step in steps]
+    searches = list(offered.get(SEARCH, ())) == ["query"]
+    for question, made_up, answer in _DIALOGUES:
+        steps = [step._replace(name=_choose_name(step.name, offered)) for step in made_up]
+        if searches:
+            steps = [each for step in steps for each in _find_first(step)]
         turns.append((PromptMessage("user", question),))
-        for index, step in enumerate(steps):
-            begin = format_opening(names[index], None if index else [*names, final], step.note)
-            following = format_next_step(question, names[index + 1 :])
-            turns.append(make_call_turn(f"{begin}{dump_json(step.arguments)}}}", names[index], step.result, following))
+        turns += _make_calls(question, steps, final, searches=searches)
         begin = format_opening(final, None if steps else [final])
         turns.append((PromptMessage("assistant", f"{begin}{dump_json({'text': answer})}}}"),))
     return turns
+
+
+def _make_calls(question: str, steps: Sequence[_Step], final: str, *, searches: bool) -> Iterator[Turn]:
+    """Yield the calls of a dialogue; a plan has only tools that are offered, each of them once."""
+    planned = [step.name for step in steps if not searches or step.name not in _SEARCHES]
+    left = list(dict.fromkeys(planned)) if searches else planned
+    plan: list[str] | None = [*left, final]
+    for step in steps:
+        begin = format_opening(step.name, plan, None if plan else step.note)
+        plan = None
+        if step.name in left:
+            left.remove(step.name)
+        following = format_next_step(question, left, loaded=has_loaded(step.name, step.result))
+        yield make_call_turn(f"{begin}{dump_json(step.arguments)}}}", step.name, step.result, following)
+
+
+def _find_first(step: _Step) -> list[_Step]:
+    """Return a step with a search before it if its tool is invented; the note is that of the call after the search."""
+    if step.name not in _SEARCHES:
+        return [step]
+    query, line = _SEARCHES[step.name]
+    found = f"1 tool is loaded now; call it by name:\n- {line}"
+    return [_Step(SEARCH, {"query": query}, found, step.note), step._replace(note=step.note or f"{step.name} is loaded.")]
 
 
 def _choose_name(made_up: str, offered: Mapping[str, Collection[str]]) -> str:

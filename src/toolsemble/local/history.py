@@ -19,6 +19,8 @@ PLAN = "local_plan"
 """The key of the plan in the details of a message."""
 NOTE = "local_note"
 """The key of the note."""
+SEARCH = "find_tools"
+"""The name of the tool with which a model finds and loads others, see :class:`~toolsemble.Catalog`."""
 
 _MAX_TRIES = 2
 _MAX_REPEATED = 300  # characters
@@ -115,7 +117,8 @@ class History:
         self._update_plan(call, is_error=message.reply.is_error)
         unseen = [f"[{type(content).__name__}: cannot be shown]" for content in message.reply.result.contents]
         result = "\n".join([message.text, *unseen])
-        following = format_next_step(self._question, self.left, is_error=message.reply.is_error)
+        loaded = has_loaded(call.name, message.text)
+        following = format_next_step(self._question, self.left, is_error=message.reply.is_error, loaded=loaded)
         self.turns[-1] += make_call_turn(step, call.name, result, following)
 
     def _update_plan(self, call: ToolCall, *, is_error: bool) -> None:
@@ -125,12 +128,23 @@ class History:
             self.left.remove(call.name)
 
 
-def format_next_step(question: str, left: Sequence[str], *, is_error: bool = False) -> str:
+def has_loaded(name: str, result: str) -> bool:
+    r"""Return whether a call was a search that has loaded tools.
+
+    >>> has_loaded("find_tools", "1 tool is loaded now:\n- now(): The time."), has_loaded("find_tools", "No tool fits")
+    (True, False)
+    """
+    return name == SEARCH and "\n- " in result
+
+
+def format_next_step(question: str, left: Sequence[str], *, is_error: bool = False, loaded: bool = False) -> str:
     """Return the instruction after the result of a call, with the tools of the plan that were not used yet."""
     # A short question is repeated, because a small model forgets it in a long prompt.
     task = f"Task: {question} " if len(question) <= _MAX_REPEATED else ""
     if is_error:
         return f"({task}Call the tool again with values in place of names, or go on with another tool.)"
+    if loaded:
+        return f"({task}Next: the tool that was loaded.)"
     if left:
         return f"({task}Next: {', '.join(left)}.)"
     return f"({task}If nothing is left to do, call final_answer with what the results say.)"

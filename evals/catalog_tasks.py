@@ -1,0 +1,91 @@
+"""Measure how well the embedded model does tasks among many tools, with a catalog and without, and write the table.
+
+The tasks are those of `unseen.json` that need one call. Beside the built-in tools there are functions of BFCL, which
+serve none of the tasks; a call of one is answered "done". With a catalog the built-in tools are hidden like the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import bfcl
+from local import HERE, Outcome, outcome, tools
+
+from toolsemble import AgentTool, Catalog
+from toolsemble.errors import ToolsembleError
+from toolsemble.models import LocalModel
+
+NUMBERS = (5, 50, 500)
+BUDGET = 700
+CONTEXT = 16_384
+
+
+def choose_tasks(number: int) -> list[dict[str, Any]]:
+    """Return some tasks, spread over all kinds of tools."""
+    tasks = json.loads((HERE / "unseen.json").read_text())["single"]
+    return [tasks[place * len(tasks) // number] for place in range(number)]
+
+
+def choose_distractors(data: Path, number: int) -> list[AgentTool]:
+    """Return functions of BFCL, the same each time; a longer list begins with the shorter one."""
+    functions = sorted(bfcl.read_functions(data), key=lambda each: each.name)
+    chosen = random.Random(5).sample(functions, max(NUMBERS))  # noqa: S311 - the same each time
+    return [each.to_tool() for each in chosen[:number]]
+
+
+def offer_tools(distractors: list[AgentTool], *, catalog: bool) -> Callable[[Path], Any]:
+    """Return the function that returns what a task is offered."""
+
+    def offer(folder: Path) -> Any:
+        everything = [*distractors, *tools(folder)]
+        return Catalog(everything, budget=BUDGET) if catalog else everything
+
+    return offer
+
+
+async def measure(model: LocalModel, number: int, offer: Callable[[Path], Any]) -> list[Outcome | ToolsembleError]:
+    """Return what came of each task, or the error that ended it."""
+    outcomes: list[Outcome | ToolsembleError] = []
+    for task in choose_tasks(number):
+        try:
+            outcomes.append(await outcome(model, "single", task, told=True, offer=offer))
+        except ToolsembleError as error:
+            print(f"no  {task['prompt']}  {error}", flush=True)
+            outcomes.append(error)
+    return outcomes
+
+
+def write_cell(outcomes: list[Outcome | ToolsembleError]) -> str:
+    """Return the tasks that were done, and the seconds of each."""
+    done = [each for each in outcomes if isinstance(each, Outcome)]
+    if not done:
+        return "does not fit"
+    right = sum(not each.problem for each in done)
+    return f"{right} of {len(outcomes)}, {sum(each.seconds for each in done) / len(done):.0f} s"
+
+
+async def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, help="the folder of the data; by default that of the wheel bfcl-eval")
+    parser.add_argument("--tasks", type=int, default=10, help="how many tasks")
+    parser.add_argument("--distractors", type=int, action="append", help="how many distracting tools; 5, 50 and 500")
+    parser.add_argument("--only", choices=["catalog", "all"], help="only with a catalog, or only with all tools")
+    given = parser.parse_args()
+    data, model = given.data or bfcl.find_data(), LocalModel(context=CONTEXT)
+    for number in given.distractors or NUMBERS:
+        for catalog in (True, False):
+            if given.only in (None, "catalog" if catalog else "all"):
+                offer = offer_tools(choose_distractors(data, number), catalog=catalog)
+                cell = write_cell(await measure(model, given.tasks, offer))
+                print(f"{number} distracting tools, {'catalog' if catalog else 'all tools'}: {cell}", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
