@@ -16,12 +16,12 @@ from typing import NamedTuple
 
 import bfcl
 from chart import draw_curve
+from page import replace_part
 from rankings import MOST, Answer, Search, search_catalog, search_fastmcp, search_overlap, search_pydantic_ai
 
 from toolsemble import Catalog
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "docs" / "catalog.md"
 CHART = HERE.parent / "docs" / "images" / "catalog-floor.svg"
 FALSE_OFFERS = (0, 3, 6, 12, 30, 60)
 
@@ -86,15 +86,6 @@ def write_curve(found: dict[str, Measured]) -> list[str]:
     return lines
 
 
-def replace_part(text: str, name: str, lines: Sequence[str]) -> str:
-    """Return a page with other lines between the marks of a part."""
-    before, begin, rest = text.partition(f"<!-- {name} -->\n")
-    _, end, after = rest.partition("<!-- end -->")
-    if not begin or not end:
-        raise SystemExit(f"{PAGE} has no part <!-- {name} --> … <!-- end -->")
-    return "".join([before, begin, *(f"{line}\n" for line in lines), end, after])
-
-
 def main() -> None:
     """Measure what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -116,8 +107,8 @@ def main() -> None:
     peers, curve = write_peers(found, searches[0].floor), write_curve(found)
     print(f"{len(functions)} tools, {len(questions)} questions", *peers, "", *curve, sep="\n")
     if given.write:
-        page = replace_part(PAGE.read_text(), "searches", peers)
-        PAGE.write_text(replace_part(page, "floor", curve))
+        replace_part("searches", peers)
+        replace_part("floor", curve)
         own, floor = found[searches[0].name], searches[0].floor
         chosen = own.count_false(floor), own.recall(floor)[1]
         CHART.write_text(draw_curve({name: _trace(each) for name, each in found.items()}, len(unserved), chosen))

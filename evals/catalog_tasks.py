@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import Any
 
 import bfcl
-from local import HERE, Outcome, outcome, tools
 
+from local import HERE, Outcome, outcome, tools
 from toolsemble import AgentTool, Catalog
 from toolsemble.errors import ToolsembleError
 from toolsemble.models import LocalModel
 
 NUMBERS = (5, 50, 500)
 BUDGET = 700
+LIMIT = 3
 CONTEXT = 16_384
 
 
@@ -44,7 +45,7 @@ def offer_tools(distractors: list[AgentTool], *, catalog: bool) -> Callable[[Pat
 
     def offer(folder: Path) -> Any:
         everything = [*distractors, *tools(folder)]
-        return Catalog(everything, budget=BUDGET) if catalog else everything
+        return Catalog(everything, budget=BUDGET, limit=LIMIT) if catalog else everything
 
     return offer
 
@@ -77,8 +78,9 @@ async def main() -> None:
     parser.add_argument("--tasks", type=int, default=10, help="how many tasks")
     parser.add_argument("--distractors", type=int, action="append", help="how many distracting tools; 5, 50 and 500")
     parser.add_argument("--only", choices=["catalog", "all"], help="only with a catalog, or only with all tools")
+    parser.add_argument("--threads", type=int, help="on a busy machine one is fastest; all cores by default")
     given = parser.parse_args()
-    data, model = given.data or bfcl.find_data(), LocalModel(context=CONTEXT)
+    data, model = given.data or bfcl.find_data(), LocalModel(context=CONTEXT, threads=given.threads)
     for number in given.distractors or NUMBERS:
         for catalog in (True, False):
             if given.only in (None, "catalog" if catalog else "all"):

@@ -13,9 +13,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import bfcl
-from catalog import HERE, measure
 from rankings import search_catalog
 
+from catalog import HERE, measure
 from toolsemble.catalog.weights import Weights
 
 FACTORS = (0.7, 0.85, 1.15, 1.4)

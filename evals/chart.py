@@ -26,7 +26,10 @@ def draw_curve(curves: Mapping[str, Sequence[float]], most: int, chosen: tuple[i
 
     parts = [_text(x(most / 2), HEIGHT - 10, f"false offers of {most}", "middle")]
     for share in (0, 0.25, 0.5, 0.75, 1):
-        parts += [_line(LEFT, y(share), x(most), y(share), "#dddddd"), _text(LEFT - 8, y(share) + 4, f"{share:.0%}", "end")]
+        parts += [
+            _line(LEFT, y(share), x(most), y(share), "#dddddd"),
+            _text(LEFT - 8, y(share) + 4, f"{share:.0%}", "end"),
+        ]
         parts += [_text(x(most * share), HEIGHT - BOTTOM + 18, f"{most * share:.0f}", "middle")]
     for (name, curve), color in zip(curves.items(), COLORS, strict=True):
         points = " ".join(f"{x(offers):.1f},{y(recall):.1f}" for offers, recall in enumerate(curve))
@@ -38,18 +41,18 @@ def draw_curve(curves: Mapping[str, Sequence[float]], most: int, chosen: tuple[i
 
 
 def _picture(parts: Sequence[str]) -> str:
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-            'aria-labelledby="title description" font-family="sans-serif" font-size="12">',
-            '<title id="title">Recall against false offers</title>',
-            '<desc id="description">For each search, the share of questions whose tools are among the five that are '
-            "found, against the number of unserved questions for which something is found.</desc>",
-            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-            *parts,
-            "</svg>\n",
-        ]
+    settings = f'viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="title description"'
+    described = (
+        "For each search, the share of questions whose tools are among the five that are found, against the number of "
+        "unserved questions for which something is found."
     )
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {settings} font-family="sans-serif" font-size="12">',
+        '<title id="title">Recall against false offers</title>',
+        f'<desc id="description">{described}</desc>',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
+    ]
+    return "\n".join([*head, *parts, "</svg>\n"])
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, color: str) -> str:

@@ -165,6 +165,8 @@ class Index:
 
 def _weigh_fields(weights: Weights) -> list[tuple[float, float]]:
     """Return the weight of each field of a document, and how much a long text counts less."""
-    parameters = [(weight, weights.parameters_length) for weight in (weights.parameters, weights.texts, weights.choices)]
+    parameters = [
+        (weight, weights.parameters_length) for weight in (weights.parameters, weights.texts, weights.choices)
+    ]
     # A title counts as a name that was written for people.
     return [*[(weights.name, weights.name_length)] * 2, (weights.description, weights.description_length), *parameters]

@@ -129,7 +129,10 @@ def _find_first(step: _Step) -> list[_Step]:
         return [step]
     query, line = _SEARCHES[step.name]
     found = f"1 tool is loaded now; call it by name:\n- {line}"
-    return [_Step(SEARCH, {"query": query}, found, step.note), step._replace(note=step.note or f"{step.name} is loaded.")]
+    return [
+        _Step(SEARCH, {"query": query}, found, step.note),
+        step._replace(note=step.note or f"{step.name} is loaded."),
+    ]
 
 
 def _choose_name(made_up: str, offered: Mapping[str, Collection[str]]) -> str:
