@@ -11,6 +11,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import bfcl
@@ -39,8 +40,8 @@ def measure(functions: list[bfcl.Function], queries: list[str]) -> tuple[float, 
     catalog = Catalog([each.to_tool() for each in functions])
     catalog.search("the first search makes the index")
     documents = [describe_tool(each.name, "", each.description, each.parameters) for each in functions]
-    searches = [min(_time(lambda: catalog.search(query)) for _ in range(ROUNDS)) for query in queries]
-    return statistics.median(searches), min(_time(lambda: Index(documents)) for _ in range(ROUNDS))
+    searches = [min(_time(partial(catalog.search, query)) for _ in range(ROUNDS)) for query in queries]
+    return statistics.median(searches), min(_time(partial(Index, documents)) for _ in range(ROUNDS))
 
 
 def _time(work: Callable[[], object]) -> float:
