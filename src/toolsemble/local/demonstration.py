@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolsemble.local.grammar import dump_json, format_opening
-from toolsemble.local.history import SEARCH, PromptMessage, Turn, format_next_step, has_loaded, make_call_turn
+from toolsemble.local.history import SEARCH, PromptMessage, Turn, find_loaded, format_next_step, make_call_turn
 
 _LAMPS = '{"lamps": [{"size": "S", "price": 19.90}, {"size": "M", "price": 22.10}, {"size": "L", "price": 24.50}]}'
 _PARTY = "Host: Otto Lind\nDay: Saturday\nPlace: Lake Street 4"
@@ -119,7 +119,7 @@ def _make_calls(question: str, steps: Sequence[_Step], final: str, *, searches: 
         plan = None
         if step.name in left:
             left.remove(step.name)
-        following = format_next_step(question, left, loaded=has_loaded(step.name, step.result))
+        following = format_next_step(question, left, loaded=bool(find_loaded(step.name, step.result)))
         yield make_call_turn(f"{begin}{dump_json(step.arguments)}}}", step.name, step.result, following)
 
 
