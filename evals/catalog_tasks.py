@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import bfcl
+from page import replace_part
 
 from local import HERE, Outcome, outcome, tools
 from toolsemble import AgentTool, Catalog
@@ -77,16 +78,19 @@ async def main() -> None:
     parser.add_argument("--data", type=Path, help="the folder of the data; by default that of the wheel bfcl-eval")
     parser.add_argument("--tasks", type=int, default=10, help="how many tasks")
     parser.add_argument("--distractors", type=int, action="append", help="how many distracting tools; 5, 50 and 500")
-    parser.add_argument("--only", choices=["catalog", "all"], help="only with a catalog, or only with all tools")
     parser.add_argument("--threads", type=int, help="on a busy machine one is fastest; all cores by default")
+    parser.add_argument("--write", action="store_true", help="write the table into the page")
     given = parser.parse_args()
     data, model = given.data or bfcl.find_data(), LocalModel(context=CONTEXT, threads=given.threads)
+    lines = ["| distracting tools | with a catalog | all tools shown |", "| --- | --- | --- |"]
     for number in given.distractors or NUMBERS:
-        for catalog in (True, False):
-            if given.only in (None, "catalog" if catalog else "all"):
-                offer = offer_tools(choose_distractors(data, number), catalog=catalog)
-                cell = write_cell(await measure(model, given.tasks, offer))
-                print(f"{number} distracting tools, {'catalog' if catalog else 'all tools'}: {cell}", flush=True)
+        distractors = choose_distractors(data, number)
+        offers = [offer_tools(distractors, catalog=catalog) for catalog in (True, False)]
+        cells = [write_cell(await measure(model, given.tasks, offer)) for offer in offers]
+        lines.append(f"| {number} | {' | '.join(cells)} |")
+        print(lines[-1], flush=True)
+    if given.write:
+        replace_part("tasks", lines)
 
 
 if __name__ == "__main__":

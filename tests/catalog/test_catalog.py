@@ -561,7 +561,8 @@ def test_the_explanation_counts_every_provider():
 
 
 @pytest.mark.parametrize(
-    ("budget", "words"), [(None, ": everything is shown"), (10_000, ": everything is shown"), (360, "in a shorter form")]
+    ("budget", "words"),
+    [(None, ": everything is shown"), (10_000, ": everything is shown"), (360, "in a shorter form")],
 )
 def test_the_explanation_says_what_was_done(budget, words):
     assert words in Catalog(DESK, budget=budget).explain().summary

@@ -51,9 +51,8 @@ def test_a_run_that_was_killed_goes_on_with_the_tools_that_it_had_found(tmp_path
     whole = Offers(*replies)
     make_agent(whole).run_sync("Close it")
     stopped = Offers(*replies[:killed], Killed)
-    with RunJournal(tmp_path / "runs.db") as runs:
-        with pytest.raises(Killed):
-            make_agent(stopped, journal=runs).run_sync("Close it", run_id="r1")
+    with RunJournal(tmp_path / "runs.db") as runs, pytest.raises(Killed):
+        make_agent(stopped, journal=runs).run_sync("Close it", run_id="r1")
     resumed = Offers(*replies)
     with RunJournal(tmp_path / "runs.db") as runs:
         result = make_agent(resumed, journal=runs).run_sync("Close it", run_id="r1")
