@@ -31,7 +31,7 @@ CONTEXT = 16_384
 def choose_tasks(number: int) -> list[dict[str, Any]]:
     """Return some tasks, spread over all kinds of tools."""
     tasks = json.loads((HERE / "unseen.json").read_text())["single"]
-    return [tasks[place * len(tasks) // number] for place in range(number)]
+    return [tasks[(2 * place + 1) * len(tasks) // (2 * number)] for place in range(number)]
 
 
 def choose_distractors(data: Path, number: int) -> list[AgentTool]:

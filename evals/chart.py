@@ -24,7 +24,10 @@ def draw_curve(curves: Mapping[str, Sequence[float]], most: int, chosen: tuple[i
     def y(recall: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * recall
 
-    parts = [_text(x(most / 2), HEIGHT - 10, f"false offers of {most}", "middle")]
+    parts = [
+        _text(x(most / 2), HEIGHT - 10, f"false offers of {most}", "middle"),
+        _text(8, TOP - 10, "questions whose tool is one of five", "start"),
+    ]
     for share in (0, 0.25, 0.5, 0.75, 1):
         parts += [
             _line(LEFT, y(share), x(most), y(share), "#dddddd"),
@@ -36,7 +39,7 @@ def draw_curve(curves: Mapping[str, Sequence[float]], most: int, chosen: tuple[i
         parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
         parts.append(_text(x(most) + 8, y(curve[-1]) + 4, f"{name}", "start", color))
     parts.append(f'<circle cx="{x(chosen[0]):.1f}" cy="{y(chosen[1]):.1f}" r="5" fill="{COLORS[0]}"/>')
-    parts.append(_text(x(chosen[0]) + 8, y(chosen[1]) + 18, "the floor of catalogs", "start", COLORS[0]))
+    parts.append(_text(x(chosen[0]) + 8, y(chosen[1]) - 14, "the floor of catalogs", "start", COLORS[0]))
     return _picture(parts)
 
 
