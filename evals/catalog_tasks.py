@@ -19,6 +19,7 @@ from page import replace_part
 
 from local import HERE, Outcome, outcome, tools
 from toolsemble import AgentTool, Catalog
+from toolsemble.catalog import Source
 from toolsemble.errors import ToolsembleError
 from toolsemble.models import LocalModel
 
@@ -45,8 +46,11 @@ def offer_tools(distractors: list[AgentTool], *, catalog: bool) -> Callable[[Pat
     """Return the function that returns what a task is offered."""
 
     def offer(folder: Path) -> Any:
-        everything = [*distractors, *tools(folder)]
-        return Catalog(everything, budget=BUDGET, limit=LIMIT) if catalog else everything
+        if not catalog:
+            return [*distractors, *tools(folder)]
+        # In one group, as those of a server are: the prompt is then the same for any number of them.
+        others = Source(lambda _: distractors, group="functions")
+        return Catalog([others, *tools(folder)], budget=BUDGET, limit=LIMIT)
 
     return offer
 
@@ -79,14 +83,19 @@ async def main() -> None:
     parser.add_argument("--tasks", type=int, default=10, help="how many tasks")
     parser.add_argument("--distractors", type=int, action="append", help="how many distracting tools; 5, 50 and 500")
     parser.add_argument("--threads", type=int, help="on a busy machine one is fastest; all cores by default")
+    parser.add_argument("--only", choices=["catalog", "all"], help="only with a catalog, or only with all tools shown")
     parser.add_argument("--write", action="store_true", help="write the table into the page")
     given = parser.parse_args()
     data, model = given.data or bfcl.find_data(), LocalModel(context=CONTEXT, threads=given.threads)
     lines = ["| distracting tools | with a catalog | all tools shown |", "| --- | --- | --- |"]
     for number in given.distractors or NUMBERS:
         distractors = choose_distractors(data, number)
-        offers = [offer_tools(distractors, catalog=catalog) for catalog in (True, False)]
-        cells = [write_cell(await measure(model, given.tasks, offer)) for offer in offers]
+        cells = [
+            write_cell(await measure(model, given.tasks, offer_tools(distractors, catalog=way == "catalog")))
+            if given.only in {None, way}
+            else "not measured"
+            for way in ("catalog", "all")
+        ]
         lines.append(f"| {number} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     if given.write:
