@@ -200,18 +200,8 @@ def test_a_catalog_without_tools_finds_nothing():
     assert Catalog([]).search("anything") == []
 
 
-def measure_least(work, times):
-    """Return the least time of the processor that some work takes; what else the machine does only adds to it."""
-    taken = []
-    for _ in range(times):
-        started = time.process_time()
-        work()
-        taken.append(time.process_time() - started)
-    return min(taken)
-
-
 @pytest.mark.slow
-def test_a_catalog_of_10000_tools_is_offered_and_searched_in_less_than_10_milliseconds():
+def test_a_catalog_of_10000_tools_is_searched_and_offered():
     words = ["invoice", "ticket", "mail", "flight", "hotel", "song", "price", "stock", "file", "image"]
     tools = [
         make(f"{words[number % 10]}_{words[number // 10 % 10]}_{number}", f"Update the {words[number % 7]} {number}")
@@ -225,7 +215,6 @@ def test_a_catalog_of_10000_tools_is_offered_and_searched_in_less_than_10_millis
     reply = box.execute(ToolCall("find_tools", {"query": "teleport an elephant"}))
     assert reply.result.attributes["found"] == ["teleport_elephant"]
     assert "not loaded" in box.execute(ToolCall("teleport_elephant")).text
-    assert measure_least(lambda: catalog.search("Update the price of the flight with number 7"), 20) < 0.01
 
 
 WORDS = ["price", "flight", "city", *(f"{start}{end}" for start in "bdfgklmnprst" for end in ("aron", "ilet", "ulm"))]
@@ -244,18 +233,24 @@ def make_many(number):
     return [make(f"{dice.choice(WORDS)}_{each}", words(15), parameters()) for each in range(number)]
 
 
-@pytest.mark.slow
-def test_a_search_among_1000_tools_takes_less_than_a_millisecond():
-    catalog = Catalog(make_many(1_000))
-    assert catalog.search("the price of a flight")
-    assert measure_least(lambda: catalog.search("What is the price of a flight to the city of Rome?"), 50) < 0.001
+def measure_least(work, times):
+    """Return the least time of the processor that some work takes; what else the machine does only adds to it."""
+    taken = []
+    for _ in range(times):
+        started = time.process_time()
+        work()
+        taken.append(time.process_time() - started)
+    return min(taken)
 
 
 @pytest.mark.slow
-def test_the_first_search_among_1000_tools_takes_less_than_100_milliseconds():
-    tools = make_many(1_000)
-    fresh = iter([Catalog(tools) for _ in range(5)])
-    assert measure_least(lambda: next(fresh).search("the price of a flight"), 5) < 0.1
+def test_the_time_of_a_search_grows_no_faster_than_the_number_of_tools():
+    tools = make_many(2_000)
+    small, large = Catalog(tools[:500]), Catalog(tools)
+    query = "What is the price of a flight to the city of Rome?"
+    assert small.search(query)
+    assert large.search(query)
+    assert measure_least(lambda: large.search(query), 30) < 12 * measure_least(lambda: small.search(query), 30)
 
 
 def test_a_plain_call_loads_nothing_of_catalogs():
