@@ -61,25 +61,24 @@ def _judge(answer: Answer, question: bfcl.Question) -> tuple[bool, bool, float]:
     return first, question.needed <= set(answer.names), answer.score
 
 
-def write_peers(found: dict[str, Measured], own_floor: float) -> list[str]:
-    """Return the table of all searches: as they are, and each with a floor for as many false offers as toolsemble's."""
-    own = next(iter(found.values()))
-    allowed = own.count_false(own_floor)
+def write_peers(found: dict[Search, Measured]) -> list[str]:
+    """Return the table of all searches: as they are, and with a floor for as many false offers as the first one's."""
+    search, own = next(iter(found.items()))
+    allowed = own.count_false(search.floor)
     lines = [
         f"| search | first | in 5 | false offers of {len(own.unserved)} | in 5 at {allowed} false offers |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for name, measured in found.items():
-        floor = own_floor if measured is own else 0.0
-        first, five = measured.recall(floor)
+    for each, measured in found.items():
+        first, five = measured.recall(each.floor)
         equal = measured.recall(measured.find_floor(allowed))[1]
-        lines.append(f"| {name} | {first:.1%} | {five:.1%} | {measured.count_false(floor)} | {equal:.1%} |")
+        lines.append(f"| {each.name} | {first:.1%} | {five:.1%} | {measured.count_false(each.floor)} | {equal:.1%} |")
     return lines
 
 
-def write_curve(found: dict[str, Measured]) -> list[str]:
+def write_curve(found: dict[Search, Measured]) -> list[str]:
     """Return the table of recall against false offers, for each search."""
-    lines = [f"| false offers | {' | '.join(found)} |", f"| --- |{' --- |' * len(found)}"]
+    lines = [f"| false offers | {' | '.join(each.name for each in found)} |", f"| --- |{' --- |' * len(found)}"]
     for most in FALSE_OFFERS:
         cells = [f"{each.recall(each.find_floor(most))[1]:.1%}" for each in found.values()]
         lines.append(f"| {most} | {' | '.join(cells)} |")
@@ -103,15 +102,15 @@ def main() -> None:
     makers = [search_catalog, *([] if given.own else [search_fastmcp, search_pydantic_ai]), search_overlap]
     searches = [make(functions) for make in makers]
     _check_public(searches[0], Catalog([each.to_tool() for each in functions]), questions[:50])
-    found = {each.name: measure(each, questions, unserved) for each in searches}
-    peers, curve = write_peers(found, searches[0].floor), write_curve(found)
+    found = {each: measure(each, questions, unserved) for each in searches}
+    peers, curve = write_peers(found), write_curve(found)
     print(f"{len(functions)} tools, {len(questions)} questions", *peers, "", *curve, sep="\n")
     if given.write:
         replace_part("searches", peers)
         replace_part("floor", curve)
-        own, floor = found[searches[0].name], searches[0].floor
+        own, floor = found[searches[0]], searches[0].floor
         chosen = own.count_false(floor), own.recall(floor)[1]
-        CHART.write_text(draw_curve({name: _trace(each) for name, each in found.items()}, len(unserved), chosen))
+        CHART.write_text(draw_curve({each.name: _trace(found[each]) for each in found}, len(unserved), chosen))
 
 
 def _trace(measured: Measured) -> list[float]:

@@ -1,7 +1,7 @@
 """Measure how well the embedded model does tasks among many tools, with a catalog and without, and write the table.
 
-The tasks are those of `unseen.json` that need one call. Beside the built-in tools there are functions of BFCL, which
-serve none of the tasks; a call of one is answered "done". With a catalog the built-in tools are hidden like the others.
+The tasks are those of `unseen.json` that need one call. Beside the built-in tools there are functions of BFCL, some of
+which look as if they helped; a call of one is answered "done". With a catalog the built-in tools are hidden, too.
 """
 
 from __future__ import annotations

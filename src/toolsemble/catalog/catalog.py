@@ -204,7 +204,7 @@ class Catalog:
         """Return the tools for a run; the same object as long as the sources return the same tools."""
         listings = yield from self._sources.find(run, reviewed=reviewed)
         key = tuple(map(id, listings))
-        return self._snapshots.get(key) or self._snapshots.put(key, Snapshot(listings, self._settings))
+        return self._snapshots.get(key) or self._snapshots.keep(key, Snapshot(listings, self._settings))
 
     def _offer(self, snapshot: Snapshot, run: Any) -> Toolbox:
         found = read_found(run.messages)
@@ -216,7 +216,7 @@ class Catalog:
         box = self._boxes.get(key)
         if box is None:
             box = CatalogBox(snapshot, offer, snapshot.search_tool(groups), gone, agent_role=run.role or "unknown")
-        return self._boxes.put(key, box)
+        return self._boxes.keep(key, box)
 
     def _choose(self, snapshot: Snapshot, found: Found) -> Offer:
         known = [snapshot.entries[name] for name in found.names if name in snapshot.entries]
@@ -230,7 +230,7 @@ class Catalog:
         if before is not None:
             kept = {name: cuts for name, cuts in before[0] if name in snapshot.entries or name == FIND_TOOLS}
             offer, groups = tuple((kept | dict(offer) | kept).items()), before[1]
-        return self._runs.put(run_id, (offer, groups))
+        return self._runs.keep(run_id, (offer, groups))
 
     def __repr__(self) -> str:
         budget = "no budget" if self._settings.budget is None else f"budget {self._settings.budget}"

@@ -78,7 +78,7 @@ class Lookup:
         now = time.monotonic()
         if known is not None and now - known[0] < source.max_age:
             return known[1]
-        return self._recent.put(key, (now, (yield from self._ask(run))))[1]
+        return self._recent.keep(key, (now, (yield from self._ask(run))))[1]
 
     def _ask(self, run: Any) -> Looking:
         given: Any = self.source.find(run)
@@ -162,7 +162,7 @@ class Sources:
         if self.is_fixed:
             self._check_patterns([definition.name for _, definition in found])
         entries = [Entry(tool, each, group) for tool, each in found if self._takes(each.name)]
-        return self._known.put(key, Listing(tools, tuple(entries)))
+        return self._known.keep(key, Listing(tools, tuple(entries)))
 
     def _takes(self, name: str) -> bool:
         if self._include is not None and not matches(name, self._include):

@@ -15,7 +15,7 @@ class LRUCache(Generic[V]):
     """A bounded cache, safe to share between threads.
 
     >>> cache = LRUCache(2)
-    >>> [cache.put(key, key.upper()) for key in "abc"]
+    >>> [cache.keep(key, key.upper()) for key in "abc"]
     ['A', 'B', 'C']
     >>> cache.get("a"), cache.get("c")
     (None, 'C')
@@ -36,7 +36,7 @@ class LRUCache(Generic[V]):
             self._values.move_to_end(key)
             return self._values[key]
 
-    def put(self, key: Hashable, value: V) -> V:
+    def keep(self, key: Hashable, value: V) -> V:
         """Keep a value, and return it."""
         with self._lock:
             self._values[key] = value
