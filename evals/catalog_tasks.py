@@ -71,7 +71,7 @@ def write_cell(outcomes: list[Outcome | ToolsembleError]) -> str:
     """Return the tasks that were done, and the seconds of each."""
     done = [each for each in outcomes if isinstance(each, Outcome)]
     if not done:
-        return "does not fit"
+        return "an error each time"
     right = sum(not each.problem for each in done)
     return f"{right} of {len(outcomes)}, {sum(each.seconds for each in done) / len(done):.0f} s"
 
