@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos chaos-postgres coverage conformance lint format docs bench bench-peers bench-durable eval-local clean
+.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos chaos-postgres coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -156,8 +156,29 @@ bench-durable: $(VENV)/.bench $(patsubst benchmarks/durable/requirements/%.txt,$
 eval-local: $(VENV)/.dev
 	@$(BIN)/python evals/local.py --write
 
+# The search of catalogs beside those of other libraries, on the data of the wheel bfcl-eval, which needs nothing of what
+# it asks to be installed with. It takes some minutes, and writes the tables and the chart of docs/catalog.md.
+EVAL := .venv-eval
+
+eval-catalog: $(EVAL)/.installed
+	@$(EVAL)/bin/python evals/catalog.py --write
+	@$(EVAL)/bin/python evals/catalog_speed.py --write
+
+# Needs the weights: `toolsemble models pull`. TASKS is the number of tasks, of 30; ten take about half an hour.
+TASKS ?= 10
+
+eval-catalog-tasks: $(EVAL)/.installed
+	@$(EVAL)/bin/python evals/catalog_tasks.py --tasks $(TASKS) --write
+
+$(EVAL)/.installed: evals/requirements.txt pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m venv --clear $(EVAL)
+	@$(EVAL)/bin/python -m pip install -qq --disable-pip-version-check --requirement evals/requirements.txt \
+		--editable '.[datetime,json,local]'
+	@$(EVAL)/bin/python -m pip install -qq --disable-pip-version-check --no-deps bfcl-eval==2026.3.23
+	@touch $@
+
 clean:
-	@rm -rf $(VENV) $(LOWEST) $(MATRIX) $(MCP_PEERS) $(INTEROP) $(ENVS) $(SUITE) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf .venv .venv-* $(ENVS) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "toolsemble needs Python 3.11 or newer; say where it is: make PYTHON=/path/to/python"; exit 1; }
