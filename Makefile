@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest test-mcp interop coverage conformance lint format docs bench bench-peers eval-local clean
+.PHONY: demo demo-calls check test test-lowest test-mcp interop engines coverage conformance lint format docs bench bench-peers eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -84,6 +84,19 @@ $(INTEROP)/%/.installed: tests/interop/requirements/%.txt | $(BIN)/python
 		&& touch $@ \
 		|| echo "interop: $* could not be installed"
 
+# Runs and calls on engines whose workers are killed, each in an environment of its own; all, or ENGINES="temporal ray".
+ENGINE_ENVS := .venv-engines
+ENGINES ?= $(patsubst tests/engines/requirements/%.txt,%,$(wildcard tests/engines/requirements/*.txt))
+
+engines: $(BIN)/python $(foreach engine,$(ENGINES),$(ENGINE_ENVS)/$(engine)/.installed)
+	@$(BIN)/python tests/engines/run.py $(ENGINE_ENVS) $(ENGINES)
+
+$(ENGINE_ENVS)/%/.installed: tests/engines/requirements/%.txt | $(BIN)/python
+	@echo "engines: installing $*"
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --requirement $< --editable .
+	@touch $@
+
 # The same, slower by half, and with less than all branches it fails.
 coverage: $(VENV)/.dev
 	@$(TEST) --cov
@@ -128,7 +141,7 @@ eval-local: $(VENV)/.dev
 	@$(BIN)/python evals/local.py --write
 
 clean:
-	@rm -rf $(VENV) $(LOWEST) $(MCP_PEERS) $(INTEROP) $(ENVS) $(SUITE) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(LOWEST) $(MCP_PEERS) $(INTEROP) $(ENGINE_ENVS) $(ENVS) $(SUITE) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "toolsemble needs Python 3.11 or newer; say where it is: make PYTHON=/path/to/python"; exit 1; }

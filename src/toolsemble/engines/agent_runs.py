@@ -23,7 +23,6 @@ from toolsemble.models.transcript import messages_from_json, messages_to_json
 from toolsemble.review.callback import Callback
 from toolsemble.review.receipt import split_decision
 from toolsemble.review.request import ReviewRequest
-from toolsemble.runtime.text import describe_error
 from toolsemble.serialization import compact_json
 
 if TYPE_CHECKING:
@@ -154,19 +153,19 @@ class AgentRuns:
         ids = {ReviewRequest.from_json(each).id for each in waiting}
         return bool(ids) and self._find(request["agent"]).find_open_requests(ids) != ids
 
-    def answer(self, text: str) -> None:
-        """Store the answer to a request; one that is refused is logged."""
+    def answer(self, run_id: str, text: str) -> None:
+        """Store the answer to a request of a run; one that is refused is logged."""
         try:
             answer = Callback.read(text.encode())
-            if self._store is None:
-                raise ToolConfigurationError("This worker takes no answers; pass store=... to its engine")
-            request = self._store.find(answer.request_id)
-            if request is None:
-                raise ToolConfigurationError(f"There is no request {answer.request_id!r:.80}")
-            digest, who = answer.arguments_digest, {"person": answer.person, "role": answer.role}
-            self._store.answer(request, answer.decision, arguments_digest=digest, **who)
-        except (ValueError, ToolConfigurationError, ReviewRefusedError) as refusal:
-            LOGGER.warning("An answer was refused: %s", describe_error(refusal))
+            request = None if self._store is None else self._store.find(answer.request_id)
+            if self._store is None or request is None or request.run_id != run_id:
+                why = "has no such request" if self._store else "takes no answers; pass store=... to the engine"
+                LOGGER.warning("An answer to run '%s' was refused: this worker %s", run_id, why)
+                return
+            digest, person, role = answer.arguments_digest, answer.person, answer.role
+            self._store.answer(request, answer.decision, person=person, role=role, arguments_digest=digest)
+        except (ValueError, ReviewRefusedError) as refusal:
+            LOGGER.warning("An answer to run '%s' was refused: %s", run_id, refusal)
 
     def cancel(self, run_id: str) -> None:
         """Cancel a run in the journal, so that nobody continues it; one that never began needs nothing."""

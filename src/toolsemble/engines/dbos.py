@@ -35,9 +35,9 @@ _WAITING = "waiting"
 class DBOSEngine:
     """Runs of agents on DBOS: its database keeps them, its queue distributes them, and messages bring approvals.
 
-    A run is a workflow with the id of the run. Its one step does or continues the run from the journal, so DBOS only has
-    to call again when a process is gone: finished calls are not repeated. Processes on several machines need a journal
-    and a review store that all of them reach.
+    A run is a workflow with the id of the run. Its one step does or continues the run from the journal, so DBOS only
+    has to call again when a process is gone: finished calls are not repeated. Processes on several machines need a
+    journal and a review store that all of them reach.
 
     Create it after ``DBOS(config=...)`` and before ``DBOS.launch()``, with the agents; then call :meth:`listen`. Set
     ``application_version`` and an ``executor_id`` for each worker in the configuration: DBOS recovers the runs of a
@@ -138,7 +138,7 @@ class DBOSEngine:
         :param role: the role of the person
         """
         text = write_answer(request, decision, person, role)
-        await self._enqueue(f"{self._queue}.answers", "answer", f"{run_id}/answer/{request.id}", text)
+        await self._enqueue(f"{self._queue}.answers", "answer", f"{run_id}/answer/{request.id}", run_id, text)
 
     async def cancel(self, run_id: str) -> None:
         """Cancel a run: its calls in flight are cancelled, and nobody continues it."""
@@ -155,12 +155,12 @@ class DBOSEngine:
     def _api(self) -> Any:
         return self._package.DBOS if self._client is None else self._client
 
-    async def _enqueue(self, queue: str, workflow: str, workflow_id: str, argument: Any) -> None:
+    async def _enqueue(self, queue: str, workflow: str, workflow_id: str, *args: Any) -> None:
         options = {"queue_name": queue, "workflow_name": f"{self._queue}.{workflow}", "workflow_id": workflow_id}
         if self._client is None:
-            await self._api.enqueue_workflow_with_options_async(options, argument)
+            await self._api.enqueue_workflow_with_options_async(options, *args)
         else:
-            await self._client.enqueue_async(options, argument)
+            await self._client.enqueue_async(options, *args)
 
     def _register(self, dbos: Any, runs: AgentRuns) -> None:
         """Register the workflows and their steps."""
@@ -172,12 +172,12 @@ class DBOSEngine:
 
         @dbos.step(name=f"{self._queue}.wait", preemptible=True)
         async def wait(request: dict[str, Any], waiting: list[str]) -> None:
-            while not await asyncio.to_thread(runs.is_ready, request, waiting):
+            while not await asyncio.to_thread(runs.is_ready, request, waiting):  # noqa: ASYNC110 - in a database
                 await asyncio.sleep(self._poll)
 
         @dbos.step(name=f"{self._queue}.store_answer")
-        async def store_answer(text: str) -> None:
-            await asyncio.to_thread(runs.answer, text)
+        async def store_answer(run_id: str, text: str) -> None:
+            await asyncio.to_thread(runs.answer, run_id, text)
 
         # Recovered as often as it takes: a run that is killed a hundred times has made progress a hundred times.
         @dbos.workflow(name=f"{self._queue}.run", max_recovery_attempts=None)
@@ -195,8 +195,8 @@ class DBOSEngine:
             return outcome
 
         @dbos.workflow(name=f"{self._queue}.answer", max_recovery_attempts=None)
-        async def answer(text: str) -> None:
-            await store_answer(text)
+        async def answer(run_id: str, text: str) -> None:
+            await store_answer(run_id, text)
 
     async def _do(self, runs: AgentRuns, request: dict[str, Any]) -> dict[str, Any]:
         """Do or continue a run, when no other process drives it any more."""

@@ -42,8 +42,8 @@ class TemporalEngine:
     :param agents: the agents by name; only workers need them
     :param journal: the journal of the runs; only workers need it. With ``park_after``, a run that waits for a person
         occupies no worker
-    :param store: the store of the agents' ``QueueReview``, if :meth:`answer` may answer: whoever can send signals to the
-        namespace can then approve calls, in any name
+    :param store: the store of the agents' ``QueueReview``, if :meth:`answer` may answer: whoever can send signals to
+        the namespace can then approve calls, in any name
     :param task_queue: the name of the queue
     :param heartbeat: seconds without a sign of life after which a worker counts as gone
     :param poll: seconds between two looks whether a parked run can go on, if no signal comes

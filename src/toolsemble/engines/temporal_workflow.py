@@ -47,14 +47,14 @@ class RunWorkflow:
             await workflow.wait_condition(workflow.all_handlers_finished)
         except BaseException as error:
             if is_cancelled_exception(error):
-                await self._call(_CANCEL, request["run_id"])
+                await self._call(_CANCEL, workflow.info().workflow_id)
             raise
         return outcome
 
     @workflow.signal(name="answer")
     async def answer(self, text: str) -> None:
         """Store the answer of a person, and wake up the run."""
-        await self._call(_ANSWER, text)
+        await self._call(_ANSWER, workflow.info().workflow_id, text)
         self._answers += 1
 
     @workflow.query(name="waiting")
@@ -87,9 +87,9 @@ class RunWorkflow:
             await watching
         self._waiting = []
 
-    async def _call(self, name: str, argument: str) -> None:
+    async def _call(self, name: str, *args: str) -> None:
         """Call a short activity on the worker that has the workflow, whatever its other activities do."""
-        await workflow.execute_local_activity(name, argument, start_to_close_timeout=_SHORT, retry_policy=_AGAIN)
+        await workflow.execute_local_activity(name, args=args, start_to_close_timeout=_SHORT, retry_policy=_AGAIN)
 
 
 class RunActivities:
@@ -116,9 +116,9 @@ class RunActivities:
             raise ApplicationError("the run still waits", category=_BENIGN)
 
     @activity.defn(name=_ANSWER)
-    async def answer(self, text: str) -> None:
+    async def answer(self, run_id: str, text: str) -> None:
         """Store an answer."""
-        await asyncio.to_thread(self._runs.answer, text)
+        await asyncio.to_thread(self._runs.answer, run_id, text)
 
     @activity.defn(name=_CANCEL)
     async def cancel(self, run_id: str) -> None:
