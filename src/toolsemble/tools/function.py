@@ -194,21 +194,30 @@ class FunctionTool(Tool, Generic[P, R]):
             return getattr, (self._bound[0], self.__name__)
         return self.__qualname__
 
-    def reduce_by_value(self) -> tuple[Any, ...]:
-        """Return how to pickle the tool for a process that cannot import it, as ``__reduce__`` does for others."""
-        return _receive_tool, (self._function, self._bound, self.name, self.description, self._find_injection())
+    def reduce_by_value(self) -> Any:
+        """Return how to pickle the tool for another machine that cannot import it; NotImplemented if it can."""
+        if self._is_importable():
+            return NotImplemented
+        function = self._function if self._kind is None else self._kind(self._function)
+        injection = None if self._in_class and not self._bound else self._find_injection()
+        state = {"_bound": self._bound, "_in_class": self._in_class, "_received": injection}
+        return _receive_tool, (function, self.name, self.description, state)
+
+    def _is_importable(self) -> bool:
+        """Return whether another program finds this object by the name of its module and its own."""
+        found: Any = sys.modules.get(self.__module__)
+        for name in self.__qualname__.split("."):
+            found = getattr(found, name, None)
+        return found is self and self.__module__ != "__main__"
 
     __name__: str
     __qualname__: str
 
 
-def _receive_tool(
-    function: Callable[..., Any], bound: tuple[Any, ...], name: str, description: str, injection: _Injection
-) -> FunctionTool[..., Any]:
+def _receive_tool(function: Any, name: str, description: str, state: Mapping[str, Any]) -> FunctionTool[..., Any]:
     """Return the tool that was pickled by value, without its settings."""
     received: FunctionTool[..., Any] = FunctionTool(function, {}, name, description, {})
-    received._bound = bound  # noqa: SLF001 - a class of this module
-    received._received = injection  # noqa: SLF001 - as above
+    received.__dict__.update(state)
     return received
 
 

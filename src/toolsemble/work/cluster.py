@@ -167,9 +167,8 @@ def _make_pickler(base: Any) -> Any:
     class ToolPickler(base):  # type: ignore[misc]  # which class it is depends on the cluster
         def reducer_override(self, value: Any) -> Any:
             reduce = getattr(type(value), "reduce_by_value", None)
-            if reduce is not None and (value.__module__ == "__main__" or "<locals>" in value.__qualname__):
-                return reduce(value)
-            return super().reducer_override(value)
+            reduced = NotImplemented if reduce is None else reduce(value)
+            return super().reducer_override(value) if reduced is NotImplemented else reduced
 
     return ToolPickler
 
