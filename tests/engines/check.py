@@ -92,7 +92,7 @@ async def check_dask(folder: Path) -> dict[str, Any]:
     from toolsemble.engines.dask import executor
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    where = {"dashboard_address": None, "local_directory": str(folder), "silence_logs": logging.CRITICAL}
+    where = {"dashboard_address": "127.0.0.1:0", "local_directory": str(folder), "silence_logs": logging.CRITICAL}
     with LocalCluster(n_workers=2, threads_per_worker=1, **where) as cluster, Client(cluster) as client:
         return await ClusterChaos(Places(folder), executor(client), ["look", "label"], kills=10, seed=SEED).run()
 
