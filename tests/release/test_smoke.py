@@ -24,7 +24,7 @@ def test_program_of_an_extra_uses_the_package(extra):
     assert any(isinstance(node, ast.ImportFrom) and node.module.startswith("toolsemble") for node in ast.walk(tree))
 
 
-@pytest.mark.parametrize("extra", sorted(set(smoke.PROGRAMS) - {"base"}))
+@pytest.mark.parametrize("extra", sorted(set(smoke.PROGRAMS) - {"base", "ray"}))  # Ray is too large to be there
 def test_program_of_an_extra_runs_where_everything_is_installed(extra, tmp_path):
     (tmp_path / "smoke.py").write_text(smoke.write_program(extra), encoding="utf-8")
     subprocess.run([sys.executable, "-P", "smoke.py"], cwd=tmp_path, check=True, timeout=100)

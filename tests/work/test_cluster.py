@@ -202,7 +202,7 @@ def test_errors_come_back_as_they_were_raised(cluster):
     ]
 
 
-def test_what_cannot_be_sent_is_said_so(cluster):
+def test_objects_that_cannot_be_sent_are_errors(cluster):
     @tool
     def lock() -> object:
         """Return what no other process can have."""
@@ -260,7 +260,7 @@ def test_a_call_that_does_not_come_back_has_an_unknown_outcome(lose, reason):
     assert [reply.text for reply in run(box, ToolCall("where", {"x": 1}))] == [text] * 6
 
 
-def test_the_deadline_is_told_as_the_time_that_is_left(cluster):
+def test_the_deadline_is_sent_as_remaining_seconds(cluster):
     timed = tool(timeout=LONG)(where.__wrapped__)
     left = Toolbox([timed], executor=cluster).execute(ToolCall("where", {"x": 1})).result.structured_output[-1]
     assert 0 < left <= LONG

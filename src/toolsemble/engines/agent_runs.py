@@ -71,7 +71,8 @@ def write_request(run_id: str, agent: str, prompt: Prompt, begin: BeginSettings)
     >>> sorted(write_request("order-7", "clerk", "Refund order 7", {}))
     ['agent', 'prompt', 'run_id', 'settings']
     """
-    for name, value in (("run_id", run_id), ("agent", agent)):
+    texts: dict[str, object] = {"run_id": run_id, "agent": agent}
+    for name, value in texts.items():
         if not isinstance(value, str) or not value.strip():
             raise ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
     settings: dict[str, Any] = {"memory_id": begin.get("memory_id"), "parameters": dict(begin.get("parameters") or {})}
@@ -96,9 +97,9 @@ def check_request(known: Any, request: Mapping[str, Any]) -> None:
 def write_answer(request: ReviewRequest, decision: ReviewDecision, person: str, role: str) -> str:
     """Return the answer to a request as JSON text, bound to the arguments that the person saw."""
     kind, text, always = split_decision(decision)
-    answer: dict[str, Any] = {"request_id": request.id, "decision": kind, "arguments_digest": request.arguments_digest}
-    answer |= {"continue": {"always": always}, "edit": {"revised": text}, "exit_early": {"reason": text}}[kind]
-    return compact_json({**answer, "person": person, "role": role})
+    detail = {"continue": ("always", always), "edit": ("revised", text), "exit_early": ("reason", text)}[kind]
+    answer = {"request_id": request.id, "decision": kind, "arguments_digest": request.arguments_digest}
+    return compact_json({**answer, detail[0]: detail[1], "person": person, "role": role})
 
 
 def read_failure(run_id: str, kind: str, message: str) -> Exception:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from importlib import import_module
 from typing import Any
 
 from toolsemble.call import new_id
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Policy
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.processes.worker import run_payload
 from toolsemble.runtime.extras import import_extra
 from toolsemble.work.cluster import ClusterExecutor
 
@@ -105,8 +107,4 @@ class _TaskFuture(Future[bytes]):
 
 def run_task(payload: bytes) -> bytes:
     """Run a job on a worker, and return its pickled outcome."""
-    import cloudpickle  # noqa: PLC0415 - only on workers
-
-    from toolsemble.processes.worker import run_payload  # noqa: PLC0415 - as above
-
-    return run_payload(payload, cloudpickle.dumps)
+    return run_payload(payload, import_module("cloudpickle").dumps)

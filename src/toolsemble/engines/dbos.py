@@ -166,21 +166,16 @@ class DBOSEngine:
         """Register the workflows and their steps."""
         cancelled = self._package.error.DBOSWorkflowCancelledError
 
-        @dbos.step(name=f"{self._queue}.do", preemptible=True)
-        async def do(request: dict[str, Any]) -> dict[str, Any]:
-            return await self._do(runs, request)
-
-        @dbos.step(name=f"{self._queue}.wait", preemptible=True)
-        async def wait(request: dict[str, Any], waiting: list[str]) -> None:
+        async def wait_until_ready(request: dict[str, Any], waiting: list[str]) -> None:
             while not await asyncio.to_thread(runs.is_ready, request, waiting):  # noqa: ASYNC110 - in a database
                 await asyncio.sleep(self._poll)
 
-        @dbos.step(name=f"{self._queue}.store_answer")
         async def store_answer(run_id: str, text: str) -> None:
             await asyncio.to_thread(runs.answer, run_id, text)
 
-        # Recovered as often as it takes: a run that is killed a hundred times has made progress a hundred times.
-        @dbos.workflow(name=f"{self._queue}.run", max_recovery_attempts=None)
+        async def do_run(request: dict[str, Any]) -> dict[str, Any]:
+            return await self._do(runs, request)
+
         async def run(request: dict[str, Any]) -> dict[str, Any]:
             try:
                 outcome: dict[str, Any] = await do(request)
@@ -194,9 +189,15 @@ class DBOSEngine:
                 raise
             return outcome
 
-        @dbos.workflow(name=f"{self._queue}.answer", max_recovery_attempts=None)
         async def answer(run_id: str, text: str) -> None:
-            await store_answer(run_id, text)
+            await store(run_id, text)
+
+        do = dbos.step(name=f"{self._queue}.do", preemptible=True)(do_run)
+        wait = dbos.step(name=f"{self._queue}.wait", preemptible=True)(wait_until_ready)
+        store = dbos.step(name=f"{self._queue}.store_answer")(store_answer)
+        # Recovered as often as it takes: a run that is killed a hundred times has made progress a hundred times.
+        for name, workflow in (("run", run), ("answer", answer)):
+            dbos.workflow(name=f"{self._queue}.{name}", max_recovery_attempts=None)(workflow)
 
     async def _do(self, runs: AgentRuns, request: dict[str, Any]) -> dict[str, Any]:
         """Do or continue a run, when no other process drives it any more."""

@@ -163,5 +163,5 @@ async def _background(work: Any) -> AsyncIterator[None]:
 def make_worker(client: Client, runs: AgentRuns, task_queue: str, options: dict[str, Any]) -> Worker:
     """Return a worker with the workflow and the activities."""
     activities = RunActivities(runs)
-    listed = [activities.run, activities.watch, activities.answer, activities.cancel]
+    listed: list[Any] = [activities.run, activities.watch, activities.answer, activities.cancel]
     return Worker(client, task_queue=task_queue, workflows=[RunWorkflow], activities=listed, **options)

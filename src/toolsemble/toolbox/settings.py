@@ -5,7 +5,7 @@ What only some toolboxes declare is loaded when one declares it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
@@ -73,7 +73,7 @@ def context_of(
     )
 
 
-def place_tools(found: Sequence[Defined], executor: Executor) -> Sequence[Defined]:
+def place_tools(found: list[Defined], executor: Executor) -> list[Defined]:
     """Return tools with the bodies that the executor of a cluster runs; raise if it cannot run one of them."""
     from toolsemble.work.cluster import ClusterExecutor  # noqa: PLC0415 - see above
 
