@@ -17,6 +17,7 @@ from toolsemble.engines.agent_runs import (
     write_request,
 )
 from toolsemble.errors import AgentExecutionError, RunBusyError, RunParkedError
+from toolsemble.models.prompt import Prompt
 from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.extras import import_extra
@@ -25,7 +26,6 @@ from toolsemble.runtime.text import describe_error
 if TYPE_CHECKING:
     from toolsemble.agent.agent import Agent
     from toolsemble.journal.journal import RunJournal
-    from toolsemble.models.prompt import Prompt
     from toolsemble.review.decision import ReviewDecision
     from toolsemble.review.store import ReviewStore
 

@@ -16,6 +16,7 @@ from toolsemble.engines.agent_runs import (
     write_answer,
     write_request,
 )
+from toolsemble.models.prompt import Prompt
 from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.extras import import_extra
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from toolsemble.agent.agent import Agent
     from toolsemble.journal.journal import RunJournal
-    from toolsemble.models.prompt import Prompt
     from toolsemble.review.decision import ReviewDecision
     from toolsemble.review.store import ReviewStore
 
