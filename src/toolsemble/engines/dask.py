@@ -11,8 +11,11 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Policy
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.processes.worker import run_payload
+from toolsemble.runtime.concurrency import ThreadPerJob
 from toolsemble.runtime.extras import import_extra
 from toolsemble.work.cluster import ClusterExecutor
+
+_THREADS = ThreadPerJob(daemon=True)
 
 RESOURCES = {"cpus": "CPU", "gpus": "GPU", "memory": "MEMORY"}
 """The names of Dask's resources for the settings of tools; workers offer them with ``--resources "GPU=2"``."""
@@ -93,7 +96,7 @@ class _TaskFuture(Future[bytes]):
 
     def cancel(self) -> bool:
         """Tell the scheduler that nobody waits for the task; Dask then settles the future."""
-        self._task.cancel()
+        _THREADS.submit(self._task.cancel)  # it waits for the scheduler, and the caller may be an event loop
         return False
 
     def _settle(self, task: Any) -> None:

@@ -29,6 +29,7 @@ from toolsemble.work.timeout import wait_for_job
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_ELSEWHERE = "put it into a toolbox without this executor"
 _STAY_HERE = {
     "parameters": "InvocationParameters, and changes made there would be lost",
     "deps": "ToolContext[...], and the dependencies of a run are not sent there",
@@ -69,13 +70,14 @@ class ClusterExecutor(Executor):
         """Raise ToolDefinitionError if the body of a tool cannot run on the cluster."""
         for field, problem in _STAY_HERE.items():
             if field in definition.sees:
-                raise ToolDefinitionError(f"Tool '{definition.name}' cannot run on {self.cluster}: it takes {problem}")
+                raise ToolDefinitionError(
+                    f"Tool '{definition.name}' cannot run on {self.cluster}: it takes {problem}; {_ELSEWHERE}"
+                )
         try:
             self.dumps(definition.body)
         except Exception as problem:
             raise ToolDefinitionError(
-                f"Tool '{definition.name}' cannot be sent to {self.cluster}: {describe_error(problem)}; put it into a "
-                "toolbox without this executor"
+                f"Tool '{definition.name}' cannot be sent to {self.cluster}: {describe_error(problem)}; {_ELSEWHERE}"
             ) from problem
 
     def place(self, definition: ToolDefinition) -> ToolDefinition:
@@ -88,7 +90,10 @@ class ClusterExecutor(Executor):
         return replace(definition, policy=replace(policy, cluster=self))
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Call a function on a worker, once; tools reach this by ``context.executor``."""
+        """Call a function on a worker; tools reach this by ``context.executor``.
+
+        It is not retried, except by a cluster that repeats whatever its workers lose, as Dask does.
+        """
         payload = self.dumps(partial(_capture, partial(fn, *args, **kwargs)))
         called: JobFuture[T] = JobFuture()
         called.set_running_or_notify_cancel()
