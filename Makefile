@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos chaos-postgres coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks clean
+.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos chaos-postgres coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -102,6 +102,19 @@ chaos: $(VENV)/.dev
 # The same on Postgres, and two workers on two machines of which one is killed.
 chaos-postgres: $(VENV)/.dev
 	@$(BIN)/python tests/storage/chaos.py --kills $(KILLS) --seed $(SEED)
+
+# Runs and calls on engines whose workers are killed, each in an environment of its own; all, or ENGINES="temporal ray".
+ENGINE_ENVS := .venv-engines
+ENGINES ?= $(patsubst tests/engines/requirements/%.txt,%,$(wildcard tests/engines/requirements/*.txt))
+
+engines: $(BIN)/python $(foreach engine,$(ENGINES),$(ENGINE_ENVS)/$(engine)/.installed)
+	@$(BIN)/python tests/engines/run.py $(ENGINE_ENVS) $(ENGINES)
+
+$(ENGINE_ENVS)/%/.installed: tests/engines/requirements/%.txt | $(BIN)/python
+	@echo "engines: installing $*"
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --requirement $< --editable .
+	@touch $@
 
 # The tests, slower by half; with less than all branches it fails.
 coverage: $(VENV)/.dev
