@@ -157,7 +157,7 @@ def read_reply(data: Mapping[str, Any]) -> ChatReply:
 
     >>> from toolsemble import ToolCall
     >>> read_reply(write_reply(ChatReply("Rome", (ToolCall("now"),)), 0.5, None)).calls
-    (ToolCall('now', '{}'),)
+    (ToolCall('now', '{}', id=None),)
     """
     calls, usage = tuple(map(read_call, data.get("calls", ()))), TokenUsage(*data.get("usage", ()))
     return ChatReply(data["text"], calls, usage, data["stop_reason"], data.get("details"))
