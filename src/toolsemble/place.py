@@ -82,6 +82,8 @@ class Place:
     >>> turn = Place(None, "/3")
     >>> turn.inner(1).path, turn.inner(1).inner(2).path, turn.inner(1).turn(1).path
     ('/3.1', '/3.1.2', '/3.1/1')
+    >>> turn
+    Place('/3')
     """
 
     __slots__ = ("is_scope", "path", "run")

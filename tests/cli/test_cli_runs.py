@@ -14,6 +14,7 @@ from helpers.terminal import Person
 from helpers.wait import until
 from toolsemble import RunJournal, RunParkedError, ToolCall, tool
 from toolsemble.cli import main
+from toolsemble.review import AutoApprove
 
 pytestmark = pytest.mark.slow
 
@@ -134,6 +135,16 @@ def test_a_run_is_shown_with_its_steps(run, lost):
     assert lines[-2:] == ["/1\tmodel\tdone\tcalls refund", '/1.1\trefund\tstarted\t{"order": 7}']
     shown = json.loads(run("show", "order-7", "--json")[1])
     assert [step["place"] for step in shown["steps"]] == ["/1", "/1.1"]
+
+
+def test_questions_to_reviewers_are_not_among_the_steps(run, runs):
+    @tool(requires_approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    clerk(runs, [pay], ToolCall("pay"), "Done.", review=AutoApprove()).run_sync("Pay", run_id="r1")
+    assert [line.split("\t")[0] for line in run("show", "r1")[1].splitlines()[-3:]] == ["/1", "/1.1", "/2"]
 
 
 def test_a_run_without_steps_is_shown(run, runs):

@@ -1,6 +1,7 @@
 """What comes out of a resumed run is what comes out of an undisturbed one: budgets, times, metrics, events."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -11,12 +12,22 @@ from toolsemble import (
     ConversationMemory,
     InMemoryMetrics,
     MaxIterationsExceededError,
+    RateLimit,
+    Retries,
     Toolbox,
     ToolCall,
     ToolContext,
     ToolDefinitionError,
+    ToolPipeline,
+    ToolResult,
     tool,
 )
+from toolsemble.call import NumberedCall
+from toolsemble.context import enter, leave
+from toolsemble.models import ChatReply, UserMessage
+from toolsemble.pipeline.step import Step
+from toolsemble.place import Place
+from toolsemble.result import ImageContent
 from toolsemble.testing import RecordingSink
 
 
@@ -131,6 +142,97 @@ async def test_a_run_is_resumed_with_what_it_was_begun_with(runs):
     assert runs.steps("r2")[1].data["output"] == "another bob"
     with pytest.raises(ToolDefinitionError, match=r"RunJournal\.resume takes an agent, not 'gpt-5'"):
         await runs.resume("r1", "gpt-5")
+
+
+def test_a_call_with_limits_is_recorded_once(runs):
+    made = []
+
+    @tool(effects="read", timeout=30, retries=Retries(2, wait=0), rate_limit=RateLimit(100, per=1))
+    def flaky() -> str:
+        """Fail at first."""
+        made.append(1)
+        if len(made) == 1:
+            raise ConnectionError("refused")
+        return "worked"
+
+    kill(clerk(runs, [flaky], ToolCall("flaky"), Killed))
+    result = clerk(runs, [flaky], ToolCall("flaky"), "Done.").run_sync("Refund order 7", run_id="r1")
+    assert (len(made), result.tool_calls[0].reply.text) == (2, "worked")
+    assert [step.place for step in runs.steps("r1")] == ["/1", "/1.1", "/2"]
+
+
+def test_contents_and_details_come_back(runs):
+    @tool(effects="read")
+    def draw() -> ToolResult:
+        """Draw."""
+        return ToolResult.success("drawn", contents=[ImageContent(b"...", "image/png")])
+
+    def agent(*later):
+        first = ChatReply("", (ToolCall("draw"),), details={"thought": "signed"})
+        return clerk(runs, [draw], first, *later)
+
+    kill(agent(Killed))
+    result = agent("Done.").run_sync("Refund order 7", run_id="r1")
+    assert result.tool_calls[0].reply.result.contents == (ImageContent(b"...", "image/png"),)
+    assert result.messages[1].details == {"thought": "signed"}
+
+
+def test_a_call_is_recorded_without_an_event_loop_as_well(runs):
+    shop, driver = Shop(), runs.claim("r1", "clerk", [UserMessage("Refund order 7")])
+    inside = enter(ToolContext(run_id="r1", place=Place(driver, "/1", is_scope=True)))
+    try:
+        for _ in range(2):
+            Toolbox([shop]).execute(NumberedCall(REFUND, 1))
+    finally:
+        leave(inside)
+        driver.close()
+    assert shop.done == ["refund 7"]
+
+
+def test_a_step_whose_tool_has_changed_is_undone_with_what_it_got(runs):
+    undone = []
+
+    def settle(kind, last):
+        @tool(name="reserve")
+        def reserve(order: kind) -> dict:
+            """Reserve."""
+            return {}
+
+        @tool(name="close")
+        def close() -> str:
+            """Close."""
+            raise last
+
+        undo = Step(reserve, lambda _: {}, compensate=lambda given, _: undone.append(given))
+        return ToolPipeline(
+            "settle", "Settles an order", [Step(Shop().note, lambda _: {"order": "seven"}), undo, close]
+        )
+
+    def die(call, context):
+        if call.name == "close":
+            raise Killed
+
+    call = ToolCall("settle", {"text": "a"})
+    kill(clerk(runs, Toolbox([settle(str, ValueError("no"))], before_call=die), call, "Done."))
+    clerk(runs, [settle(int, ValueError("no"))], call, "Done.").run_sync("Refund order 7", run_id="r1")
+    assert undone == [{"order": "seven"}]
+
+
+def test_a_step_may_get_an_object_that_cannot_be_shown(runs):
+    class Odd:
+        def __repr__(self):
+            raise ValueError("no repr")
+
+    @tool
+    def use(thing: Any) -> str:
+        """Use a thing."""
+        return type(thing).__name__
+
+    pipeline = ToolPipeline("settle", "Settles", [Step(Shop().note, lambda _: {"thing": Odd()}), use])
+    call = ToolCall("settle", {"text": "a"})
+    kill(clerk(runs, [pipeline], call, Killed))
+    result = clerk(runs, [pipeline], call, "Done.").run_sync("Refund order 7", run_id="r1")
+    assert result.tool_calls[0].reply.text == "Odd"
 
 
 class TestMemory:

@@ -285,9 +285,10 @@ def test_shared_parameters_are_as_the_recorded_calls_left_them(runs):
     assert given == {"words": ["a", "b"]}
 
 
-def test_parameters_that_json_cannot_hold_are_refused(runs):
+@pytest.mark.parametrize("value", [object(), (1, 2), float("nan")])
+def test_parameters_that_json_cannot_hold_are_refused(runs, value):
     with pytest.raises(ToolConfigurationError, match="parameters of a run with a journal must be JSON values"):
-        clerk(runs, [], "Done.").run_sync("Refund order 7", run_id="r1", parameters={"database": object()})
+        clerk(runs, [], "Done.").run_sync("Refund order 7", run_id="r1", parameters={"database": value})
 
 
 def test_a_finished_step_of_a_pipeline_is_not_repeated(runs):

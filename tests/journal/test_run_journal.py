@@ -12,6 +12,7 @@ import time
 import pytest
 
 from helpers.journal_runs import Killed, clerk
+from helpers.wait import until
 from toolsemble import (
     Agent,
     EffectLedger,
@@ -26,6 +27,7 @@ from toolsemble import (
     ToolResult,
     tool,
 )
+from toolsemble.journal.ownership import new_owner
 from toolsemble.models import ScriptedModel, UserMessage
 from toolsemble.review import PauseReview
 
@@ -427,6 +429,41 @@ def test_a_driver_of_another_machine_counts_for_a_minute(runs, till):
         go_on(runs, till)
     set_owner(runs._path, owner, time.time() - 61)
     assert go_on(runs, till).text == "Done."
+
+
+@IN_A_FILE
+def test_a_driver_that_cannot_be_looked_up_counts_while_it_says_that_it_lives(runs, till):
+    runs.begin("r1", "clerk", "Pay order 7")
+    place = json.loads(new_owner())[0]
+    owner = [place, 4711, "", "token", 0.0]  # as on a system that does not tell when a process began
+    set_owner(runs._path, owner, time.time() - 10)
+    with pytest.raises(RunBusyError):
+        go_on(runs, till)
+    set_owner(runs._path, owner, time.time() - 31)
+    assert go_on(runs, till).text == "Done."
+
+
+def test_a_driver_that_cannot_be_looked_up_says_that_it_lives(tmp_path, monkeypatch):
+    monkeypatch.setattr("toolsemble.journal.storage.needs_beats", lambda: True)
+    begun, end = threading.Event(), threading.Event()
+
+    @tool
+    def hold() -> str:
+        """Hold."""
+        begun.set()
+        assert end.wait(60)
+        return "held"
+
+    with RunJournal(tmp_path / "beats.db", lease=0.03) as runs:
+        agent = clerk(runs, [hold], ToolCall("hold"), "Done.")
+        thread = threading.Thread(target=agent.run_sync, args=("Hold",), kwargs={"run_id": "r1"})
+        thread.start()
+        assert begun.wait(60)
+        first = runs.find("r1").updated
+        until(lambda: runs.find("r1").updated > first)
+        end.set()
+        thread.join(60)
+        assert runs.find("r1").state == "done"
 
 
 @IN_A_FILE

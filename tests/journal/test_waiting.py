@@ -379,6 +379,20 @@ async def test_a_run_that_is_cancelled_while_it_waits_ends_and_takes_its_questio
         assert (store.pending(), paid, runs.find("r1").state) == ([], [], "cancelled")
 
 
+async def test_the_question_of_a_cancelled_run_stays_if_its_reviewer_cannot_close_it(tmp_path, store, pay):
+    class Simple(QueueReview):
+        withdraw = None
+
+    with park(tmp_path, park_after=None) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=Simple(store, poll=0.01))
+        task = asyncio.create_task(agent.run("Pay order 7", run_id="r1"))
+        await auntil(store.pending)
+        runs.cancel("r1")
+        with pytest.raises(RunCancelledError):
+            await task
+        assert len(store.pending()) == 1
+
+
 async def test_a_run_that_is_taken_over_while_it_waits_leaves_its_question_to_the_next_driver(tmp_path, store, pay):
     with park(tmp_path, park_after=None) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store, poll=0.01))
@@ -468,6 +482,37 @@ class TestWorker:
         await working
         assert done == [7]
         assert (runs.find("r1").state, runs.unknown()) == ("queued", [])
+
+    async def test_at_sigterm_a_worker_without_runs_ends(self, runs):
+        working = asyncio.create_task(runs.work({"clerk": clerk(None, [], "Done.")}, poll=60))
+        await auntil(lambda: signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(working, 60)
+
+    async def test_calls_that_take_longer_than_the_grace_are_cancelled_and_unknown(self, runs):
+        entered = asyncio.Event()
+
+        @tool(effects="irreversible")
+        async def pay(order: int) -> str:
+            """Pay an order."""
+            entered.set()
+            await asyncio.Event().wait()
+            return "paid"
+
+        runs.begin("r1", "clerk", "Pay order 7")
+        working = asyncio.create_task(runs.work({"clerk": clerk(None, [pay], PAY, "Done.")}, poll=0.01, grace=0))
+        await entered.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(working, 60)
+        assert [call.place for call in runs.unknown()] == ["/1.1"]
+
+    def test_a_worker_may_run_in_any_thread(self, runs):
+        runs.begin("r1", "clerk", "Pay order 7")
+        agents = {"clerk": clerk(None, [], "Done.")}
+        thread = threading.Thread(target=lambda: asyncio.run(runs.work(agents, until_idle=True, poll=0.01)))
+        thread.start()
+        thread.join(60)
+        assert runs.find("r1").text == "Done."
 
     async def test_at_sigterm_questions_stay_open(self, tmp_path, store, pay, paid):
         with park(tmp_path, park_after=None) as runs:

@@ -109,10 +109,8 @@ class DurableRun:
 
 
 def _add_usage(amounts: Sequence[float]) -> None:
-    """Count what was spent inside of a call that is answered with its record."""
-    spending = current_spending.get()
-    if spending is not None:
-        spending.add_inner(amounts)
+    """Count what was spent inside of a call that is answered with its record; calls run inside of a spending run."""
+    current_spending.get().add_inner(amounts)  # type: ignore[union-attr]  # set around all calls of a turn
 
 
 async def _run_in_thread(function: Callable[[], T]) -> T:
@@ -157,8 +155,9 @@ def mark_agent(config: AgentConfig, box: Toolbox) -> str:
 def read_reply(data: Mapping[str, Any]) -> ChatReply:
     """Return the reply that :func:`write_reply` wrote.
 
+    >>> from toolsemble import ToolCall
     >>> read_reply(write_reply(ChatReply("Rome", (ToolCall("now"),)), 0.5, None)).calls
-    (ToolCall('now', '{}'),)
+    (ToolCall('now', '{}', id=None),)
     """
     calls, usage = tuple(map(read_call, data.get("calls", ()))), TokenUsage(*data.get("usage", ()))
     return ChatReply(data["text"], calls, usage, data["stop_reason"], data.get("details"))

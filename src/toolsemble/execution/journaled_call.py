@@ -64,7 +64,7 @@ def record_start(call: Call, work: Work, value: Any) -> Work:
     if definition.delegates:
         return work
     repeatable = definition.policy is not None and definition.policy.repeatable
-    shown = mask_value(definition.present(value, best_effort=True))
+    shown = mask_value(_present(definition, value))
     arguments = preview(json.dumps(shown, ensure_ascii=False, default=str), _SHOWN)
     begin = partial(place.run.begin, place.path, definition.name, arguments, repeatable=repeatable)
     return _RecordedWork(work, RunInThread(begin, in_place=repeatable and place.run.in_place))
@@ -125,7 +125,8 @@ def _record_end(call: Call, place: Place, result: ToolResult) -> Generator[Work,
     if isinstance(report, ArgumentsReport):
         data["arguments"] = report.arguments
     elif report is not None:
-        data["given"] = _show_given(call)
+        # What the body of a part got, with its secrets, to undo the part with.
+        data["given"] = _present(call.definition, call.given, reveal=True)
     if (changed := place.run.find_changes(call.context.parameters)) is not None:
         data["parameters"] = changed
     end = partial(place.run.end, place.path, call.definition.name, data)
@@ -138,11 +139,11 @@ def _without_result(result: ToolResult) -> ToolResult:
     return replace(result, attributes=MappingProxyType(attributes))
 
 
-def _show_given(call: Call) -> Any:
-    """Return what the body of a part got, as JSON values with their secrets, to undo the part with."""
+def _present(definition: ToolDefinition, value: Any, *, reveal: bool = False) -> Any:
+    """Return the input of a body as JSON values; None for an object of somebody's own that cannot be shown."""
     try:
-        return call.definition.present(call.given, reveal=True, best_effort=True)
-    except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be shown
+        return definition.present(value, reveal=reveal, best_effort=True)
+    except Exception:  # noqa: BLE001 - any code of such an object may raise
         return None
 
 

@@ -209,11 +209,8 @@ class RunDriver:
         end_owner(self._owner)
 
     def beat(self) -> None:
-        """Say that this driver lives."""
-        with self._storage.writing(self.run_id) as tables:
-            row = tables.find_run(self.run_id)
-            if row is not None and row.fence == self.row.fence:
-                tables.change_run(self.run_id, updated=tables.now())
+        """Say that this driver lives; raise if it does not drive the run any more."""
+        self._change(lambda tables: tables.change_run(self.run_id, updated=tables.now()), synced=False)
 
     def _take_usage(self, path: str) -> list[float] | None:
         """Return what agents inside of a call have spent; None if there were none."""
