@@ -159,3 +159,21 @@ async def test_tools_get_the_dependencies_of_the_run():
     tools = pydantic_ai.export(Toolbox([show]), memory_id=lambda ctx: ctx.deps.lower())
     [seen] = read(await agent(tools, [call]).run("Show.", deps="ADA"), [call])
     assert seen.text == "ADA ada"
+
+
+async def test_a_person_edits_the_one_field_that_is_editable():
+    @tool(requires_approval=True, editable="text")
+    def send(to: str, text: str) -> str:
+        """Send a message."""
+        return f"to {to}: {text}"
+
+    call = ToolCall("send", {"to": "ada", "text": "Hi"}, id="call_1")
+    for override, reply in [
+        ({"to": "ada", "text": "Hello"}, "to ada: Hello"),
+        ({"to": "bob", "text": "Hello"}, "Error: Rejected by reviewer: only 'text' can be edited"),
+    ]:
+        tools = pydantic_ai.export(Toolbox([send]), approval="theirs")
+        paused = agent(tools, [call], output_type=[str, DeferredToolRequests])
+        result = await paused.run("Say hello.")
+        [seen] = read(await resume(paused, result, ToolApproved(override_args=override)), [call])
+        assert seen.text.partition("\n")[0] == reply

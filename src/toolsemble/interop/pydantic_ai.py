@@ -21,10 +21,10 @@ from toolsemble.interop.exported import (
     text_of,
 )
 from toolsemble.interop.framework import import_framework
-from toolsemble.interop.pausing import ShownRequests, asks_before, bind_decision, show_request
+from toolsemble.interop.pausing import ShownRequests, asks_before, bind_decision, edit_arguments, show_request
 from toolsemble.interop.pydantic_ai_contents import read_contents, write_contents
 from toolsemble.result import ToolResult
-from toolsemble.review.decision import Continue, Edit
+from toolsemble.review.decision import Continue
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.schema import SchemaTool
 
@@ -140,7 +140,8 @@ async def ask(tool: ExportedTool, arguments: Any, ctx: Any, shown: ShownRequests
     try:
         if known:
             # A person who approves other arguments edits the call.
-            decision = Continue() if requested == arguments else Edit(json.dumps(arguments))
+            edited = requested != arguments
+            decision = edit_arguments(show_request(request), arguments) if edited else Continue()
             return await execute(requested, box=bind_decision(tool.box, request, decision))
     except CallPausedError as paused:  # the edit does not fit
         request = paused.request
