@@ -39,6 +39,9 @@ def test_every_case_holds_with_every_framework():
     for name, each in table.read().items():
         assert {case for case, outcome in each["cases"].items() if outcome == "no"} == set(), name
         assert list(each["cases"]) == [*CASES, "page"]
+        assert table.holds(each), (
+            f"{name}: exported tools take {each['overhead']['ratio']} times as long as native ones"
+        )
 
 
 def test_every_module_is_described_and_recognized():

@@ -98,6 +98,11 @@ def _tool_class() -> Any:
         def _prepare_arguments(self, arguments: Any) -> dict[str, Any]:
             return self._arguments_as_mapping(arguments) or {}
 
+        def _prepare_context_arguments(self, context: Any, arguments: Any) -> dict[str, Any]:
+            # The framework would keep a copy to compare with, so as not to validate the same arguments twice.
+            context.arguments = prepared = self._prepare_arguments(arguments)
+            return prepared
+
         async def invoke(self, *, tool_call_id: str | None = None, **settings: Any) -> Any:
             token = _CALL_ID.set(tool_call_id)
             try:

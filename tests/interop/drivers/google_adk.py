@@ -94,6 +94,10 @@ def confirm(asked, response):
     return types.Part(function_response=types.FunctionResponse(id=asked.id, name=CONFIRMATION, response=response))
 
 
+def offer(function):
+    return [FunctionTool(function)]
+
+
 def native(log):
     def add(a: int, b: int) -> int:
         """Add two numbers."""
