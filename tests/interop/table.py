@@ -32,7 +32,7 @@ def render(found: dict[str, Any]) -> str:
 
 
 def _show_ratio(overhead: dict[str, Any]) -> str:
-    """Return how many times the time of a native tool an exported one takes; in brackets if native does not validate."""
+    """Return how many times as long as a native tool an exported one takes; in brackets if native does not validate."""
     return f"{overhead['ratio']:.2f}" if overhead["validates"] else f"({overhead['ratio']:.2f})"
 
 
