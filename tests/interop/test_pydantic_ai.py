@@ -105,15 +105,26 @@ async def test_a_tool_that_asks_while_it_runs_fails_with_the_reason():
     assert "asks for approval while it runs" in seen.text
 
 
-def test_media_travel_there_and_back():
+async def test_media_travel_there_and_back():
     @tool
     def draw() -> ToolResult:
         """Draw."""
         return ToolResult.success("a map", contents=[*MEDIA, FileContent.from_url("https://example.com/a.pdf")])
 
-    reply = Toolbox(pydantic_ai.adopt(pydantic_ai.export(Toolbox([draw])))).execute(ToolCall("draw"))
-    assert (reply.text, list(reply.contents[:4])) == ("a map", MEDIA)
-    assert reply.contents[4].url == "https://example.com/a.pdf"
+    toolset = pydantic_ai.export(Toolbox([draw]))
+    call = ToolCall("draw", id="call_1")
+    result = await agent(toolset, [call]).run("Draw.")
+    parts = [part for message in result.all_messages() for part in message.parts]
+    [content] = [part.content for part in parts if part.part_kind == "tool-return"]
+
+    def repeat() -> ToolReturn:
+        """Return what the model was shown."""
+        return ToolReturn(content)
+
+    for tools, name in [(Tool(repeat), "repeat"), (toolset, "draw")]:
+        reply = await Toolbox(pydantic_ai.adopt(tools)).aexecute(ToolCall(name))
+        assert (reply.text, list(reply.contents[:4])) == ("a map", MEDIA)
+        assert reply.contents[4].url == "https://example.com/a.pdf"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from toolsemble.call import ToolReply
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
+from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, read_exported, refuse
 from toolsemble.interop.exported import (
     Approval,
     Choice,
@@ -21,7 +21,6 @@ from toolsemble.interop.exported import (
 )
 from toolsemble.interop.framework import import_framework
 from toolsemble.interop.google_adk_confirmation import Confirmations
-from toolsemble.result import Content, FileContent, ImageContent, ToolResult
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.schema import SchemaTool
@@ -161,7 +160,7 @@ def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
 
 def _read(tool: Any) -> ForeignTool:
     if isinstance(tool, _tool_class()):
-        return _read_exported(tool)
+        return read_exported(tool.exported)
     kind = _import("google.adk.tools.function_tool").FunctionTool
     found = kind(tool) if inspect.isroutine(tool) else tool
     needs = _find_need(found, kind)
@@ -198,11 +197,11 @@ def _read_schema(tool: Any) -> dict[str, Any]:
 
 
 async def _run_async(tool: Any, arguments: dict[str, Any], call_id: str) -> Any:
-    return read_response(await tool.run_async(args=arguments, tool_context=_approve(call_id)))
+    return _read_response(await tool.run_async(args=arguments, tool_context=_approve(call_id)))
 
 
 def _run(tool: Any, arguments: dict[str, Any], call_id: str) -> Any:
-    return read_response(_finish(tool.run_async(args=arguments, tool_context=_approve(call_id))))
+    return _read_response(_finish(tool.run_async(args=arguments, tool_context=_approve(call_id))))
 
 
 def _finish(running: Coroutine[Any, Any, Any]) -> Any:
@@ -221,32 +220,7 @@ def _approve(call_id: str) -> Any:
     return SimpleNamespace(function_call_id=call_id, tool_confirmation=confirmed)
 
 
-def _read_exported(tool: Any) -> ForeignTool:
-    exported = tool.exported
-
-    async def call(arguments: dict[str, Any], call_id: str) -> Any:
-        types = _import("google.genai.types")
-        return read_response(write_response(types, await exported.aexecute(arguments, call_id)))
-
-    return ForeignTool(tool.name, exported.description, exported.parameters, call, exported)
-
-
-def read_response(response: Any) -> Any:
-    """Return the result for the response of a tool; a value that says nothing of its outcome is returned as it is.
-
-    >>> read_response({"error": "no such city"}), read_response({"city": "Rome"})
-    (ToolResult.failure('no such city'), {'city': 'Rome'})
-    """
-    if isinstance(response, dict) and isinstance(response.get("error"), str) and response.keys() <= {"error", "media"}:
-        return failure(response["error"])
-    if not isinstance(response, ToolResponse):
-        return response
-    contents = [_read_part(each) for each in response.get("media", ())]
-    return ToolResult.success(response["result"], response.structured_output, contents=contents)
-
-
-def _read_part(part: Any) -> Content:
-    blob = part.inline_data
-    if blob.mime_type.startswith("image/"):
-        return ImageContent(blob.data, blob.mime_type)
-    return FileContent(blob.data, blob.mime_type, "file")
+def _read_response(response: Any) -> Any:
+    """Return what a tool returned, or the failure that it says; ADK itself says so of arguments that are missing."""
+    failed = isinstance(response, dict) and response.keys() == {"error"} and isinstance(response["error"], str)
+    return failure(response["error"]) if failed else response

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from toolsemble.call import ToolReply
 from toolsemble.errors import CallPausedError, ToolExecutionError
@@ -24,6 +24,8 @@ from toolsemble.interop.pausing import (
 from toolsemble.review.decision import Continue, ExitEarly, ReviewDecision
 from toolsemble.review.request import ReviewRequest
 
+Execute: TypeAlias = Callable[..., Awaitable[ToolReply]]
+"""Executes a call, with the toolbox ``box=`` or the exported one."""
 _MOST_REPLIES = 10_000
 _ASKED = "This call needs approval; it has not run"
 
@@ -69,7 +71,7 @@ class Confirmations:
         return reply
 
 
-async def _decide(tool: ExportedTool, request: ReviewRequest, decision: ReviewDecision, execute: Any) -> ToolReply:
+async def _decide(tool: ExportedTool, request: ReviewRequest, decision: ReviewDecision, execute: Execute) -> ToolReply:
     try:
         return await execute(box=bind_decision(tool.box, request, decision))
     except CallPausedError as paused:  # ADK asks once for each call
