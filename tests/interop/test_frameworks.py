@@ -11,7 +11,8 @@ from interop.kit import load
 from toolsemble.tools.foreign import FRAMEWORKS
 
 HERE = Path(__file__).parent
-INSTALLED = ["autogen", "langchain", "openai_agents", "pydantic_ai"]
+# Strands, CrewAI and Google ADK need older versions of packages that are used here; DSPy and LlamaIndex are heavy.
+INSTALLED = ["agent_framework", "autogen", "haystack", "langchain", "openai_agents", "pydantic_ai", "smolagents"]
 
 
 @pytest.mark.parametrize("case", CASES)

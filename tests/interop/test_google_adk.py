@@ -87,11 +87,8 @@ LIBRARY = [
 
 @pytest.fixture(autouse=True)
 def _library(monkeypatch):
-    google_adk._tool_class.cache_clear()
     for each in LIBRARY:
         monkeypatch.setitem(sys.modules, each.__name__, each)
-    yield
-    google_adk._tool_class.cache_clear()
 
 
 class Session:

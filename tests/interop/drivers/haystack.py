@@ -1,7 +1,10 @@
 """Haystack: an `Agent` with a scripted chat generator."""
 
+import os
 from base64 import b64decode
 from typing import Any
+
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
 
 from haystack import component
 from haystack.components.agents import Agent, State
