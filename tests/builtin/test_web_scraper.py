@@ -1,7 +1,6 @@
 """Tests of the web scraper with pages of every kind, including hostile ones."""
 
 import asyncio
-import io
 import json
 import os
 import sys
@@ -12,7 +11,7 @@ import pytest
 from helpers.web_server import serving
 from toolsemble import Toolbox, ToolCall, ToolDefinitionError, ToolExecutionError
 from toolsemble.builtin import WebScraperTool, article as module
-from toolsemble.builtin.article import Article, extract, extraction_program, main, read_article
+from toolsemble.builtin.article import READERS, Article, extract, extraction_program, read_article
 from toolsemble.builtin.charset import decode_body
 from toolsemble.builtin.web_scraper import Page
 
@@ -265,6 +264,13 @@ async def test_page_that_takes_too_long_to_parse_fails():
         await read_article(page, "https://example.com/", 0.5)
 
 
+@pytest.fixture(autouse=True)
+def _no_idle_readers():
+    """End the processes that wait for the next page."""
+    yield
+    READERS.close()
+
+
 def find_reader_processes():
     """Return the processes under this one that read pages."""
     found = []
@@ -312,13 +318,6 @@ async def test_hostile_pages_do_not_crash_reader(html):
     assert isinstance(await read_article(f"<html><body>{html}", "https://example.com/", 60), Article)
 
 
-def test_reader_process_reads_and_writes_json(monkeypatch, capsys):
-    job = {"html": f"<html><body><p>{WORDS}</p></body></html>", "url": "https://example.com/"}
-    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(job)))
-    main()
-    assert json.loads(capsys.readouterr().out) == {"title": "", "text": WORDS} == extract(**job)
-
-
 @pytest.mark.parametrize(
     ("html", "found"),
     [
@@ -344,17 +343,17 @@ def test_main_text_of_a_page(html, found):
 
 
 def test_reader_process_memory_is_limited():
-    assert extraction_program(10).max_memory == 1 << 30
+    assert extraction_program().max_memory == 1 << 30
 
 
 def test_reader_process_runs_without_memory_limit_if_unsupported(monkeypatch):
     monkeypatch.setattr(module, "LIMITS", False)
-    assert extraction_program(10).max_memory == 0
+    assert extraction_program().max_memory == 0
 
 
 def test_reader_process_does_not_inherit_secrets(monkeypatch):
     monkeypatch.setenv("API_KEY", "secret")
-    assert "API_KEY" not in extraction_program(10).variables
+    assert "API_KEY" not in extraction_program().variables
 
 
 def test_missing_package_error_names_extra(monkeypatch):

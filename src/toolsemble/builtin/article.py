@@ -1,7 +1,7 @@
 """Extract the main text of a web page in a separate process.
 
-A hostile page can keep a parser busy for minutes, or crash it. The process is started for one page, and killed on
-timeout or cancellation.
+A hostile page can keep a parser busy for minutes, or crash it. The process reads one page after the other, and is
+killed on timeout or cancellation.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
-from toolsemble.builtin.child_process import LIMITS, Program, run_program
+from toolsemble.builtin.child_process import LIMITS, Program
+from toolsemble.builtin.reader_process import ReaderFailedError, ReaderPool, serve
 from toolsemble.errors import ToolExecutionError
 
 _PROGRAM = "from toolsemble.builtin.article import main; main()"
@@ -35,20 +36,19 @@ class Article:
 async def read_article(html: str, url: str, seconds: float) -> Article:
     """Return the title and the main text of a page; raise if it cannot be read in time."""
     job = json.dumps({"html": html, "url": url}).encode()
-    program = extraction_program(len(job))
+    limit = _MIN_OUTPUT + 4 * len(job)  # larger than the page, as links are made absolute
     try:
-        outcome = await run_program(program, job, seconds)
+        return Article(**json.loads(await READERS.run(job, limit, seconds)))
     except TimeoutError:
         raise ToolExecutionError("The page takes too long to read") from None
-    if outcome.code or len(outcome.output) > program.max_output:
-        raise ToolExecutionError("The page cannot be read: it is too deep or too large")
-    return Article(**json.loads(outcome.output))
+    except ReaderFailedError:
+        raise ToolExecutionError("The page cannot be read: it is too deep or too large") from None
 
 
-def extraction_program(size: int) -> Program:
-    """Return the program that extracts a page of ``size`` bytes; its output may be larger, as links are made absolute.
+def extraction_program() -> Program:
+    """Return the program that extracts pages.
 
-    >>> extraction_program(1000).inherit_env
+    >>> extraction_program().inherit_env
     ('LD_LIBRARY_PATH',)
     """
     return Program(
@@ -56,14 +56,16 @@ def extraction_program(size: int) -> Program:
         # The same packages as in this process, and no other variables.
         env={"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "utf-8"},
         inherit_env=("LD_LIBRARY_PATH",),
-        max_output=_MIN_OUTPUT + 4 * size,
         max_memory=_MAX_MEMORY if LIMITS else 0,
     )
 
 
+READERS = ReaderPool(extraction_program)
+
+
 def main() -> None:
-    """Read a page from standard input, and write its title and text to standard output."""
-    sys.stdout.write(json.dumps(extract(**json.load(sys.stdin))))
+    """Extract the pages that come on standard input, in a process of their own."""
+    serve(lambda job: json.dumps(extract(**json.loads(job))).encode())
 
 
 def extract(html: str, url: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.result import ImageContent, Media, ToolResult
+from toolsemble.runtime.warn import warn_deprecated
 from toolsemble.serialization import read_content, write_content
 
 
@@ -27,9 +28,11 @@ class SystemMessage:
     role: ClassVar[Literal["system"]] = "system"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class UserMessage:
     """A message of the user: text, images, audio and files.
+
+    :param images: deprecated, use ``contents``
 
     >>> UserMessage("What is this?", (ImageContent(b"...", "image/png"),)).contents
     (ImageContent(<3 bytes>, mime_type='image/png'),)
@@ -40,6 +43,14 @@ class UserMessage:
     contents: tuple[Media, ...] = ()
     """Images, audio and files beside the text."""
     role: ClassVar[Literal["user"]] = "user"
+
+    def __init__(
+        self, text: str = "", contents: tuple[Media, ...] = (), *, images: tuple[ImageContent, ...] = ()
+    ) -> None:
+        if images:
+            warn_deprecated("UserMessage(images=…)", "UserMessage(contents=…)", removed_in="0.4")
+        object.__setattr__(self, "text", text)
+        object.__setattr__(self, "contents", (*contents, *images) if images else contents)
 
     @property
     def images(self) -> tuple[ImageContent, ...]:

@@ -33,6 +33,8 @@ class MismatchError(Exception):
         super().__init__()
         self.cause = cause
         """The exception of the validator."""
+        self.errors: list[Any] | None = None
+        """Its errors, once they are known."""
 
 
 def format_path(path: Path) -> str:
@@ -99,6 +101,8 @@ def _add_hint(text: str, hint: str) -> ToolArgumentsError:
 def _join(start: str, parts: Iterable[str], separator: str, more: int) -> str:
     """Return the parts joined, up to the maximum length, and the number of the others."""
     parts = list(parts)
+    if not more and len(text := start + separator.join(parts)) <= _LONGEST // 3:
+        return text  # far from any limit
     room = max(_LONGEST // 3, (_LONGEST - len(start) - 50) // max(1, len(parts)))
     parts = [part if len(part) <= room else f"{part[:room]}..." for part in parts]
     text = start

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.schema.phrases import FORMATS
@@ -112,6 +113,8 @@ _ABSENT = object()
 
 def _combine(phrases: list[str]) -> str:
     """Return several expectations for one path as one phrase."""
+    if len(phrases) == 1:
+        return phrases[0]
     expected = [words.removeprefix("expected ") for words in phrases if words.startswith("expected ")]
     if expected and all(words.startswith("one of ") for words in expected) and len(expected) == len(phrases):
         return f"expected one of {', '.join(words.removeprefix('one of ') for words in expected)}"
@@ -136,6 +139,7 @@ def _phrase(error: ErrorDetails) -> str:
     return re.sub("^Input should be ", "expected ", error["msg"])
 
 
+@lru_cache(256)
 def _family_phrase(kind: str) -> str:
     for family, words in _FAMILIES.items():
         if kind.startswith(family):
@@ -146,11 +150,16 @@ def _family_phrase(kind: str) -> str:
 def _choices_phrase(error: ErrorDetails, context: Mapping[str, Any]) -> str:
     """Return the allowed values as a phrase, if the error lists them."""
     if "expected" in context:
-        listed = re.findall(r"'(?:\\.|[^'\\])*'|(?<!\w)(?!or\b)[\w.+-]+", context["expected"])
-        return f"one of {', '.join(_JSON_WORDS.get(word, word) for word in listed)}"
+        return _list_choices(context["expected"])
     if "expected_tags" in context:
         return f"one of {context['expected_tags']}{'' if _tag_name(error) else ' as its kind'}"
     return ""
+
+
+@lru_cache(256)
+def _list_choices(expected: str) -> str:
+    listed = re.findall(r"'(?:\\.|[^'\\])*'|(?<!\w)(?!or\b)[\w.+-]+", expected)
+    return f"one of {', '.join(_JSON_WORDS.get(word, word) for word in listed)}"
 
 
 _OF_TAGS = {"union_tag_invalid", "union_tag_not_found"}

@@ -32,6 +32,8 @@ class Repairs:
 
     def __init__(self, schema: Mapping[str, Any], steps: frozenset[str], wrong: frozenset[str] | None = None) -> None:
         self.changes: list[dict[str, Any]] = []
+        self.untouched = True
+        """Whether the value is certain to be as it came; some changes are not worth a record."""
         self._wrong = wrong
         self._root = schema
         self._steps = steps
@@ -58,6 +60,8 @@ class Repairs:
         return value
 
     def _resolve(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+        if "$ref" not in schema:
+            return schema
         for _ in range(20):
             ref = schema.get("$ref")
             if not isinstance(ref, str) or not ref.startswith("#"):
@@ -139,7 +143,7 @@ class Repairs:
         if kind == "number" and "integer" in kinds and value.is_integer():
             # The same number in another spelling is accepted even without repairs. If its last digits are unknown it
             # becomes text, which never validates: a validator would accept the rounded number.
-            whole = to_integer(value)
+            whole, self.untouched = to_integer(value), False
             if whole is None:
                 return _to_text(value)
             return self._record("coerce", path, value, whole) if "coerce" in self._steps else whole
@@ -276,6 +280,7 @@ class Repairs:
         return repaired
 
     def _record(self, step: str, path: Path, before: Any, after: Any) -> Any:
+        self.untouched = False
         self.changes.append({"step": step, "path": format_path(path), "from": before, "to": after})
         return after
 

@@ -17,6 +17,7 @@ from toolsemble.runtime.concurrency import (
     ContextThreadPool,
     JobFuture,
     OwnLoop,
+    SpareThreads,
     ThreadPerJob,
     abandon_task,
     capture_outcome,
@@ -31,7 +32,7 @@ from toolsemble.work.deadline import TimedOutError, check_time_left, remaining
 if TYPE_CHECKING:
     import asyncio
 
-DAEMON_THREADS = ThreadPerJob(daemon=True)
+DAEMON_THREADS = SpareThreads()
 """Runs bodies that may have to be abandoned: they occupy no thread of a pool, and do not keep the program alive."""
 
 

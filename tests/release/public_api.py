@@ -1,0 +1,104 @@
+"""List the public names of the package and how each is called: ``python tests/release/public_api.py > FILE``."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+MODULES = [
+    "", ".agent", ".agent.streams", ".builtin", ".catalog", ".events", ".mcp", ".models", ".providers", ".review",
+    ".telemetry", ".testing", ".weights",
+]  # fmt: skip
+
+
+def find_modules() -> Iterator[ModuleType]:
+    """Yield the public modules that this version has."""
+    for name in MODULES:
+        try:
+            yield import_module(f"toolsemble{name}")
+        except ModuleNotFoundError:
+            continue
+
+
+def find_names(module: ModuleType) -> list[str]:
+    """Return the names that a module exports."""
+    names: list[str] = getattr(getattr(module, "__getattr__", None), "names", None) or getattr(module, "__all__", None)
+    if names is None:
+        names = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+    return sorted(name for name in names if not name.startswith("_"))
+
+
+def describe_default(value: Any) -> str:
+    """Return a default as code, or ``…`` where that differs from run to run."""
+    plain = isinstance(value, (str, int, float, bool, type(None))) or value == ()
+    return repr(value) if plain and not isinstance(value, Enum) else "…"
+
+
+def describe_parameters(value: Any) -> str:
+    """Return the parameters of something that can be called, without their types."""
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):
+        return "(…)"
+    parameters = [
+        each.replace(annotation=each.empty)
+        for each in signature.parameters.values()
+        if each.name not in {"self", "cls"}
+    ]
+    shown = str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+    for each in parameters:
+        if each.default is not each.empty:
+            shown = shown.replace(f"{each.name}={each.default!r}", f"{each.name}={describe_default(each.default)}")
+    return shown
+
+
+def find_members(owner: type) -> Iterator[tuple[str, Any]]:
+    """Yield the public attributes that classes of this package define, also inherited ones."""
+    kept = {each.name for each in fields(owner)} if is_dataclass(owner) else set()
+    for name in sorted({*dir(owner), *kept} - {"mro"}):
+        home = next((base for base in owner.__mro__ if name in vars(base)), None)
+        if name.startswith("_"):
+            continue
+        if name in kept:  # whether it is a slot or in a dict makes no difference to users
+            yield name, None
+        elif home is not None and home.__module__.startswith("toolsemble"):
+            yield name, inspect.getattr_static(owner, name)
+
+
+def describe_member(name: str, value: Any) -> str:
+    """Return a method with its parameters, and anything else by its name alone."""
+    function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
+    return f"{name}{describe_parameters(function)}" if inspect.isfunction(function) else name
+
+
+def describe(path: str, value: Any) -> Iterator[str]:
+    """Yield a line for a public name, and one for each attribute of a class."""
+    if isinstance(value, type):
+        called = "" if issubclass(value, (BaseException, Enum)) else describe_parameters(value)
+        yield f"{path}{called}"
+        yield from (f"{path}.{describe_member(name, member)}" for name, member in find_members(value))
+    else:
+        yield f"{path}{describe_parameters(value) if inspect.isroutine(value) else ''}"
+
+
+def list_public_api() -> Iterator[str]:
+    """Yield all lines, in the order of the modules; an object with two names is described by the first."""
+    described: set[int] = set()
+    for module in find_modules():
+        for name in find_names(module):
+            value, path = getattr(module, name), f"{module.__name__}.{name}"
+            if id(value) in described:
+                yield path
+                continue
+            described.add(id(value))
+            yield from describe(path, value)
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{line}\n" for line in list_public_api())

@@ -1,0 +1,110 @@
+"""Whoever upgrades finds every removed or changed name in the changelog."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+from release.public_api import list_public_api
+
+HERE = Path(__file__).parent
+CHANGELOG = HERE.parents[1] / "CHANGELOG.md"
+NAME = re.compile(r"[\w.]+")
+
+
+def read_names(lines):
+    """Return what is written behind each name: its parameters, or nothing."""
+    names = {}
+    for line in lines:
+        name = NAME.match(line)[0]
+        names[name] = line[len(name) :].strip()
+    return names
+
+
+def read_signature(parameters):
+    scope = {}
+    exec(f"def called{parameters.replace('…', '...')}: ...", scope)  # noqa: S102 - lines of a file of this folder
+    return list(inspect.signature(scope["called"]).parameters.values())
+
+
+def accepts(new, old):
+    """Return whether every call of the old signature is one of the new one, with the same meaning."""
+    names = [each.name for each in new]
+    fitting = [
+        each.name in names
+        and new[names.index(each.name)].kind in {each.kind, each.POSITIONAL_OR_KEYWORD, each.VAR_KEYWORD}
+        and new[names.index(each.name)].default == each.default
+        for each in old
+    ]
+    positional = [each.name for each in old if each.kind is each.POSITIONAL_OR_KEYWORD]
+    added = [each for each in new if each.name not in {known.name for known in old}]
+    needed = [
+        each
+        for each in added
+        if each.default is each.empty and each.kind not in {each.VAR_POSITIONAL, each.VAR_KEYWORD}
+    ]
+    return all(fitting) and names[: len(positional)] == positional and not needed
+
+
+def find_breaks(old, new):
+    """Yield the names that are gone, and those that some calls do not fit any more."""
+    for name, parameters in old.items():
+        if name not in new:
+            owner = name.rpartition(".")[0]
+            if owner not in old or owner in new:  # of a class that is gone, its own name says enough
+                yield name
+        elif parameters != new[name] and (
+            not (parameters and new[name]) or "(…)" in {parameters, new[name]}
+            or not accepts(read_signature(new[name]), read_signature(parameters))
+        ):  # fmt: skip
+            yield name
+
+
+def read_unreleased(text):
+    """Return the newest section of a changelog."""
+    return re.split(r"^## ", text, flags=re.MULTILINE)[1]
+
+
+def is_listed(name, section):
+    last = name.rpartition(".")[2]
+    return re.search(rf"`[^`]*\b{last}\b[^`]*`", section) is not None
+
+
+def test_changelog_has_a_line_for_every_public_name_that_was_removed_or_changed():
+    released = read_names((HERE / "public_api.txt").read_text(encoding="utf-8").splitlines())
+    section = read_unreleased(CHANGELOG.read_text(encoding="utf-8"))
+    missing = [name for name in find_breaks(released, read_names(list_public_api())) if not is_listed(name, section)]
+    assert missing == [], "removed or changed since the last release; add a line to CHANGELOG.md that names them"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "broken"),
+    [
+        ("(a, b=1)", "(a, b=1, *, c=None)", False),
+        ("(a)", "(a, **settings)", False),
+        ("(a, *, b=1)", "(a, b=1)", False),
+        ("(a, b=1)", "(a, c=1)", True),
+        ("(a, b=1)", "(b=1, a=2)", True),
+        ("(a, b=1)", "(a, b=2)", True),
+        ("(a)", "(a, b)", True),
+        ("(a, b=1)", "(a, *, b=1)", True),
+        ("(a)", "", True),
+    ],
+)
+def test_change_counts_if_some_call_no_longer_fits(old, new, broken):
+    assert list(find_breaks({"x.f": old}, {"x.f": new})) == (["x.f"] if broken else [])
+
+
+def test_removed_name_is_reported_once_with_its_class():
+    old = {"x.A": "()", "x.A.run": "()", "x.B": "", "x.B.text": ""}
+    assert list(find_breaks(old, {"x.B": ""})) == ["x.A", "x.B.text"]
+
+
+def test_name_counts_as_listed_only_in_code_of_the_newest_section():
+    section = read_unreleased(
+        "# Changelog\n\n## [Unreleased]\n\n- `Toolbox.around(layer=)` is gone\n\n## [0.1.0]\n- `Agent`\n"
+    )
+    assert is_listed("toolsemble.Toolbox.around", section)
+    assert not is_listed("toolsemble.Agent", section)
+    assert not is_listed("toolsemble.gone", section)

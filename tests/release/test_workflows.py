@@ -1,0 +1,49 @@
+"""The workflows of the public forge run targets that exist, and publish nothing without a tag."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def read_workflow(path):
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def find_steps(workflow):
+    return [step for job in workflow["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_every_target_that_a_workflow_runs_is_in_the_makefile(path):
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    run = [step["run"] for step in find_steps(read_workflow(path)) if "run" in step]
+    used = {found for each in run for found in re.findall(r"^make ([\w-]+)", each, re.MULTILINE)}
+    assert used
+    assert used <= targets
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_jobs_are_bounded_and_may_only_read_unless_they_publish(path):
+    workflow = read_workflow(path)
+    assert workflow["permissions"] == {"contents": "read"}
+    for name, job in workflow["jobs"].items():
+        assert job["timeout-minutes"] <= 40
+        assert job.get("permissions") == ({"id-token": "write"} if name == "publish" else None)
+
+
+def test_tests_run_on_three_systems_and_on_every_supported_python():
+    matrix = read_workflow(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]["test"]["strategy"]["matrix"]
+    assert len(matrix["os"]) == 3
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert matrix["python"] == ["3.11", "3.12", "3.13", "3.14"]
+    assert set(re.findall(r"Python :: (3\.\d+)\"", text)) <= set(matrix["python"])
+
+
+def test_only_a_tag_publishes():
+    # YAML 1.1 reads the key `on` as true.
+    assert read_workflow(ROOT / ".github" / "workflows" / "release.yml")[True] == {"push": {"tags": ["v*"]}}
