@@ -326,8 +326,13 @@ async def test_a_question_in_the_middle_of_a_body_fails():
         await context.arequest_approval("Really?")
         return "paid"
 
-    exported = export_one(pay, approval="theirs")
-    assert "error" in await exported.run_async(args={}, tool_context=Session().context())
+    for exported in [export_one(pay, approval="theirs"), export_gated(pay)]:
+        session = Session()
+        context = session.context()
+        response = await exported.run_async(args={}, tool_context=context)
+        if session.asked:
+            response = await exported.run_async(args={}, tool_context=session.context(answer={"confirmed": True}))
+        assert "asks for approval while it runs" in response["error"]
 
 
 def double(number):

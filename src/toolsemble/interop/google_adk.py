@@ -98,10 +98,10 @@ def _tool_class() -> Any:
             if self._confirmations is not None:
                 reply = await self._confirmations.execute(self.exported, args, tool_context)
                 return reply if isinstance(reply, dict) else write_response(types, reply)
-            facts = {"run_id": getattr(tool_context, "invocation_id", None)}
-            call_id = getattr(tool_context, "function_call_id", None)
+            call_id, run_id = (getattr(tool_context, each, None) for each in ("function_call_id", "invocation_id"))
             deps = getattr(tool_context, "state", None)
-            return write_response(types, await self.exported.aexecute(args, call_id, tool_context, **facts, deps=deps))
+            reply = await self.exported.aexecute(args, call_id, tool_context, run_id=run_id, deps=deps)
+            return write_response(types, reply)
 
         def _detect_error_in_response(self, response: Any) -> str | None:
             """Return what telemetry records as the type of a failure."""

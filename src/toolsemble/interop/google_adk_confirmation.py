@@ -51,7 +51,9 @@ class Confirmations:
                 return tool.fail(call_id, paused)
             return _ask(context, paused.request)
 
-    async def _resume(self, tool: ExportedTool, request: ReviewRequest | None, context: Any, execute: Any) -> ToolReply:
+    async def _resume(
+        self, tool: ExportedTool, request: ReviewRequest | None, context: Any, execute: Execute
+    ) -> ToolReply:
         """Execute a call with the answer of a person, if it is still what was shown."""
         shown, call_id = _find_shown(context), context.function_call_id
         if request is None or shown is None or show_request(request)["shown"] != shown["shown"]:
@@ -74,9 +76,12 @@ class Confirmations:
 async def _decide(tool: ExportedTool, request: ReviewRequest, decision: ReviewDecision, execute: Execute) -> ToolReply:
     try:
         return await execute(box=bind_decision(tool.box, request, decision))
-    except CallPausedError as paused:  # ADK asks once for each call
-        problem = paused.request.prompt or str(paused)
-        return tool.fail(request.call_id, ToolExecutionError(f"{problem}; the call has not run, call the tool again"))
+    except CallPausedError as paused:
+        if not asks_before(paused):
+            return tool.fail(request.call_id, paused)
+        # The edit does not fit, and ADK asks only once for each call.
+        problem = f"{paused.request.prompt}; the call has not run, call the tool again"
+        return tool.fail(request.call_id, ToolExecutionError(problem))
 
 
 def _ask(context: Any, request: ReviewRequest) -> dict[str, Any]:
