@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop browser screenshots vendor coverage conformance lint format docs bench bench-peers eval-local clean
+.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop browser screenshots vendor chaos chaos-postgres coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -115,7 +115,31 @@ chromium:
 vendor: $(BIN)/python
 	@$(BIN)/python scripts/vendor.py
 
-# The same, slower by half, and with less than all branches it fails.
+# Runs with a journal, killed with -9 at random moments; make chaos KILLS=2000 SEED=3 for more, or for others.
+KILLS ?= 500
+SEED ?= 1
+
+chaos: $(VENV)/.dev
+	@$(BIN)/python tests/journal/chaos.py --kills $(KILLS) --seed $(SEED)
+
+# The same on Postgres, and two workers on two machines of which one is killed.
+chaos-postgres: $(VENV)/.dev
+	@$(BIN)/python tests/storage/chaos.py --kills $(KILLS) --seed $(SEED)
+
+# Runs and calls on engines whose workers are killed, each in an environment of its own; all, or ENGINES="temporal ray".
+ENGINE_ENVS := .venv-engines
+ENGINES ?= $(patsubst tests/engines/requirements/%.txt,%,$(wildcard tests/engines/requirements/*.txt))
+
+engines: $(BIN)/python $(foreach engine,$(ENGINES),$(ENGINE_ENVS)/$(engine)/.installed)
+	@$(BIN)/python tests/engines/run.py $(ENGINE_ENVS) $(ENGINES)
+
+$(ENGINE_ENVS)/%/.installed: tests/engines/requirements/%.txt | $(BIN)/python
+	@echo "engines: installing $*"
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --requirement $< --editable .
+	@touch $@
+
+# The tests, slower by half; with less than all branches it fails.
 coverage: $(VENV)/.dev
 	@$(TEST) --cov
 
@@ -159,12 +183,38 @@ bench-peers: $(PEERS) bench
 	@$(BIN)/python benchmarks/report.py
 	@$(BIN)/python benchmarks/plots.py
 
+# What it costs to record a step, beside a step of DBOS and a checkpoint of LangGraph.
+bench-durable: $(VENV)/.bench $(patsubst benchmarks/durable/requirements/%.txt,$(ENVS)/durable-%/.installed,$(wildcard benchmarks/durable/requirements/*.txt))
+	@$(BIN)/python benchmarks/durable/compare.py
+	@$(BIN)/python benchmarks/report.py
+
 # Needs the weights: `toolsemble models pull`. Takes some minutes, and writes the table into docs/models/local.md.
 eval-local: $(VENV)/.dev
 	@$(BIN)/python evals/local.py --write
 
+# The search of catalogs beside those of other libraries, on the data of the wheel bfcl-eval, which needs nothing of what
+# it asks to be installed with. It takes some minutes, and writes the tables and the chart of docs/catalog.md.
+EVAL := .venv-eval
+
+eval-catalog: $(EVAL)/.installed
+	@$(EVAL)/bin/python evals/catalog.py --write
+	@$(EVAL)/bin/python evals/catalog_speed.py --write
+
+# Needs the weights: `toolsemble models pull`. TASKS is the number of tasks, of 30; ten take about half an hour.
+TASKS ?= 10
+
+eval-catalog-tasks: $(EVAL)/.installed
+	@$(EVAL)/bin/python evals/catalog_tasks.py --tasks $(TASKS) --write
+
+$(EVAL)/.installed: evals/requirements.txt pyproject.toml | $(BIN)/python
+	@$(BIN)/python -m venv --clear $(EVAL)
+	@$(EVAL)/bin/python -m pip install -qq --disable-pip-version-check --requirement evals/requirements.txt \
+		--editable '.[datetime,json,local]'
+	@$(EVAL)/bin/python -m pip install -qq --disable-pip-version-check --no-deps bfcl-eval==2026.3.23
+	@touch $@
+
 clean:
-	@rm -rf $(VENV) $(LOWEST) $(MATRIX) $(MCP_PEERS) $(INTEROP) $(ENVS) $(SUITE) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf .venv .venv-* $(ENVS) build dist .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "toolsemble needs Python 3.11 or newer; say where it is: make PYTHON=/path/to/python"; exit 1; }
@@ -212,6 +262,12 @@ $(VENV)/.dist: pyproject.toml | $(BIN)/python
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[docs]'
 	@touch $(VENV)/.runtime $@
+
+$(ENVS)/durable-%/.installed: benchmarks/durable/requirements/%.txt | $(BIN)/python
+	@echo "bench: installing $*"
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --requirement $<
+	@touch $@
 
 # A peer that cannot be installed is skipped, and tried again the next time.
 $(ENVS)/%/.installed: benchmarks/peers/requirements/%.txt | $(BIN)/python

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import summary
 import versus
@@ -62,12 +64,20 @@ The profiler shows these causes:
 - **The memory of many tools** holds their specifications and definitions. Both are built with the toolbox, so that
   mistakes are found before the first call.
 """
+DURABLE = HERE / "results" / "durable.json"
+DURABLE_INTRODUCTION = """\
+The processor's time that recording in SQLite adds to a turn of an agent, one of 100: a reply of the model, and a call.
+`make bench-durable` measures it, the libraries one after the other, round by round. DBOS records what each of two steps
+returned. LangGraph keeps the whole conversation at each of two nodes. toolsemble records the reply, that the call
+begins, and its result.
+"""
 GROUPS = {
     "import": "Cold import, in fresh processes",
     "define": "Defining a tool",
     "call": "A call, from JSON text to reply text",
     "pipeline": "Pipelines",
     "agent": "Agents, with a scripted model",
+    "journal": "Durable runs, on SQLite",
     "parallel": "Concurrent calls",
     "telemetry": "Telemetry",
     "scale": "Many tools",
@@ -78,7 +88,7 @@ LINEAR = 1.5
 
 def page(own: Own, peers: Peers | None) -> str:
     """Return the whole page."""
-    parts = [INTRODUCTION, *_floor(own), *versus.part(peers), *_plots(peers), *_missed(own, peers)]
+    parts = [INTRODUCTION, *_floor(own), *_durable(), *versus.part(peers), *_plots(peers), *_missed(own, peers)]
     return "\n".join(parts)
 
 
@@ -94,6 +104,23 @@ def _floor(own: Own) -> Iterable[str]:
     size = own["size"]
     yield "### Installation\n"
     yield f"`pip install toolsemble` takes {memory(size['bytes'])} in {size['distributions']} distributions.\n"
+
+
+def _durable() -> Iterable[str]:
+    """Yield what recording a step costs with other libraries, if that was measured."""
+    if not DURABLE.exists():
+        return
+    rows = json.loads(DURABLE.read_text(encoding="utf-8"))
+    yield "## Recording a turn\n"
+    yield DURABLE_INTRODUCTION
+    titles = ("library", "records of a turn", "added to a turn", "compared with toolsemble", "for each record")
+    yield table(titles, "llrrr", map(_recorded, rows))
+
+
+def _recorded(row: dict[str, Any]) -> Sequence[str]:
+    records = f"{row['records']} {row['what']}"
+    each = seconds(row["seconds"] / row["records"])
+    return f"{row['name']} {row['version']}", records, seconds(row["seconds"]), times(row["ratio"]), each
 
 
 def _cells(row: Row) -> Sequence[str]:

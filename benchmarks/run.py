@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from cells import aim_of, amounts_of
 from comparison import weight
 from findings import OWN, Own, Row, setting, write
-from own import agents, calls, definitions, growth, imports, parallel, pipelines, telemetry
+from own import agents, calls, definitions, growth, imports, journal, parallel, pipelines, telemetry
 from own.scale import Scale
 
-PARTS = (imports, definitions, calls, pipelines, agents, parallel, telemetry)
+PARTS = (imports, definitions, calls, pipelines, agents, journal, parallel, telemetry)
 
 
 def rows(seconds: float, least: int = 9) -> Iterator[Row]:

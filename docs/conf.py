@@ -28,7 +28,9 @@ add_module_names = False
 toc_object_entries_show_parents = "hide"
 nitpick_ignore = [
     ("py:class", "P"),  # Sphinx writes a ParamSpec without its module
-    # Types of the MCP server that are imported only when it is used; the parameters describe them.
+    # Types of Temporal, which is not installed where the pages are built; the parameters describe them.
+    *(("py:class", name) for name in ("Client", "Worker")),
+    # Types of the MCP server that are imported only when it is used; as above.
     *(("py:class", name) for name in ("Functions", "InputRequest", "McpApplication", "TokenVerifier", "ToolSource")),
 ]
 

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,13 +106,15 @@ def problems(task: dict[str, Any], result: AgentResult, folder: Path) -> Iterato
             yield f"wrote {path.read_text()!r:.60} to {name}"
 
 
-async def outcome(model: LocalModel, kind: str, task: dict[str, Any], *, told: bool) -> Outcome:
-    """Let the model do a task, and look at what came of it."""
+async def outcome(
+    model: LocalModel, kind: str, task: dict[str, Any], *, told: bool, offer: Callable[[Path], Any] = tools
+) -> Outcome:
+    """Let the model do a task with the tools that are offered, and look at what came of it."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "files"
         shutil.copytree(HERE / "files", folder)
         begun = time.monotonic()
-        result = await Agent(model, tools(folder), max_iterations=MOST_CALLS).run(task["prompt"])
+        result = await Agent(model, offer(folder), max_iterations=MOST_CALLS).run(task["prompt"])
         seconds = time.monotonic() - begun
         wrong = "; ".join(problems(task, result, folder))
     if told:

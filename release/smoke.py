@@ -39,10 +39,19 @@ PROGRAMS = {
         command = [sys.executable, "-m", "toolsemble", "call", "calculator", "input=2+3"]
         assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == "5"
     """,
+    "dask": """
+        from distributed import Client
+        from toolsemble.engines.dask import executor
+        read = tool(effects="read")(add.__wrapped__)
+        with Client(processes=False, dashboard_address="127.0.0.1:0") as client:
+            box = Toolbox([read], executor=executor(client))
+            assert box.execute(ToolCall("add", {"a": 1, "b": 2})).text == "3"
+    """,
     "datetime": """
         from toolsemble.builtin import DateTimeTool
         assert DateTimeTool().execute("2024-01-31 + 1 month").text == "2024-02-29"
     """,
+    "dbos": "from toolsemble.engines.dbos import DBOSEngine; DBOSEngine(client=object())",
     "google": "from toolsemble.models import GoogleModel; GoogleModel('gemini', api_key='key')",
     "http": """
         from toolsemble.builtin import HttpTool
@@ -84,11 +93,22 @@ PROGRAMS = {
         from toolsemble.telemetry import OpenTelemetry
         assert Toolbox([add], sinks=[OpenTelemetry()]).execute(ToolCall("add", {"a": 1, "b": 2})).text == "3"
     """,
+    "postgres": """
+        from toolsemble import RunJournal, ToolConfigurationError
+        try:
+            RunJournal("postgresql://ada:secret@127.0.0.1:9/app")
+        except ToolConfigurationError as problem:
+            assert "'postgresql://ada@127.0.0.1:9/app' cannot be reached" in str(problem), problem
+        else:
+            raise AssertionError("there is no server at port 9")
+    """,
     "prices": "from toolsemble import Prices; assert Prices.for_model('openai:gpt-4o').input > 0",
     "prometheus": """
         from toolsemble.telemetry import PrometheusMetrics
         assert Toolbox([add], metrics=PrometheusMetrics()).execute(ToolCall("add", {"a": 1, "b": 2})).text == "3"
     """,
+    "ray": "from toolsemble.engines.ray import executor; Toolbox([add], executor=executor())",
+    "temporal": "from toolsemble.engines.temporal import TemporalEngine; TemporalEngine(None)",
     "web": """
         from toolsemble.builtin import WebScraperTool
         reply = WebScraperTool(allow_hosts=["127.0.0.1"]).execute("http://127.0.0.1:9/")

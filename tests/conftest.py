@@ -9,12 +9,28 @@ os.environ.setdefault("PYTHONWARNINGS", "ignore:Tool ")
 
 pytest.register_assert_rewrite("helpers")
 
+from helpers.postgres_server import postgres_server  # noqa: E402 - as below
 from helpers.stopped_clock import clock, stopped_clock  # noqa: E402 - what it asserts is shown in detail from here on
 
-__all__ = ["clock", "impatient", "stopped_clock"]
+__all__ = ["clock", "impatient", "postgres", "postgres_url", "stopped_clock"]
 
 
 @pytest.fixture
 def impatient(monkeypatch):
     """Let calls wait for their sinks as long as they do outside of tests."""
     monkeypatch.setattr("toolsemble.observers.sinks.PATIENCE", 0.25)
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """Return a Postgres server that the tests of one process share."""
+    with postgres_server() as server:
+        if server is None:
+            pytest.skip("there is no Postgres server; install postgresql, or the extra dev")
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres):
+    """Return the URL of a schema that no other test uses."""
+    return postgres.new_url()

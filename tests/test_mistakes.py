@@ -20,7 +20,7 @@ import toolsemble
 import toolsemble.builtin
 import toolsemble.review
 import toolsemble.testing
-from toolsemble import SchemaTool, Tool, Toolbox, ToolsembleError, tool
+from toolsemble import Catalog, SchemaTool, Tool, Toolbox, ToolsembleError, tool
 from toolsemble.testing import ScriptedModel
 
 TOOLS = types.ModuleType("shop.tools")
@@ -93,6 +93,7 @@ NAMES = {
             Bag,
             Shop,
             OrderedDict,
+            Catalog,
             SchemaTool,
             ScriptedModel,
             add,
@@ -138,6 +139,9 @@ TABLE = [
     ("Toolbox([tools])", "the module 'shop.tools' is not a tool", "pass its tools: tools.t0, tools.t1, tools.t2"),
     ("Toolbox([Agent(model)])", "An Agent is not a tool", "pass agent.as_tool(name, description)"),
     ("Agent(model, [Agent(model)])", "An Agent is not a tool", "pass agent.as_tool(name, description)"),
+    ("Toolbox([Catalog([])])", "A Catalog is not a tool", "catalog.box(messages) in a loop of your own"),
+    ("Toolbox(Catalog([]))", "A Catalog is not a tool", "catalog.box(messages) in a loop of your own"),
+    ("Agent(model, [Catalog([])])", "A Catalog is not a tool", "write Agent(model, catalog)"),
     ("Agent(model, [plain])", "the function 'plain' is not a tool", "put @tool above it"),
     ("Toolbox([LangChainTool()])", "'weather' is a tool of LangChain", "pass *langchain.adopt([...])"),
     ("Toolbox([ForeignTool()])", "no method execute(input)", "SchemaTool(name, description, function, parameters)"),

@@ -9,7 +9,8 @@
     │   └── RunInterruptedError           a journaled run does not go on here
     │       ├── RunBusyError              somebody else drives it
     │       ├── RunParkedError            it waits for a person, or its worker stops
-    │       └── RunCancelledError         it was cancelled
+    │       ├── RunCancelledError         it was cancelled
+    │       └── RunChangedError           its agent is not the one it was begun with
     ├── ToolArgumentsError                the model's arguments do not fit
     ├── ToolExecutionError                the tool failed
     │   └── LostError                     its work began, and its outcome is unknown
@@ -128,6 +129,14 @@ class RunCancelledError(RunInterruptedError):
 
     >>> str(RunCancelledError("Run 'order-7' was cancelled"))
     "Run 'order-7' was cancelled"
+    """
+
+
+class RunChangedError(RunInterruptedError):
+    """The record of the run does not fit the agent of today; with the earlier one it continues.
+
+    >>> str(RunChangedError("Run 'order-7' recorded 'pay' at /3.1.2, where 'check' is now"))
+    "Run 'order-7' recorded 'pay' at /3.1.2, where 'check' is now"
     """
 
 

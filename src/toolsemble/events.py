@@ -260,6 +260,8 @@ class RunStarted(RunEvent):
     """The conversation that the run starts with, including instructions and the prompt."""
     tools: tuple[str, ...] = ()
     """The names of the offered tools; empty if a function chooses them at each turn."""
+    resumed: bool = False
+    """Whether it continues a run that began earlier; what is known of that is not sent again."""
     kind: ClassVar[Literal["run_started"]] = "run_started"
 
 

@@ -19,6 +19,11 @@ class RecordedCall(Protocol):
         ...
 
     @property
+    def tool(self) -> str:
+        """The name of the tool."""
+        ...
+
+    @property
     def data(self) -> Any:
         """What was recorded with its result, as JSON values."""
         ...
@@ -52,16 +57,20 @@ class JournaledRun(Protocol):
         """Return the shared parameters of the run as JSON values, if a call has changed them; else None."""
         ...
 
+    def refuse_tool(self, path: str, recorded: str, tool: str) -> None:
+        """Raise because another tool is recorded for a call: the pipeline around it has changed."""
+        ...
+
     def handle_unknown(self, path: str, tool: str) -> None:
         """Raise if the run has to wait until a person has settled a call of unknown outcome."""
         ...
 
-    def note_question(self, path: str) -> float:
-        """Return when the reviewer of a call was first asked, in seconds since the epoch; record it if it is now."""
+    def note_question(self, path: str) -> tuple[float, str]:
+        """Return when the next reviewer of a call was first asked, and the token of the question; record them once."""
         ...
 
     async def wait_for_drain(self) -> None:
-        """Wait until this process is to stop driving runs."""
+        """Wait until this process is to stop driving runs; raise if the run was cancelled or taken over."""
         ...
 
 
@@ -73,6 +82,8 @@ class Place:
     >>> turn = Place(None, "/3")
     >>> turn.inner(1).path, turn.inner(1).inner(2).path, turn.inner(1).turn(1).path
     ('/3.1', '/3.1.2', '/3.1/1')
+    >>> turn
+    Place('/3')
     """
 
     __slots__ = ("is_scope", "path", "run")

@@ -32,9 +32,10 @@ pytestmark = pytest.mark.slow
 IMAGE = ImageContent(b"...", "image/png")
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "postgres"])
 def memory(request, tmp_path):
-    made = ConversationMemory(None if request.param == "memory" else tmp_path / "conversations.db")
+    places = {"memory": lambda: None, "file": lambda: tmp_path / "conversations.db"}
+    made = ConversationMemory(places.get(request.param, lambda: request.getfixturevalue("postgres_url"))())
     yield made
     made.close()
 
@@ -572,6 +573,7 @@ async def run_conversation(turns, memory):
     return result
 
 
+@pytest.mark.parametrize("memory", ["memory", "file"], indirect=True)
 async def test_thousand_turns_are_stored(memory):
     result = await run_conversation(1000, memory)
     assert len(result.messages) == 4000

@@ -23,6 +23,7 @@ from own import (
     growth,
     imports,
     job,
+    journal,
     measure,
     parallel,
     pipelines,
@@ -42,6 +43,7 @@ SMALL = {
     calls: {},
     pipelines: {"items": 3, "places": 2},
     agents: {"turns": 2, "many": 2, "conversation": (2, 1)},
+    journal: {"turns": 2, "replayed": 2},
     parallel: {"waiting": (1, 2), "blocking": 2},
     telemetry: {"turns": 2},
 }

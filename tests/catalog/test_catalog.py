@@ -561,10 +561,21 @@ def test_the_explanation_counts_every_provider():
 
 
 @pytest.mark.parametrize(
-    ("budget", "words"), [(None, "all are shown"), (10_000, "all are shown"), (360, "in a shorter form")]
+    ("budget", "words"),
+    [(None, ": everything is shown"), (10_000, ": everything is shown"), (360, "in a shorter form")],
 )
 def test_the_explanation_says_what_was_done(budget, words):
     assert words in Catalog(DESK, budget=budget).explain().summary
+
+
+def test_the_explanation_of_one_tool_is_in_the_singular():
+    assert Catalog(DESK[:1]).explain().summary == "1 tool has 77 tokens: everything is shown"
+    assert "tokens, the budget is 200: 1 is hidden; find_tools takes " in _explain_one_long_tool().summary
+
+
+def _explain_one_long_tool():
+    schema = {"properties": {f"p{number}": {"type": "string"} for number in range(50)}}
+    return Catalog([SchemaTool("long", "Long", lambda given: "", schema)], budget=BUDGET).explain()
 
 
 def test_a_tool_that_the_cuts_do_not_change_counts_as_shown():

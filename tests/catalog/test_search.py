@@ -1,5 +1,8 @@
 """The search of a catalog: ranking, other scripts, the floor, and queries of any size."""
 
+import random
+import subprocess
+import sys
 import time
 
 import pytest
@@ -212,3 +215,53 @@ def test_a_catalog_of_10000_tools_is_searched_and_offered():
     reply = box.execute(ToolCall("find_tools", {"query": "teleport an elephant"}))
     assert reply.result.attributes["found"] == ["teleport_elephant"]
     assert "not loaded" in box.execute(ToolCall("teleport_elephant")).text
+
+
+WORDS = ["price", "flight", "city", *(f"{start}{end}" for start in "bdfgklmnprst" for end in ("aron", "ilet", "ulm"))]
+
+
+def make_many(number):
+    """Return tools with texts of ordinary length, the same each time."""
+    dice = random.Random(5)  # noqa: S311 - the same each time
+
+    def words(count):
+        return " ".join(dice.choices(WORDS, k=count))
+
+    def parameters():
+        return {"properties": {dice.choice(WORDS): {"description": words(8)} for _ in range(4)}}
+
+    return [make(f"{dice.choice(WORDS)}_{each}", words(15), parameters()) for each in range(number)]
+
+
+def measure_least(work, times):
+    """Return the least time of the processor that some work takes; what else the machine does only adds to it."""
+    taken = []
+    for _ in range(times):
+        started = time.process_time()
+        work()
+        taken.append(time.process_time() - started)
+    return min(taken)
+
+
+@pytest.mark.slow
+def test_the_time_of_a_search_grows_no_faster_than_the_number_of_tools():
+    tools = make_many(2_000)
+    small, large = Catalog(tools[:500]), Catalog(tools)
+    query = "What is the price of a flight to the city of Rome?"
+    assert small.search(query)
+    assert large.search(query)
+    assert measure_least(lambda: large.search(query), 30) < 12 * measure_least(lambda: small.search(query), 30)
+
+
+def test_a_plain_call_loads_nothing_of_catalogs():
+    program = """
+import sys
+from toolsemble import Agent, Toolbox, ToolCall, tool
+from toolsemble.testing import ScriptedModel
+add = tool("add", "Adds")(lambda a, b: a + b)
+assert Toolbox([add]).execute(ToolCall("add", {"a": 1, "b": 2})).text == "3"
+assert Agent(ScriptedModel(["Done."]), [add]).run_sync("Go").text == "Done."
+print([name for name in sys.modules if "catalog" in name])
+"""
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout.strip() == "[]"

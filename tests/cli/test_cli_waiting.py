@@ -376,3 +376,15 @@ def test_options_of_another_action_are_refused(run_command, store, file, words, 
     code, _, err = run_command("approvals", file, *words)
     assert code == 2
     assert problem in err
+
+
+def test_stores_on_postgres_are_named_by_their_url(run_command, postgres_url):
+    with SQLiteStore(postgres_url) as store, EffectLedger(postgres_url) as ledger:
+        store.ask([make_request()])
+        assert run_command("approvals", postgres_url)[1].startswith("4f1c09\tpay\t")
+        assert run_command("approvals", postgres_url, "approve", "4f1c09")[0] == 0
+        assert store.pending() == []
+        ledger.reserve(Effect("4f1", "pay", "r", "c", "{}", "running", 0.0), "4f1", again=False, patience=None)
+        ledger.lose("4f1", "4f1")
+        assert run_command("ledger", postgres_url, "resolve", "4f1", "--not-happened")[0] == 0
+        assert ledger.entries() == []

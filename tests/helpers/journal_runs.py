@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from toolsemble import Agent
+import pytest
+
+from toolsemble import Agent, ToolCall, ToolContext, tool
 from toolsemble.models import AssistantMessage, FunctionModel, TokenUsage
 
 USAGE = TokenUsage(10, 5)
@@ -33,3 +35,47 @@ def script(*replies, asked=None, usage=USAGE):
 def clerk(journal, tools, *replies, asked=None, **settings):
     """Return an agent named clerk with a journal."""
     return Agent(script(*replies, asked=asked), tools, journal=journal, name="clerk", **settings)
+
+
+class Shop:
+    """Tools that record what they do, and can be killed."""
+
+    def __init__(self, kill=()):
+        self.done = []
+        self.kill = {*kill}
+        self.keys = []
+
+    def do(self, what):
+        self.done.append(what)
+        if what in self.kill:
+            self.kill.discard(what)
+            raise Killed
+
+    @tool(effects="read")
+    def look(self, order: int, context: ToolContext) -> dict:
+        """Look up an order."""
+        self.keys.append(context.idempotency_key)
+        self.do(f"look {order}")
+        return {"order": order, "price": 5}
+
+    @tool(effects="irreversible")
+    def refund(self, order: int) -> str:
+        """Refund an order."""
+        self.do(f"refund {order}")
+        return f"refunded {order}"
+
+    @tool(effects="write", idempotent=True)
+    def note(self, text: str, context: ToolContext) -> str:
+        """Note a text."""
+        self.keys.append(context.idempotency_key)
+        self.do(f"note {text}")
+        return "noted"
+
+
+LOOK, REFUND = ToolCall("look", {"order": 7}), ToolCall("refund", {"order": 7})
+
+
+def kill(agent, prompt="Refund order 7", **settings):
+    """Do a run that is killed."""
+    with pytest.raises(Killed):
+        agent.run_sync(prompt, **{"run_id": "r1", **settings})

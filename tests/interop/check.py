@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from interop.cases import CASES, ways
 from interop.kit import load
+from interop.overhead import measure
 from interop.page import run_examples
 
 LONGEST_CASE = 60.0
@@ -39,12 +40,12 @@ def outcome(name: str, checked: Callable[[], bool | None]) -> str:
 
 
 def main(framework: str) -> None:
-    """Print the versions of a framework, and what each case came to."""
-    driver, _ = load(framework)
+    """Print the versions of a framework, what each case came to, and the time of a call."""
+    driver, module = load(framework)
     versions = {name: version(name) for name in (*driver.DISTRIBUTIONS, "pydantic")}
     found = {case: outcome(case, lambda case=case: asyncio.run(check(framework, case))) for case in CASES}
     found["page"] = outcome("page", lambda: run_examples(driver.MODULE) or True)
-    print(json.dumps({"versions": versions, "cases": found}))
+    print(json.dumps({"versions": versions, "cases": found, "overhead": measure(driver, module)}))
 
 
 if __name__ == "__main__":

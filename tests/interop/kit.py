@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -26,9 +26,11 @@ class Driver(Protocol):
     MODULE: the module of toolsemble.interop; DISTRIBUTIONS: whose versions the table shows.
     MEDIA, PAYLOAD: whether the framework carries images, and structured outputs; WRAPS: whether it puts the text of a
     failure into a sentence of its own; REENCODES: whether it writes the bytes of images anew; CANCELS: whether its runs
-    can be cancelled; CALL_ID: whether it passes the id of a call on; EDITS: whether a person can edit a call.
+    can be cancelled; CALL_ID: whether it passes the id of a call on; EDITS: whether a person can edit a call; ASYNC:
+    whether async functions are tools.
 
-    A driver may also have run_sync (the same without an event loop), pause (see test of approval), and refused().
+    A driver may also have run_sync (the same without an event loop), pause (see test of approval), refused(), and
+    call_tools (like run, for the time of a call, where run would hide it).
     """
 
     MODULE: str
@@ -36,6 +38,9 @@ class Driver(Protocol):
 
     async def run(self, exported: Any, calls: Sequence[ToolCall]) -> list[Seen]:
         """Let a scripted model of the framework make the calls in one turn; return what it is shown of each."""
+
+    def offer(self, function: Callable[..., Any]) -> Any:
+        """Return what the framework takes as tools, with one tool of its own: a function add(a: int, b: int) -> int."""
 
     def native(self, log: list[Any]) -> list[Any]:
         """Return two tools of the framework: add(a: int, b: int) -> int, and fail(city: str), which raises ValueError.

@@ -63,7 +63,10 @@ class FakeTool:
         return arguments if isinstance(arguments, dict) else None
 
     async def invoke(self, *, arguments=None, context=None, tool_call_id=None):
-        values = self._prepare_arguments(arguments)
+        if context is None:
+            values = self._prepare_arguments(arguments)
+        else:
+            values = self._prepare_context_arguments(context, arguments)
         if self._context_parameter_name is not None:
             values = {**values, self._context_parameter_name: context}
         return await self.__call__(**values)

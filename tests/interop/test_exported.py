@@ -132,3 +132,9 @@ def test_the_oldest_of_what_was_shown_is_forgotten(monkeypatch):
     shown.add(first)
     shown.add(second)
     assert (shown.has(first), shown.has(second)) == (False, True)
+
+
+@pytest.mark.parametrize("module", [openai_agents, pydantic_ai])
+def test_a_tool_that_pauses_a_run_cannot_be_approved_outside_of_it(module):
+    box = Toolbox(module.adopt(module.export(Toolbox([pay]), approval="theirs")))
+    assert "waits for approval" in box.execute(ToolCall("pay", {"order": 7})).text

@@ -105,15 +105,26 @@ async def test_a_tool_that_asks_while_it_runs_fails_with_the_reason():
     assert "asks for approval while it runs" in seen.text
 
 
-def test_media_travel_there_and_back():
+async def test_media_travel_there_and_back():
     @tool
     def draw() -> ToolResult:
         """Draw."""
         return ToolResult.success("a map", contents=[*MEDIA, FileContent.from_url("https://example.com/a.pdf")])
 
-    reply = Toolbox(pydantic_ai.adopt(pydantic_ai.export(Toolbox([draw])))).execute(ToolCall("draw"))
-    assert (reply.text, list(reply.contents[:4])) == ("a map", MEDIA)
-    assert reply.contents[4].url == "https://example.com/a.pdf"
+    toolset = pydantic_ai.export(Toolbox([draw]))
+    call = ToolCall("draw", id="call_1")
+    result = await agent(toolset, [call]).run("Draw.")
+    parts = [part for message in result.all_messages() for part in message.parts]
+    [content] = [part.content for part in parts if part.part_kind == "tool-return"]
+
+    def repeat() -> ToolReturn:
+        """Return what the model was shown."""
+        return ToolReturn(content)
+
+    for tools, name in [(Tool(repeat), "repeat"), (toolset, "draw")]:
+        reply = await Toolbox(pydantic_ai.adopt(tools)).aexecute(ToolCall(name))
+        assert (reply.text, list(reply.contents[:4])) == ("a map", MEDIA)
+        assert reply.contents[4].url == "https://example.com/a.pdf"
 
 
 @pytest.mark.parametrize(
@@ -159,3 +170,21 @@ async def test_tools_get_the_dependencies_of_the_run():
     tools = pydantic_ai.export(Toolbox([show]), memory_id=lambda ctx: ctx.deps.lower())
     [seen] = read(await agent(tools, [call]).run("Show.", deps="ADA"), [call])
     assert seen.text == "ADA ada"
+
+
+async def test_a_person_edits_the_one_field_that_is_editable():
+    @tool(requires_approval=True, editable="text")
+    def send(to: str, text: str) -> str:
+        """Send a message."""
+        return f"to {to}: {text}"
+
+    call = ToolCall("send", {"to": "ada", "text": "Hi"}, id="call_1")
+    for override, reply in [
+        ({"to": "ada", "text": "Hello"}, "to ada: Hello"),
+        ({"to": "bob", "text": "Hello"}, "Error: Rejected by reviewer: only 'text' can be edited"),
+    ]:
+        tools = pydantic_ai.export(Toolbox([send]), approval="theirs")
+        paused = agent(tools, [call], output_type=[str, DeferredToolRequests])
+        result = await paused.run("Say hello.")
+        [seen] = read(await resume(paused, result, ToolApproved(override_args=override)), [call])
+        assert seen.text.partition("\n")[0] == reply

@@ -1,11 +1,17 @@
-"""A journal in a temporary folder."""
+"""A journal in a temporary folder, or on Postgres."""
 
 import pytest
 
 from toolsemble import RunJournal
 
 
+@pytest.fixture(params=["file", "postgres"])
+def place(request, tmp_path):
+    """Return where a journal is."""
+    return tmp_path / "runs.db" if request.param == "file" else request.getfixturevalue("postgres_url")
+
+
 @pytest.fixture
-def runs(tmp_path):
-    with RunJournal(tmp_path / "runs.db") as journal:
+def runs(place):
+    with RunJournal(place) as journal:
         yield journal

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from helpers.journal_runs import Killed, clerk, script
+from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill, script
 from toolsemble import (
     Agent,
     ConversationMemory,
@@ -25,49 +25,6 @@ from toolsemble.agent import TurnEnded
 from toolsemble.models import AssistantMessage, FunctionModel, ScriptedModel, messages_to_json
 from toolsemble.pipeline.step import Step
 from toolsemble.testing import RecordingSink
-
-
-class Shop:
-    """Tools that record what they do, and can be killed."""
-
-    def __init__(self, kill=()):
-        self.done = []
-        self.kill = {*kill}
-        self.keys = []
-
-    def do(self, what):
-        self.done.append(what)
-        if what in self.kill:
-            self.kill.discard(what)
-            raise Killed
-
-    @tool(effects="read")
-    def look(self, order: int, context: ToolContext) -> dict:
-        """Look up an order."""
-        self.keys.append(context.idempotency_key)
-        self.do(f"look {order}")
-        return {"order": order, "price": 5}
-
-    @tool(effects="irreversible")
-    def refund(self, order: int) -> str:
-        """Refund an order."""
-        self.do(f"refund {order}")
-        return f"refunded {order}"
-
-    @tool(effects="write", idempotent=True)
-    def note(self, text: str, context: ToolContext) -> str:
-        """Note a text."""
-        self.keys.append(context.idempotency_key)
-        self.do(f"note {text}")
-        return "noted"
-
-
-LOOK, REFUND = ToolCall("look", {"order": 7}), ToolCall("refund", {"order": 7})
-
-
-def kill(agent, prompt="Refund order 7", **settings):
-    with pytest.raises(Killed):
-        agent.run_sync(prompt, **{"run_id": "r1", **settings})
 
 
 def test_a_finished_run_is_returned_without_asking_the_model(runs):
@@ -328,9 +285,10 @@ def test_shared_parameters_are_as_the_recorded_calls_left_them(runs):
     assert given == {"words": ["a", "b"]}
 
 
-def test_parameters_that_json_cannot_hold_are_refused(runs):
+@pytest.mark.parametrize("value", [object(), (1, 2), float("nan")])
+def test_parameters_that_json_cannot_hold_are_refused(runs, value):
     with pytest.raises(ToolConfigurationError, match="parameters of a run with a journal must be JSON values"):
-        clerk(runs, [], "Done.").run_sync("Refund order 7", run_id="r1", parameters={"database": object()})
+        clerk(runs, [], "Done.").run_sync("Refund order 7", run_id="r1", parameters={"database": value})
 
 
 def test_a_finished_step_of_a_pipeline_is_not_repeated(runs):

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from helpers.journal_runs import Killed, clerk
+from helpers.wait import until
 from toolsemble import (
     Agent,
     EffectLedger,
@@ -26,10 +27,13 @@ from toolsemble import (
     ToolResult,
     tool,
 )
+from toolsemble.journal.ownership import new_owner
 from toolsemble.models import ScriptedModel, UserMessage
 from toolsemble.review import PauseReview
 
 PAY = ToolCall("pay", {"order": 7})
+
+IN_A_FILE = pytest.mark.parametrize("place", ["file"], indirect=True)
 
 
 class Till:
@@ -144,6 +148,7 @@ def test_a_run_can_wait_until_a_person_has_settled_a_call(tmp_path, till):
         assert till.paid == [7]
 
 
+@IN_A_FILE
 def test_a_ledger_in_a_file_knows_what_became_of_a_call(runs, tmp_path):
     paid = []
 
@@ -166,12 +171,12 @@ def test_a_ledger_in_a_file_knows_what_became_of_a_call(runs, tmp_path):
     assert result.tool_calls[0].reply.text == "paid 7"
 
 
-def test_a_second_driver_is_refused(runs, till):
+def test_a_second_driver_is_refused(runs, place, till):
     till.free.clear()
     thread = threading.Thread(target=lambda: go_on(runs, till))
     thread.start()
     assert till.entered.wait(60)
-    with RunJournal(runs._path) as other, pytest.raises(RunBusyError) as busy:
+    with RunJournal(place) as other, pytest.raises(RunBusyError) as busy:
         go_on(other, till)
     till.free.set()
     thread.join(60)
@@ -333,6 +338,7 @@ def test_settings_of_a_journal_are_checked(tmp_path):
         RunJournal(tmp_path / "runs.db", park_after=-1)
 
 
+@IN_A_FILE
 def test_the_file_is_for_its_owner_only(runs):
     assert runs._path.stat().st_mode & 0o077 == 0
 
@@ -373,6 +379,7 @@ def test_a_damaged_file_is_refused_and_nothing_runs(tmp_path, till):
     assert till.paid == []
 
 
+@IN_A_FILE
 def test_a_full_disk_fails_the_run_before_the_next_body_and_it_continues_with_room(runs, till):
     text = "x" * 100_000
 
@@ -413,6 +420,7 @@ def set_owner(path, owner, updated):
     rows.close()
 
 
+@IN_A_FILE
 def test_a_driver_of_another_machine_counts_for_a_minute(runs, till):
     runs.begin("r1", "clerk", "Pay order 7")
     owner = ["another boot", 4711, "1", "token", 0.0]
@@ -423,6 +431,42 @@ def test_a_driver_of_another_machine_counts_for_a_minute(runs, till):
     assert go_on(runs, till).text == "Done."
 
 
+@IN_A_FILE
+def test_a_driver_that_cannot_be_looked_up_counts_while_it_says_that_it_lives(runs, till):
+    runs.begin("r1", "clerk", "Pay order 7")
+    place = json.loads(new_owner())[0]
+    owner = [place, 4711, "", "token", 0.0]  # as on a system that does not tell when a process began
+    set_owner(runs._path, owner, time.time() - 10)
+    with pytest.raises(RunBusyError):
+        go_on(runs, till)
+    set_owner(runs._path, owner, time.time() - 31)
+    assert go_on(runs, till).text == "Done."
+
+
+def test_a_driver_that_cannot_be_looked_up_says_that_it_lives(tmp_path, monkeypatch):
+    monkeypatch.setattr("toolsemble.journal.storage.needs_beats", lambda: True)
+    begun, end = threading.Event(), threading.Event()
+
+    @tool
+    def hold() -> str:
+        """Hold."""
+        begun.set()
+        assert end.wait(60)
+        return "held"
+
+    with RunJournal(tmp_path / "beats.db", lease=0.03) as runs:
+        agent = clerk(runs, [hold], ToolCall("hold"), "Done.")
+        thread = threading.Thread(target=agent.run_sync, args=("Hold",), kwargs={"run_id": "r1"})
+        thread.start()
+        assert begun.wait(60)
+        first = runs.find("r1").updated
+        until(lambda: runs.find("r1").updated > first)
+        end.set()
+        thread.join(60)
+        assert runs.find("r1").state == "done"
+
+
+@IN_A_FILE
 def test_a_process_that_has_ended_drives_nothing(runs, till):
     code = "from toolsemble.journal.ownership import new_owner; print(new_owner())"
     owner = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -9,10 +9,24 @@ import time
 import pytest
 
 from helpers.journal_runs import Killed, clerk
-from toolsemble import Agent, RunJournal, RunParkedError, ToolCall, ToolDefinitionError, ToolPipeline, tool
+from helpers.wait import auntil
+from toolsemble import (
+    Agent,
+    RunBusyError,
+    RunCancelledError,
+    RunJournal,
+    RunParkedError,
+    Toolbox,
+    ToolCall,
+    ToolDefinitionError,
+    ToolPipeline,
+    tool,
+)
+from toolsemble.journal.driver import RunDriver
 from toolsemble.models import ScriptedModel, UserMessage
 from toolsemble.pipeline.step import Step
 from toolsemble.review import Continue, Edit, ExitEarly, QueueReview, RememberReview, SQLiteStore
+from toolsemble.testing import RecordingSink
 
 PAY = ToolCall("pay", {"order": 7})
 
@@ -60,6 +74,19 @@ def test_a_run_is_parked_and_continues_with_the_answer(tmp_path, store, pay, pai
         assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
     assert paid == [7]
     assert [event.kind for event in store.audit()] == ["asked", "answered", "asked", "used"]
+
+
+def test_sinks_are_told_that_a_parked_run_is_paused_and_not_that_it_failed(tmp_path, store, pay):
+    sink = RecordingSink()
+    with park(tmp_path) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store), sinks=[sink])
+        with pytest.raises(RunParkedError) as parked:
+            agent.run_sync("Pay order 7", run_id="r1")
+        answer(store)
+        agent.run_sync("Pay order 7", run_id="r1")
+    ends = [event for event in sink.events if event.kind == "run_finished"]
+    assert [(event.stop_reason, event.error) for event in ends] == [("paused", ""), ("answer", "")]
+    assert parked.value.__cause__.partial.stop_reason == "paused"
 
 
 def test_a_rejection_and_an_edit_count_as_well(tmp_path, store, pay, paid):
@@ -239,6 +266,144 @@ def test_the_time_for_an_answer_counts_from_the_first_question(tmp_path, monkeyp
     assert paid == []
 
 
+def test_an_answer_that_was_used_before_the_kill_counts_again(tmp_path, store, pay, paid, monkeypatch):
+    with park(tmp_path) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
+        with pytest.raises(RunParkedError):
+            agent.run_sync("Pay order 7", run_id="r1")
+        answer(store)
+
+        def kill(*_, **__):
+            raise Killed
+
+        with monkeypatch.context() as patched:
+            patched.setattr(RunDriver, "begin", kill)  # the answer is used, and the body has not begun
+            with pytest.raises(Killed):
+                agent.run_sync("Pay order 7", run_id="r1")
+        assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
+    assert (paid, store.pending()) == ([7], [])
+
+
+def test_an_answer_counts_for_one_call_only(tmp_path, store, pay, paid):
+    with park(tmp_path) as runs:
+        agent = clerk(runs, [pay], PAY, PAY, "Done.", review=QueueReview(store))
+        for expected in ([], [7]):
+            with pytest.raises(RunParkedError):
+                agent.run_sync("Pay order 7", run_id="r1")
+            assert paid == expected
+            answer(store)
+        assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
+    assert paid == [7, 7]
+
+
+def test_of_two_reviewers_the_first_is_not_asked_again_while_the_second_takes_time(tmp_path, pay, paid):
+    with (
+        park(tmp_path) as runs,
+        SQLiteStore(tmp_path / "first.db") as first,
+        SQLiteStore(tmp_path / "second.db") as second,
+    ):
+        inner = clerk(None, [pay], PAY, "Paid.", review=QueueReview(first)).as_tool("helper", "Helps")
+        box = Toolbox([inner], approve=["pay"], approval_timeout=None, review=QueueReview(second))
+        agent = clerk(runs, box, ToolCall("helper", {"input": "Pay"}), "Done.")
+        with pytest.raises(RunParkedError):
+            agent.run_sync("Pay order 7", run_id="r1")
+        answer(first)
+        with pytest.raises(RunParkedError):
+            agent.run_sync("Pay order 7", run_id="r1")
+        with pytest.raises(RunParkedError):
+            agent.run_sync("Pay order 7", run_id="r1")
+        assert (len(first.pending()), len(second.pending()), paid) == (0, 1, [])
+        assert [event.kind for event in first.audit()].count("answered") == 1
+        answer(second)
+        assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
+    assert paid == [7]
+
+
+def test_a_question_without_a_time_limit_stays_open_for_weeks(tmp_path, pay, paid):
+    now = [time.time()]
+    with SQLiteStore(tmp_path / "reviews.db", clock=lambda: now[0]) as store, park(tmp_path) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
+        with pytest.raises(RunParkedError):
+            agent.run_sync("Pay order 7", run_id="r1")
+        now[0] += 30 * 24 * 3600
+        answer(store)
+        assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
+    assert paid == [7]
+
+
+@pytest.mark.parametrize("days", [-1, 1])
+def test_a_clock_that_is_a_day_off_does_not_take_an_answer_back(tmp_path, pay, paid, days):
+    now = [time.time()]
+    with SQLiteStore(tmp_path / "reviews.db", clock=lambda: now[0]) as store, park(tmp_path) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
+        with pytest.raises(RunParkedError):
+            agent.run_sync("Pay order 7", run_id="r1")
+        answer(store)
+        now[0] += days * 24 * 3600
+        assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
+    assert paid == [7]
+
+
+def test_a_changed_tool_is_asked_about_again_once(tmp_path, store, paid):
+    def make(text):
+        @tool(effects="irreversible", requires_approval=True, approval_timeout=None, description=text)
+        def pay(order: int) -> str:
+            paid.append(order)
+            return "paid"
+
+        return pay
+
+    with park(tmp_path) as runs:
+        before = clerk(runs, [make("Pay an order")], PAY, "Done.", review=QueueReview(store))
+        after = clerk(runs, [make("Pay an order at once")], PAY, "Done.", review=QueueReview(store))
+        with pytest.raises(RunParkedError):
+            before.run_sync("Pay order 7", run_id="r1")
+        answer(store)
+        for _ in range(2):
+            with pytest.raises(RunParkedError):
+                after.run_sync("Pay order 7", run_id="r1")
+            assert len(store.pending()) == 1
+        answer(store)
+        assert after.run_sync("Pay order 7", run_id="r1").text == "Done."
+    assert paid == [7]
+
+
+async def test_a_run_that_is_cancelled_while_it_waits_ends_and_takes_its_question_back(tmp_path, store, pay, paid):
+    with park(tmp_path, park_after=None) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=RememberReview(QueueReview(store, poll=0.01)))
+        task = asyncio.create_task(agent.run("Pay order 7", run_id="r1"))
+        await auntil(store.pending)
+        runs.cancel("r1")
+        with pytest.raises(RunCancelledError):
+            await task
+        assert (store.pending(), paid, runs.find("r1").state) == ([], [], "cancelled")
+
+
+async def test_the_question_of_a_cancelled_run_stays_if_its_reviewer_cannot_close_it(tmp_path, store, pay):
+    class Simple(QueueReview):
+        withdraw = None
+
+    with park(tmp_path, park_after=None) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=Simple(store, poll=0.01))
+        task = asyncio.create_task(agent.run("Pay order 7", run_id="r1"))
+        await auntil(store.pending)
+        runs.cancel("r1")
+        with pytest.raises(RunCancelledError):
+            await task
+        assert len(store.pending()) == 1
+
+
+async def test_a_run_that_is_taken_over_while_it_waits_leaves_its_question_to_the_next_driver(tmp_path, store, pay):
+    with park(tmp_path, park_after=None) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store, poll=0.01))
+        task = asyncio.create_task(agent.run("Pay order 7", run_id="r1"))
+        await auntil(store.pending)
+        runs.take_over("r1")
+        with pytest.raises(RunBusyError):
+            await task
+        assert (len(store.pending()), runs.find("r1").state) == (1, "queued")
+
+
 class TestWorker:
     async def test_a_worker_does_what_is_queued(self, runs, pay, paid):
         for number in range(5):
@@ -317,6 +482,37 @@ class TestWorker:
         await working
         assert done == [7]
         assert (runs.find("r1").state, runs.unknown()) == ("queued", [])
+
+    async def test_at_sigterm_a_worker_without_runs_ends(self, runs):
+        working = asyncio.create_task(runs.work({"clerk": clerk(None, [], "Done.")}, poll=60))
+        await auntil(lambda: signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(working, 60)
+
+    async def test_calls_that_take_longer_than_the_grace_are_cancelled_and_unknown(self, runs):
+        entered = asyncio.Event()
+
+        @tool(effects="irreversible")
+        async def pay(order: int) -> str:
+            """Pay an order."""
+            entered.set()
+            await asyncio.Event().wait()
+            return "paid"
+
+        runs.begin("r1", "clerk", "Pay order 7")
+        working = asyncio.create_task(runs.work({"clerk": clerk(None, [pay], PAY, "Done.")}, poll=0.01, grace=0))
+        await entered.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(working, 60)
+        assert [call.place for call in runs.unknown()] == ["/1.1"]
+
+    def test_a_worker_may_run_in_any_thread(self, runs):
+        runs.begin("r1", "clerk", "Pay order 7")
+        agents = {"clerk": clerk(None, [], "Done.")}
+        thread = threading.Thread(target=lambda: asyncio.run(runs.work(agents, until_idle=True, poll=0.01)))
+        thread.start()
+        thread.join(60)
+        assert runs.find("r1").text == "Done."
 
     async def test_at_sigterm_questions_stay_open(self, tmp_path, store, pay, paid):
         with park(tmp_path, park_after=None) as runs:

@@ -73,9 +73,10 @@ def clock():
     return Clock()
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "postgres"])
 def store(request, tmp_path):
-    return None if request.param == "memory" else tmp_path / "cache.db"
+    places = {"memory": lambda: None, "file": lambda: tmp_path / "cache.db"}
+    return places.get(request.param, lambda: request.getfixturevalue("postgres_url"))()
 
 
 @pytest.fixture

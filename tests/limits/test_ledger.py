@@ -66,9 +66,11 @@ def clock():
     return Clock()
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "postgres"])
 def ledger(request, tmp_path, clock):
-    with EffectLedger(None if request.param == "memory" else tmp_path / "effects.db", clock=clock) as made:
+    places = {"memory": lambda: None, "file": lambda: tmp_path / "effects.db"}
+    place = places.get(request.param, lambda: request.getfixturevalue("postgres_url"))()
+    with EffectLedger(place, clock=clock) as made:
         yield made
 
 

@@ -301,3 +301,49 @@ def test_a_chat_without_instructions_says_what_the_model_is():
 def test_a_chat_with_instructions_has_only_these():
     request = ChatRequest([SystemMessage("You are Ada."), UserMessage("Who are you?")])
     assert LocalRequest(request).opening_turns() == [(PromptMessage("system", "You are Ada."),)]
+
+
+SEARCH = ToolSpecification("find_tools", "Find tools.", {"properties": {"query": {}}, "required": ["query"]})
+LOADED = "1 tool is loaded now; call it by name:\n- add(a: integer): Adds."
+
+
+def search_turns(*replies):
+    """Return the messages of a question, and of searches with these replies."""
+    messages = [UserMessage("What is 2 + 2?")]
+    for reply in replies:
+        call = ToolCall("find_tools", {"query": "add"})
+        messages += [AssistantMessage("", (call,)), ToolMessage(ToolReply(call, reply))]
+    return messages
+
+
+def test_the_examples_search_for_tools_that_are_not_offered():
+    opening = LocalRequest(ChatRequest([UserMessage("do")], [SEARCH])).opening_turns()
+    texts = [message.text for turn in opening for message in turn]
+    first = next(text for text in texts if '"plan": ["find_tools", "final_answer"]' in text)
+    assert '"arguments": {"query": "day of the week of a date"}' in first
+    loaded = texts[texts.index(first) + 1]
+    assert "- calendar(input: string): Calculates with dates." in loaded
+    assert loaded.endswith("Next: the tool that was loaded.)")
+    assert texts[texts.index(first) + 2].startswith('{"note": "calendar is loaded.", "name": "calendar"')
+
+
+def test_the_examples_call_offered_tools_without_a_search():
+    dates = ToolSpecification("datetime", "Dates.", {"properties": {"input": {}}, "required": ["input"]})
+    opening = LocalRequest(ChatRequest([UserMessage("do")], [dates, SEARCH])).opening_turns()
+    texts = [message.text for turn in opening for message in turn]
+    assert any(text.startswith('{"plan": ["datetime", "final_answer"], "name": "datetime"') for text in texts)
+    assert any(text.startswith('{"plan": ["datetime", "find_tools", "final_answer"]') for text in texts)
+
+
+def test_a_tool_that_was_loaded_does_not_change_the_prompt_before_the_conversation():
+    before = LocalRequest(ChatRequest(search_turns(), [SEARCH]))
+    added = ToolSpecification("add", "Adds.", {"properties": {"a": {"type": "integer"}}, "required": ["a"]})
+    after = LocalRequest(ChatRequest(search_turns(ToolResult.success(LOADED)), [SEARCH, added]))
+    assert after.opening_turns() == before.opening_turns()
+    assert '"add' in after.grammar().replace("\\", "")
+    assert after.history.turns[-1][-1].text.endswith("Next: the tool that was loaded.)")
+
+
+def test_a_search_that_found_nothing_leads_on():
+    (*_, last) = LocalRequest(ChatRequest(search_turns(ToolResult.success("No tool fits")), [SEARCH])).history.turns
+    assert last[-1].text.endswith("call final_answer with what the results say.)")

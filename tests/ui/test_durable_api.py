@@ -124,6 +124,8 @@ def test_a_run_that_fails_while_it_is_resumed_says_so(tmp_path):
             journal.begin("b", "clerk", "Later")
         desk.post("/api/durable/resume", id="b")
         until(lambda: desk.get("/api/durable/run", id="b")["run"]["state"] == "failed")
+        until(lambda: not desk.interface.working)
+        assert desk.get("/api/durable/run", id="b")["run"]["can_resume"] is True  # a failed run can be continued
 
 
 def test_a_run_that_is_cancelled_while_it_is_resumed_stops(tmp_path):

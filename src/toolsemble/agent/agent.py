@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from toolsemble.runtime.concurrency import finish
@@ -253,6 +253,15 @@ class Agent(Generic[OutputT_co]):
         wanted = set(ids)
         finders = [getattr(each, "find_open", None) for each in self._config.list_reviewers()]
         return {id_ for find in finders if callable(find) for id_ in find(wanted)}
+
+    def watch_requests(self, changed: Callable[[], object]) -> list[Callable[[], None]]:
+        """Call a function, in another thread, when a request may be answered; return functions that end this.
+
+        The list is empty if the stores of the agent's reviewers do not tell.
+        """
+        watchers = [getattr(each, "watch", None) for each in self._config.list_reviewers()]
+        ends = [watch(changed) for watch in watchers if callable(watch)]
+        return [end for end in ends if end is not None]
 
     @property
     def name(self) -> str:

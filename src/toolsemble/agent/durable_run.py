@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -28,6 +29,7 @@ from toolsemble.models.transcript import Transcript
 from toolsemble.place import Place
 from toolsemble.runtime.text import describe_error
 from toolsemble.shape import to_json_value
+from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.work.thread import RunInThread
 
 if TYPE_CHECKING:
@@ -107,10 +109,8 @@ class DurableRun:
 
 
 def _add_usage(amounts: Sequence[float]) -> None:
-    """Count what was spent inside of a call that is answered with its record."""
-    spending = current_spending.get()
-    if spending is not None:
-        spending.add_inner(amounts)
+    """Count what was spent inside of a call that is answered with its record; calls run inside of a spending run."""
+    current_spending.get().add_inner(amounts)  # type: ignore[union-attr]  # set around all calls of a turn
 
 
 async def _run_in_thread(function: Callable[[], T]) -> T:
@@ -133,17 +133,31 @@ def write_reply(reply: ChatReply, seconds: float, stop: Stop | None) -> dict[str
     return written
 
 
-async def record_reply(turn: Place, reply: ChatReply, seconds: float, stop: Stop | None) -> None:
-    """Record a reply of a model in the journal of a run."""
-    record = partial(turn.run.record_reply, turn.path, write_reply(reply, seconds, stop))
+async def record_reply(turn: Place, reply: ChatReply, seconds: float, stop: Stop | None, mark: str) -> None:
+    """Record a reply of a model in the journal of a run.
+
+    :param mark: what :func:`mark_agent` returned
+    """
+    record = partial(turn.run.record_reply, turn.path, {**write_reply(reply, seconds, stop), "agent": mark})
     await RunInThread(record, in_place=turn.run.in_place).ado()
+
+
+def mark_agent(config: AgentConfig, box: Toolbox) -> str:
+    """Return a digest of the model, the instructions and the tools of a turn, by which a changed agent is recognized.
+
+    Functions that write instructions count by their names.
+    """
+    instructions = [part if isinstance(part, str) else part.name for part in config.instructions]
+    shown = [config.model_name, instructions, [each.to_json() for each in box.specifications]]
+    return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:12]
 
 
 def read_reply(data: Mapping[str, Any]) -> ChatReply:
     """Return the reply that :func:`write_reply` wrote.
 
+    >>> from toolsemble import ToolCall
     >>> read_reply(write_reply(ChatReply("Rome", (ToolCall("now"),)), 0.5, None)).calls
-    (ToolCall('now', '{}'),)
+    (ToolCall('now', '{}', id=None),)
     """
     calls, usage = tuple(map(read_call, data.get("calls", ()))), TokenUsage(*data.get("usage", ()))
     return ChatReply(data["text"], calls, usage, data["stop_reason"], data.get("details"))

@@ -153,7 +153,8 @@ class Execution:
             self._fail_unfinished(due, error)
             return error
         finally:
-            self._state.spending.tool_seconds += time.monotonic() - self._begun
+            replayed = max((self._find_seconds(index) for index in self._recorded.intersection(due)), default=0.0)
+            self._state.spending.tool_seconds += time.monotonic() - self._begun + replayed
         return None
 
     def stop(self) -> None:
@@ -177,6 +178,10 @@ class Execution:
 
     def _find_step(self, index: int) -> Any:
         return None if self._turn is None else self._turn.run.find(f"{self._turn.path}.{index + 1}")
+
+    def _find_seconds(self, index: int) -> float:
+        """Return how long a recorded call took; 0 for one that runs now."""
+        return float(self._find_step(index).data.get("seconds", 0.0)) if index in self._recorded else 0.0
 
     def _leave_open(self, due: Sequence[int], paused: CallPausedError) -> BaseException | None:
         """Keep the calls that wait for approval; return an error if the run could not be resumed with them."""
@@ -263,11 +268,12 @@ class Execution:
 
     def _finish(self, index: int, reply: ToolReply, how: str) -> None:
         """Record the end of a call that was run."""
-        seconds = self._add_trace(reply.call.name, how)
+        seconds = self._add_trace(reply.call.name, how, self._find_seconds(index))
         self._send(index, self._record(index, reply, seconds))
 
-    def _add_trace(self, name: str, how: str) -> float:
-        seconds = time.monotonic() - self._begun
+    def _add_trace(self, name: str, how: str, earlier: float = 0.0) -> float:
+        """Add a call to the trace, and return how long it took; ``earlier`` is how long in another process."""
+        seconds = time.monotonic() - self._begun + earlier
         self._state.add_trace("tool", name, self._begun, seconds, how)
         return seconds
 

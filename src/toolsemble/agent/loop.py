@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.agent.admission import Admission, OuterBudgetError, check_outer
 from toolsemble.agent.ask import OutOfTimeError, ask_model, wait_until
+from toolsemble.agent.budget import StopReason
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import Final, ModelRetried, TurnEnded
 from toolsemble.agent.execution import Execution
@@ -33,9 +34,11 @@ from toolsemble.call import ToolCall
 from toolsemble.definition.definition import ReturnBehavior
 from toolsemble.errors import (
     AgentExecutionError,
+    CallPausedError,
     ExitEarlyError,
     MaxIterationsExceededError,
     ModelError,
+    RunInterruptedError,
     ToolArgumentsError,
     ToolConfigurationError,
 )
@@ -79,6 +82,8 @@ class Loop:
         self._stream_channel = channel if streaming else None
         self._tool_source = ToolSource(config)
         self._checked_box: Toolbox | None = None
+        self._marked_box: Toolbox | None = None
+        self._agent_mark = ""
         self._is_plain = not (config.is_dynamic or config.history_processors)
         self._detector = None if config.loop_guard is None else LoopDetector(config.loop_guard)
         self._resumption = resumption
@@ -99,7 +104,7 @@ class Loop:
         return await (self._run_observed() if self._durable is None else self._durable.drive(self._run_journaled))
 
     async def _run_journaled(self, place: Place, earlier: float) -> AgentResult:
-        self._state.enter_journal(place, earlier)
+        self._state.enter_journal(place, earlier, is_new=place.run.is_new)
         return await self._run_observed()
 
     async def _run_observed(self) -> AgentResult:
@@ -128,7 +133,7 @@ class Loop:
                 result = await self._turn()
             return result  # noqa: TRY300 - the end of the run, of which every exception is handled here
         except (ExitEarlyError, ToolConfigurationError) as error:
-            error.partial = state.result("exit_early" if isinstance(error, ExitEarlyError) else "configuration_error")
+            error.partial = state.result(self._find_reason(error))
             raise
         except OuterBudgetError as used_up:
             state.set_stop(used_up.stop)
@@ -148,6 +153,14 @@ class Loop:
         finally:
             self._note_usage()
             state.end()
+
+    def _find_reason(self, error: ExitEarlyError | ToolConfigurationError) -> StopReason:
+        """Return why a run has ended with one of the errors that are raised as they are."""
+        if isinstance(error, ExitEarlyError):
+            return "exit_early"
+        is_journaled = self._state.context.place is not None  # it continues elsewhere, or later
+        is_paused = is_journaled and isinstance(error, (CallPausedError, RunInterruptedError))
+        return "paused" if is_paused else "configuration_error"
 
     def _note_usage(self) -> None:
         """Keep what an agent inside of a journaled call has spent, for the record of that call."""
@@ -172,7 +185,8 @@ class Loop:
             turn.run.check()
             self._recorded = turn.run.find_reply(turn.path)
         box = await self._find_box()
-        if self._recorded is not None:
+        if turn is not None and self._recorded is not None:
+            turn.run.check_agent(turn.path, self._recorded["agent"], self._mark(box))
             state.set_stop(durable.read_stop(self._recorded))
             reply: ChatReply | None = self._replay(self._recorded)
         else:
@@ -180,7 +194,13 @@ class Loop:
             reply = await self._reply(box)
         if reply is None:
             return None
-        return await self._act(reply, box, turn) if reply.calls else self._answer(reply)
+        return await (self._act(reply, box, turn) if reply.calls else self._answer(reply))
+
+    def _mark(self, box: Toolbox) -> str:
+        """Return the digest of the agent of this turn, for the journal."""
+        if box is not self._marked_box:
+            self._marked_box, self._agent_mark = box, durable.mark_agent(self._config, box)
+        return self._agent_mark
 
     def _replay(self, recorded: Any) -> ChatReply:
         """Return a recorded reply of the model, and count it."""
@@ -252,7 +272,7 @@ class Loop:
         reply = await self._ask(request, box)
         seconds = time.monotonic() - started
         if (turn := self._place) is not None:
-            await durable.record_reply(turn, reply, seconds, self._state.stop)
+            await durable.record_reply(turn, reply, seconds, self._state.stop, self._mark(box))
         self._state.spending.add_reply(reply.usage, seconds)
         self._state.add_trace("model", self._config.model_name, started, seconds, reply.stop_reason)
         emit_reply(self._config, self._state, box, reply, seconds)
@@ -287,12 +307,12 @@ class Loop:
         if self._channel is not None:
             self._channel.send(event)
 
-    def _answer(self, reply: ChatReply) -> AgentResult | None:
+    async def _answer(self, reply: ChatReply) -> AgentResult | None:
         """Return the result of an answer in text; None if it is not valid."""
         state, message = self._state, AssistantMessage(reply.text, (), reply.details)
         # Providers refuse a conversation with an empty or blank message.
         if reply.text.strip() or reply.details:
-            state.add(message)
+            await state.add(message)
         self._send_turn_ended(message, ())
         if not reply.text.strip() and (state.stop is not None or self._config.output is None):
             self._retry_empty_answer()
@@ -365,7 +385,7 @@ class Loop:
         execution.stop()
         if execution.waiting:
             return self._pause(reply, execution)
-        made = self._commit(reply, execution, error)
+        made = await self._commit(reply, execution, error)
         if answer is not None and answer.problem is not None:
             self._count_invalid_answer(answer.problem)
             return None
@@ -379,13 +399,15 @@ class Loop:
         shown = [record for record in turn["done"] if not self._is_final_answer(record.call)]
         return self._state.pause(turn, shown, invalid_answers=self._invalid_answers)
 
-    def _commit(self, reply: ChatReply, execution: Execution, error: BaseException | None) -> list[ToolCallRecord]:
+    async def _commit(
+        self, reply: ChatReply, execution: Execution, error: BaseException | None
+    ) -> list[ToolCallRecord]:
         """Add the turn to the conversation as a whole; then raise what a call raised."""
         made = execution.records()
         message = AssistantMessage(reply.text, reply.calls, reply.details)
         self._state.records += [record for record in made if not self._is_final_answer(record.call)]
         try:
-            self._state.add(message, *[ToolMessage(record.reply) for record in made])
+            await self._state.add(message, *[ToolMessage(record.reply) for record in made])
         finally:
             if error is not None:
                 raise error

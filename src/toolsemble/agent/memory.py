@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolsemble.agent.memory_store import InMemoryStore
@@ -15,11 +14,11 @@ from toolsemble.models.transcript import Transcript
 from toolsemble.runtime.checks import check_count
 
 if TYPE_CHECKING:
-    from toolsemble.agent.memory_sqlite import SQLiteMemoryStore
+    from toolsemble.agent.memory_database import DatabaseMemoryStore
 
 
 class ConversationMemory:
-    """A store of conversations by id; in memory, or in a SQLite file that several programs can share.
+    """A store of conversations by id; in memory, in a SQLite file, or in a Postgres database that many machines share.
 
     A run stores its messages turn by turn, each call together with its reply, so that a conversation can continue after
     any exception, also after the end of the process. All messages are stored; the limits only apply to the part that a
@@ -46,9 +45,10 @@ class ConversationMemory:
         max_tokens: int | None = None,
         count_tokens: Callable[[Message], int] = estimate_tokens,
     ) -> None:
-        """Open the file, if there is one.
+        """Open the file or the database, if there is one.
 
-        :param path: the file, created if it does not exist; None: conversations are kept in memory
+        :param path: the file, created if it does not exist, or a ``postgresql://`` URL (extra ``postgres``); None:
+            conversations are kept in memory
         :param max_messages: the most messages that a model sees, not counting the system message
         :param max_tokens: the most tokens of messages that a model sees
         :param count_tokens: returns the number of tokens of a message; an estimate by default
@@ -63,7 +63,12 @@ class ConversationMemory:
         self._max_messages = max_messages
         self._max_tokens = max_tokens
         self._count_tokens = count_tokens
-        self._store = InMemoryStore() if path is None else _open_file(_check_path(path))
+        self._store = InMemoryStore() if path is None else _open_store(path)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it is so quick that it need not leave the event loop: in memory, and in a file."""
+        return self._store.in_place
 
     def load(self, memory_id: str) -> Transcript:
         """Return a whole conversation; an empty one if the id is unknown."""
@@ -97,21 +102,17 @@ class ConversationMemory:
         return self._store.ids()
 
     def close(self) -> None:
-        """Close the file; the next use opens it again."""
+        """Close the file or the connections; the next use opens them again."""
         self._store.close()
 
 
-def _check_path(path: object) -> Path:
+def _open_store(path: object) -> DatabaseMemoryStore:
+    from toolsemble.agent.memory_database import DatabaseMemoryStore  # noqa: PLC0415 - only needed with a database
+    from toolsemble.storage.opening import read_location  # noqa: PLC0415 - as above
+
     place = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(place, str) or place in {"", ":memory:"}:
         raise ToolDefinitionError(
             f"ConversationMemory path must be the path of a file, or None to use memory, not {path!r:.80}"
         )
-    # The program may change its working directory before the file is opened again.
-    return Path(place).absolute()
-
-
-def _open_file(path: Path) -> SQLiteMemoryStore:
-    from toolsemble.agent.memory_sqlite import SQLiteMemoryStore  # noqa: PLC0415 - only needed with a file
-
-    return SQLiteMemoryStore(path)
+    return DatabaseMemoryStore(read_location(place, "ConversationMemory"))

@@ -47,6 +47,9 @@ class InMemoryStore:
     []
     """
 
+    in_place = True
+    """Whether it is so quick that it need not leave the event loop."""
+
     def __init__(self) -> None:
         self._kept: dict[str, Transcript] = {}
         self._lock = fork_safe_lock(self)

@@ -23,7 +23,11 @@ def emit_start(config: AgentConfig, state: RunState) -> None:
     if watchers():
         box = config.tools if isinstance(config.tools, Toolbox) else None
         messages, tools = hide_secrets(state.messages, box), () if box is None else tuple(box.names)
-        tell(RunStarted.of(state.context, model=config.model_name, messages=messages, tools=tools))
+        tell(
+            RunStarted.of(
+                state.context, model=config.model_name, messages=messages, tools=tools, resumed=state.is_resumed
+            )
+        )
 
 
 def emit_reply(config: AgentConfig, state: RunState, box: Toolbox, reply: ChatReply, seconds: float) -> None:
@@ -59,7 +63,7 @@ async def emit_end(state: RunState, running: Awaitable[AgentResult]) -> AgentRes
     except BaseException as error:
         partial = getattr(error, "partial", None)
         reason = partial.stop_reason if isinstance(partial, AgentResult) else "error"
-        tell(_build_end(state, reason, error=error))
+        tell(_build_end(state, reason, error=None if reason == "paused" else error))
         raise
     tell(_build_end(state, result.stop_reason, result.text))
     return result

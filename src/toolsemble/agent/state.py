@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 from toolsemble.agent.budget import Stop, StopReason
@@ -29,10 +30,11 @@ from toolsemble.call import new_run_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context, enter, leave
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.locks.holds import Hold
-from toolsemble.models.message import Message, SystemMessage, UserMessage
+from toolsemble.models.message import Message, SystemMessage, UserMessage, message_to_json
 from toolsemble.models.prompt import is_blank
 from toolsemble.models.transcript import Transcript
 from toolsemble.place import Place
+from toolsemble.work.thread import RunInThread
 
 _NO_MEMORY_ID = (
     "The run of this agent has no memory_id, but {who} one: users without an id would share their data. Pass "
@@ -69,6 +71,8 @@ class RunState:
         self._has_memory_id = bool(named and named.strip()) or current_context() is not None
         self._paused = paused
         self._earlier = 0.0
+        self.is_resumed = paused is not None
+        """Whether the run began earlier, and continues."""
         self.stop: Stop | None = None
         self._last_deadline: float | None = None
         self.records: list[ToolCallRecord] = []
@@ -82,6 +86,8 @@ class RunState:
         self._continues = history is None
         self._stored: Transcript | None = None
         self._saved = 0
+        self._later: Sequence[Message] = ()  # what was stored of the conversation after a journaled run had begun
+        self._writes_memory = True
         self._question = -1
         earlier = history if isinstance(history, Transcript) else Transcript(history or ())
         self._prompt, self._system, self._system_texts = prompt, config.system, NO_SYSTEM_TEXTS
@@ -123,9 +129,10 @@ class RunState:
                 f"The run of this agent has no deps, but {_describe_user(needs['deps'])} them; pass run(..., deps=...)"
             )
 
-    def enter_journal(self, place: Place, earlier: float) -> None:
+    def enter_journal(self, place: Place, earlier: float, *, is_new: bool) -> None:
         """Record the run at a place of a journal; ``earlier`` are the seconds that it has worked before."""
         self.context, self._earlier = self.context.derive({"place": place}), earlier
+        self.is_resumed = not is_new
 
     async def begin(self) -> None:
         """Wait for other runs of the same conversation, start the clock, and load what is stored of it."""
@@ -139,7 +146,8 @@ class RunState:
         ends = [each for each in (self.context.deadline, self.spending.deadline) if each is not None]
         self.context = self.context.derive({"deadline": min(ends, default=None)})
         if self._config.memory is not None:
-            self._load_conversation(self._config.memory.load(self._conversation_id))
+            load = partial(self._config.memory.load, self._conversation_id)
+            self._load_conversation(await RunInThread(load, in_place=self._config.memory.in_place).ado())
             if self._paused is not None:
                 self._saved = self._paused.stored + self._count_system()
         self._question = _find_question(self.messages)
@@ -192,8 +200,9 @@ class RunState:
         count = len(turns) if before is None else min(before["stored"], len(turns))
         kept = stored[: len(stored) - len(turns)]
         self._load(Transcript([*kept, *turns[:count]]))
-        self._saved += len(turns) - count
-        self._stored = None if count < len(turns) else self._stored
+        self._later = turns[count:]
+        self._stored = None if self._later else self._stored
+        self._writes_memory = not place.run.is_fork
 
     def _load(self, stored: Transcript) -> None:
         """Continue the stored conversation, unless a history was given."""
@@ -239,16 +248,33 @@ class RunState:
             self._config.role,
         )
 
-    def add(self, *messages: Message) -> None:
+    async def add(self, *messages: Message) -> None:
         """Add messages to the conversation and to the memory; each call comes with its reply."""
         self.messages = self.messages.plus(*messages)
-        if self._config.memory is not None:
-            new = len(self.messages) - self._saved
-            if new <= 0:
-                return  # an earlier process has stored them
-            self._config.memory.extend(self._conversation_id, self._stored, self.messages, new)
+        memory = self._config.memory
+        if memory is not None:
+            new = len(self.messages) - self._saved - self._count_stored()
+            if new <= 0 or not self._writes_memory:
+                return
+            extend = partial(memory.extend, self._conversation_id, self._stored, self.messages, new)
+            await RunInThread(extend, in_place=memory.in_place).ado()
             self._saved = len(self.messages)
             self._stored = None if self._stored is None else self.messages
+
+    def _count_stored(self) -> int:
+        """Return how many of the messages that are not saved here an earlier process of the same run has stored.
+
+        Behind them may be messages of other runs of the conversation, which went on in the meantime.
+        """
+        if not self._later:
+            return 0
+        own = self.messages[self._saved :]
+        known = 0
+        while known < min(len(own), len(self._later)) and _is_same(own[known], self._later[known]):
+            known += 1
+        if known < len(own):
+            self._later = ()
+        return known
 
     def add_correction(self, text: str) -> None:
         """Add a correction for the model as a user message; it is stored together with the answer to it."""
@@ -322,6 +348,10 @@ def _count_saved(stored: Transcript, messages: Transcript, history: int) -> int:
     known = start + len(said)
     # A history that continues the stored messages may end with a question that was not answered, and not stored.
     return known if said == messages[start:known] else history
+
+
+def _is_same(message: Message, stored: Message) -> bool:
+    return message == stored or message_to_json(message) == message_to_json(stored)
 
 
 def _find_question(messages: Transcript) -> int:

@@ -9,7 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from toolsemble.catalog.catalog import Catalog as Catalog
     from toolsemble.catalog.explanation import Explanation as Explanation, ToolCost as ToolCost
-    from toolsemble.catalog.source import Source as Source
+    from toolsemble.catalog.sources import Source as Source
     from toolsemble.catalog.tokens import estimate_tokens as estimate_tokens
 
 __getattr__, __dir__, __all__ = export_lazily(
@@ -17,7 +17,7 @@ __getattr__, __dir__, __all__ = export_lazily(
     {
         "catalog": ("Catalog",),
         "explanation": ("Explanation", "ToolCost"),
-        "source": ("Source",),
+        "sources": ("Source",),
         "tokens": ("estimate_tokens",),
     },
 )

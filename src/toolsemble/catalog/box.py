@@ -7,8 +7,8 @@ from typing import Any, NoReturn
 
 from toolsemble.call import ToolCall
 from toolsemble.catalog.budget import Offer
-from toolsemble.catalog.conversation import FIND_TOOLS
 from toolsemble.catalog.entry import Entry
+from toolsemble.catalog.find_tools import FIND_TOOLS
 from toolsemble.catalog.snapshot import Snapshot
 from toolsemble.catalog.summary import write_line
 from toolsemble.definition.definition import ToolDefinition

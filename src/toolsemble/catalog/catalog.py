@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 
 from toolsemble.catalog.box import CatalogBox
 from toolsemble.catalog.budget import Offer
-from toolsemble.catalog.conversation import FIND_TOOLS, Found, read_found
 from toolsemble.catalog.explanation import Explanation, explain_plan
-from toolsemble.catalog.listing import Sources, read_patterns
-from toolsemble.catalog.recent import Recent
-from toolsemble.catalog.snapshot import Rank, Snapshot, Terms
+from toolsemble.catalog.find_tools import FIND_TOOLS, Found, read_found
+from toolsemble.catalog.snapshot import Rank, Settings, Snapshot
+from toolsemble.catalog.sources import Sources, read_patterns
 from toolsemble.catalog.tokens import Count, Meter, estimate_tokens
 from toolsemble.context import InvocationParameters
 from toolsemble.errors import ToolDefinitionError
@@ -21,6 +20,7 @@ from toolsemble.models.transcript import Transcript, list_messages
 from toolsemble.providers import PROVIDERS
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import finish
+from toolsemble.runtime.lru import LRUCache
 from toolsemble.specification import ToolSpecification
 from toolsemble.toolbox.toolbox import Toolbox
 
@@ -107,10 +107,10 @@ class Catalog:
         _check_callable("count", count)
         self._sources = Sources(tools, include, exclude)
         meter = Meter(provider, estimate_tokens if count is None else count)
-        self._terms = Terms(read_patterns("always", always), budget, limit, rank, meter, self._sources.is_fixed)
-        self._snapshots: Recent[Snapshot] = Recent(_MOST_SNAPSHOTS)
-        self._boxes: Recent[CatalogBox] = Recent(_MOST_BOXES)
-        self._runs: Recent[tuple[Offer, tuple[str, ...]]] = Recent(_MOST_RUNS)
+        self._settings = Settings(read_patterns("always", always), budget, limit, rank, meter, self._sources.is_fixed)
+        self._snapshots: LRUCache[Snapshot] = LRUCache(_MOST_SNAPSHOTS)
+        self._boxes: LRUCache[CatalogBox] = LRUCache(_MOST_BOXES)
+        self._runs: LRUCache[tuple[Offer, tuple[str, ...]]] = LRUCache(_MOST_RUNS)
         if self._sources.is_fixed:
             _ = _finish(self._find(LoopView())).plan  # a budget that cannot work is reported now
 
@@ -169,7 +169,9 @@ class Catalog:
         if limit is not None:
             check_count("catalog.search limit", limit, least=1)
         snapshot = self._find_for(run)
-        return [each.specification() for each in snapshot.search(query, self._terms.limit if limit is None else limit)]
+        return [
+            each.specification() for each in snapshot.search(query, self._settings.limit if limit is None else limit)
+        ]
 
     @property
     def groups(self) -> dict[str, list[str]]:
@@ -192,8 +194,8 @@ class Catalog:
         []
         """
         snapshot = self._find_for(run)
-        terms, groups = self._terms, snapshot.groups
-        return explain_plan(snapshot.plan, snapshot.entries, groups, terms.budget, terms.meter, tuple(providers))
+        settings, groups = self._settings, snapshot.groups
+        return explain_plan(snapshot.plan, snapshot.entries, groups, settings.budget, settings.meter, tuple(providers))
 
     def _find_for(self, run: Any) -> Snapshot:
         return _finish(self._find(LoopView() if run is None else run))
@@ -202,7 +204,7 @@ class Catalog:
         """Return the tools for a run; the same object as long as the sources return the same tools."""
         listings = yield from self._sources.find(run, reviewed=reviewed)
         key = tuple(map(id, listings))
-        return self._snapshots.get(key) or self._snapshots.keep(key, Snapshot(listings, self._terms))
+        return self._snapshots.get(key) or self._snapshots.keep(key, Snapshot(listings, self._settings))
 
     def _offer(self, snapshot: Snapshot, run: Any) -> Toolbox:
         found = read_found(run.messages)
@@ -218,7 +220,7 @@ class Catalog:
 
     def _choose(self, snapshot: Snapshot, found: Found) -> Offer:
         known = [snapshot.entries[name] for name in found.names if name in snapshot.entries]
-        return snapshot.plan.offer(known, self._terms.meter)
+        return snapshot.plan.offer(known, self._settings.meter)
 
     def _extend(
         self, run_id: str, snapshot: Snapshot, offer: Offer, groups: tuple[str, ...]
@@ -231,7 +233,7 @@ class Catalog:
         return self._runs.keep(run_id, (offer, groups))
 
     def __repr__(self) -> str:
-        budget = "no budget" if self._terms.budget is None else f"budget {self._terms.budget}"
+        budget = "no budget" if self._settings.budget is None else f"budget {self._settings.budget}"
         return f"<Catalog, {budget}>"
 
 

@@ -59,16 +59,19 @@ class Explanation:
     @property
     def summary(self) -> str:
         """All of it in one line."""
+        number = len(self.tools)
         limit = "" if self.budget is None else f", the budget is {self.budget:,}"
-        done = "all are shown"
+        done = "everything is shown"
         if self.hides:
-            kept = len(self.tools) - len(self.hidden)
+            hidden = len(self.hidden)
+            kept = number - hidden
             also = f" and {kept} tool{'s' if kept != 1 else ''}" if kept else ""
-            done = f"{len(self.hidden)} are hidden; find_tools{also} take{'' if kept else 's'} {self.shown:,} tokens"
+            done = f"{hidden} {'is' if hidden == 1 else 'are'} hidden; find_tools{also} take{'' if kept else 's'} "
+            done += f"{self.shown:,} tokens"
         elif self.steps:
-            done = f"all are shown in a shorter form, which takes {self.shown:,} tokens"
+            done = f"everything is shown in a shorter form, which takes {self.shown:,} tokens"
         cut = f" ({'; '.join(self.steps)})" if self.steps else ""
-        return f"{len(self.tools)} tools have {self.total:,} tokens{limit}: {done}{cut}"
+        return f"{number} tool{' has' if number == 1 else 's have'} {self.total:,} tokens{limit}: {done}{cut}"
 
     def __str__(self) -> str:
         rows = [f"{each.name}  {each.state}  {_join(each.tokens)}" for each in self.tools]

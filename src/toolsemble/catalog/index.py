@@ -10,35 +10,12 @@ from typing import Any, NamedTuple
 
 from toolsemble.catalog.query import RELATED, Query, read_query
 from toolsemble.catalog.terms import split_terms
+from toolsemble.catalog.weights import WEIGHTS, Weights
 
 _MOST_NODES = 500  # of the schema of one tool that are read
 
 
-class Field(NamedTuple):
-    """A part of a tool's texts."""
-
-    weight: float
-    """How much a term in it counts."""
-    length: float
-    """How much a long text counts less, from 0 to 1."""
-
-
-# Chosen on one half of the questions of `evals/catalog.py`; a title counts as a name that was written for people.
-FIELDS = {
-    "name": Field(3.0, 0.5),
-    "title": Field(3.0, 0.5),
-    "description": Field(2.0, 0.9),
-    "parameters": Field(0.6, 0.7),
-    "texts": Field(0.6, 0.5),
-    "choices": Field(0.4, 0.3),
-}
-_SATURATION = 1.7
-_RARITY = 0.6  # the power of the inverse document frequency
 _LEAST_TOOLS = 200  # in a small catalog all words are rare or common; it counts as part of one of this size
-FLOOR = 1.57
-"""The least fitness of a tool that is found; ``evals/catalog.py`` shows the recall and the false offers of others."""
-_SHORT_FLOOR = 1.2
-_RELATED = 0.25  # how much a word counts of which the tool has only a synonym
 _SHORT = 2  # words of a task, of which one may be missing
 
 
@@ -92,6 +69,16 @@ def _walk(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
                 waiting += [("", part) for part in inside]
 
 
+class Ranking(NamedTuple):
+    """The tools that fit a query best."""
+
+    numbers: list[int]
+    """Their numbers, best first; equally good ones are in their own order."""
+    fitness: float
+    """How well the best of them fits: its score, less for each word of the task that it lacks; infinite if it lacks
+    none of them."""
+
+
 class Index:
     """The terms of tools, to search in.
 
@@ -100,72 +87,65 @@ class Index:
     ([0], [])
     """
 
-    def __init__(self, documents: Sequence[Document]) -> None:
+    def __init__(self, documents: Sequence[Document], weights: Weights = WEIGHTS) -> None:
         self._size = len(documents)
+        self._weights = weights
         self._postings: dict[str, tuple[list[int], list[float]]] = {}
         split = [[split_terms(text) for text in document] for document in documents]
         averages = [max(1.0, sum(map(len, column)) / self._size) for column in zip(*split, strict=True)]
         for number, fields in enumerate(split):
             self._add(number, fields, averages)
         tools = max(self._size, _LEAST_TOOLS)
-        self._unknown = math.log(1 + (tools + 0.5) / 0.5)
+        unknown = math.log(1 + (tools + 0.5) / 0.5)
         self._rarity = {
-            term: math.log(1 + (tools - len(found) + 0.5) / (len(found) + 0.5)) / self._unknown
+            term: math.log(1 + (tools - len(found) + 0.5) / (len(found) + 0.5)) / unknown
             for term, (found, _) in self._postings.items()
         }
 
     def _add(self, number: int, fields: Sequence[Sequence[str]], averages: Sequence[float]) -> None:
         counts: dict[str, float] = {}
-        for terms, average, field in zip(fields, averages, FIELDS.values(), strict=True):
+        for terms, average, (weight, length) in zip(fields, averages, _weigh_fields(self._weights), strict=True):
             if terms:
-                share = field.weight / (1 - field.length + field.length * len(terms) / average)
+                share = weight / (1 - length + length * len(terms) / average)
                 for term in terms:
                     counts[term] = counts.get(term, 0.0) + share
+        saturation = self._weights.saturation
         for term, count in counts.items():
             numbers, scores = self._postings.setdefault(term, ([], []))
             numbers.append(number)
-            scores.append(count * (_SATURATION + 1) / (_SATURATION + count))
+            scores.append(count * (saturation + 1) / (saturation + count))
 
     def search(self, text: str, limit: int) -> list[int]:
-        """Return the numbers of the tools that fit a query best, best first; none if the best one does not fit.
+        """Return the numbers of the tools that fit a query best, best first; none if the best one does not fit."""
+        ranking = self.rank(text, limit)
+        return ranking.numbers if ranking.fitness >= self._weights.floor else []
 
-        Equally good ones are in their own order.
+    def rank(self, text: str, limit: int) -> Ranking:
+        """Return the tools that share words with a query, whether they fit or not.
+
+        >>> Index([]).rank("bake a cake", 5)
+        Ranking(numbers=[], fitness=0.0)
         """
-        query = read_query(text)
+        query = read_query(text, self._weights)
         scores = self._score(query)
         best = [each for each in nlargest(limit, range(self._size), key=scores.__getitem__) if scores[each]]
-        return best if best and self._fits(query, best[0], scores[best[0]]) else []
-
-    def fitness(self, text: str) -> float:
-        """Return how well the best tool fits a query: its score, less for each word of the task that it lacks.
-
-        It is infinite if the tool lacks none of them.
-
-        >>> Index([]).fitness("bake a cake")
-        0.0
-        """
-        query = read_query(text)
-        scores = self._score(query)
-        best = max(range(self._size), key=scores.__getitem__, default=None)
-        return 0.0 if best is None else self._measure(query, best, scores[best])
-
-    def _fits(self, query: Query, number: int, score: float) -> bool:
-        least = _SHORT_FLOOR if len(query.task) <= _SHORT else FLOOR
-        return self._measure(query, number, score) >= least
+        return Ranking(best, self._measure(query, best[0], scores[best[0]]) if best else 0.0)
 
     def _measure(self, query: Query, number: int, score: float) -> float:
+        """Return how well a tool fits a query."""
         needed = missing = 0.0
         for term, share in query.task.items():
             rarity = share * self._rarity.get(term, 1.0)
             if self._has(number, term):
                 needed += rarity
             elif any(self._has(number, other) for other in RELATED.get(term, ())):
-                needed += rarity * _RELATED
+                needed += rarity * self._weights.related
             else:
                 missing += rarity
         if not missing:
-            return math.inf if score else 0.0
-        return score * math.sqrt(score / (needed + missing))
+            return math.inf
+        fitness = score * math.sqrt(score / (needed + missing))
+        return fitness * self._weights.short if len(query.task) <= _SHORT else fitness
 
     def _has(self, number: int, term: str) -> bool:
         numbers, _ = self._postings.get(term, ([], []))
@@ -177,7 +157,16 @@ class Index:
         scores = [0.0] * self._size
         for term, weight in query.weights.items():
             if term in self._postings:
-                factor = weight * self._rarity[term] ** _RARITY
+                factor = weight * self._rarity[term] ** self._weights.rarity
                 for number, score in zip(*self._postings[term], strict=True):
                     scores[number] += factor * score
         return scores
+
+
+def _weigh_fields(weights: Weights) -> list[tuple[float, float]]:
+    """Return the weight of each field of a document, and how much a long text counts less."""
+    parameters = [
+        (weight, weights.parameters_length) for weight in (weights.parameters, weights.texts, weights.choices)
+    ]
+    # A title counts as a name that was written for people.
+    return [*[(weights.name, weights.name_length)] * 2, (weights.description, weights.description_length), *parameters]

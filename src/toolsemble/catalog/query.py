@@ -11,19 +11,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from toolsemble.catalog.terms import STOP_WORDS, WORD, split_terms, terms_of
+from toolsemble.catalog.weights import WEIGHTS, Weights
 
 LONGEST_QUERY = 4_000
 """The number of characters of a query that are read."""
 _MOST_TERMS = 64
-
-# The weights were chosen on one half of the questions of `evals/catalog.py`, and are reported for the other.
-_NUMBER = 0.2
-_QUOTED = 0.65
-_DATE = 0.6
-_PLACE = 0.3
-_ASKED = 0.5
-_SYNONYM = 0.05
-_CASELESS = 0.3  # in scripts without capitals, names look like words, and pairs of characters overlap
 
 _QUOTES = re.compile(r"\"[^\"\n]{1,200}\"|(?<!\w)'[^'\n]{1,100}'(?!\w)|“[^”\n]{1,200}”|«[^»\n]{1,200}»")
 _ENDS_SENTENCE = re.compile("[.?!:;\n\u3002\uff1f\uff01]")
@@ -122,27 +114,27 @@ class Query:
     tool lacks it."""
 
 
-def read_query(text: str) -> Query:
+def read_query(text: str, weights: Weights = WEIGHTS) -> Query:
     """Return the terms of a query; without terms if it has no words but stop words.
 
     >>> read_query("What is the weather in Rome?").task, read_query("the, of").weights
     ({'weath': 1.0}, {})
     """
     cut = text[:LONGEST_QUERY]
-    weights: dict[str, float] = {}
+    ranked: dict[str, float] = {}
     task: dict[str, float] = {}
-    for terms, weight, share in _weigh_words(cut):
-        _add(weights, terms, weight)
+    for terms, weight, share in _weigh_words(cut, weights):
+        _add(ranked, terms, weight)
         _add(task, terms, share)
-        if len(weights) >= _MOST_TERMS:
+        if len(ranked) >= _MOST_TERMS:
             break
-    own = list(weights)
+    own = list(ranked)
     for question in _ASKS.findall(cut.casefold()) if own else ():
-        _add(weights, _ASKED_FOR[question], _ASKED)
+        _add(ranked, _ASKED_FOR[question], weights.asked)
     for term in own:
-        _add(weights, RELATED.get(term, ()), _SYNONYM * weights[term])
+        _add(ranked, RELATED.get(term, ()), weights.synonym * ranked[term])
     words = task or dict.fromkeys(own, 1.0)
-    return Query(weights, {term: share for term, share in words.items() if term not in _GENERAL} or words)
+    return Query(ranked, {term: share for term, share in words.items() if term not in _GENERAL} or words)
 
 
 def _add(weights: dict[str, float], terms: Iterable[str], weight: float) -> None:
@@ -151,7 +143,7 @@ def _add(weights: dict[str, float], terms: Iterable[str], weight: float) -> None
             weights[term] = weight
 
 
-def _weigh_words(text: str) -> Iterator[tuple[Sequence[str], float, float]]:
+def _weigh_words(text: str, weights: Weights) -> Iterator[tuple[Sequence[str], float, float]]:
     """Yield the terms of each word with their weight, and how much they count as part of the task; 0 for values."""
     words = list(WORD.finditer(text))
     quoted = [each.span() for each in _QUOTES.finditer(text)]
@@ -163,16 +155,16 @@ def _weigh_words(text: str) -> Iterator[tuple[Sequence[str], float, float]]:
         is_name = names_stand_out and not starts and _is_name(word)
         is_number = any(character.isdigit() for character in word)
         if is_name and before in _BEFORE_PLACES:
-            yield _PLACE_TERMS, _PLACE, 0.0
+            yield _PLACE_TERMS, weights.place, 0.0
         if folded in _DATES or _DAY_OR_YEAR.fullmatch(folded):
-            yield _DATE_TERMS, _DATE, 0.0
-            yield terms_of(word), _NUMBER, 0.0
+            yield _DATE_TERMS, weights.date, 0.0
+            yield terms_of(word), weights.number, 0.0
         elif is_number:
-            yield terms_of(word), _NUMBER, 0.0
+            yield terms_of(word), weights.number, 0.0
         elif any(start <= each.start() < stop for start, stop in quoted):
-            yield terms_of(word), _QUOTED, 0.0
+            yield terms_of(word), weights.quoted, 0.0
         elif folded not in STOP_WORDS:
-            yield terms_of(word), 1.0, 0.0 if is_name else _CASELESS if folded == word.upper() else 1.0
+            yield terms_of(word), 1.0, 0.0 if is_name else weights.caseless if folded == word.upper() else 1.0
         end, before = each.end(), folded
 
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from toolsemble.catalog.budget import Plan, make_plan
-from toolsemble.catalog.conversation import FIND_TOOLS
 from toolsemble.catalog.entry import Entry
+from toolsemble.catalog.find_tools import FIND_TOOLS, make_find_tools
 from toolsemble.catalog.groups import group_tools, name_groups
 from toolsemble.catalog.index import Index
-from toolsemble.catalog.listing import Listing, check_patterns, matches
-from toolsemble.catalog.search_tool import make_search
+from toolsemble.catalog.sources import Listing, check_patterns, matches
 from toolsemble.catalog.tokens import Meter
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.specification import ToolSpecification
@@ -22,7 +21,7 @@ Rank: TypeAlias = Callable[[str, list[ToolSpecification]], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Settings:
     """The settings of a catalog."""
 
     always: tuple[str, ...]
@@ -42,16 +41,16 @@ class Terms:
 class Snapshot:
     """The tools of a catalog at one moment; what is derived from them is made when it is first needed."""
 
-    def __init__(self, listings: Sequence[Listing], terms: Terms) -> None:
+    def __init__(self, listings: Sequence[Listing], settings: Settings) -> None:
         self._listings = listings  # kept, so that their ids are not those of other objects
-        self._terms = terms
+        self._settings = settings
         self.entries: dict[str, Entry] = {}
         """The tools by name."""
         for entry in (each for listing in listings for each in listing.entries):
             self._check_name(entry.name)
             self.entries[entry.name] = entry
-        if terms.is_fixed:
-            check_patterns("always", terms.always, list(self.entries))
+        if settings.is_fixed:
+            check_patterns("always", settings.always, list(self.entries))
         self._groups: dict[str, list[str]] | None = None
         self._group_names: tuple[str, ...] | None = None
         self._index: Index | None = None
@@ -84,26 +83,26 @@ class Snapshot:
     @property
     def always(self) -> list[Entry]:
         """The tools that are always shown."""
-        return [each for each in self.entries.values() if matches(each.name, self._terms.always)]
+        return [each for each in self.entries.values() if matches(each.name, self._settings.always)]
 
     @property
     def plan(self) -> Plan:
         """What a model sees before it has searched."""
         if self._plan is None:
-            terms, search = self._terms, self.search_tool(self.group_names)
-            self._plan = make_plan(list(self.entries.values()), self.always, search, terms.budget, terms.meter)
+            settings, search = self._settings, self.search_tool(self.group_names)
+            self._plan = make_plan(list(self.entries.values()), self.always, search, settings.budget, settings.meter)
         return self._plan
 
     def search_tool(self, groups: tuple[str, ...]) -> Entry:
         """Return the tool that searches these tools; its text names some groups."""
         if groups not in self._searches:
-            self._searches[groups] = make_search(self.search, groups, self._terms.limit)
+            self._searches[groups] = make_find_tools(self.search, groups, self._settings.limit)
         return self._searches[groups]
 
     def search(self, query: str, limit: int) -> list[Entry]:
         """Return the tools that fit a query, best first."""
-        if self._terms.rank is not None:
-            return self._rank(self._terms.rank, query, limit)
+        if self._settings.rank is not None:
+            return self._rank(self._settings.rank, query, limit)
         if self._index is None:
             self._index = Index([each.document() for each in self.entries.values()])
         entries = list(self.entries.values())

@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from toolsemble import __version__
+from toolsemble.cli.durable import runs, work
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
 from toolsemble.cli.options import GlobalOptions, common_options, json_option
 from toolsemble.cli.ui_command import ui
@@ -390,3 +391,5 @@ def version() -> int:
 app.add_command(approvals)
 app.add_command(ledger)
 app.add_command(ui)
+app.add_command(runs)
+app.add_command(work)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from toolsemble.cli.duration import format_seconds
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
@@ -34,7 +35,6 @@ _TITLES = ("id", "tool", "arguments", "memory", "agent", "run", "asked", "left")
 _ALL_TITLES = ("id", "tool", "arguments", "agent", "run", "asked", "state", "by")
 _MAX_ARGUMENTS = 200
 _MAX_LISTED = 100
-_MINUTE, _HOUR, _DAY = 60, 3600, 24 * 3600
 _KINDS = {"continue": "approved", "edit": "edited", "exit_early": "rejected"}
 _DONE = {"approve": "approved", "reject": "rejected", "edit": "sent with other arguments"}
 _UNCHECKED = "The run that waits checks the new arguments, and asks again if they do not fit."
@@ -80,8 +80,8 @@ class Answer:
 
 
 def open_store(file: str, secret: str | None) -> SQLiteStore:
-    """Return the store of a file; raise ToolConfigurationError if its secret is not known."""
-    if secret is None and not Path(f"{file}.key").exists():
+    """Return the store of a file or a URL; raise ToolConfigurationError if its secret is not known."""
+    if secret is None and "://" not in file and not Path(f"{file}.key").exists():
         raise ToolConfigurationError(
             f"The review store '{file}' has no file '{file}.key'; set TOOLSEMBLE_REVIEW_SECRET to its secret"
         )
@@ -168,7 +168,7 @@ def _to_fields(request: ReviewRequest) -> dict[str, Any]:
 
 
 def _to_row(request: ReviewRequest, now: float) -> Sequence[str]:
-    left = "" if request.deadline is None else _format_seconds(request.deadline - now)
+    left = "" if request.deadline is None else format_seconds(request.deadline - now)
     return (
         request.id,
         request.tool_name,
@@ -176,7 +176,7 @@ def _to_row(request: ReviewRequest, now: float) -> Sequence[str]:
         "" if request.memory_id == ToolContext.memory_id else request.memory_id,
         request.agent_role,
         request.run_id if request.resumable else "",
-        f"{_format_seconds(now - request.asked_at)} ago",
+        f"{format_seconds(now - request.asked_at)} ago",
         left,
     )
 
@@ -189,7 +189,7 @@ def _to_full_row(stored: StoredRequest, now: float) -> Sequence[str]:
         _format_arguments(request),
         request.agent_role,
         request.run_id if request.resumable else "",
-        f"{_format_seconds(now - request.asked_at)} ago",
+        f"{format_seconds(now - request.asked_at)} ago",
         stored.state if receipt is None else f"{stored.state}: {_KINDS[receipt.kind]}",
         "" if receipt is None else receipt.person,
     )
@@ -205,7 +205,7 @@ def _describe_event(event: ReviewEvent, now: float) -> str:
     by = f" by {event.person}" if event.person else ""
     role = f" ({event.role})" if event.role else ""
     detail = f": {event.detail}" if event.detail else ""
-    return f"{event.kind} {_format_seconds(now - event.at)} ago{by}{role}{detail}"
+    return f"{event.kind} {format_seconds(now - event.at)} ago{by}{role}{detail}"
 
 
 def _format_answered(request: ReviewRequest, revised: str | None) -> str:
@@ -224,19 +224,6 @@ def _format_arguments(request: ReviewRequest) -> str:
     arguments = request.arguments
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return escape_line(text, _MAX_ARGUMENTS)
-
-
-def _format_seconds(seconds: float) -> str:
-    """Return a duration in its largest unit.
-
-    >>> [_format_seconds(each) for each in (-1, 59, 3599, 7200, 200_000)]
-    ['0 s', '59 s', '59 min', '2 h', '2 d']
-    """
-    whole = max(int(seconds), 0)
-    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
-        if whole >= size:
-            return f"{whole // size} {unit}"
-    return f"{whole} s"
 
 
 def _find_user() -> str:

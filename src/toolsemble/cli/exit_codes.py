@@ -7,11 +7,13 @@ from enum import IntEnum
 from toolsemble.errors import (
     ExitEarlyError,
     MaxIterationsExceededError,
+    RunInterruptedError,
+    RunParkedError,
     ToolConfigurationError,
     ToolDefinitionError,
 )
 
-_STOPPED = (ExitEarlyError, MaxIterationsExceededError)
+_STOPPED = (ExitEarlyError, MaxIterationsExceededError, RunParkedError)
 _USAGE_ERRORS = (ToolConfigurationError, ToolDefinitionError)
 
 
@@ -29,7 +31,8 @@ class Exit(IntEnum):
     USAGE_ERROR = 2
     """The command is not valid: an unknown option, tool or model, or a missing package."""
     STOPPED = 3
-    """A budget was exhausted, or a reviewer stopped the run or rejected a call; there may still be an answer."""
+    """A budget was exhausted, a reviewer stopped the run or rejected a call, or the run waits for a person; there may
+    still be an answer."""
     INTERRUPTED = 130
     """Ctrl-C."""
     BROKEN_PIPE = 141
@@ -44,6 +47,8 @@ def exit_code_for(error: BaseException) -> Exit:
     """
     if isinstance(error, _STOPPED):
         return Exit.STOPPED
+    if isinstance(error, RunInterruptedError):
+        return Exit.FAILED
     return Exit.USAGE_ERROR if isinstance(error, _USAGE_ERRORS) else Exit.FAILED
 
 

@@ -18,8 +18,8 @@ _MAX_ARGUMENTS = 200
 
 
 def open_ledger(file: str) -> EffectLedger:
-    """Return the ledger of a file; raise ToolConfigurationError if it has no key."""
-    if not Path(f"{file}.key").exists():
+    """Return the ledger of a file or a URL; raise ToolConfigurationError if a file has no key."""
+    if "://" not in file and not Path(f"{file}.key").exists():
         raise ToolConfigurationError(f"The effect ledger '{file}' has no file '{file}.key'; restore it")
     return EffectLedger(file)
 

@@ -14,14 +14,24 @@ REVIEW_ACTIONS = ("list", "show", "approve", "reject", "edit")
 """The actions of ``approvals``."""
 LEDGER_ACTIONS = ("list", "resolve")
 """The actions of ``ledger``."""
-_EXISTING = click.Path(exists=True, dir_okay=False)
+
+
+class _StorePath(click.Path):
+    """The path of a file that exists, or a URL."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a URL as it is; the store reads it."""
+        return value if "://" in value else super().convert(value, param, ctx)
+
+
+_STORE = _StorePath(exists=True, dir_okay=False)
 
 
 @click.command()
 @click.argument("action", type=click.Choice(REVIEW_ACTIONS), default="list")
 @click.argument("request_id", metavar="[ID]", required=False)
 @click.argument("revised", metavar="[JSON]", required=False)
-@click.option("--store", "file", type=_EXISTING, required=True, metavar="FILE", help="The file of the SQLiteStore.")
+@click.option("--store", "file", type=_STORE, required=True, metavar="URL", help="The file or postgresql:// URL.")
 @click.option("--reason", help="Why the call is rejected; the model sees it.")
 @click.option("--person", help="Who answers; your user name by default.")
 @click.option("--role", default="", help="The role in which you answer, if the call requires one.")
@@ -108,7 +118,7 @@ def _check_approvals(
 @click.command()
 @click.argument("action", type=click.Choice(LEDGER_ACTIONS), default="list")
 @click.argument("key", required=False)
-@click.option("--store", "file", type=_EXISTING, required=True, metavar="FILE", help="The file of the EffectLedger.")
+@click.option("--store", "file", type=_STORE, required=True, metavar="URL", help="The file or postgresql:// URL.")
 @click.option("--happened/--not-happened", default=None, help="Whether the effect is there; find out first.")
 @click.option("--result", default=None, help="The answer to repeated calls, if it happened.")
 @click.option("--all", "everything", is_flag=True, help="List every entry, not only those of unknown outcome.")

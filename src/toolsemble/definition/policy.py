@@ -48,6 +48,14 @@ class Policy:
     """Where a blocking body runs."""
     max_memory: int | None = None
     """Bytes of memory that the worker process may use; None: no limit."""
+    cpus: float | None = None
+    """CPUs that a cluster reserves for a call; None: its default."""
+    gpus: float | None = None
+    """GPUs that a cluster reserves for a call; None: none."""
+    memory: int | None = None
+    """Bytes of memory that a cluster reserves for a call; None: its default."""
+    cluster: Any = field(default=None, compare=False)
+    """The executor of the cluster that runs a blocking body; None: it runs on this machine."""
     effects: Effects | None = None
     """What a call changes; None: not declared."""
     idempotent: bool = False
@@ -75,7 +83,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         held = self.timeout is not None or self.needs is not None or self.isolation != "thread" or bool(self.layers)
-        object.__setattr__(self, "limits", held or bool(self.rates or self.nearest))
+        object.__setattr__(self, "limits", held or self.cluster is not None or bool(self.rates or self.nearest))
         # Layers that compute a key of the input, or run the body again, set ``binds``; it is optional for others.
         bound = any(getattr(each, "binds", False) for each in (*self.layers, self.needs))
         object.__setattr__(self, "binds", bound)

@@ -6,6 +6,7 @@ Most calls have no journal, and do not load this.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -39,6 +40,9 @@ def run_once(call: Call, path: CallPath) -> CallPath:
     """
     place = _place_of(call.context)
     known: RecordedCall | None = place.run.find(place.path)
+    if known is not None and known.tool != call.definition.name and _is_part(call):
+        path.close()
+        place.run.refuse_tool(place.path, known.tool, call.definition.name)
     if known is not None and known.is_done:
         path.close()
         return _replay(call, known.data)
@@ -60,7 +64,7 @@ def record_start(call: Call, work: Work, value: Any) -> Work:
     if definition.delegates:
         return work
     repeatable = definition.policy is not None and definition.policy.repeatable
-    shown = mask_value(definition.present(value, best_effort=True))
+    shown = mask_value(_present(definition, value))
     arguments = preview(json.dumps(shown, ensure_ascii=False, default=str), _SHOWN)
     begin = partial(place.run.begin, place.path, definition.name, arguments, repeatable=repeatable)
     return _RecordedWork(work, RunInThread(begin, in_place=repeatable and place.run.in_place))
@@ -95,6 +99,11 @@ def _place_of(context: ToolContext) -> Place:
     return context.place
 
 
+def _is_part(call: Call) -> bool:
+    """Return whether a call is one of a pipeline, and not one that a model made by its name."""
+    return call.report is not None and not isinstance(call.report, ArgumentsReport)
+
+
 def _has_ledger(definition: ToolDefinition) -> bool:
     """Return whether a ledger in a file knows what became of a call: it answers a repeated one."""
     layers = () if definition.policy is None else definition.policy.layers
@@ -111,10 +120,13 @@ def _report_unknown(call: Call) -> ToolResult:
 def _record_end(call: Call, place: Place, result: ToolResult) -> Generator[Work, Any, None]:
     report = call.report
     data = write_recorded(_without_result(result) if call.definition.delegates else result)
+    if call.started:
+        data["seconds"] = round(time.perf_counter() - call.started, 6)
     if isinstance(report, ArgumentsReport):
         data["arguments"] = report.arguments
     elif report is not None:
-        data["given"] = _show_given(call)
+        # What the body of a part got, with its secrets, to undo the part with.
+        data["given"] = _present(call.definition, call.given, reveal=True)
     if (changed := place.run.find_changes(call.context.parameters)) is not None:
         data["parameters"] = changed
     end = partial(place.run.end, place.path, call.definition.name, data)
@@ -127,11 +139,11 @@ def _without_result(result: ToolResult) -> ToolResult:
     return replace(result, attributes=MappingProxyType(attributes))
 
 
-def _show_given(call: Call) -> Any:
-    """Return what the body of a part got, as JSON values with their secrets, to undo the part with."""
+def _present(definition: ToolDefinition, value: Any, *, reveal: bool = False) -> Any:
+    """Return the input of a body as JSON values; None for an object of somebody's own that cannot be shown."""
     try:
-        return call.definition.present(call.given, reveal=True, best_effort=True)
-    except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be shown
+        return definition.present(value, reveal=reveal, best_effort=True)
+    except Exception:  # noqa: BLE001 - any code of such an object may raise
         return None
 
 

@@ -53,6 +53,10 @@ def run_limited(call: Call) -> Generator[Work, Any, Any]:
 
 def _choose_work(definition: ToolDefinition, given: Any, context: ToolContext, workers: Executor) -> Work:
     """Return the work that runs a body within its limits."""
+    if definition.policy is not None and definition.policy.cluster is not None:
+        from toolsemble.work.cluster import RunOnCluster  # noqa: PLC0415 - only with the executor of a cluster
+
+        return RunOnCluster(definition, given, context)
     if definition.policy is not None and definition.policy.isolation == "process":
         from toolsemble.work.process import RunInProcess  # noqa: PLC0415 - only with isolation
 

@@ -9,10 +9,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from toolsemble.errors import CallPausedError
+from toolsemble.errors import CallPausedError, RunCancelledError
 from toolsemble.place import Place
+from toolsemble.review.database import binding
 from toolsemble.review.question import ask, find_stored, watch_stored
-from toolsemble.review.request import ReviewHandler, ReviewRequest
+from toolsemble.review.request import ReviewHandler, ReviewRequest, digest
 from toolsemble.work.body import Work
 from toolsemble.work.thread import RunInThread
 
@@ -24,8 +25,10 @@ def prepare_question(
 
     The time counts from the first question, also if that was asked by a process that has ended.
     """
-    asked_at = yield RunInThread(partial(place.run.note_question, place.path), in_place=place.run.in_place)
+    asked_at, token = yield RunInThread(partial(place.run.note_question, place.path), in_place=place.run.in_place)
     handler = ParkingReview(handler, place)
+    # The same question has the same id in every process, and only this call has it: an answer is found again by it.
+    request = replace(request, id=digest([token, binding(request)])[:32])
     if not request.timeout:
         return handler, request, False
     left = asked_at + request.timeout - time.time()
@@ -49,16 +52,21 @@ class ParkingReview:
             return await asking
         stored = asyncio.Event()
         watch_stored(stored.set)
-        answering = asyncio.ensure_future(asking)
+        answering, cancelled = asyncio.ensure_future(asking), False
         try:
             await _wait_for_one(answering, stored.wait())  # an earlier answer is used, however short the time is
             await _wait_for_one(answering, self._place.run.wait_for_drain(), seconds=self._place.run.park_after)
             if answering.done():
                 return answering.result()
+        except RunCancelledError:
+            cancelled = True
+            raise
         finally:
             if not answering.done():
                 answering.cancel()  # the question stays in the store: the run asks it again
                 await asyncio.wait([answering])
+            if cancelled:
+                await _withdraw(self._handler, find_stored(request))
         raise CallPausedError(f"Tool '{request.tool_name}' waits for approval", request=find_stored(request))
 
 
@@ -69,5 +77,14 @@ async def _wait_for_one(
     happening = asyncio.ensure_future(event)
     try:
         await asyncio.wait([answering, happening], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if happening.done() and not answering.done():
+            happening.result()
     finally:
         happening.cancel()
+
+
+async def _withdraw(handler: Any, request: ReviewRequest) -> None:
+    """Close the question of a run that was cancelled."""
+    withdraw = getattr(handler, "withdraw", None)
+    if callable(withdraw):
+        await RunInThread(partial(withdraw, [request.id])).ado()

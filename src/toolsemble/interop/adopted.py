@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolsemble.context import current_context
-from toolsemble.errors import ToolDefinitionError
-from toolsemble.interop.exported import ExportedTool
+from toolsemble.errors import CallPausedError, ToolDefinitionError
+from toolsemble.interop.exported import ExportedTool, media_of, payload_of, text_of
 from toolsemble.interop.names import fit_name, map_names
-from toolsemble.result import ToolResult
+from toolsemble.result import AudioContent, Content, FileContent, ImageContent, ToolResult
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.tools.schema import SchemaTool
 
@@ -105,6 +105,55 @@ def refuse(name: object, needs: str) -> ToolDefinitionError:
     "'search' cannot be adopted: it needs the state of a graph (InjectedState), which only its framework has"
     """
     return ToolDefinitionError(f"'{name!s:.60}' cannot be adopted: it needs {needs}, which only its framework has")
+
+
+def read_exported(exported: ExportedTool) -> ForeignTool:
+    """Return a tool that came from a toolbox, without the framework in between; its gates and limits hold.
+
+    >>> from toolsemble import Toolbox, tool
+    >>> from toolsemble.interop.exported import export_tools
+    >>> @tool
+    ... def double(number: int) -> int:
+    ...     '''Double a number.'''
+    ...     return 2 * number
+    >>> [exported] = export_tools(Toolbox([double]))
+    >>> [back] = adopt_tools("acme", [read_exported(exported)], {})
+    >>> back.execute({"number": "21"}).output
+    '42'
+    """
+
+    async def call(arguments: dict[str, Any], call_id: str) -> ToolResult:
+        try:
+            reply = await exported.aexecute(arguments, call_id)
+        except CallPausedError as paused:
+            return failure(str(paused))
+        if reply.is_error:
+            return failure(text_of(reply))
+        return ToolResult.success(text_of(reply), payload_of(reply), contents=media_of(reply))
+
+    return ForeignTool(exported.shown_name, exported.description, exported.parameters, call, exported)
+
+
+def join_parts(parts: Iterable[str | Content]) -> tuple[str, list[Content]]:
+    r"""Return the texts among the parts of an output as one text, and its media.
+
+    >>> join_parts(["a map", ImageContent(b"..", "image/png"), "of Rome"])
+    ('a map\nof Rome', [ImageContent(<2 bytes>, mime_type='image/png')])
+    """
+    listed = list(parts)
+    texts = [each for each in listed if isinstance(each, str)]
+    return "\n".join(texts), [each for each in listed if not isinstance(each, str)]
+
+
+def read_media(data: bytes, mime_type: str, name: str = "file") -> Content:
+    """Return the content for bytes: an image, audio, or a file.
+
+    >>> read_media(b"..", "audio/wav")
+    AudioContent(<2 bytes>, mime_type='audio/wav')
+    """
+    if mime_type.startswith("image/"):
+        return ImageContent(data, mime_type)
+    return AudioContent(data, mime_type) if mime_type.startswith("audio/") else FileContent(data, mime_type, name)
 
 
 def failure(text: str) -> ToolResult:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from toolsemble.call import ToolReply
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
+from toolsemble.interop.adopted import ForeignTool, adopt_tools, flatten, join_parts, read_exported, refuse
 from toolsemble.interop.exported import (
     Approval,
     Choice,
@@ -98,6 +98,11 @@ def _tool_class() -> Any:
         def _prepare_arguments(self, arguments: Any) -> dict[str, Any]:
             return self._arguments_as_mapping(arguments) or {}
 
+        def _prepare_context_arguments(self, context: Any, arguments: Any) -> dict[str, Any]:
+            # The framework would keep a copy to compare with, so as not to validate the same arguments twice.
+            context.arguments = prepared = self._prepare_arguments(arguments)
+            return prepared
+
         async def invoke(self, *, tool_call_id: str | None = None, **settings: Any) -> Any:
             token = _CALL_ID.set(tool_call_id)
             try:
@@ -163,7 +168,7 @@ def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
 def _read(tool: Any) -> ForeignTool:
     exported = getattr(tool, "exported", None)
     if isinstance(exported, ExportedTool):
-        return _read_exported(exported)
+        return read_exported(exported)
     if tool.declaration_only:
         raise refuse(tool.name, "a client that runs it, since it has no function")
     if getattr(tool, "_context_parameter_name", None) is not None:
@@ -176,27 +181,13 @@ def _read(tool: Any) -> ForeignTool:
     return ForeignTool(tool.name, tool.description, tool.parameters(), call, settings=gate)
 
 
-def _read_exported(exported: ExportedTool) -> ForeignTool:
-    async def call(arguments: dict[str, Any], call_id: str) -> ToolResult:
-        reply = await exported.aexecute(arguments, call_id)
-        if reply.is_error:
-            return failure(text_of(reply))
-        return ToolResult.success(text_of(reply), payload_of(reply), contents=media_of(reply))
-
-    return ForeignTool(exported.shown_name, exported.description, exported.parameters, call, exported)
-
-
 def _read_answer(items: Any) -> Any:
     """Return the result for the items that a tool returned; a tool may be set to return any value instead."""
     kind = _import("agent_framework").Content
     if not isinstance(items, list) or not all(isinstance(each, kind) for each in items):
         return items
-    texts: list[str] = []
-    contents: list[Content] = []
-    for item in items:
-        found = _read_item(item)
-        texts.append(found) if isinstance(found, str) else contents.append(found)
-    return ToolResult.success("\n".join(texts), contents=contents)
+    text, contents = join_parts(map(_read_item, items))
+    return ToolResult.success(text, contents=contents)
 
 
 def _read_item(item: Any) -> str | Content:

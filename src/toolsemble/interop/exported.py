@@ -100,9 +100,10 @@ class ExportedTool:
         :param deps: the dependencies of the run by the framework, for ``ToolContext.deps``
         :param box: another toolbox with this tool, such as one whose reviewer has the answer already
         """
-        call = self._read_call(arguments, call_id)
-        if isinstance(call, ToolReply):
-            return call
+        try:
+            call = ToolCall(self.name, arguments, call_id)
+        except TypeError as problem:
+            return self._refuse_values(call_id, problem)
         try:
             return (box or self.box).execute(call, **self.settings.for_call(source, run_id, deps))
         except ExitEarlyError as stop:
@@ -113,9 +114,10 @@ class ExportedTool:
         deps: Any = None, box: Toolbox | None = None,
     ) -> ToolReply:  # fmt: skip
         """Execute a call without blocking the event loop; parameters as in :meth:`execute`."""
-        call = self._read_call(arguments, call_id)
-        if isinstance(call, ToolReply):
-            return call
+        try:
+            call = ToolCall(self.name, arguments, call_id)
+        except TypeError as problem:
+            return self._refuse_values(call_id, problem)
         try:
             return await (box or self.box).aexecute(call, **self.settings.for_call(source, run_id, deps))
         except ExitEarlyError as stop:
@@ -133,8 +135,9 @@ class ExportedTool:
 
         Nothing is run. A call that does not fit needs no approval: its reply tells the model why.
         """
-        call = self._read_call(arguments, call_id)
-        if isinstance(call, ToolReply):
+        try:
+            call = ToolCall(self.name, arguments, call_id)
+        except TypeError:
             return None
         try:
             await self.box.aexecute(call, **self.settings.for_call(source, run_id, deps), dry_run=True)
@@ -147,14 +150,11 @@ class ExportedTool:
         """Return the failed reply to a call that could not be executed."""
         return ToolReply(ToolCall(self.name, id=call_id), ToolResult.failure(str(problem)))
 
-    def _read_call(self, arguments: Any, call_id: str | None) -> ToolCall | ToolReply:
-        """Return the call, or the reply if code of a model passed values that JSON cannot hold."""
-        try:
-            return ToolCall(self.name, arguments, call_id)
-        except TypeError as problem:
-            message = str(problem).removeprefix(f"ToolCall '{self.name}': ")
-            failure = ToolResult.failure(f"Invalid JSON input for '{self.name}': {message}")
-            return ToolReply(ToolCall(self.name, id=call_id), failure)
+    def _refuse_values(self, call_id: str | None, problem: TypeError) -> ToolReply:
+        """Return the reply to a call with values that JSON cannot hold, which code of a model can pass."""
+        message = str(problem).removeprefix(f"ToolCall '{self.name}': ")
+        failure = ToolResult.failure(f"Invalid JSON input for '{self.name}': {message}")
+        return ToolReply(ToolCall(self.name, id=call_id), failure)
 
 
 def _refuse(call: ToolCall, stop: ExitEarlyError) -> ToolReply:
@@ -233,8 +233,10 @@ def text_of(reply: ToolReply) -> str:
     >>> text_of(ToolReply(ToolCall("now"), ToolResult.success("noon", contents=[TextContent("in Rome")])))
     'noon\nin Rome'
     """
-    texts = [content.text for content in reply.contents if isinstance(content, TextContent)]
-    return "\n".join([reply.with_edits().text, *texts])
+    text = reply.with_edits().text
+    if not reply.contents:
+        return text
+    return "\n".join([text, *(each.text for each in reply.contents if isinstance(each, TextContent))])
 
 
 def full_text_of(reply: ToolReply) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from toolsemble.interop.adopted import join_parts
 from toolsemble.providers.wire import base64_text, describe_omitted
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent
 from toolsemble.serialization import compact_json, read_content
@@ -38,17 +39,16 @@ def read_blocks(content: Any) -> tuple[str, list[Content]]:
     """
     if isinstance(content, str):
         return content, []
-    texts: list[str] = []
-    media: list[Content] = []
-    for block in content:
-        if isinstance(block, str):
-            texts.append(block)
-        elif block.get("type") == "text":
-            texts.append(str(block.get("text", "")))
-        else:
-            found = _read_media(block)
-            media.append(found) if found is not None else texts.append(compact_json(block, default=str))
-    return "\n".join(texts), media
+    return join_parts(map(_read_block, content))
+
+
+def _read_block(block: Any) -> str | Content:
+    if isinstance(block, str):
+        return block
+    if block.get("type") == "text":
+        return str(block.get("text", ""))
+    found = _read_media(block)
+    return compact_json(block, default=str) if found is None else found
 
 
 def _read_media(block: dict[str, Any]) -> Content | None:

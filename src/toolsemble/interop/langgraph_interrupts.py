@@ -19,14 +19,13 @@ from toolsemble.call import ToolReply, new_id
 from toolsemble.errors import CallPausedError, ToolConfigurationError, ToolExecutionError
 from toolsemble.interop.exported import ExportedTool
 from toolsemble.interop.framework import import_framework
-from toolsemble.interop.pausing import asks_before, bind_decision, fingerprint_of, read_decision, show_request
+from toolsemble.interop.pausing import UNKNOWN, asks_before, bind_decision, fingerprint_of, read_decision, show_request
 from toolsemble.review.request import ReviewRequest
 from toolsemble.serialization import compact_json
 from toolsemble.toolbox.toolbox import Toolbox
 
 _MOST_NODES = 1000
 _YIELDS = 10  # turns of the event loop in which the calls beside an asking one begin
-_UNKNOWN = "Unknown outcome: the call was cancelled while it ran, and was not repeated; check whether it took effect"
 
 
 class Node:
@@ -128,7 +127,7 @@ class Interrupts:
                     await node.settle(own)
                     outcome = call.decide(paused)
                 except asyncio.CancelledError:
-                    own.set_result(tool.fail(call_id, ToolExecutionError(_UNKNOWN)))
+                    own.set_result(tool.fail(call_id, ToolExecutionError(UNKNOWN)))
                     raise
             own.set_result(outcome)
             return outcome

@@ -6,6 +6,7 @@ from base64 import b64encode
 from collections.abc import Iterable
 from typing import Any
 
+from toolsemble.interop.adopted import join_parts
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent
 
 # LlamaIndex names audio by the suffix of a file.
@@ -38,15 +39,7 @@ def _write_source(content: Any, field: str) -> dict[str, Any]:
 
 def read_blocks(blocks: Iterable[Any]) -> tuple[str, list[Content]]:
     """Return the text and the media of blocks; those of other types become JSON text."""
-    texts: list[str] = []
-    media: list[Content] = []
-    for block in blocks:
-        found = _read_block(block)
-        if isinstance(found, str):
-            texts.append(found)
-        else:
-            media.append(found)
-    return "\n".join(texts), media
+    return join_parts(map(_read_block, blocks))
 
 
 def _read_block(block: Any) -> Any:

@@ -22,7 +22,7 @@ from toolsemble.interop.exported import (
 )
 from toolsemble.interop.framework import import_framework
 from toolsemble.interop.openai_agents_outputs import read_output, read_own_output, write_output
-from toolsemble.interop.pausing import ShownRequests, asks_before, bind_decision
+from toolsemble.interop.pausing import CHANGED, ShownRequests, asks_before, bind_decision
 from toolsemble.review.decision import Continue
 from toolsemble.serialization import compact_json
 from toolsemble.toolbox.toolbox import Toolbox
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from toolsemble.tools.settings import ToolSettings
 
 _import = partial(import_framework, install="openai-agents", user="openai_agents")
-_CHANGED = "The arguments or the tool changed after the approval, which was not used; call the tool again"
 _RAISES = {"_failure_error_function": None, "_use_default_failure_error_function": False}
 
 
@@ -110,7 +109,7 @@ class Invoker:
                 return self.exported.fail(context.tool_call_id, paused)
             request = paused.request
         if not self._shown.allows(request):
-            return self.exported.fail(context.tool_call_id, ToolDefinitionError(_CHANGED))
+            return self.exported.fail(context.tool_call_id, ToolDefinitionError(CHANGED))
         return await self.exported.aexecute(
             arguments, **facts, box=bind_decision(self.exported.box, request, Continue())
         )

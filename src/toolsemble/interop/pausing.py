@@ -19,6 +19,10 @@ from toolsemble.toolbox.decided_calls import replace_all_reviewers, replace_revi
 from toolsemble.toolbox.reviewer_check import check_pauses
 from toolsemble.toolbox.toolbox import Toolbox
 
+CHANGED = "The arguments or the tool changed after the approval, which was not used; call the tool again"
+"""The failure of a call that is not what a person has approved."""
+UNKNOWN = "Unknown outcome: the call was cancelled while it ran, and was not repeated; check whether it took effect"
+"""The failure of a call that a resumed run makes again."""
 _MOST_SHOWN = 10_000
 
 
@@ -95,6 +99,30 @@ class ShownRequests:
     def allows(self, request: ReviewRequest) -> bool:
         """Return whether nothing else was shown of the call; another process may have shown it."""
         return (request.run_id, request.call_id) not in self._fingerprints or self.has(request)
+
+
+def edit_arguments(request: Mapping[str, Any], arguments: Any) -> ReviewDecision:
+    """Return the decision of a person who approves other arguments than those that were shown.
+
+    :param request: what :func:`show_request` returned
+
+    >>> edit_arguments(show_request(ReviewRequest("Pays", "pay", {"order": 7})), {"order": 8})
+    Edit(revised='{"order": 8}')
+    >>> request = ReviewRequest("Sends", "send", {"to": "ada", "text": "Hi"}, editable="text")
+    >>> edit_arguments(show_request(request), {"to": "ada", "text": "Hello"})
+    Edit(revised='Hello')
+    >>> edit_arguments(show_request(request), {"to": "bob", "text": "Hello"})
+    ExitEarly(reason="only 'text' can be edited", timed_out=False)
+    """
+    shown, editable = request["arguments"], request["editable"]
+    if arguments == shown:
+        return Continue()
+    if not editable:
+        return Edit(arguments if isinstance(arguments, str) else json.dumps(arguments))
+    given = arguments if isinstance(arguments, Mapping) else {}
+    if editable not in given or {**shown, **given, editable: shown[editable]} != shown:
+        return ExitEarly(f"only '{editable}' can be edited")
+    return Edit(str(given[editable]))
 
 
 def read_decision(value: Any) -> ReviewDecision:

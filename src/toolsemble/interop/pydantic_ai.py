@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from toolsemble.call import ToolReply
 from toolsemble.errors import CallPausedError
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
+from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, read_exported, refuse
 from toolsemble.interop.exported import (
     Approval,
     Choice,
@@ -21,10 +21,10 @@ from toolsemble.interop.exported import (
     text_of,
 )
 from toolsemble.interop.framework import import_framework
-from toolsemble.interop.pausing import ShownRequests, asks_before, bind_decision, show_request
+from toolsemble.interop.pausing import ShownRequests, asks_before, bind_decision, edit_arguments, show_request
 from toolsemble.interop.pydantic_ai_contents import read_contents, write_contents
 from toolsemble.result import ToolResult
-from toolsemble.review.decision import Continue, Edit
+from toolsemble.review.decision import Continue
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.schema import SchemaTool
 
@@ -140,7 +140,8 @@ async def ask(tool: ExportedTool, arguments: Any, ctx: Any, shown: ShownRequests
     try:
         if known:
             # A person who approves other arguments edits the call.
-            decision = Continue() if requested == arguments else Edit(json.dumps(arguments))
+            edited = requested != arguments
+            decision = edit_arguments(show_request(request), arguments) if edited else Continue()
             return await execute(requested, box=bind_decision(tool.box, request, decision))
     except CallPausedError as paused:  # the edit does not fit
         request = paused.request
@@ -194,7 +195,7 @@ def _read(source: Any, kind: type) -> list[ForeignTool]:
     if isinstance(source, kind):
         return [_read_tool(source)]
     if isinstance(source, _toolset_class()):
-        return [_read_exported(each) for each in source.exported.values()]
+        return [read_exported(each) for each in source.exported.values()]
     if not isinstance(getattr(source, "tools", None), dict):
         raise refuse(type(source).__name__, "a run of an agent, for its tools")
     return [_read_tool(each) for each in source.tools.values()]
@@ -210,16 +211,6 @@ def _read_tool(tool: Any) -> ForeignTool:
 
     gate = {"requires_approval": True} if tool.requires_approval else {}
     return ForeignTool(tool.name, tool.description or "", schema.json_schema, call, settings=gate)
-
-
-def _read_exported(exported: ExportedTool) -> ForeignTool:
-    async def answer(arguments: dict[str, Any], call_id: str) -> Any:
-        return write_answer(await exported.aexecute(arguments, call_id))
-
-    async def call(arguments: dict[str, Any], call_id: str) -> Any:
-        return await _run(lambda: answer(arguments, call_id))
-
-    return ForeignTool(exported.shown_name, exported.description, exported.parameters, call, exported)
 
 
 async def _run(call: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from toolsemble.interop.adopted import join_parts, read_media
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent
 from toolsemble.shape import to_result
 
@@ -23,24 +24,16 @@ def _write(messages: Any, content: Any) -> Any:
 
 def read_contents(messages: Any, value: Any) -> tuple[str, list[Content]]:
     """Return the text and the media of the return value of a tool; other values become JSON text."""
-    texts: list[str] = []
-    media: list[Content] = []
-    for item in value if isinstance(value, list) else [value]:
-        found = _read(messages, item)
-        media.append(found) if found is not None else texts.append(to_result(item).output)
-    return "\n".join(texts), media
+    return join_parts(_read(messages, each) for each in (value if isinstance(value, list) else [value]))
 
 
-def _read(messages: Any, item: Any) -> Content | None:
+def _read(messages: Any, item: Any) -> str | Content:
     if isinstance(item, messages.BinaryContent):
-        kind = item.media_type
-        if kind.startswith("image/"):
-            return ImageContent(item.data, kind)
-        return AudioContent(item.data, kind) if kind.startswith("audio/") else FileContent(item.data, kind, "file")
+        return read_media(item.data, item.media_type)
     urls: dict[Any, Any] = {
         messages.ImageUrl: ImageContent,
         messages.AudioUrl: AudioContent,
         messages.DocumentUrl: FileContent,
     }
-    found: Content | None = urls[type(item)].from_url(item.url) if type(item) in urls else None
+    found: str | Content = urls[type(item)].from_url(item.url) if type(item) in urls else to_result(item).output
     return found

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolsemble.call import ToolReply
-from toolsemble.interop.adopted import failure
+from toolsemble.interop.adopted import failure, join_parts
 from toolsemble.interop.exported import payload_of
 from toolsemble.providers.bedrock import DOCUMENTS, IMAGES, VIDEOS
 from toolsemble.providers.wire import describe_omitted, media_type
@@ -51,12 +51,7 @@ def read_result(result: Any) -> ToolResult:
     """
     if not isinstance(result, Mapping) or not isinstance(result.get("content"), list):
         return failure(f"The tool returned no result, but a {type(result).__name__}")
-    texts: list[str] = []
-    contents: list[Content] = []
-    for block in result["content"]:
-        found = _read_block(block)
-        texts.append(found) if isinstance(found, str) else contents.append(found)
-    text = "\n".join(texts)
+    text, contents = join_parts(map(_read_block, result["content"]))
     if result.get("status") == "error":
         return failure(text)
     return ToolResult.success(text, result.get("structuredContent"), contents=contents)

@@ -7,16 +7,21 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from toolsemble.errors import RunBusyError, RunCancelledError, RunParkedError
+from toolsemble.call import new_id
+from toolsemble.errors import RunBusyError, RunCancelledError, RunChangedError, RunParkedError
 from toolsemble.journal.json_values import to_json_object
 from toolsemble.journal.ownership import describe_owner, end_owner
 from toolsemble.journal.records import Step
 from toolsemble.journal.tables import RunRow, Tables
+from toolsemble.storage.database import repeat_if_lost
+from toolsemble.work.thread import RunInThread
 
 if TYPE_CHECKING:
     from toolsemble.journal.storage import Storage
+
+_LOOK = 0.5  # seconds between two looks whether a run that waits for a person was cancelled
 
 
 class DriverSettings(NamedTuple):
@@ -26,6 +31,8 @@ class DriverSettings(NamedTuple):
     """After how many seconds of waiting for a person a run is parked; None: never."""
     on_unknown: str
     """``"tell"`` the model that the outcome of a call is unknown, or ``"ask"`` a person first."""
+    pin: bool
+    """Whether a run is refused if its agent has changed."""
     draining: Callable[[], bool]
     """Returns whether the process is to stop."""
 
@@ -43,8 +50,10 @@ class RunDriver:
         self._drained = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
-        self._parameters: Mapping[str, Any] = json.loads(row.settings)["parameters"]
+        self._begun_with: Mapping[str, Any] = json.loads(row.settings)
+        self._parameters: Mapping[str, Any] = self._begun_with["parameters"]
         self._spent: dict[str, Sequence[float]] = {}
+        self._questions: dict[str, int] = {}  # how many each call has asked so far
         self.on_usage: Callable[[Sequence[float]], None] | None = None
         """Called with what was spent inside of a call that is answered with its record."""
         self.row = row
@@ -57,6 +66,11 @@ class RunDriver:
     def run_id(self) -> str:
         """The id of the run."""
         return self.row.run
+
+    @property
+    def is_fork(self) -> bool:
+        """Whether the run was begun with the turns of another one, whose conversation it must not change."""
+        return "fork_of" in self._begun_with
 
     @property
     def elapsed(self) -> float:
@@ -123,13 +137,38 @@ class RunDriver:
                 run_id=self.run_id,
             )
 
-    def note_question(self, path: str) -> float:
-        """Return when the reviewer of a call was first asked, in seconds since the epoch; record it if it is now."""
-        known = self._steps.get((path, "question"))
+    def refuse_tool(self, path: str, recorded: str, tool: str) -> NoReturn:
+        """Raise because another tool is recorded for a call: the pipeline around it has changed."""
+        raise RunChangedError(
+            f"Run '{self.run_id}' recorded a call of '{recorded}' at {path}, where the agent of today calls '{tool}'; "
+            "continue it with the earlier agent, or fork it from the turn before",
+            run_id=self.run_id,
+        )
+
+    def check_agent(self, path: str, recorded: str, mark: str) -> None:
+        """Raise if a turn was recorded with another model, other instructions or tools, and that is not allowed."""
+        if self._settings.pin and recorded != mark:
+            raise RunChangedError(
+                f"Run '{self.run_id}' was recorded with another model, other instructions or other tools at turn "
+                f"{path}; continue it with the earlier agent, or without pin",
+                run_id=self.run_id,
+            )
+
+    def note_question(self, path: str) -> tuple[float, str]:
+        """Return when the next reviewer of a call was first asked, and the token of the question.
+
+        The time is in seconds since the epoch. Both are recorded if the question is new.
+        """
+        with self._lock:
+            number = self._questions[path] = self._questions.get(path, 0) + 1
+        place = path if number == 1 else f"{path}?{number}"
+        known = self._steps.get((place, "question"))
         if known is None:
-            known = Step(path, "question", "done", "", "", time.time(), self.elapsed)
+            asked_at = time.time() + self._storage.find_offset()
+            known = Step(place, "question", "done", "", "", [asked_at, new_id()], self.elapsed)
             self._write(known)
-        return float(known.data)
+        asked_at, token = known.data
+        return asked_at - self._storage.find_offset(), token
 
     def check(self) -> None:
         """Raise if the process is to stop, or if the run was cancelled or taken over; called between turns."""
@@ -139,11 +178,14 @@ class RunDriver:
             )
 
     async def wait_for_drain(self) -> None:
-        """Wait until this process is to stop driving runs."""
+        """Wait until this process is to stop driving runs; raise if the run was cancelled or taken over."""
         self._loop = asyncio.get_running_loop()
-        if self._settings.draining():
-            return
-        await self._drained.wait()
+        while not (self._settings.draining() or self._drained.is_set()):
+            try:
+                async with asyncio.timeout(_LOOK):
+                    await self._drained.wait()
+            except TimeoutError:
+                await RunInThread(self._check_lost).ado()
 
     def drain(self) -> None:
         """Wake up whoever waits for the end of this driver; thread-safe."""
@@ -152,11 +194,14 @@ class RunDriver:
 
     def finish(self, state: str, *, result: str | None = None, error: str = "", waiting: str = "[]") -> None:
         """Record how the run ends, or what it waits for, and give it back."""
-        with self._storage.writing(synced=state in ("done", "failed")) as tables:
-            self._check_owner(tables)
+
+        def change(tables: Tables) -> None:
             tables.change_run(
                 self.run_id, state=state, result=result, error=error, waiting=waiting, updated=tables.now()
             )
+
+        is_end = state in ("done", "failed")
+        self._change(change, synced=is_end, notify=not is_end)
 
     def close(self) -> None:
         """End this driver."""
@@ -164,11 +209,8 @@ class RunDriver:
         end_owner(self._owner)
 
     def beat(self) -> None:
-        """Say that this driver lives."""
-        with self._storage.writing() as tables:
-            row = tables.find_run(self.run_id)
-            if row is not None and row.fence == self.row.fence:
-                tables.change_run(self.run_id, updated=tables.now())
+        """Say that this driver lives; raise if it does not drive the run any more."""
+        self._change(lambda tables: tables.change_run(self.run_id, updated=tables.now()), synced=False)
 
     def _take_usage(self, path: str) -> list[float] | None:
         """Return what agents inside of a call have spent; None if there were none."""
@@ -178,19 +220,31 @@ class RunDriver:
         return [sum(amounts) for amounts in zip(*spent, strict=True)] if spent else None
 
     def _write(self, step: Step, *, synced: bool = False) -> None:
-        with self._storage.writing(synced=synced) as tables:
-            self._check_owner(tables)
-            tables.put_step(self.run_id, step, tables.now())
+        self._change(lambda tables: tables.put_step(self.run_id, step, tables.now()), synced=synced)
         with self._lock:
             self._steps[step.place, step.kind] = step
 
+    def _change(self, change: Callable[[Tables], None], *, synced: bool, notify: bool = False) -> None:
+        """Write to the tables, if this is still the driver; what is written may be written twice."""
+
+        def write() -> None:
+            with self._storage.writing(self.run_id, synced=synced, notify=notify) as tables:
+                self._check_owner(tables)
+                change(tables)
+
+        repeat_if_lost(write)
+
+    def _check_lost(self) -> None:
+        with self._storage.reading() as tables:
+            self._check_owner(tables)
+
     def _check_owner(self, tables: Tables) -> None:
         """Raise unless this is the latest driver of a run that was not cancelled."""
-        row = tables.find_run(self.run_id)
-        if row is None or row.fence != self.row.fence:
-            by = f" by {describe_owner(row.owner)}" if row is not None and row.owner else ""
+        state, owner, fence = tables.find_owner(self.run_id) or ("", "", 0)
+        if fence != self.row.fence:
+            by = f" by {describe_owner(owner)}" if owner else ""
             raise RunBusyError(f"Run '{self.run_id}' was taken over{by}", run_id=self.run_id)
-        if row.state == "cancelled":
+        if state == "cancelled":
             raise RunCancelledError(f"Run '{self.run_id}' was cancelled", run_id=self.run_id)
 
 

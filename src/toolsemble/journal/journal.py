@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from toolsemble.errors import RunBusyError, RunCancelledError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.execution.journal_values import write_recorded
 from toolsemble.journal.driver import DriverSettings, RunDriver
 from toolsemble.journal.json_values import to_json_object
-from toolsemble.journal.ownership import describe_owner, is_driven, new_owner
-from toolsemble.journal.places import find_turn
+from toolsemble.journal.ownership import LEASE, describe_owner, new_owner
+from toolsemble.journal.places import find_turn, is_turn
 from toolsemble.journal.records import STATES, RunRecord, RunStatus, Step, UnknownCall
 from toolsemble.journal.storage import Storage
 from toolsemble.journal.tables import RunRow, Tables
@@ -23,7 +21,9 @@ from toolsemble.models.prompt import Prompt, to_messages
 from toolsemble.models.transcript import messages_to_json
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_seconds
+from toolsemble.runtime.text import escape_surrogates
 from toolsemble.serialization import compact_json
+from toolsemble.storage.opening import read_location
 
 if TYPE_CHECKING:
     from toolsemble.journal.worker import Runner
@@ -35,18 +35,22 @@ _ENDED = ("done", "failed", "cancelled")
 
 
 class RunJournal:
-    """A journal of runs: what their models said and what their calls returned, in a SQLite file.
+    """A journal of runs: what their models said and what their calls returned, in a SQLite file or in Postgres.
 
     A run of an agent with a journal continues where it was when its process was killed. What is recorded is not done
     again: models are not asked twice, and finished calls are not repeated. A call that was running when the process
     ended is repeated only if its tool reads or is idempotent; otherwise its outcome is unknown.
 
-    :param url: the file; created if it is missing, readable for its owner only
+    :param url: the file; created if it is missing, readable for its owner only; or a ``postgresql://`` URL (extra
+        ``postgres``), for agents and workers on any machine
     :param park_after: seconds of waiting for a person after which a run is parked, so that no process waits; None:
         never
     :param on_unknown: ``"tell"`` the model that the outcome of a call is unknown, or ``"ask"`` a person first: the run
         waits for :meth:`resolve`
-    :param clock: returns the seconds since the epoch
+    :param pin: refuse to continue a run whose agent has another model, other instructions or other tools than before,
+        with :class:`~toolsemble.RunChangedError`; by default it continues with those of today
+    :param lease: seconds after which a run on Postgres is taken over from a process that does not say that it lives
+    :param clock: returns the seconds since the epoch; None: the time of the system, or of the Postgres server
 
     >>> import tempfile
     >>> from toolsemble import Agent
@@ -67,7 +71,9 @@ class RunJournal:
         *,
         park_after: float | None = None,
         on_unknown: OnUnknown = "tell",
-        clock: Callable[[], float] = time.time,
+        pin: bool = False,
+        lease: float = LEASE,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         place: object = url
         if not isinstance(place, (str, os.PathLike)) or os.fspath(place) in {"", ":memory:"}:
@@ -76,10 +82,11 @@ class RunJournal:
             check_seconds("RunJournal park_after", park_after, zero=True)
         if on_unknown not in ("tell", "ask"):
             raise ToolDefinitionError(f"RunJournal on_unknown must be 'tell' or 'ask', not {on_unknown!r:.80}")
-        self._path = Path(url).absolute()
-        self._storage = Storage(self._path, clock)
+        check_seconds("RunJournal lease", lease)
+        self._path = read_location(url, "RunJournal")
+        self._storage = Storage(self._path, lease, clock)
         self._draining = False
-        self._settings = DriverSettings(park_after, on_unknown, lambda: self._draining)
+        self._settings = DriverSettings(park_after, on_unknown, pin, lambda: self._draining)
 
     def begin(
         self,
@@ -99,7 +106,7 @@ class RunJournal:
         :param parameters: JSON values that the tools of the run share
         """
         row = self._new_row(run_id, agent, to_messages(prompt), memory_id, history, parameters)
-        with self._storage.writing(synced=True) as tables:
+        with self._storage.writing(run_id, synced=True, notify=True) as tables:
             known = tables.find_run(run_id)
             if known is None:
                 tables.add_run(row._replace(created=tables.now(), updated=tables.now()))
@@ -117,7 +124,7 @@ class RunJournal:
     def find(self, run_id: str) -> RunRecord | None:
         """Return a run; None if the id is unknown."""
         with self._storage.reading() as tables:
-            row = tables.find_run(run_id)
+            row = tables.find_run(escape_surrogates(run_id))
         return None if row is None else row.to_record()
 
     def steps(self, run_id: str) -> Sequence[Step]:
@@ -127,7 +134,7 @@ class RunJournal:
 
     def cancel(self, run_id: str) -> None:
         """Cancel a run: its driver stops before the next call, and nobody continues it. Ended runs do not change."""
-        with self._storage.writing(synced=True) as tables:
+        with self._storage.writing(run_id, synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
             if row.state not in _ENDED:
                 tables.change_run(run_id, state="cancelled", updated=tables.now())
@@ -135,13 +142,13 @@ class RunJournal:
     def unknown(self) -> Sequence[UnknownCall]:
         """Return the calls whose outcome is unknown and that nobody has settled, oldest first."""
         with self._storage.reading() as tables:
+            found = tables.list_open_steps()  # first: runs with open steps are not deleted
             rows = {row.run: row for row in tables.list_runs()}
-            found = tables.list_open_steps()
             now = tables.now()
         return [
             UnknownCall(run, step.place, step.tool, step.arguments)
             for run, step in found
-            if step.state == "unknown" or not is_driven(rows[run], now, shared=self._storage.shared)
+            if step.state == "unknown" or not self._storage.is_driven(rows[run], now)
         ]
 
     def resolve(self, run_id: str, place: str, *, happened: bool, result: ToolResult | str | None = None) -> None:
@@ -153,11 +160,11 @@ class RunJournal:
         :param result: the result of the call, if it happened
         """
         made = result if isinstance(result, ToolResult) else ToolResult.success(result or "")
-        with self._storage.writing(synced=True) as tables:
+        with self._storage.writing(run_id, synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
             steps = [each for each in tables.list_steps(run_id) if (each.place, each.kind) == (place, "call")]
             step = steps[0] if steps else None
-            driven = is_driven(row, tables.now(), shared=self._storage.shared)
+            driven = self._storage.is_driven(row, tables.now())
             if step is None or step.state not in ("started", "unknown") or (step.state == "started" and driven):
                 raise ValueError(f"Run '{run_id}' has no call of unknown outcome at {place!r:.80}; see unknown()")
             if step.state == "unknown" or (row.state in _ENDED and row.state != "failed"):
@@ -172,20 +179,23 @@ class RunJournal:
     def fork(self, run_id: str, after: str, new_id: str) -> None:
         """Record a new run that begins like another one, with everything up to a turn and its calls; it is queued.
 
+        A fork of a run with a memory begins with the same conversation, and stores nothing in it.
+
         :param after: the place of the turn, such as ``/3``
         """
-        with self._storage.writing(synced=True) as tables:
+        with self._storage.writing(synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
             steps = tables.list_steps(run_id)
-            if (after, "reply") not in {(step.place, step.kind) for step in steps} or "." in after:
-                turns = [step.place for step in steps if step.kind == "reply" and step.place.count("/") == 1]
+            turns = [step.place for step in steps if step.kind == "reply" and is_turn(step.place)]
+            if after not in turns:
                 known = f"it has {', '.join(turns)}" if turns else "it has none yet"
                 raise ValueError(f"Run '{run_id}' has no turn {after!r:.80}; {known}")
             if tables.find_run(new_id) is not None:
                 raise ToolConfigurationError(f"There is a run '{new_id}' already; choose another id")
             now = tables.now()
-            fresh = row._replace(run=new_id, state="queued", result=None, error="", waiting="[]", owner="", fence=0)
-            tables.add_run(fresh._replace(created=now, updated=now))
+            settings = compact_json({**json.loads(row.settings), "fork_of": run_id}, ensure_ascii=True)
+            fresh = self._new_row(new_id, row.agent, [], None, None, None)
+            tables.add_run(fresh._replace(prompt=row.prompt, settings=settings, created=now, updated=now))
             for step in steps:
                 if find_turn(step.place) <= find_turn(after):
                     tables.put_step(new_id, step, now)
@@ -205,7 +215,7 @@ class RunJournal:
 
     def take_over(self, run_id: str) -> None:
         """Take a run from a process that hangs: that process writes nothing more, and the run is queued again."""
-        with self._storage.writing(synced=True) as tables:
+        with self._storage.writing(run_id, synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
             if row.state == "running":
                 tables.change_run(run_id, state="queued", owner="", fence=row.fence + 1, updated=tables.now())
@@ -218,6 +228,7 @@ class RunJournal:
         until_idle: bool = False,
         poll: float = 0.5,
         grace: float = 10.0,
+        deps: Any = None,
     ) -> None:
         """Do the runs that are queued, left behind by a process that ended, or answered by a person.
 
@@ -229,10 +240,33 @@ class RunJournal:
         :param until_idle: whether to return when there is nothing to do, except for runs that wait for a person
         :param poll: seconds between two looks for runs
         :param grace: seconds that calls in flight have at the end
+        :param deps: an object that tools get as ``ToolContext.deps``; the journal does not keep that of a run
         """
         from toolsemble.journal.worker import Worker  # noqa: PLC0415 - only for workers
 
-        await Worker(self, agents, at_once=at_once, until_idle=until_idle, poll=poll, grace=grace).run()
+        settings: dict[str, Any] = {
+            "at_once": at_once,
+            "until_idle": until_idle,
+            "poll": poll,
+            "grace": grace,
+            "deps": deps,
+        }
+        await Worker(self, agents, **settings).run()
+
+    async def resume(self, run_id: str, agent: Runner, *, deps: Any = None) -> Any:
+        """Do or continue a run with the prompt and settings it was begun with; return its result.
+
+        A failed run continues as well. Raise as :meth:`Agent.run <toolsemble.Agent.run>` does with the id of the run.
+
+        :param deps: an object that tools get as ``ToolContext.deps``
+        """
+        from toolsemble.journal.worker import is_runner, resume_run  # noqa: PLC0415 - only for recorded runs
+
+        if not is_runner(agent):
+            raise ToolDefinitionError(f"RunJournal.resume takes an agent, not {agent!r:.80}")
+        with self._storage.reading() as tables:
+            row = self._get(tables, run_id)
+        return await resume_run(self, agent, row, deps)
 
     def drain(self) -> None:
         """Let the runs of this journal object stop before their next turn, with their questions left open."""
@@ -258,7 +292,7 @@ class RunJournal:
         Raise :class:`~toolsemble.errors.RunBusyError` if somebody else drives it.
         """
         row = self._new_row(run_id, agent, prompt, memory_id, history, parameters)
-        with self._storage.writing(synced=True) as tables:
+        with self._storage.writing(run_id, synced=True) as tables:
             known = tables.find_run(run_id)
             if known is None:
                 tables.add_run(row._replace(created=tables.now(), updated=tables.now()))
@@ -277,12 +311,19 @@ class RunJournal:
         self._storage.add(driver)
         return driver
 
+    def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
+        """Call a function, in another thread, when there may be runs to do; return a function that ends this.
+
+        Return None for a file, which has to be looked at from time to time.
+        """
+        return self._storage.watch(changed)
+
     def find_work(self) -> Sequence[RunRow]:
         """Return the runs that are queued, wait, or were left behind, oldest first."""
         with self._storage.reading() as tables:
             now = tables.now()
             rows = tables.list_runs(("queued", "running", "waiting"))
-        return [row for row in rows if not is_driven(row, now, shared=self._storage.shared)]
+        return [row for row in rows if not self._storage.is_driven(row, now)]
 
     def __enter__(self) -> Self:
         return self
@@ -301,7 +342,7 @@ class RunJournal:
     ) -> RunRow:
         texts: dict[str, object] = {"run_id": run_id, "agent": agent}
         for name, value in texts.items():
-            if not isinstance(value, str) or not value.strip():
+            if not isinstance(value, str) or not value.strip() or "\0" in value or escape_surrogates(value) != value:
                 raise ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
         settings: dict[str, Any] = {"memory_id": memory_id, "parameters": to_json_object(parameters)}
         if history is not None:
@@ -318,7 +359,7 @@ class RunJournal:
     def _check_free(self, row: RunRow, now: float) -> None:
         if row.state == "cancelled":
             raise RunCancelledError(f"Run '{row.run}' was cancelled, and is not continued", run_id=row.run)
-        if is_driven(row, now, shared=self._storage.shared):
+        if self._storage.is_driven(row, now):
             raise RunBusyError(
                 f"Run '{row.run}' is driven by {describe_owner(row.owner)}; wait for its end, or take it from a "
                 f"process that hangs with RunJournal.take_over('{row.run}')",

@@ -12,7 +12,7 @@ from toolsemble.journal.tables import RunRow
 from toolsemble.processes.identity import ProcessIdentity
 
 LEASE = 30.0
-"""Seconds after which a driver that cannot be looked up, and did not say that it lives, counts as gone."""
+"""Default of the seconds after which a driver that has to say that it lives, and did not, counts as gone."""
 _ELSEWHERE = 60.0  # the same for a driver on another machine, or before a restart: its file is not made for that
 
 _live: set[str] = set()  # the drivers of this process
@@ -60,10 +60,11 @@ def needs_beats() -> bool:
     return not ProcessIdentity.current().started
 
 
-def is_driven(row: RunRow, now: float, *, shared: bool) -> bool:
+def is_driven(row: RunRow, now: float, lease: float = LEASE, *, shared: bool) -> bool:
     """Return whether somebody drives a run.
 
     :param now: the time on the clock that the row's times are of
+    :param lease: seconds after which a driver that has to say that it lives, and did not, counts as gone
     :param shared: whether drivers may be on any machine, and say that they live
     """
     if row.state != "running" or not row.owner:
@@ -73,8 +74,11 @@ def is_driven(row: RunRow, now: float, *, shared: bool) -> bool:
     if identity == ProcessIdentity.current():
         return token in _live
     age = now - row.updated
-    if shared or (identity.place == ProcessIdentity.current().place and not identity.started):
-        return 0 <= age < LEASE
+    if shared:
+        # The row may be from the future by a few milliseconds: between two answers of the server its time is estimated.
+        return abs(age) < lease and not identity.has_ended()
+    if identity.place == ProcessIdentity.current().place and not identity.started:
+        return 0 <= age < lease
     if identity.place != ProcessIdentity.current().place:
         return 0 <= age < _ELSEWHERE  # a clock that was set back says nothing
     return identity.is_running()

@@ -5,16 +5,15 @@ from __future__ import annotations
 import re
 
 _TURN = re.compile(r"/(\d+)")
-_PLACE = re.compile(r"/\d+(?:\.\w+)*(?:/\d+(?:\.\w+)*)*")
 
 
-def is_place(text: object) -> bool:
-    """Return whether a text has the form of a place.
+def is_turn(place: str) -> bool:
+    """Return whether a place is a turn of the outermost agent; ``/0`` stands for what was there before the first.
 
-    >>> [is_place(text) for text in ("/3", "/3.1", "/3.1/1.2", "3.1", "/x")]
-    [True, True, True, False, False]
+    >>> [is_turn(place) for place in ("/3", "/0", "/3.1", "/3.1/1")]
+    [True, False, False, False]
     """
-    return isinstance(text, str) and _PLACE.fullmatch(text) is not None
+    return place.count("/") == 1 and "." not in place and find_turn(place) > 0
 
 
 def find_turn(place: str) -> int:

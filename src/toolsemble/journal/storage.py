@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Protocol
 from weakref import WeakSet
 
 from toolsemble.errors import ToolsembleError
-from toolsemble.journal.ownership import LEASE, needs_beats
-from toolsemble.journal.tables import KIND, Tables
-from toolsemble.runtime.sqlite import Database
+from toolsemble.journal.ownership import LEASE, is_driven, needs_beats
+from toolsemble.journal.tables import KIND, RunRow, Tables
+from toolsemble.storage.opening import Location, open_database
 
 
 class Driver(Protocol):
@@ -28,23 +28,28 @@ class Driver(Protocol):
 
 
 class Storage:
-    """The tables of a journal in a file.
+    """The tables of a journal in a file, or in a Postgres database.
 
-    >>> storage = Storage(None, time.time)
+    :param lease: seconds after which a driver that has to say that it lives, and does not, counts as gone
+    :param clock: returns the time that rows are stamped with; None: the time of the system, or of the server
+
+    >>> storage = Storage(None)
     >>> with storage.reading() as tables:
     ...     tables.list_runs()
     []
     >>> storage.close()
     """
 
-    in_place = True
-    """Whether writing without waiting for the disk is so quick that it need not leave the event loop."""
-    shared = False
-    """Whether drivers may be on any machine."""
-
-    def __init__(self, path: Path | None, clock: Callable[[], float]) -> None:
-        self._database = Database(path, KIND)
-        self._clock = clock
+    def __init__(
+        self, location: Location | None, lease: float = LEASE, clock: Callable[[], float] | None = None
+    ) -> None:
+        self._database = open_database(location, KIND)
+        self._lease = lease
+        self.now = clock or self._database.clock
+        """Returns the time that rows are stamped with."""
+        self.in_place = self._database.in_place
+        """Whether writing without waiting for the disk is so quick that it need not leave the event loop."""
+        self._is_shared = self._database.presence is not None
         self._drivers: WeakSet[Driver] = WeakSet()
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -54,22 +59,42 @@ class Storage:
     def reading(self) -> Iterator[Tables]:
         """Return the tables, to be read."""
         with self._database.reading() as connection:
-            yield Tables(connection, self._clock)
+            yield Tables(connection, self.now)
 
     @contextmanager
-    def writing(self, *, synced: bool = False) -> Iterator[Tables]:
+    def writing(self, run: str | None = None, *, synced: bool = False, notify: bool = False) -> Iterator[Tables]:
         """Return the tables inside a transaction.
 
+        :param run: the run that it is about, so that it waits for no other; None: it is about several
         :param synced: whether it must survive a loss of power
+        :param notify: whether to wake the workers
         """
-        with self._database.writing(synced=synced) as connection:
-            yield Tables(connection, self._clock)
+        with self._database.writing(key=run, synced=synced, notify=notify) as connection:
+            yield Tables(connection, self.now)
+
+    def find_offset(self) -> float:
+        """Return how many seconds the clock of the server is ahead of this machine's; 0 for a file."""
+        return self._database.clock() - time.time() if self._is_shared else 0.0
+
+    def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
+        """Call a function, in another thread, when there may be work; return a function that ends this.
+
+        Return None if nobody is told: who waits has to look from time to time.
+        """
+        return self._database.watch(changed)
+
+    def is_driven(self, row: RunRow, now: float) -> bool:
+        """Return whether somebody drives a run.
+
+        :param now: the time on the clock that the row's times are of
+        """
+        return is_driven(row, now, self._lease, shared=self._is_shared)
 
     def add(self, driver: Driver) -> None:
         """Keep a driver, and let it say that it lives if nobody could look that up."""
         with self._lock:
             self._drivers.add(driver)
-            if (self.shared or needs_beats()) and self._beating is None:
+            if (self._is_shared or needs_beats()) and self._beating is None:
                 self._beating = threading.Thread(target=self._beat, name="toolsemble-journal", daemon=True)
                 self._beating.start()
 
@@ -86,13 +111,13 @@ class Storage:
             driver.drain()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self._closed.set()
         self._database.close()
 
     def _beat(self) -> None:
         # From a thread: a body that blocks the event loop must not cost the run.
-        while not self._closed.wait(LEASE / 3):
+        while not self._closed.wait(self._lease / 3):
             with self._lock:
                 drivers = list(self._drivers)
             for driver in drivers:

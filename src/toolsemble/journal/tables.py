@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from toolsemble.journal.records import RunRecord, RunStatus, Step
 from toolsemble.runtime.sqlite import Kind
 from toolsemble.serialization import compact_json
+from toolsemble.storage.database import Rows
 
 _TABLES = """
     CREATE TABLE runs (
@@ -73,15 +74,15 @@ class RunRow(NamedTuple):
 class Tables:
     """The tables of a journal inside of one transaction.
 
-    >>> from toolsemble.runtime.sqlite import Database
-    >>> with Database(None, KIND).writing() as connection:
+    >>> from toolsemble.storage.opening import open_database
+    >>> with open_database(None, KIND).writing() as connection:
     ...     tables = Tables(connection)
     ...     tables.add_run(RunRow("r1", "clerk", "queued", "[]", "{}", None, "", "[]", "", 0, 1.0, 1.0))
     ...     tables.find_run("r1").state
     'queued'
     """
 
-    def __init__(self, connection: Any, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, connection: Rows, clock: Callable[[], float] = time.time) -> None:
         self._rows = connection
         self.now = clock
         """Returns the time that rows are stamped with."""
@@ -100,6 +101,11 @@ class Tables:
         """Return a run, or None."""
         row = self._rows.execute(f"SELECT {_COLUMNS} FROM runs WHERE run = ?", (run,)).fetchone()  # noqa: S608 - constants
         return None if row is None else RunRow(*row)
+
+    def find_owner(self, run: str) -> tuple[RunStatus, str, int] | None:
+        """Return the state, the owner and the fence of a run, or None; every write of a driver looks at them."""
+        row = self._rows.execute("SELECT state, owner, fence FROM runs WHERE run = ?", (run,)).fetchone()
+        return None if row is None else (row[0], row[1], row[2])
 
     def list_runs(self, states: Iterable[str] = ()) -> list[RunRow]:
         """Return the runs in some states, or all, oldest first."""

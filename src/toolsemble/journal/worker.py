@@ -7,8 +7,8 @@ import json
 import logging
 import signal
 import threading
-from collections.abc import Awaitable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
 from toolsemble.errors import RunInterruptedError, ToolDefinitionError
@@ -16,6 +16,7 @@ from toolsemble.journal.tables import RunRow
 from toolsemble.models.transcript import messages_from_json
 from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.text import describe_error
+from toolsemble.work.thread import RunInThread
 
 LOGGER = logging.getLogger("toolsemble.journal")
 LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing
@@ -26,6 +27,10 @@ class RunQueue(Protocol):
 
     def find_work(self) -> Iterable[RunRow]:
         """Return the runs that nobody drives, and that have not ended."""
+        ...
+
+    def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
+        """Call a function, in another thread, when there may be runs to do."""
         ...
 
     def drain(self) -> None:
@@ -44,6 +49,19 @@ class Runner(Protocol):
         """Return which requests still wait for a person."""
         ...
 
+    def watch_requests(self, changed: Callable[[], object]) -> Sequence[Callable[[], None]]:
+        """Call a function, in another thread, when a person may have answered."""
+        ...
+
+
+def is_runner(thing: object) -> bool:
+    """Return whether a thing is an agent.
+
+    >>> is_runner("gpt-5")
+    False
+    """
+    return callable(getattr(thing, "run_journaled", None)) and not isinstance(thing, type)
+
 
 class Worker:
     """The runs that one call of ``work`` does."""
@@ -57,12 +75,14 @@ class Worker:
         until_idle: bool,
         poll: float,
         grace: float,
+        deps: Any = None,
+        signals: Sequence[signal.Signals] = (signal.SIGTERM,),
     ) -> None:
         check_count("RunJournal.work at_once", at_once, least=1)
         check_seconds("RunJournal.work poll", poll)
         check_seconds("RunJournal.work grace", grace, zero=True)
         for name, agent in agents.items():
-            if not callable(getattr(agent, "run_journaled", None)):
+            if not is_runner(agent):
                 raise ToolDefinitionError(f"RunJournal.work takes agents by name; '{name:.80}' is {agent!r:.80}")
         self._journal = journal
         self._agents = agents
@@ -70,16 +90,19 @@ class Worker:
         self._until_idle = until_idle
         self._poll = poll
         self._grace = grace
+        self._deps = deps
+        self._signals = signals
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._ended = asyncio.Event()
+        self._news = asyncio.Event()
 
     async def run(self) -> None:
         """Take and do runs until there are none, or until the process is to stop."""
-        with _handle_termination(self._drain):
+        with _handle_signals(self._signals, self._drain), self._watching():
             try:
                 while not self._ended.is_set():
-                    taken = self._take()
-                    if self._until_idle and not taken and not self._tasks:
+                    self._news.clear()
+                    if await self._take() and self._until_idle:
                         return
                     await self._wait()
                 await self._finish()
@@ -90,42 +113,66 @@ class Worker:
         self._journal.drain()
         self._ended.set()
 
-    def _take(self) -> int:
-        """Start the runs that can be done now; return how many."""
-        taken = 0
+    @contextmanager
+    def _watching(self) -> Iterator[None]:
+        """Look for runs as soon as there are any, where the database tells."""
+        loop = asyncio.get_running_loop()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(self._news.set)
+
+        with ExitStack() as watched:
+            if (end := self._journal.watch(wake)) is not None:
+                watched.callback(end)
+            for agent in self._agents.values():
+                for end in agent.watch_requests(wake):
+                    watched.callback(end)
+            yield
+
+    async def _take(self) -> bool:
+        """Start the runs that can be done now; return whether there are none, and none is being done."""
+        known = set(self._tasks)
+        try:
+            ready = await RunInThread(lambda: self._find_ready(known)).ado()
+        except ConnectionError as error:
+            LOGGER.warning("%s; the worker looks again in %g s", error, self._poll)
+            return False
+        for agent, row in ready:
+            self._tasks[row.run] = asyncio.create_task(self._do(agent, row))
+        return not known and not ready  # those that ended meanwhile made room
+
+    def _find_ready(self, known: Collection[str]) -> list[tuple[Runner, RunRow]]:
+        """Return the runs that can be done now, as many as there is room for."""
+        ready: list[tuple[Runner, RunRow]] = []
         for row in self._journal.find_work():
-            if len(self._tasks) >= self._at_once:
+            if len(known) + len(ready) >= self._at_once:
                 break
             agent = self._agents.get(row.agent)
-            if agent is None or row.run in self._tasks or not _is_ready(row, agent):
-                continue
-            taken += 1
-            self._tasks[row.run] = asyncio.create_task(self._do(agent, row))
-        return taken
+            if agent is not None and row.run not in known and _is_ready(row, agent):
+                ready.append((agent, row))
+        return ready
 
     async def _do(self, agent: Runner, row: RunRow) -> None:
-        values = json.loads(row.settings)
-        settings = {"run_id": row.run, "memory_id": values["memory_id"], "parameters": values["parameters"] or None}
-        if "history" in values:
-            settings["history"] = messages_from_json(json.dumps(values["history"]))
-        prompt = [*messages_from_json(row.prompt)]
         try:
-            await agent.run_journaled(self._journal, row.agent, prompt, settings)
+            await resume_run(self._journal, agent, row, self._deps)
+            LOGGER.info("Run '%s' is done", row.run)
         except RunInterruptedError as stopped:
             LOGGER.info("%s", stopped)  # parked, cancelled, or another worker was faster
         except Exception as error:  # noqa: BLE001 - recorded with the run; the worker goes on
             LOGGER.warning("Run '%s' failed: %s", row.run, describe_error(error))
         finally:
             self._tasks.pop(row.run, None)
+            self._news.set()  # there is room, and a person may have answered meanwhile
 
     async def _wait(self) -> None:
-        """Wait until a run has ended, the process is to stop, or it is time to look again."""
-        ending = asyncio.ensure_future(self._ended.wait())
+        """Wait until a run has ended, the process is to stop, there is news, or it is time to look again."""
+        events = [asyncio.ensure_future(event.wait()) for event in (self._ended, self._news)]
         try:
-            waiting = {ending, *self._tasks.values()}
-            await asyncio.wait(waiting, timeout=self._poll, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(events, timeout=self._poll, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            ending.cancel()
+            for event in events:
+                event.cancel()
 
     async def _finish(self) -> None:
         """Let the runs stop by themselves, for some time."""
@@ -140,6 +187,16 @@ class Worker:
             await asyncio.wait(tasks)
 
 
+def resume_run(journal: RunQueue, agent: Runner, row: RunRow, deps: Any) -> Awaitable[Any]:
+    """Do or continue a run with what it was begun with, and the deps of this process."""
+    values = json.loads(row.settings)
+    parameters = values["parameters"] or None
+    settings = {"run_id": row.run, "memory_id": values["memory_id"], "parameters": parameters, "deps": deps}
+    if "history" in values:
+        settings["history"] = messages_from_json(json.dumps(values["history"]))
+    return agent.run_journaled(journal, row.agent, [*messages_from_json(row.prompt)], settings)
+
+
 def _is_ready(row: RunRow, agent: Runner) -> bool:
     """Return whether a run can go on: one that waits, when a person has answered."""
     if row.state != "waiting":
@@ -149,17 +206,26 @@ def _is_ready(row: RunRow, agent: Runner) -> bool:
 
 
 @contextmanager
-def _handle_termination(stop: Any) -> Iterator[None]:
-    """Call a function at SIGTERM, in the main thread of a system that has it."""
+def _handle_signals(signals: Sequence[signal.Signals], stop: Callable[[], None]) -> Iterator[None]:
+    """Call a function at the first of some signals, in the main thread of a system that has them."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    loop, is_handled = asyncio.get_running_loop(), False
+    loop, handled = asyncio.get_running_loop(), set(signals)
+
+    def release() -> None:
+        while handled:
+            with suppress(NotImplementedError):
+                loop.remove_signal_handler(handled.pop())
+
+    def handle() -> None:
+        release()  # a second one ends the process
+        stop()
+
     with suppress(NotImplementedError):
-        loop.add_signal_handler(signal.SIGTERM, stop)
-        is_handled = True
+        for each in signals:
+            loop.add_signal_handler(each, handle)
     try:
         yield
     finally:
-        if is_handled:
-            loop.remove_signal_handler(signal.SIGTERM)
+        release()

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Inner, Layer
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.events import CacheHit
-from toolsemble.limits.cache_store import Entry, FileResults, MemoryResults, copy_result
+from toolsemble.limits.cache_store import DatabaseResults, Entry, MemoryResults, copy_result
 from toolsemble.limits.call_key import CallKey, UnclearKeyError
 from toolsemble.limits.single_flight import CANNOT_WAIT, SharedCall, SingleFlight
 from toolsemble.masking.secrets import mask_text
@@ -32,6 +31,9 @@ from toolsemble.work.body import Work
 from toolsemble.work.deadline import is_past
 from toolsemble.work.thread import RunInThread
 
+if TYPE_CHECKING:
+    from toolsemble.storage.opening import Location
+
 
 class Cache:
     """A cache for successful results: its size, where it is stored, how long results are valid, and their key.
@@ -40,10 +42,11 @@ class Cache:
 
     :param ttl: seconds for which a result is valid; None: no limit
     :param size: the maximum number of results
-    :param store: the path of a SQLite file, shared by processes and kept between runs; None: in memory
+    :param store: the path of a SQLite file, shared by processes and kept between runs, or a ``postgresql://`` URL
+        (extra ``postgres``), shared by machines; None: in memory
     :param key: a function of the arguments, or of the arguments and the context, that returns JSON values: calls with
         equal keys share a result; None: the arguments themselves
-    :param clock: returns the seconds since the epoch
+    :param clock: returns the seconds since the epoch; None: the time of the system, or of the Postgres server
 
     >>> from toolsemble import tool
     >>> @tool(effects="read", cache=Cache(60, key=lambda arguments: arguments.city.casefold()))
@@ -63,17 +66,18 @@ class Cache:
         size: int = 256,
         store: str | os.PathLike[str] | None = None,
         key: Callable[..., Any] | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         if ttl is not None:
             check_seconds("Cache ttl", ttl)
         check_count("Cache size", size, least=1)
-        path = _read_path(store)
-        self._settings: dict[str, Any] = {"ttl": ttl, "size": size, "store": path, "key": key, "clock": clock}
+        location = _read_store(store)
+        kept = location if isinstance(location, Path) else store
+        self._settings: dict[str, Any] = {"ttl": ttl, "size": size, "store": kept, "key": key, "clock": clock}
         self.ttl = ttl
         self.key = key
-        self.clock = clock
-        self.results = MemoryResults(size) if path is None else FileResults(path, size)
+        self.results = MemoryResults(size) if location is None else DatabaseResults(location, size)
+        self.clock = clock or self.results.now
         self.flights = SingleFlight()
 
     def clear(self) -> None:
@@ -81,7 +85,7 @@ class Cache:
         self.results.clear()
 
     def close(self) -> None:
-        """Close the file; it is opened again when needed."""
+        """Close the file or the connections; they are opened again when needed."""
         self.results.close()
 
     def find(self, parts: list[Any]) -> tuple[str, ToolResult | None]:
@@ -254,10 +258,11 @@ def _report_hit(result: ToolResult, context: ToolContext) -> ToolResult:
     return replace(result, attributes=MappingProxyType({**result.attributes, "cached": True}))
 
 
-def _read_path(store: Any) -> Path | None:
+def _read_store(store: Any) -> Location | None:
     if store is None:
         return None
+    from toolsemble.storage.opening import read_location  # noqa: PLC0415 - only for caches in databases
+
     if not isinstance(store, (str, os.PathLike)) or os.fspath(store) in {"", b"", ":memory:"}:
         raise ToolDefinitionError(f"Cache store must be a file path, or None for memory, not {store!r:.80}")
-    # The working directory may change before the file is opened.
-    return Path(store).absolute()
+    return read_location(store, "Cache")

@@ -1,11 +1,11 @@
-"""Stores of cached results: in memory, or in a SQLite file."""
+"""Stores of cached results: in memory, or in a database."""
 
 from __future__ import annotations
 
 import copy
 import os
+import time
 from collections import OrderedDict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolsemble.result import ToolResult
@@ -14,7 +14,8 @@ from toolsemble.runtime.signing import sign
 from toolsemble.serialization import read_result, write_result
 
 if TYPE_CHECKING:
-    from toolsemble.runtime.sqlite import Database
+    from toolsemble.storage.database import Database
+    from toolsemble.storage.opening import Location
 
 _BUSY = 0.5
 _TABLES = """
@@ -56,6 +57,8 @@ class MemoryResults:
 
     in_place = True
     """Whether it is fast enough to be used in an event loop."""
+    now = staticmethod(time.time)
+    """Returns the time of the system."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -94,17 +97,17 @@ class MemoryResults:
         """Do nothing: there is no file."""
 
 
-class FileResults:
-    """A store in a SQLite file, for any number of processes; the oldest results are evicted first.
+class DatabaseResults:
+    """A store in a database, for any number of processes; the oldest results are evicted first.
 
-    The file and its key, ``<path>.key``, are created when they are first needed, readable for their owner only.
+    A file and its key, ``<path>.key``, are created when they are first needed, readable for their owner only.
     """
 
     in_place = False
     """Whether it is fast enough to be used in an event loop."""
 
-    def __init__(self, path: Path, size: int) -> None:
-        self._path = path
+    def __init__(self, location: Location, size: int) -> None:
+        self._location = location
         self._size = size
         self._lock = fork_safe_lock(self)
         self._open: tuple[Database, bytes] | None = None
@@ -127,8 +130,9 @@ class FileResults:
         text = write_result(entry.result)
         with self._connect()[0].writing() as rows:
             rows.execute("DELETE FROM results WHERE expires <= ?", (entry.stored,))
+            rows.execute("DELETE FROM results WHERE key = ?", (key,))
             rows.execute(
-                "INSERT OR REPLACE INTO results (key, stored, expires, result) VALUES (?, ?, ?, ?)",
+                "INSERT INTO results (key, stored, expires, result) VALUES (?, ?, ?, ?)",
                 (key, entry.stored, entry.expires, text),
             )
             rows.execute(
@@ -142,21 +146,25 @@ class FileResults:
         with self._connect()[0].writing() as rows:
             rows.execute("DELETE FROM results")
 
+    def now(self) -> float:
+        """Return the time of the database."""
+        return self._connect()[0].clock()
+
     def close(self) -> None:
-        """Close the file; it is opened again when needed."""
+        """Close the file or the connections; they are opened again when needed."""
         with self._lock:
             if self._open is not None:
-                with self._open[0].lock:  # another thread may be using it
-                    self._open[0].disconnect()
+                self._open[0].disconnect()
                 self._open = None
 
     def _connect(self) -> tuple[Database, bytes]:
-        from toolsemble.runtime.sqlite import Database, Kind, load_key  # noqa: PLC0415 - only for caches in files
+        from toolsemble.runtime.sqlite import Kind  # noqa: PLC0415 - only for caches in databases
+        from toolsemble.storage.opening import open_database  # noqa: PLC0415 - as above
 
         with self._lock:
             if self._open is None:
-                database = Database(self._path, Kind("cache", 0x746F6F6D, 1, _TABLES, "NORMAL"), _BUSY)
-                self._open = database, load_key(self._path, "key of the cache")
+                database = open_database(self._location, Kind("cache", 0x746F6F6D, 1, _TABLES, "NORMAL"), _BUSY)
+                self._open = database, database.load_key("key of the cache")
             return self._open
 
 

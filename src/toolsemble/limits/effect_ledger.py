@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,8 +18,10 @@ from toolsemble.processes.identity import ProcessIdentity
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_seconds
 from toolsemble.runtime.signing import is_signed, sign
-from toolsemble.runtime.sqlite import Database, Kind, load_key
+from toolsemble.runtime.sqlite import Kind
 from toolsemble.serialization import read_result, write_result
+from toolsemble.storage.database import Rows, repeat_if_lost
+from toolsemble.storage.opening import open_database, read_location
 
 State: TypeAlias = Literal["running", "done", "unknown"]
 """The state of an effect: its call is running, it is done, or its outcome is unknown."""
@@ -71,14 +71,15 @@ class Effect:
 
 
 class EffectLedger:
-    """A record of effects, in memory or in a SQLite file that any number of processes share and that survives crashes.
+    """A record of effects that survives crashes: in a SQLite file for processes, or in Postgres for machines.
 
     A call is recorded before its body runs, and its result afterwards. An entry without a result whose process is gone
-    is of unknown outcome until somebody checks and calls :meth:`resolve`. In memory, the latest 10,000 outcomes are
-    kept; in a file, all of them until :meth:`forget`.
+    is of unknown outcome until somebody checks and calls :meth:`resolve`. Without a path it is in memory, where the
+    latest 10,000 outcomes are kept; else all of them are kept until :meth:`forget`.
 
-    :param path: the file; created if it is missing, readable for its owner only, with its secret in ``<path>.key``
-    :param clock: returns the seconds since the epoch
+    :param path: the file; created if it is missing, readable for its owner only, with its secret in ``<path>.key``; or
+        a ``postgresql://`` URL (extra ``postgres``), whose secret is in the database
+    :param clock: returns the seconds since the epoch; None: the time of the system, or of the Postgres server
 
     >>> from toolsemble import Toolbox, ToolCall, tool
     >>> @tool(effects="write", idempotency=True)
@@ -93,18 +94,18 @@ class EffectLedger:
     [False, True]
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, clock: Callable[[], float] | None = None) -> None:
         if path is not None and os.fspath(path) in {"", ":memory:"}:
             raise ToolDefinitionError("An EffectLedger needs a file path, or None for one in memory")
-        place = None if path is None else Path(path).absolute()
-        self._settings: dict[str, Any] = {"path": None if place is None else str(place), "clock": clock}
-        self._clock = clock
+        place = None if path is None else read_location(path, "EffectLedger")
+        self._settings: dict[str, Any] = {"path": str(place) if isinstance(place, Path) else path, "clock": clock}
         self._id = new_id()
         self._live: set[str] = set()
         self.in_memory = place is None
         self.flights = SingleFlight()
-        self._database = Database(place, Kind("effect ledger", 0x746F6F6E, 1, _TABLES), _BUSY)
-        self._secret = os.urandom(32) if place is None else load_key(place, "key of the effect ledger")
+        self._database = open_database(place, Kind("effect ledger", 0x746F6F6E, 1, _TABLES), _BUSY)
+        self._clock = clock or self._database.clock
+        self._secret = self._database.load_key("key of the effect ledger")
         if place is not None:
             self._check_secret()
 
@@ -147,7 +148,7 @@ class EffectLedger:
         :param result: the answer to repeated calls, if it happened
         """
         made = result if isinstance(result, ToolResult) else ToolResult.success(result)
-        with self._database.writing() as rows:
+        with self._database.writing(key=key) as rows:
             found = self._find(rows, key)
             if found is None or found.state != "unknown":
                 what = "has no entry" if found is None else f"knows that '{found.tool_name}' is {found.state} for"
@@ -189,15 +190,12 @@ class EffectLedger:
         """
         self._live.add(token)
         try:
-            with self._database.writing(patience) as rows:
-                found = self._find(rows, effect.key)
-                if found is None or (again and found.state == "unknown"):
-                    self._insert(rows, effect, token)
-                    return None
+            found = repeat_if_lost(partial(self._reserve, effect, token, again=again, patience=patience))
         except BaseException:
             self._live.discard(token)
             raise
-        self._live.discard(token)
+        if found is not None:
+            self._live.discard(token)
         return found
 
     def holds(self, token: str) -> bool:
@@ -219,8 +217,7 @@ class EffectLedger:
     def release(self, key: str, token: str) -> None:
         """Delete the reservation of a call that did not run."""
         try:
-            with self._database.writing() as rows:
-                rows.execute("DELETE FROM effects WHERE key = ? AND token = ? AND state = 'running'", (key, token))
+            self._change("DELETE FROM effects WHERE key = ? AND token = ? AND state = 'running'", key, token)
         finally:
             self._live.discard(token)
 
@@ -233,11 +230,26 @@ class EffectLedger:
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(EffectLedger, **self._settings), ()
 
-    def _insert(self, rows: sqlite3.Connection, effect: Effect, token: str) -> None:
+    def _reserve(self, effect: Effect, token: str, *, again: bool, patience: float | None) -> Effect | None:
+        owner = json.dumps([*ProcessIdentity.current(), self._id])
+        if self._database.presence is not None:
+            self._database.presence.announce(owner)
+        with self._database.writing(patience, key=effect.key) as rows:
+            found = self._find(rows, effect.key)
+            if found is None or (again and found.state == "unknown"):
+                if found is not None:
+                    rows.execute("DELETE FROM effects WHERE key = ?", (effect.key,))
+                self._insert(rows, effect, token, owner)
+                return None
+            # It is the entry of this call if the connection was lost just after it was written.
+            mine = rows.execute("SELECT 1 FROM effects WHERE key = ? AND token = ?", (effect.key, token)).fetchone()
+            return found if mine is None else None
+
+    def _insert(self, rows: Rows, effect: Effect, token: str, owner: str) -> None:
         columns = (effect.key, effect.tool_name, effect.run_id, effect.call_id, effect.arguments, "running")
         rows.execute(
-            f"INSERT OR REPLACE INTO effects ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?)",  # noqa: S608 - as above
-            (*columns, self._clock(), token, json.dumps([*ProcessIdentity.current(), self._id])),
+            f"INSERT INTO effects ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?)",  # noqa: S608 - as above
+            (*columns, self._clock(), token, owner),
         )
         if self.in_memory:
             # The plus keeps SQLite from using the index on state: by number there are few rows to check.
@@ -246,10 +258,18 @@ class EffectLedger:
 
     def _settle(self, change: str, key: str, token: str, *values: Any) -> None:
         statement = f"UPDATE effects SET {change}, ended = ? WHERE key = ? AND token = ? AND state = 'running'"  # noqa: S608 - the change is one of the two above
-        with self._database.writing() as rows:
-            rows.execute(statement, (*values, self._clock(), key, token))
+        self._change(statement, *values, self._clock(), key, token)
 
-    def _find(self, rows: sqlite3.Connection, key: str) -> Effect | None:
+    def _change(self, statement: str, *values: Any) -> None:
+        """Change the entry of a call; its key and its token are the last two values."""
+
+        def change() -> None:
+            with self._database.writing(key=values[-2]) as rows:
+                rows.execute(statement, values)
+
+        repeat_if_lost(change)  # the token says that it is still the entry of this call
+
+    def _find(self, rows: Rows, key: str) -> Effect | None:
         row = rows.execute(f"SELECT {_COLUMNS}, number FROM effects WHERE key = ?", (key,)).fetchone()  # noqa: S608 - as above
         return None if row is None else self._read(row)
 
@@ -265,10 +285,13 @@ class EffectLedger:
 
     def _is_running(self, token: str, owner: str) -> bool:
         """Return whether the call of an entry is still running, here or in another process."""
-        *process, ledger = json.loads(owner)
-        if ledger == self._id and ProcessIdentity(*process) == ProcessIdentity.current():
+        *values, ledger = json.loads(owner)
+        process, presence = ProcessIdentity(*values), self._database.presence
+        if ledger == self._id and process == ProcessIdentity.current():
             return token in self._live
-        return ProcessIdentity(*process).is_running()
+        if presence is None:
+            return process.is_running()
+        return not process.has_ended() and presence.is_present(owner)
 
     def _check_secret(self) -> None:
         """Raise ToolConfigurationError for a file whose keys were made with another secret: no entry would be found."""

@@ -15,7 +15,7 @@ from toolsemble.limits.rate import RateLimit
 from toolsemble.limits.retries import RetryLayer, retry_layer
 from toolsemble.limits.settings import Limits
 from toolsemble.processes import memory_limit
-from toolsemble.runtime.checks import check_count, check_seconds
+from toolsemble.runtime.checks import check_amount, check_count, check_seconds
 from toolsemble.runtime.text import describe_error
 
 
@@ -33,7 +33,10 @@ def build_policy(owner: str, limits: Limits) -> Policy:
     _check_choice(owner, "effects", limits.effects, (*get_args(Effects), None))
     for flag in ("idempotent", "polling"):
         _check_choice(owner, flag, getattr(limits, flag), (True, False))
-    for setting, least in (("max_concurrency", 1), ("max_output", 0)):
+    for setting in ("cpus", "gpus"):
+        if getattr(limits, setting) is not None:
+            check_amount(f"{owner}: {setting}", getattr(limits, setting))
+    for setting, least in (("max_concurrency", 1), ("max_output", 0), ("memory", 1)):
         if getattr(limits, setting) is not None:
             check_count(f"{owner}: {setting}", getattr(limits, setting), least=least)
     layers, in_process = _build_layers(owner, limits), limits.isolation == "process"
@@ -42,6 +45,9 @@ def build_policy(owner: str, limits: Limits) -> Policy:
         timeout=limits.timeout,
         isolation=limits.isolation,
         max_memory=_check_memory(owner, limits),
+        cpus=limits.cpus,
+        gpus=limits.gpus,
+        memory=limits.memory,
         effects=limits.effects,
         idempotent=limits.idempotent,
         retried=any(isinstance(each, RetryLayer) for each in layers),

@@ -31,6 +31,9 @@ class LimitSettings(TypedDict, total=False):
     cache: Cache | float | bool | None
     idempotency: bool | Callable[..., Any] | Idempotency
     polling: bool
+    cpus: float | None
+    gpus: float | None
+    memory: int | None
 
 
 class Limits(NamedTuple):
@@ -49,6 +52,9 @@ class Limits(NamedTuple):
     idempotency: Any = False
     polling: Any = False
     max_memory: Any = None
+    cpus: Any = None
+    gpus: Any = None
+    memory: Any = None
 
 
 _MAX_POLICIES = 8

@@ -1,15 +1,16 @@
 """Example dialogues in the prompt, for small models that follow examples better than instructions.
 
-An example uses the name of an offered tool if its parameters are known; other tools are invented.
+An example uses the name of an offered tool if its parameters are known; other tools are invented. If a search for tools
+is offered, the invented ones are found with it before they are called.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from toolsemble.local.grammar import dump_json, format_opening
-from toolsemble.local.history import PromptMessage, Turn, format_next_step, make_call_turn
+from toolsemble.local.history import SEARCH, PromptMessage, Turn, find_loaded, format_next_step, make_call_turn
 
 _LAMPS = '{"lamps": [{"size": "S", "price": 19.90}, {"size": "M", "price": 22.10}, {"size": "L", "price": 24.50}]}'
 _PARTY = "Host: Otto Lind\nDay: Saturday\nPlace: Lake Street 4"
@@ -17,10 +18,21 @@ _FAIR = "Fair in Aston\nStart: 2023-09-01\nEnd: 2023-09-17\nEntry: 4 euros"
 _BUILTIN = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
 
 
+# What a search for tools says of the invented ones.
+_LINES = {
+    "calendar": "calendar(input: string): Calculates with dates.",
+    "open_file": "open_file(path: string): Reads a file.",
+    "compute": "compute(input: string): Computes an expression.",
+    "send_mail": "send_mail(to: string, text: string): Sends a mail.",
+}
+
+
 class _Step(NamedTuple):
     name: str
     arguments: Mapping[str, Any]
     result: str
+    search: str
+    """What the tool is searched for with. No two dialogues begin with the same: a small model would copy it."""
     note: str | None = None
 
 
@@ -31,26 +43,27 @@ _DIALOGUES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
     ("Name two birds that cannot fly.", (), "The ostrich and the penguin."),
     (
         "On which day of the week was 2023-08-06?",
-        (_Step("calendar", {"input": "weekday of 2023-08-06"}, "Sunday"),),
+        (_Step("calendar", {"input": "weekday of 2023-08-06"}, "Sunday", "day of the week of a date"),),
         "2023-08-06 was a Sunday.",
     ),
     ("Which ocean is the largest?", (), "The Pacific is the largest ocean."),
     (
         "Mail Tom which date is 10 days after today.",
         (
-            _Step("calendar", {"input": "today + 10 days"}, "2023-08-19"),
-            _Step("send_mail", {"to": "Tom", "text": "2023-08-19"}, "Sent", "The date is 2023-08-19."),
+            _Step("calendar", {"input": "today + 10 days"}, "2023-08-19", "add days to a date"),
+            _Step("send_mail", {"to": "Tom", "text": "2023-08-19"}, "Sent", "send a mail", "The date is 2023-08-19."),
         ),
         "I mailed Tom that it is 2023-08-19.",
     ),
     (
         "How many days lie between the start and the end in fair.txt?",
         (
-            _Step("open_file", {"path": "fair.txt"}, _FAIR),
+            _Step("open_file", {"path": "fair.txt"}, _FAIR, "read a text file"),
             _Step(
                 "calendar",
                 {"input": "days between 2023-09-01 and 2023-09-17"},
                 "16 days",
+                "days between two dates",
                 "The start is 2023-09-01, the end is 2023-09-17.",
             ),
         ),
@@ -59,16 +72,22 @@ _DIALOGUES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
     (
         "Mail Ida the name of the host in party.txt.",
         (
-            _Step("open_file", {"path": "party.txt"}, _PARTY),
-            _Step("send_mail", {"to": "Ida", "text": "Otto Lind"}, "Sent", "The host is Otto Lind."),
+            _Step("open_file", {"path": "party.txt"}, _PARTY, "look into a file"),
+            _Step("send_mail", {"to": "Ida", "text": "Otto Lind"}, "Sent", "send a mail", "The host is Otto Lind."),
         ),
         "I mailed Ida that the host is Otto Lind.",
     ),
     (
         "What do one S and two L of the lamps in lamps.json cost?",
         (
-            _Step("open_file", {"path": "lamps.json"}, _LAMPS),
-            _Step("compute", {"input": "19.90 + 2 * 24.50"}, "68.9", "One S is 19.90, one L is 24.50."),
+            _Step("open_file", {"path": "lamps.json"}, _LAMPS, "open a JSON file"),
+            _Step(
+                "compute",
+                {"input": "19.90 + 2 * 24.50"},
+                "68.9",
+                "compute a sum of prices",
+                "One S is 19.90, one L is 24.50.",
+            ),
         ),
         "One S and two L cost 68.90.",
     ),
@@ -87,16 +106,41 @@ def make_demonstrations(offered: Mapping[str, Collection[str]], final: str) -> l
     :param final: the name of the call that answers
     """
     turns: list[Turn] = []
-    for question, steps, answer in _DIALOGUES:
-        names = [_choose_name(step.name, offered) for step in steps]
+    searches = list(offered.get(SEARCH, ())) == ["query"]
+    for question, made_up, answer in _DIALOGUES:
+        steps = [step._replace(name=_choose_name(step.name, offered)) for step in made_up]
+        if searches:
+            steps = [each for step in steps for each in _find_first(step)]
         turns.append((PromptMessage("user", question),))
-        for index, step in enumerate(steps):
-            begin = format_opening(names[index], None if index else [*names, final], step.note)
-            following = format_next_step(question, names[index + 1 :])
-            turns.append(make_call_turn(f"{begin}{dump_json(step.arguments)}}}", names[index], step.result, following))
+        turns += _make_calls(question, steps, final, searches=searches)
         begin = format_opening(final, None if steps else [final])
         turns.append((PromptMessage("assistant", f"{begin}{dump_json({'text': answer})}}}"),))
     return turns
+
+
+def _make_calls(question: str, steps: Sequence[_Step], final: str, *, searches: bool) -> Iterator[Turn]:
+    """Yield the calls of a dialogue; a plan has only tools that are offered, each of them once."""
+    planned = [step.name for step in steps if not searches or step.name not in _LINES]
+    left = list(dict.fromkeys(planned)) if searches else planned
+    plan: list[str] | None = [*left, final]
+    for step in steps:
+        begin = format_opening(step.name, plan, None if plan else step.note)
+        plan = None
+        if step.name in left:
+            left.remove(step.name)
+        following = format_next_step(question, left, loaded=bool(find_loaded(step.name, step.result)))
+        yield make_call_turn(f"{begin}{dump_json(step.arguments)}}}", step.name, step.result, following)
+
+
+def _find_first(step: _Step) -> list[_Step]:
+    """Return a step with a search before it if its tool is invented; the note is that of the call after the search."""
+    if step.name not in _LINES:
+        return [step]
+    found = f"1 tool is loaded now; call it by name:\n- {_LINES[step.name]}"
+    return [
+        _Step(SEARCH, {"query": step.search}, found, "", step.note),
+        step._replace(note=step.note or f"{step.name} is loaded."),
+    ]
 
 
 def _choose_name(made_up: str, offered: Mapping[str, Collection[str]]) -> str:

@@ -45,6 +45,9 @@ class LocalRequest:
         self.is_chat = not (self._specifications or request.output_schema or used)
         self.structured = request.output_schema is not None
         self.history = History(request.messages, self.final, structured=self.structured, plain=self.is_chat)
+        # A tool that was loaded is described where it was found: the prompt before the conversation stays the same,
+        # and is not read again.
+        self._described = [each for each in self._specifications if each.name not in self.history.loaded]
 
     @property
     def names(self) -> list[str]:
@@ -99,7 +102,7 @@ class LocalRequest:
         own = "\n".join(message.text for message in self._request.messages if isinstance(message, SystemMessage))
         if self.is_chat:
             return [(PromptMessage("system", own or _CHAT),)]
-        needed = {each.name: _parameters(each.parameters)[1] for each in self._specifications}
+        needed = {each.name: _parameters(each.parameters)[1] for each in self._described}
         return [(PromptMessage("system", self._system(own)),), *make_demonstrations(needed, self.final)]
 
     @property
@@ -108,8 +111,8 @@ class LocalRequest:
 
     def _system(self, own: str) -> str:
         """Return the system message: the details of each tool, the rules, and a line for each tool at the end."""
-        details = [_format_details(each.name, each.description, each.parameters) for each in self._specifications]
-        tools = [_format_line(each.name, each.description, each.parameters) for each in self._specifications]
+        details = [_format_details(each.name, each.description, each.parameters) for each in self._described]
+        tools = [_format_line(each.name, each.description, each.parameters) for each in self._described]
         answer = _format_line(self.final, _ANSWERS, self._answer_schema)
         return "\n".join(filter(None, [own, *details, _RULES, "Tools:", *tools, answer]))
 

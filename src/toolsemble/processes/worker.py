@@ -58,14 +58,14 @@ def _is_single_threaded() -> bool:
     return supervisor.SUPPORTED and len(list(Path("/proc/self/task").iterdir())) == 1
 
 
-def run_payload(payload: bytes) -> bytes:
-    """Run a pickled job and return its pickled outcome."""
+def run_payload(payload: bytes, dumps: Callable[[object], bytes] = pickle.dumps) -> bytes:
+    """Run a pickled job and return its outcome, pickled by a function."""
     try:
         outcome = pickle.loads(payload)()  # noqa: S301 - written by the program that started this process
     except BaseException as error:  # noqa: BLE001 - sent to the caller
         return _dump_error(f"The worker process cannot read the call: {describe_error(error)}")
     try:
-        return pickle.dumps(outcome)
+        return dumps(outcome)
     except Exception as error:  # noqa: BLE001 - as above
         return _dump_error(f"The result cannot be sent back from the worker process: {describe_error(error)}")
 

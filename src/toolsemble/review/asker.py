@@ -8,12 +8,15 @@ from weakref import WeakSet
 
 from toolsemble.call import new_id
 from toolsemble.processes.identity import ProcessIdentity
+from toolsemble.storage.database import Presence
 
 _MAX_PID = 2**31
 
 
 class Asker:
     """A store object of this process that asks and waits for answers.
+
+    :param presence: tells which askers live, on any machine; None: their processes can be looked up
 
     Rows name their asker without a signature: whoever can write the file can end the wait for an answer in simpler
     ways, and an answer is used once in any case.
@@ -23,8 +26,9 @@ class Asker:
     (True, False)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, presence: Presence | None = None) -> None:
         self.id = new_id()
+        self._presence = presence
         _OPEN.add(self)
 
     def close(self) -> None:
@@ -33,7 +37,10 @@ class Asker:
 
     def text(self) -> str:
         """Return this asker as it is stored with a request; in a forked process it is another one."""
-        return json.dumps([*ProcessIdentity.current(), self.id])
+        text = json.dumps([*ProcessIdentity.current(), self.id])
+        if self._presence is not None:
+            self._presence.announce(text)
+        return text
 
     def has_left(self, text: str) -> bool:
         """Return whether nobody may be waiting: the asker has ended, is unknown here, or is this one.
@@ -47,7 +54,9 @@ class Asker:
         process, id_ = read
         if process == ProcessIdentity.current():
             return id_ == self.id or not _is_open(id_)
-        return not process.is_running()
+        if self._presence is None:
+            return not process.is_running()
+        return process.has_ended() or not self._presence.is_present(text)
 
     def has_ended(self, text: str) -> bool:
         """Return whether certainly nobody waits: the process has ended, or its store object was closed."""
@@ -55,7 +64,9 @@ class Asker:
         if read is None:
             return False
         process, id_ = read
-        return not _is_open(id_) if process == ProcessIdentity.current() else process.has_ended()
+        if process == ProcessIdentity.current():
+            return not _is_open(id_)
+        return process.has_ended() or (self._presence is not None and not self._presence.is_present(text))
 
 
 _OPEN: WeakSet[Asker] = WeakSet()

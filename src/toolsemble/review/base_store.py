@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,13 +12,13 @@ from toolsemble.call import new_id
 from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.review.asker import Asker
 from toolsemble.review.audit import LOGGER, ReviewEvent
-from toolsemble.review.database import Database
 from toolsemble.review.decision import ExitEarly, ReviewDecision
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.signed_rows import USED, Record, Records, StoredRequest
 from toolsemble.runtime.signing import is_signed
 from toolsemble.runtime.text import HIDDEN, preview
+from toolsemble.storage.database import Database
 
 _MAX_SPENT = 10_000
 # Seconds for which a question without a deadline stays open after its process has ended: its run may ask again.
@@ -42,21 +43,24 @@ _NOT_RESUMED = "the process that asked has ended, and its run did not ask again"
 class Ledger:
     """A store of requests, answers and events in a database, signed with one secret.
 
-    >>> import time
-    >>> with Ledger(Database(None), b"secret", 3600.0, time.time) as ledger:
+    >>> from toolsemble.review.database import KIND
+    >>> from toolsemble.storage.opening import open_database
+    >>> with Ledger(open_database(None, KIND), b"secret", 3600.0) as ledger:
     ...     ids = ledger.ask([ReviewRequest("Deletes a file", "delete", "old.log")])
     ...     [request.arguments for request in ledger.pending()]
     ['old.log']
     """
 
-    def __init__(self, database: Database, secret: bytes, valid_for: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, database: Database, secret: bytes, valid_for: float, clock: Callable[[], float] | None = None
+    ) -> None:
         if not valid_for > 0:
             raise ToolDefinitionError(f"valid_for must be a number of seconds > 0, not {valid_for!r}")
         self._database = database
         self._secret = secret
         self._valid_for = valid_for
-        self._clock = clock
-        self._asker = Asker()
+        self._clock = clock or database.clock
+        self._asker = Asker(database.presence)
         # Answers used by this process, until they expire: somebody may restore an older copy of the file.
         self._spent: dict[str, float] = {}
         with self._changing() as (records, _):
@@ -77,8 +81,11 @@ class Ledger:
         asker = self._asker.text()
         with self._changing() as (records, now):
             taken = set(held)
-            for request in requests:
-                found = records.find_orphan(request, taken, now, self._asker.has_left)
+            for request in self._set_clock(requests, now):
+                if request.durable:  # its id says which call it is of
+                    found = records.find_asked(request)
+                else:
+                    found = records.find_orphan(request, taken, now, self._asker.has_left)
                 if found is not None:
                     kept = replace(request, id=found.id)
                     records.renew(kept, asker)
@@ -147,7 +154,8 @@ class Ledger:
     def take(self, requests: Mapping[str, ReviewRequest]) -> dict[str, ReviewDecision]:
         """Use the stored answers; the requests are passed by the ids that they are stored under.
 
-        An answer can be used once, and only for the request passed here, whatever the database says was asked.
+        An answer can be used once, and only for the request passed here, whatever the database says was asked. That of
+        a run in a journal can be used again, for the same call: the journal knows whether that call was made.
         """
         with self._database.reading() as connection:
             if Records(connection, self._secret).count_waiting(requests, self._clock()) == len(requests):
@@ -177,12 +185,14 @@ class Ledger:
     def release(self, ids: Iterable[str]) -> None:
         """Leave requests open that nobody waits for now; the same question of the same run takes them up again.
 
-        An answer counts until it expires. A request without a deadline stays open for a day.
+        An answer counts until it expires. A request without a deadline stays open for a day; one of a run in a journal,
+        until that run ends.
         """
         with self._changing() as (records, now):
-            live = [record.id for record in records.live(ids)]
-            records.release(live)
-            records.set_deadline(live, now + _KEPT)
+            live = records.live(ids)
+            records.release(record.id for record in live)
+            durable = {record.id for record in live if record.request is not None and record.request.durable}
+            records.set_deadline([record.id for record in live if record.id not in durable], now + _KEPT)
 
     def requests(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> list[StoredRequest]:
         """Return a page of requests in any state, newest first, without those that were tampered with.
@@ -210,6 +220,13 @@ class Ledger:
         with self._database.reading() as connection:
             return Records(connection, self._secret).events(request_id, before, limit)
 
+    def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
+        """Call a function, in another thread, after each change; return a function that ends this.
+
+        Return None if nobody is told of changes: a file has to be looked at from time to time.
+        """
+        return self._database.watch(changed)
+
     def close(self) -> None:
         """Close the store; further use raises."""
         self._asker.close()
@@ -224,13 +241,20 @@ class Ledger:
     @contextmanager
     def _changing(self) -> Iterator[tuple[Records, float]]:
         """Yield the records in a transaction, and the time; overdue requests are marked as expired first."""
-        with self._database.writing() as connection:
+        with self._database.writing(notify=True) as connection:
             records, now = Records(connection, self._secret), self._clock()
             overdue = records.overdue(now)
             records.move("expired", overdue)
             for record in overdue:
                 records.note(ReviewEvent("expired", record.id, _tool_name(record), now))
             yield records, now
+
+    def _set_clock(self, requests: Iterable[ReviewRequest], now: float) -> Iterable[ReviewRequest]:
+        """Return requests with their times on the clock of the store, which all machines share."""
+        if self._clock != self._database.clock or self._database.presence is None:
+            return requests
+        ahead = now - time.time()
+        return [replace(request, asked_at=request.asked_at + ahead) for request in requests]
 
     def _close_unusable(self) -> list[Record]:
         """Close the open requests that were tampered with, and those that nobody waits for; return the others."""
@@ -296,19 +320,26 @@ class Ledger:
     def _use(
         self, records: Records, request: ReviewRequest, record: Record, now: float, used: dict[str, float]
     ) -> ReviewDecision:
-        records.move("used", [record])
+        if not request.durable:
+            records.move("used", [record])
         try:
-            if record.id in self._spent:
-                raise ReviewRefusedError(USED)  # noqa: TRY301 - one handler for all refusals
-            records.check_unused(record.id)
+            if not request.durable:  # else the journal of the run knows whether the call was made
+                self._check_unused(records, record)
             receipt = Receipt.from_json(f"{record.receipt}")
             receipt.check(request, self._secret, now)
         except ReviewRefusedError as error:
             _record_refusal(records, ReviewEvent("refused", record.id, request.tool_name, now, detail=f"{error}"))
             return ExitEarly(f"the approval is not valid: {error}")
         records.note(ReviewEvent("used", record.id, request.tool_name, now, receipt.person, receipt.role, receipt.kind))
-        used[record.id] = receipt.expires_at
+        if not request.durable:
+            used[record.id] = receipt.expires_at
         return receipt.decision
+
+    def _check_unused(self, records: Records, record: Record) -> None:
+        """Raise ReviewRefusedError if an answer was used before."""
+        if record.id in self._spent:
+            raise ReviewRefusedError(USED)
+        records.check_unused(record.id)
 
 
 def _check_request(request: object) -> None:

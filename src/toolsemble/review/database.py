@@ -1,13 +1,12 @@
-"""The SQLite database of review requests and answers."""
+"""The database of review requests and answers."""
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import suppress
-from pathlib import Path
 
 from toolsemble.review.request import ReviewRequest, digest
-from toolsemble.runtime import sqlite
+from toolsemble.runtime.sqlite import Kind
+from toolsemble.storage.database import Rows
 
 _TABLES = """
     CREATE TABLE requests (
@@ -21,28 +20,12 @@ _TABLES = """
         at REAL NOT NULL, person TEXT NOT NULL, role TEXT NOT NULL, detail TEXT NOT NULL
     );
     CREATE INDEX events_by_request ON events (request_id);
-    CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
-    CREATE TRIGGER events_last BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
     CREATE TABLE secret (fingerprint TEXT NOT NULL);
 """
 _SCHEMAS = "CREATE TABLE IF NOT EXISTS schemas (digest TEXT PRIMARY KEY, schema TEXT NOT NULL, seal TEXT NOT NULL);"
 
 
-class Database(sqlite.Database):
-    """The tables, in memory or in a file, which is created if it is missing.
-
-    >>> requests = Database(None)
-    >>> with requests.writing() as rows:
-    ...     rows.execute("SELECT count(*) FROM requests").fetchone()
-    (0,)
-    >>> requests.close()
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        super().__init__(path, sqlite.Kind("review store", 0x746F6F6C, 3, _TABLES + _SCHEMAS, upgrades=_UPGRADES))
-
-
-def _add_askers(connection: sqlite3.Connection) -> None:
+def _add_askers(connection: Rows) -> None:
     """Change the tables of version 1: no row said who asked, and questions were bound to the id of the call."""
     connection.execute("ALTER TABLE requests ADD COLUMN asker TEXT")
     live = "SELECT number, request FROM requests WHERE state IN ('open', 'answered')"
@@ -52,12 +35,14 @@ def _add_askers(connection: sqlite3.Connection) -> None:
             connection.execute("UPDATE requests SET bound = ? WHERE number = ?", (bound, number))
 
 
-def _add_schemas(connection: sqlite3.Connection) -> None:
+def _add_schemas(connection: Rows) -> None:
     """Change the tables of version 2: no schema of a request was kept."""
     connection.execute(_SCHEMAS)
 
 
 _UPGRADES = {1: _add_askers, 2: _add_schemas}
+KIND = Kind("review store", 0x746F6F6C, 3, _TABLES + _SCHEMAS, upgrades=_UPGRADES, append_only=("events",))
+"""The kind of its databases."""
 
 
 def binding(request: ReviewRequest) -> str:

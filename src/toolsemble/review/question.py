@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolsemble.errors import CallPausedError, ReviewTimeoutError
+from toolsemble.errors import CallPausedError, ReviewTimeoutError, RunInterruptedError
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.observers.watchers import tell
 from toolsemble.review.audit import LOGGER
@@ -141,7 +141,7 @@ class Question:
         return self.expire() if late else self._evaluate(*answering.result())
 
     def _evaluate(self, answer: Any, error: BaseException | None) -> ReviewDecision:
-        if isinstance(error, (SystemExit, CallPausedError)):
+        if isinstance(error, (SystemExit, CallPausedError, RunInterruptedError)):
             raise error
         if isinstance(error, KeyboardInterrupt):
             return self._log_decision(_INTERRUPTED)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from toolsemble.errors import ToolDefinitionError
@@ -89,6 +89,15 @@ class QueueReview:
     def find_open(self, ids: Iterable[str]) -> set[str]:
         """Return which of the requests still wait for an answer."""
         return {request.id for request in self.store.pending()} & set(ids)
+
+    def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
+        """Call a function, in another thread, when a request may be answered; None if the store does not tell."""
+        watch = getattr(self.store, "watch", None)
+        return watch(changed) if callable(watch) else None
+
+    def withdraw(self, ids: Iterable[str]) -> None:
+        """Close requests whose run was cancelled; an answer to them would not be used."""
+        self.store.withdraw(ids)
 
     async def announce(self, request: ReviewRequest) -> None:
         """Announce a stored request to reviewers; does nothing here, for subclasses.

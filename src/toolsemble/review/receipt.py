@@ -119,6 +119,8 @@ class Receipt:
         ):
             if mine != asked:
                 raise ReviewRefusedError(f"it is for {what}")
+        if request.durable:
+            return  # it is valid until the run ends, whatever the clock says
         if now >= self.expires_at:
             raise ReviewRefusedError("it has expired")
         # A clock that was set back would make every old approval valid again.

@@ -72,6 +72,16 @@ class RememberReview:
         return getattr(self._handler, "find_open", None)
 
     @property
+    def watch(self) -> Any:
+        """The function of the reviewer inside that tells of answers; None if it has none."""
+        return getattr(self._handler, "watch", None)
+
+    @property
+    def withdraw(self) -> Any:
+        """The function of the reviewer inside that closes requests; None if it has none."""
+        return getattr(self._handler, "withdraw", None)
+
+    @property
     def pauses(self) -> bool:
         """Whether the reviewer that is asked can leave calls open."""
         return getattr(self._handler, "pauses", False) is True

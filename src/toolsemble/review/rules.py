@@ -141,6 +141,16 @@ class RulesReview:
         return getattr(self._ask, "find_open", None)
 
     @property
+    def watch(self) -> Any:
+        """The function of the reviewer that is asked that tells of answers; None if it has none."""
+        return getattr(self._ask, "watch", None)
+
+    @property
+    def withdraw(self) -> Any:
+        """The function of the reviewer inside that closes requests; None if it has none."""
+        return getattr(self._ask, "withdraw", None)
+
+    @property
     def pauses(self) -> bool:
         """Whether the reviewer that is asked can leave calls open."""
         return getattr(self._ask, "pauses", False) is True

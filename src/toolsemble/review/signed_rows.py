@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.signing import is_signed, sign
 from toolsemble.runtime.text import preview
 from toolsemble.serialization import compact_json
+from toolsemble.storage.database import Rows
 
 USED = "it was used already"
 """The reason for refusing an answer that was used before."""
@@ -65,15 +65,16 @@ class StoredRequest:
 class Records:
     """The tables of a review database.
 
-    >>> from toolsemble.review.database import Database
-    >>> with Database(None).writing() as connection:
+    >>> from toolsemble.review.database import KIND
+    >>> from toolsemble.storage.opening import open_database
+    >>> with open_database(None, KIND).writing() as connection:
     ...     records = Records(connection, b"secret")
     ...     records.add(ReviewRequest("Deletes a file", "delete", "old.log", id="q1"))
     ...     [record.state for record in records.open()]
     ['open']
     """
 
-    def __init__(self, connection: sqlite3.Connection, secret: bytes) -> None:
+    def __init__(self, connection: Rows, secret: bytes) -> None:
         self._connection = connection
         self._secret = secret
 
@@ -164,9 +165,18 @@ class Records:
                 return record
         return None
 
+    def find_asked(self, request: ReviewRequest) -> Record | None:
+        """Return the record of the same question with the same id, if it is open or answered; else None."""
+        bound = binding(request)
+        for record in self._read("id = ? AND state IN ('open', 'answered')", request.id):
+            if record.request is not None and binding(record.request) == bound:
+                return record
+        return None
+
     def count_waiting(self, ids: Iterable[str], now: float) -> int:
         """Return how many of the ids are open and not overdue."""
-        query = f"SELECT count(*) FROM requests WHERE {_AMONG} AND state = 'open' AND coalesce(deadline > ?, 1)"  # noqa: S608 - a constant
+        alive = "state = 'open' AND (deadline IS NULL OR deadline > ?)"
+        query = f"SELECT count(*) FROM requests WHERE {_AMONG} AND {alive}"  # noqa: S608 - constants
         (count,) = self._connection.execute(query, (json.dumps(list(ids)), now)).fetchone()
         return int(count)
 

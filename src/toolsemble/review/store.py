@@ -1,9 +1,8 @@
-"""Stores of requests and answers: in memory, or in a SQLite file that any process can open."""
+"""Stores of requests and answers: in memory, in a SQLite file for all processes, or in Postgres for all machines."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,12 +11,12 @@ from typing import Any, Protocol
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.audit import ReviewEvent
 from toolsemble.review.base_store import Ledger
-from toolsemble.review.database import Database
+from toolsemble.review.database import KIND
 from toolsemble.review.decision import ReviewDecision
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.signing import secret_bytes
-from toolsemble.runtime.sqlite import load_key
+from toolsemble.storage.opening import open_database, read_location
 
 VALID_FOR = 3600.0
 """Seconds for which an approval is valid."""
@@ -63,7 +62,8 @@ class ReviewStore(Protocol):
     def withdraw(self, ids: Iterable[str]) -> None:
         """Close requests that are no longer waited for.
 
-        A store may also have ``release(ids)``: it leaves them open, for a run that was cancelled and may be repeated.
+        A store may also have ``release(ids)``: it leaves them open, for a run that was cancelled and may be repeated;
+        and ``watch(changed)``: it calls a function after each change, so that nobody has to poll.
         """
         ...
 
@@ -77,7 +77,7 @@ class MemoryStore(Ledger):
 
     :param secret: the secret that answers are signed with; None: a random one
     :param valid_for: seconds for which an approval is valid
-    :param clock: returns the seconds since the epoch
+    :param clock: returns the seconds since the epoch; None: the time of the system
 
     >>> from toolsemble.review import Continue
     >>> with MemoryStore() as store:
@@ -92,24 +92,25 @@ class MemoryStore(Ledger):
         *,
         secret: str | bytes | None = None,
         valid_for: float = VALID_FOR,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         key = os.urandom(32) if secret is None else secret_bytes(secret)
-        super().__init__(Database(None), key, valid_for, clock)
+        super().__init__(open_database(None, KIND), key, valid_for, clock)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("A MemoryStore cannot be pickled; use a SQLiteStore")
 
 
 class SQLiteStore(Ledger):
-    """A store in a SQLite file that any number of processes share and that survives crashes.
+    """A store in a SQLite file that any number of processes share, or in Postgres for machines; it survives crashes.
 
     Files are readable for their owner only. Anyone who can read the secret can sign answers.
 
-    :param path: the file; created if it is missing
-    :param secret: the secret that requests and answers are signed with; None: a random one in ``<path>.key``
+    :param path: the file; created if it is missing; or a ``postgresql://`` URL (extra ``postgres``)
+    :param secret: the secret that requests and answers are signed with; None: a random one in ``<path>.key``, or in the
+        tables on Postgres
     :param valid_for: seconds for which an approval is valid
-    :param clock: returns the seconds since the epoch
+    :param clock: returns the seconds since the epoch; None: the time of the system, or of the Postgres server
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
@@ -125,17 +126,17 @@ class SQLiteStore(Ledger):
         secret: str | bytes | None = None,
         *,
         valid_for: float = VALID_FOR,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         if os.fspath(path) in {"", ":memory:"}:
             raise ToolDefinitionError("A SQLiteStore needs a file path; for a store in memory use MemoryStore()")
-        # The working directory may change before the file is opened again.
-        place = Path(path).absolute()
-        self._settings: dict[str, Any] = {"path": str(place), "secret": secret, "valid_for": valid_for, "clock": clock}
+        place = read_location(path, "A SQLiteStore")
+        kept = str(place) if isinstance(place, Path) else path
+        self._settings: dict[str, Any] = {"path": kept, "secret": secret, "valid_for": valid_for, "clock": clock}
         given = None if secret is None else secret_bytes(secret)
-        database = Database(place)  # first: no key file for a path that cannot be used
-        # Anyone who can read the key file can sign answers.
-        key = load_key(place, "review key", ", or pass a secret") if given is None else given
+        database = open_database(place, KIND)  # first: no key file for a path that cannot be used
+        # Anyone who can read the key can sign answers.
+        key = database.load_key("review key", ", or pass a secret") if given is None else given
         super().__init__(database, key, valid_for, clock)
 
     def __reduce__(self) -> tuple[Any, ...]:

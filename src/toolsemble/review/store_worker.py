@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,6 +18,8 @@ from toolsemble.review.store import ReviewStore
 from toolsemble.runtime.fork_locks import fork_safe_lock
 
 T = TypeVar("T")
+
+_TOLD_POLL = 2.0  # seconds between checks of a store that tells of changes
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,10 +36,10 @@ class Pending:
 
 
 class StoreWorker:
-    """A thread that stores the requests of one process and polls for their answers.
+    """A thread that stores the requests of one process and waits for their answers.
 
     A thousand concurrent requests cost a few transactions, and no event loop waits for a disk. The thread runs while
-    requests are waiting.
+    requests are waiting. A store that tells of changes is polled rarely, in case that it could not.
 
     >>> from toolsemble.review import Continue, MemoryStore
     >>> with MemoryStore() as store:
@@ -57,6 +59,8 @@ class StoreWorker:
         self._new: list[Pending] = []
         self._left: dict[Pending, bool] = {}
         self._waiting: dict[str, Pending] = {}
+        self._news = False
+        self._unwatch: Callable[[], None] | None = None
 
     def post(self, request: ReviewRequest) -> Pending:
         """Submit a request; return its pending state."""
@@ -80,10 +84,18 @@ class StoreWorker:
         """Start the thread if necessary, and wake it up after the block."""
         with self._changed:
             if self._thread is None:
+                watch = getattr(self._store, "watch", None)  # a store of somebody's own may not have it
+                self._unwatch = watch(self._notice) if callable(watch) else None
                 thread = threading.Thread(target=self._run, name="toolsemble-review-store", daemon=True)
                 thread.start()
                 self._thread = thread
             yield
+            self._changed.notify()
+
+    def _notice(self) -> None:
+        """Look at the store again; called by the thread of the store."""
+        with self._changed:
+            self._news = True
             self._changed.notify()
 
     def _run(self) -> None:
@@ -102,10 +114,13 @@ class StoreWorker:
             if not self._new and not self._left:
                 if not self._waiting:
                     self._thread = None
+                    if self._unwatch is not None:
+                        self._unwatch()
                     return None
-                self._changed.wait(self.poll)
+                if not self._news:
+                    self._changed.wait(self.poll if self._unwatch is None else max(self.poll, _TOLD_POLL))
             work = self._new, self._left
-            self._new, self._left = [], {}
+            self._new, self._left, self._news = [], {}, False
             return work
 
     def _ask(self, requests: list[Pending]) -> list[tuple[str, Pending]]:
@@ -143,6 +158,9 @@ class StoreWorker:
             return
         try:
             decisions = self._store.take({id_: pending.request for id_, pending in self._waiting.items()})
+        except ConnectionError as error:
+            LOGGER.warning("%s; the answers are looked for again", error)
+            return
         except Exception as error:  # noqa: BLE001 - raised in each waiting call
             requests, self._waiting = self._waiting, {}
             _set_exception([pending.answer for pending in requests.values()], error)

@@ -33,6 +33,18 @@ def check_seconds(what: str, value: object, *, zero: bool = False) -> None:
         raise ToolDefinitionError(f"{what} must be a number of seconds {least}, not {value!r:.80}")
 
 
+def check_amount(what: str, value: object) -> None:
+    """Raise if a value is not a finite number >= 0.
+
+    >>> check_amount("Tool 'train': gpus", "one")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: Tool 'train': gpus must be a number >= 0, not 'one'
+    """
+    if not is_seconds(value, zero=True):
+        raise ToolDefinitionError(f"{what} must be a number >= 0, not {value!r:.80}")
+
+
 def check_count(what: str, value: object, *, least: int, other: str = "") -> None:
     """Raise if a value is not an int, or less than the minimum.
 

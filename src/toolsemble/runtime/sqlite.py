@@ -9,7 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,13 @@ BUSY = 30.0
 """Default of the seconds that a writer waits for another."""
 
 _PAUSE = 0.004
+_KEY_BYTES = 32
+_TRIGGERS = """
+    CREATE TRIGGER {table}_stay BEFORE UPDATE ON {table}
+        BEGIN SELECT RAISE(ABORT, '{table} are never changed'); END;
+    CREATE TRIGGER {table}_last BEFORE DELETE ON {table}
+        BEGIN SELECT RAISE(ABORT, '{table} are never deleted'); END;
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +44,10 @@ class Kind:
     """The SQL statements that create the tables."""
     synchronous: str = "FULL"
     """SQLite's ``synchronous``: ``FULL`` survives a loss of power, ``NORMAL`` only the end of the process."""
-    upgrades: Mapping[int, Callable[[sqlite3.Connection], object]] = field(default_factory=dict)
+    upgrades: Mapping[int, Callable[[Any], object]] = field(default_factory=dict)
     """Functions that change the tables of an earlier version to those of the next one, by that earlier version."""
+    append_only: tuple[str, ...] = ()
+    """The tables whose rows are never changed or deleted."""
 
     def script(self) -> str:
         """Return the SQL statements that create a new database.
@@ -46,7 +55,8 @@ class Kind:
         >>> Kind("list", 7, 2, "CREATE TABLE list (x);").script()
         'CREATE TABLE list (x); PRAGMA application_id = 7; PRAGMA user_version = 2;'
         """
-        return f"{self.tables} PRAGMA application_id = {self.number}; PRAGMA user_version = {self.version};"
+        triggers = "".join(_TRIGGERS.format(table=table) for table in self.append_only)
+        return f"{self.tables}{triggers} PRAGMA application_id = {self.number}; PRAGMA user_version = {self.version};"
 
 
 class Database:
@@ -58,6 +68,13 @@ class Database:
     (0,)
     >>> database.close()
     """
+
+    in_place = True
+    """Whether writing without waiting for the disk is so quick that it need not leave the event loop."""
+    clock = staticmethod(time.time)
+    """Returns the time that rows are stamped with: that of the system."""
+    presence = None
+    """Processes that use the same file can be looked up, and need not say that they live."""
 
     def __init__(self, path: Path | None, kind: Kind, busy: float = BUSY) -> None:
         self._path = path
@@ -98,11 +115,20 @@ class Database:
         )
 
     @contextmanager
-    def writing(self, patience: float | None = None, *, synced: bool = False) -> Iterator[sqlite3.Connection]:
+    def writing(
+        self,
+        patience: float | None = None,
+        *,
+        key: str | None = None,  # noqa: ARG002 - a file has one writer at a time
+        synced: bool = False,
+        notify: bool = False,  # noqa: ARG002 - other processes look at the file from time to time
+    ) -> Iterator[sqlite3.Connection]:
         """Return the connection inside a write transaction; an exception rolls it back.
 
         :param patience: seconds to wait for another writer, at most the default of the database
+        :param key: what the transaction is about, where writers of different keys need not wait for each other
         :param synced: whether it must survive a loss of power, also if the kind of the database does not ask for it
+        :param notify: whether to wake those who :meth:`watch`, where that is possible
         """
         with self.reading() as connection, self._synchronizing(connection, synced=synced), connection:
             self._begin(connection, self.busy if patience is None else min(patience, self.busy))
@@ -119,6 +145,18 @@ class Database:
         finally:
             connection.execute(f"PRAGMA synchronous = {self._kind.synchronous}")
 
+    def watch(self, changed: Callable[[], object]) -> None:  # noqa: ARG002 - see below
+        """Return None: nobody is told that a file has changed, and who waits has to look from time to time."""
+        return
+
+    def load_key(self, what: str, otherwise: str = "") -> bytes:
+        """Return the key in the file ``<path>.key``, which is created if it is missing; a random one in memory."""
+        return os.urandom(_KEY_BYTES) if self._path is None else load_key(self._path, what, otherwise)
+
+    def naming_errors(self) -> AbstractContextManager[None]:
+        """Raise all errors as ToolConfigurationError with the name of the file, for stores without their own."""
+        return translate_errors(Path(f"{self._path}"), self._kind.what)
+
     def close(self) -> None:
         """Close the database; tables in memory are lost."""
         with self.lock:
@@ -127,9 +165,10 @@ class Database:
 
     def disconnect(self) -> None:
         """Close the connection; the next use opens it again."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        with self.lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def prepare_fork(self) -> None:
         """Take the lock, and close a connection to a file: SQLite's locks do not survive a fork."""
@@ -240,12 +279,12 @@ def load_key(path: Path, what: str, otherwise: str = "") -> bytes:
     """
     place = path.with_name(f"{path.name}.key")
     with translate_errors(place, what):
-        _create_file(place, lambda file: file.write_text(os.urandom(32).hex()))
+        _create_file(place, lambda file: file.write_text(os.urandom(_KEY_BYTES).hex()))
         if os.name == "posix" and place.stat().st_mode & 0o077:
             raise OSError(f"others can read it; chmod it to 600{otherwise}")
         key = bytes.fromhex(place.read_text())
-        if len(key) != 32:  # noqa: PLR2004 - the length that is written above
-            raise ValueError("it does not hold a key of 32 bytes")
+        if len(key) != _KEY_BYTES:
+            raise ValueError(f"it does not hold a key of {_KEY_BYTES} bytes")
         return key
 
 

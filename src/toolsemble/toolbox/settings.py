@@ -6,6 +6,7 @@ What only some toolboxes declare is loaded when one declares it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Executor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -18,7 +19,7 @@ from toolsemble.review.terms import TIMEOUT, OnTimeout, check_terms
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import THREADS
 from toolsemble.schema.repair import STEPS
-from toolsemble.toolbox.registry import Registered, add_gate, register_tool
+from toolsemble.toolbox.registry import Defined, Registered, add_gate, register_tool
 from toolsemble.tools.collection import collect_tools
 
 if TYPE_CHECKING:
@@ -70,6 +71,15 @@ def context_of(
         memory_id=memory_id,
         agent_role=agent_role,
     )
+
+
+def place_tools(found: list[Defined], executor: Executor) -> list[Defined]:
+    """Return tools with the bodies that the executor of a cluster runs; raise if it cannot run one of them."""
+    from toolsemble.work.cluster import ClusterExecutor  # noqa: PLC0415 - see above
+
+    if not isinstance(executor, ClusterExecutor):
+        return found
+    return [(tool, map_definition(definition, executor.place)) for tool, definition in found]
 
 
 def gate_of(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate | None:

@@ -41,6 +41,7 @@ from toolsemble.toolbox.settings import (
     limits_of,
     pages_of,
     pass_on_gate,
+    place_tools,
     repair_steps,
     sinks_of,
 )
@@ -161,6 +162,8 @@ class Toolbox(ToolSet):
             self._context = pass_on_gate(self._context, gate)
         limits = limits_of(timeout, retries, rate_limit, cache, ledger)
         found = collect_members(tools, reviewed=review is None)
+        if executor is not None:
+            found = place_tools(found, executor)
         super().__init__(register_tools(found, gate, limits, self._context, max_output))
         self._max_output = max_output
         self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())

@@ -110,6 +110,12 @@ class Tool(ABC):
     """Whether an identical call runs only once in a run: True, a function of the arguments, or an ``Idempotency``."""
     polling: bool = False
     """Whether repeated identical calls are expected, until the result changes."""
+    cpus: float | None = None
+    """CPUs that a cluster reserves for a call, if one runs the body; None: its default."""
+    gpus: float | None = None
+    """GPUs that a cluster reserves for a call; None: none."""
+    memory: int | None = None
+    """Bytes of memory that a cluster reserves for a call; None: its default."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -7,8 +7,9 @@ import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, Unpack, overload
 
+from toolsemble.context import ToolContext
 from toolsemble.definition.build import check_description, check_name, typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
@@ -27,6 +28,7 @@ _OVERRIDES = "_toolsemble_tool"
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+_Injection: TypeAlias = "tuple[tuple[str, ...], Mapping[str, Callable[[ToolContext], Any]]]"
 
 
 class FunctionTool(Tool, Generic[P, R]):
@@ -63,6 +65,7 @@ class FunctionTool(Tool, Generic[P, R]):
         self._by_name = False  # whether all parameters are known to be set by the model, by name
         self._limits = PolicyCache()  # shared as well
         self._original: FunctionTool[..., Any] | None = None  # the tool that was renamed
+        self._received: _Injection | None = None  # of a tool that was pickled by value: its types may be missing here
         self._overrides = False  # whether it was made for a method without @tool
         functools.update_wrapper(self, self._function)
         self.name = name or str(getattr(self._function, "__name__", ""))
@@ -79,11 +82,11 @@ class FunctionTool(Tool, Generic[P, R]):
         """Call the function with validated arguments and injected values."""
         if self._by_name:
             return self._function(*self._bound, **input)
-        parameters = self._parameters()
+        positional, injected = self._received or self._find_injection()
         keywords = dict(input)
-        for name, get in parameters.injected.items():
+        for name, get in injected.items():
             keywords[name] = get(self.context)
-        first = [keywords.pop(name) for name in parameters.positional if name in keywords]
+        first = [keywords.pop(name) for name in positional if name in keywords]
         return self._function(*self._bound, *first, **keywords)
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -171,6 +174,11 @@ class FunctionTool(Tool, Generic[P, R]):
             known = self._known.setdefault(owner, found)
         return known
 
+    def _find_injection(self) -> _Injection:
+        """Return the positional-only parameters, and the injected ones with the functions that find their values."""
+        parameters = self._parameters()
+        return parameters.positional, parameters.injected
+
     def _owner(self) -> type | None:
         """Return the class that ``Self`` means inside a method."""
         first = self._bound[0] if self._bound else None
@@ -186,8 +194,31 @@ class FunctionTool(Tool, Generic[P, R]):
             return getattr, (self._bound[0], self.__name__)
         return self.__qualname__
 
+    def reduce_by_value(self) -> Any:
+        """Return how to pickle the tool for another machine that cannot import it; NotImplemented if it can."""
+        if self._is_importable():
+            return NotImplemented
+        function = self._function if self._kind is None else self._kind(self._function)
+        injection = None if self._in_class and not self._bound else self._find_injection()
+        state = {"_bound": self._bound, "_in_class": self._in_class, "_received": injection}
+        return _receive_tool, (function, self.name, self.description, state)
+
+    def _is_importable(self) -> bool:
+        """Return whether another program finds this object by the name of its module and its own."""
+        found: Any = sys.modules.get(self.__module__)
+        for name in self.__qualname__.split("."):
+            found = getattr(found, name, None)
+        return found is self and self.__module__ != "__main__"
+
     __name__: str
     __qualname__: str
+
+
+def _receive_tool(function: Any, name: str, description: str, state: Mapping[str, Any]) -> FunctionTool[..., Any]:
+    """Return the tool that was pickled by value, without its settings."""
+    received: FunctionTool[..., Any] = FunctionTool(function, {}, name, description, {})
+    received.__dict__.update(state)
+    return received
 
 
 @overload

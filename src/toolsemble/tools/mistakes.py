@@ -108,6 +108,13 @@ _MISTAKES: tuple[tuple[Callable[[Any], bool], Callable[[Any], str]], ...] = (
         lambda source: callable(getattr(type(source), "as_tool", None)),
         lambda _: "An Agent is not a tool; pass agent.as_tool(name, description) instead",
     ),
+    (
+        lambda source: all(callable(getattr(type(source), name, None)) for name in ("box", "search", "explain")),
+        lambda _: (
+            "A Catalog is not a tool; write Agent(model, catalog) with all tools in the catalog, or use "
+            "catalog.box(messages) in a loop of your own"
+        ),
+    ),
     (lambda source: isinstance(source, types.ModuleType), _explain_module),
     (lambda source: isinstance(source, ToolSpecification), _explain_specification),
     (lambda source: isinstance(source, Mapping), _explain_dict),

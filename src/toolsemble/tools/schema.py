@@ -48,6 +48,12 @@ class SchemaTool(Tool):
         """Call ``execute`` with the validated arguments."""
         return self._execute(input)
 
+    def reduce_by_value(self) -> Any:
+        """Return how to pickle the tool for another machine; NotImplemented for a subclass, which knows better."""
+        if type(self) is not SchemaTool:
+            return NotImplemented
+        return SchemaTool, (self.name, self.description, self._execute, dict(self._arguments.schema))
+
     def _define(self) -> ToolDefinition:
         return typed_definition(
             self.name,

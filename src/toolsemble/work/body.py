@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Executor, Future
 from contextvars import ContextVar, copy_context
@@ -150,6 +151,12 @@ class Job:
         """Run the body, in this thread or process."""
         return self._variables.run(self._run)
 
+    def run_for(self, seconds: float | None) -> Outcome:
+        """Run the body with so many seconds until its deadline: the clock of another machine says something else."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        self._context = self._context.derive({"deadline": deadline})
+        return self()
+
     def _run(self) -> Outcome:
         _occupied.set(self._occupied)
         enter(self._context)
@@ -188,6 +195,22 @@ def _make_picklable(error: BaseException) -> BaseException:
         declared = isinstance(error, (ToolArgumentsError, ToolExecutionError))
         return (ToolExecutionError if declared else RuntimeError)(describe_error(error))
     return error
+
+
+def unwrap_remote_outcome(outcome: Outcome) -> Any:
+    """Return what a body returned in another process, or raise what it raised; SystemExit becomes ToolExecutionError.
+
+    >>> unwrap_remote_outcome([42, None])
+    42
+    """
+    error = outcome[1]
+    if error is not None and not isinstance(error, Exception):
+        kind = type(error).__name__
+        raised = f"{kind}({error})" if str(error) else kind
+        outcome[1] = ToolExecutionError(f"The tool raised {raised} in its worker process")
+        outcome[1].__cause__ = error
+    del error  # its traceback refers to this frame
+    return unwrap_outcome(outcome)
 
 
 class Apply:

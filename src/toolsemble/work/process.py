@@ -11,9 +11,9 @@ from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.processes.memory_limit import run_within_memory
-from toolsemble.runtime.concurrency import GRACE, JobFuture, Outcome, unwrap_outcome, wait_for, wait_until
+from toolsemble.runtime.concurrency import GRACE, JobFuture, wait_for, wait_until
 from toolsemble.runtime.text import describe_error
-from toolsemble.work.body import Job
+from toolsemble.work.body import Job, unwrap_remote_outcome
 from toolsemble.work.deadline import TimedOutError, check_time_left
 from toolsemble.work.start import Start
 from toolsemble.work.timeout import DAEMON_THREADS, wait_for_job
@@ -49,22 +49,13 @@ class RunInProcess:
         if late:
             wait_for(future, GRACE)  # the killed process is gone when the call ends
             raise TimedOutError
-        return self._unwrap(future.result())
+        return unwrap_remote_outcome(future.result())
 
     async def ado(self) -> Any:
         """Wait for it, and let other tasks run."""
         job = self._prepare()
         check_time_left(self._context)
-        return self._unwrap(await wait_for_job(DAEMON_THREADS.submit(job), self._context, job.cancel))
-
-    def _unwrap(self, outcome: Outcome) -> Any:
-        """Return what the body returned, or raise what it raised; SystemExit and the like become ToolExecutionError."""
-        error = outcome[1]
-        if error is not None and not isinstance(error, Exception):
-            outcome[1] = ToolExecutionError(f"The tool raised {_describe(error)} in its worker process")
-            outcome[1].__cause__ = error
-        del error  # its traceback refers to this frame
-        return unwrap_outcome(outcome)
+        return unwrap_remote_outcome(await wait_for_job(DAEMON_THREADS.submit(job), self._context, job.cancel))
 
     def _prepare(self) -> Any:
         from toolsemble.processes.pool import ProcessJob  # noqa: PLC0415 - only tools with isolation="process" need it
@@ -76,8 +67,3 @@ class RunInProcess:
         except Exception as error:
             raise ToolExecutionError(f"The call cannot be sent to a worker process: {describe_error(error)}") from error
         return ProcessJob(payload, self._sent)
-
-
-def _describe(error: BaseException) -> str:
-    """Return the class name of an exception, with its message if it has one."""
-    return f"{type(error).__name__}({error})" if str(error) else type(error).__name__

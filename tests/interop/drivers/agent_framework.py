@@ -53,6 +53,16 @@ def read(result):
     return Seen(text.text, None, decoded, text.additional_properties.get("structured_output"))
 
 
+def offer(function):
+    """Return a tool that takes the context of a run, as exported ones do."""
+
+    async def add(a: int, b: int, context: FunctionInvocationContext) -> int:
+        """Add two numbers."""
+        return await function(a, b)
+
+    return [tool(add)]
+
+
 def native(log):
     @tool
     def add(a: int, b: int) -> int:

@@ -6,7 +6,7 @@ import asyncio
 from base64 import b64decode
 
 from autogen_core import CancellationToken
-from autogen_core.tools import FunctionTool
+from autogen_core.tools import FunctionTool, StaticWorkbench
 
 from interop.kit import Seen
 
@@ -32,6 +32,10 @@ def read(result):
     text, *images = result.result
     media = [("image/png", b64decode(each.content.to_base64())) for each in images]
     return Seen(text.content, result.is_error, media)
+
+
+def offer(function):
+    return StaticWorkbench([FunctionTool(function, "Add two numbers.")])
 
 
 def native(log):

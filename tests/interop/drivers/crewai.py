@@ -18,6 +18,7 @@ MODULE = "crewai"
 DISTRIBUTIONS = ("crewai",)
 MEDIA = False  # a tool returns text
 CANCELS = False  # tools run in threads, also in an event loop
+ASYNC = False  # likewise
 CALL_ID = False  # tools are called with the arguments only
 logging.getLogger("crewai").setLevel(logging.ERROR)  # the tokens of a scripted model cannot be counted
 
@@ -78,6 +79,10 @@ def collect(model, calls, kickoff):
 
 def read(text, result):
     return Seen(text, isinstance(result, ToolFailure), payload=getattr(result, "payload", None))
+
+
+def offer(function):
+    return [tool(function)]
 
 
 def native(log):

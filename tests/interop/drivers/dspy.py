@@ -47,6 +47,15 @@ def read(prediction):
     return Seen(prediction.trajectory["observation_0"])
 
 
+async def call_tools(tools, calls):
+    """Call a tool as ReAct does; the module around it would hide what a call takes."""
+    return [Seen(await tools[0].acall(**each.arguments)) for each in calls]
+
+
+def offer(function):
+    return [dspy.Tool(function)]
+
+
 def native(log):
     def add(a: int, b: int) -> int:
         """Add two numbers."""

@@ -1,7 +1,10 @@
 """Haystack: an `Agent` with a scripted chat generator."""
 
+import os
 from base64 import b64decode
 from typing import Any
+
+os.environ["HAYSTACK_TELEMETRY_ENABLED"] = "False"
 
 from haystack import component
 from haystack.components.agents import Agent, State
@@ -30,7 +33,7 @@ class Scripted:
 def build(exported, calls):
     requests = [ToolCall(each.name, each.arguments, each.id) for each in calls]
     said = [ChatMessage.from_assistant(tool_calls=requests), ChatMessage.from_assistant("Done.")]
-    for each in exported:
+    for each in (each for each in exported if each.outputs_to_string):
         each.outputs_to_state = {"payloads": {"source": "payload", "handler": lambda old, new: [*(old or []), new]}}
     return Agent(chat_generator=Scripted(said), tools=exported, state_schema={"payloads": {"type": list[Any]}})
 
@@ -50,13 +53,17 @@ def read(ended):
     assert ended["last_message"].text == "Done."
     results = [each.tool_call_result for each in ended["messages"] if each.tool_call_result]
     payloads = iter(ended.get("payloads") or [])
-    return [read_result(each, None if each.error else next(payloads)) for each in results]
+    return [read_result(each, None if each.error else next(payloads, None)) for each in results]
 
 
 def read_result(result, payload):
     parts = [TextContent(result.result)] if isinstance(result.result, str) else result.result
     media = [(each.mime_type, b64decode(each.base64_image)) for each in parts if not isinstance(each, TextContent)]
     return Seen(parts[0].text, result.error, media, payload)
+
+
+def offer(function):
+    return [tool(function)]
 
 
 def native(log):

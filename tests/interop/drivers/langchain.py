@@ -63,6 +63,10 @@ def read_message(message):
     return Seen(blocks[0]["text"], message.status == "error", media, message.artifact)
 
 
+def offer(function):
+    return [tool(function)]
+
+
 def native(log):
     @tool
     def add(a: int, b: int) -> int:

@@ -53,6 +53,10 @@ def read(output):
     return Seen(output.content, output.is_error, media, payload)
 
 
+def offer(function):
+    return [FunctionTool.from_defaults(async_fn=function)]
+
+
 def native(log):
     def add(a: int, b: int) -> int:
         """Add two numbers."""

@@ -65,6 +65,10 @@ def read_url(url):
     return kind, b64decode(data)
 
 
+def offer(function):
+    return [function_tool(function)]
+
+
 def native(log):
     @function_tool
     def add(a: int, b: int) -> int:

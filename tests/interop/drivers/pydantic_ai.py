@@ -6,7 +6,7 @@ from pydantic_ai import Agent, BinaryContent, RunContext, Tool
 from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
 from pydantic_ai.models.function import FunctionModel
 from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApproved, ToolDenied
-from pydantic_ai.toolsets import ExternalToolset
+from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from interop.kit import Seen
 from toolsemble import Continue, Edit
@@ -56,6 +56,10 @@ def read_part(part):
     content = part.content if isinstance(part.content, list) else [part.content]
     media = [(each.media_type, each.data) for each in content if isinstance(each, BinaryContent)]
     return Seen(content[0], part.outcome != "success", media, part.metadata)
+
+
+def offer(function):
+    return FunctionToolset([function])
 
 
 def native(log):

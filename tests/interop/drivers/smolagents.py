@@ -13,6 +13,7 @@ DISTRIBUTIONS = ("smolagents",)
 MEDIA = False  # an image replaces the text, and the model is shown the name of a variable
 PAYLOAD = False  # the output of a tool is what the model is shown
 CANCELS = False  # everything is blocking
+ASYNC = False  # likewise
 CALL_ID = False  # tools are called with the arguments only
 
 
@@ -63,6 +64,10 @@ def read_step(step):
         return Seen(step.error.message.partition("due to: ToolExecutionError: ")[2], is_error=True)
     printed = step.observations.removeprefix("Execution logs:\n").removesuffix("\nLast output from code snippet:\nNone")
     return Seen(printed.rstrip("\n"), is_error=False)
+
+
+def offer(function):
+    return [tool(function)]
 
 
 def native(log):

@@ -83,6 +83,10 @@ def read_result(result):
     return Seen("\n".join(texts), result["status"] == "error", media, payload)
 
 
+def offer(function):
+    return [tool(function)]
+
+
 def native(log):
     @tool
     def add(a: int, b: int) -> int:

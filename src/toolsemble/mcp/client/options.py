@@ -31,7 +31,7 @@ DESTRUCTIVE = "destructive"
 CONNECT_TIMEOUT = 30.0
 """Seconds for a start, by default."""
 
-_IMPOSSIBLE = ("inline", "isolation", "max_memory", "editable", "resources")
+_IMPOSSIBLE = ("inline", "isolation", "max_memory", "editable", "resources", "cpus", "gpus", "memory")
 _NEEDS_REPEATABLE = ("cache", "retries")
 _LONGEST_PREFIX = 40
 

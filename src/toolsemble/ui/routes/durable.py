@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from toolsemble.agent.agent import Agent
 from toolsemble.call import new_id
 from toolsemble.errors import RunInterruptedError
 from toolsemble.journal.journal import RunJournal
-from toolsemble.journal.tables import RunRow
-from toolsemble.models.transcript import messages_from_json
 from toolsemble.runtime.text import describe_error
 from toolsemble.ui.endpoint import Asked, RefusedError, acts, changes, reads
 from toolsemble.ui.interface import Interface
@@ -20,6 +18,7 @@ from toolsemble.ui.json_values import to_json_values
 
 LOGGER = logging.getLogger("toolsemble.ui")
 _ENDED = ("done", "failed", "cancelled")
+_FINAL = ("done", "cancelled")  # a failed run can be continued
 _MOST = 500
 
 
@@ -76,8 +75,8 @@ def fork(interface: Interface, asked: Asked) -> dict[str, Any]:
 async def resume(interface: Interface, asked: Asked) -> dict[str, Any]:
     """Continue a run in this server, with the agent of its name."""
     run_id = asked.take("id", str, "")
-    agent, row = _prepare(interface, run_id)
-    task = asyncio.create_task(_work(_open(interface), agent, row, interface))
+    agent = _find_agent(interface, run_id)
+    task = asyncio.create_task(_work(interface, run_id, agent))
     interface.working.add(task)
     task.add_done_callback(interface.working.discard)
     return {"id": run_id}
@@ -92,31 +91,39 @@ async def stop_working(interface: Interface) -> None:
         await asyncio.wait(tasks, timeout=5)
 
 
-def _prepare(interface: Interface, run_id: str) -> tuple[Agent[Any], RunRow]:
-    rows = [each for each in _open(interface).find_work() if each.run == run_id]
-    if not rows:
+def _find_agent(interface: Interface, run_id: str) -> Agent[Any]:
+    journal = _open(interface)
+    run = journal.find(run_id)
+    if run is None or run.state in _FINAL or run_id in _find_driven(journal):
         raise RefusedError(409, f"Run '{run_id:.80}' has ended, is unknown, or is being done by another process")
-    agent = interface.targets.agents.get(rows[0].agent)
+    agent = interface.targets.agents.get(run.agent)
     if agent is None:
         raise RefusedError(
-            409, f"Start the server with the agent '{rows[0].agent:.80}' to resume its runs here: toolsemble ui FILE.py"
+            409, f"Start the server with the agent '{run.agent:.80}' to resume its runs here: toolsemble ui FILE.py"
         )
-    return agent, rows[0]
+    return agent
 
 
-async def _work(journal: RunJournal, agent: Agent[Any], row: RunRow, interface: Interface) -> None:
-    values = json.loads(row.settings)
-    settings = {"run_id": row.run, "memory_id": values["memory_id"], "parameters": values["parameters"] or None}
-    if "history" in values:
-        settings["history"] = messages_from_json(json.dumps(values["history"]))
-    settings.update(interface.choose_reviewer(agent))
-    run = agent.run_journaled(journal, row.agent, [*messages_from_json(row.prompt)], settings)
+class _ReviewedAgent:
+    """An agent whose runs ask here, unless it has a reviewer of its own."""
+
+    def __init__(self, agent: Agent[Any], interface: Interface) -> None:
+        self._agent = agent
+        self._interface = interface
+
+    def run_journaled(self, journal: RunJournal, name: str, prompt: Any, settings: Mapping[str, Any]) -> Awaitable[Any]:
+        reviewer = self._interface.choose_reviewer(self._agent)
+        return self._agent.run_journaled(journal, name, prompt, {**settings, **reviewer})
+
+
+async def _work(interface: Interface, run_id: str, agent: Agent[Any]) -> None:
+    runner: Any = _ReviewedAgent(agent, interface)
     try:
-        await interface.record().ado(run)
+        await interface.record().ado(_open(interface).resume(run_id, runner))
     except RunInterruptedError as stopped:
         LOGGER.info("%s", stopped)
     except Exception as error:  # noqa: BLE001 - recorded with the run
-        LOGGER.warning("Run '%s' failed: %s", row.run, describe_error(error))
+        LOGGER.warning("Run '%s' failed: %s", run_id, describe_error(error))
 
 
 def _describe(interface: Interface, run: Any, *, is_driven: bool) -> dict[str, Any]:
@@ -125,7 +132,7 @@ def _describe(interface: Interface, run: Any, *, is_driven: bool) -> dict[str, A
         **to_json_values(run),
         "is_driven": is_driven,
         "can_cancel": run.state not in _ENDED,
-        "can_resume": run.state not in _ENDED and not is_driven and has_agent,
+        "can_resume": run.state not in _FINAL and not is_driven and has_agent,
         "has_agent": has_agent,
     }
 

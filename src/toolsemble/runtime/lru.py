@@ -11,13 +11,13 @@ from toolsemble.runtime.fork_locks import fork_safe_lock
 V = TypeVar("V")
 
 
-class Recent(Generic[V]):
-    """The values that were used last; safe to share between threads.
+class LRUCache(Generic[V]):
+    """A bounded cache, safe to share between threads.
 
-    >>> recent = Recent(2)
-    >>> [recent.keep(key, key.upper()) for key in "abc"]
+    >>> cache = LRUCache(2)
+    >>> [cache.keep(key, key.upper()) for key in "abc"]
     ['A', 'B', 'C']
-    >>> recent.get("a"), recent.get("c")
+    >>> cache.get("a"), cache.get("c")
     (None, 'C')
     """
 

@@ -1,0 +1,213 @@
+"""DBOS drives durable runs: a run is one workflow, whose step is called again until the run has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from toolsemble.engines.agent_runs import (
+    CANCELLED,
+    AgentRuns,
+    BeginSettings,
+    RunOutcome,
+    check_request,
+    read_failure,
+    write_answer,
+    write_request,
+)
+from toolsemble.errors import AgentExecutionError, RunBusyError, RunParkedError
+from toolsemble.models.prompt import Prompt
+from toolsemble.review.request import ReviewRequest
+from toolsemble.runtime.checks import check_count, check_seconds
+from toolsemble.runtime.extras import import_extra
+from toolsemble.runtime.text import describe_error
+
+if TYPE_CHECKING:
+    from toolsemble.agent.agent import Agent
+    from toolsemble.journal.journal import RunJournal
+    from toolsemble.review.decision import ReviewDecision
+    from toolsemble.review.store import ReviewStore
+
+_WAITING = "waiting"
+
+
+class DBOSEngine:
+    """Runs of agents on DBOS: its database keeps them, its queue distributes them, and messages bring approvals.
+
+    A run is a workflow with the id of the run. Its one step does or continues the run from the journal, so DBOS only
+    has to call again when a process is gone: finished calls are not repeated. Processes on several machines need a
+    journal and a review store that all of them reach.
+
+    Create it after ``DBOS(config=...)`` and before ``DBOS.launch()``, with the agents; then call :meth:`listen`. Set
+    ``application_version`` and an ``executor_id`` for each worker in the configuration: DBOS recovers the runs of a
+    worker that was killed when a process with the same two starts, or if its Conductor says so.
+
+    :param agents: the agents by name; only workers need them
+    :param journal: the journal of the runs; only workers need it
+    :param store: the store of the agents' ``QueueReview``, if :meth:`answer` may answer: whoever can write to the
+        database can then approve calls, in any name
+    :param queue: the name of the queue
+    :param client: a ``DBOSClient``, for a process that only begins and follows runs
+    :param poll: seconds between two looks whether a parked run can go on, or whether a run is free
+
+    .. code-block:: python
+
+        from dbos import DBOS
+        from toolsemble import Agent, RunJournal
+        from toolsemble.engines.dbos import DBOSEngine
+
+        agent = Agent("openai:gpt-5-mini", [order, refund], name="clerk")
+        DBOS(config={"name": "shop", "application_version": "1", "executor_id": "worker-1"})
+        engine = DBOSEngine({"clerk": agent}, journal=RunJournal("runs.db"))
+        DBOS.launch()
+        await engine.listen(at_once=4)
+        await engine.begin("order-7", "clerk", "Refund order 7")
+        print((await engine.result("order-7")).text)
+    """
+
+    def __init__(
+        self,
+        agents: Mapping[str, Agent[Any]] | None = None,
+        *,
+        journal: RunJournal | None = None,
+        store: ReviewStore | None = None,
+        queue: str = "toolsemble",
+        client: Any = None,
+        poll: float = 1.0,
+    ) -> None:
+        self._package = import_extra("dbos", extra="dbos", user="DBOSEngine")
+        check_seconds("DBOSEngine poll", poll)
+        self._queue = queue
+        self._client = client
+        self._poll = poll
+        self._runs: AgentRuns | None = None
+        if client is None:
+            self._runs = AgentRuns("DBOS", agents, journal, store)
+            self._register(self._package.DBOS, self._runs)
+
+    async def listen(self, *, at_once: int = 4) -> None:
+        """Take runs from the queue; call it after ``DBOS.launch()``.
+
+        :param at_once: how many runs this process does at the same time, with those that wait for a person
+        """
+        check_count("DBOSEngine.listen at_once", at_once, least=1)
+        register = self._package.DBOS.register_queue_async
+        await register(self._queue, worker_concurrency=at_once, polling_interval_sec=self._poll)
+        await register(f"{self._queue}.answers", polling_interval_sec=self._poll)
+
+    async def begin(self, run_id: str, agent: str, prompt: Prompt, **settings: Unpack[BeginSettings]) -> None:
+        """Queue a run; do nothing if it was begun already with the same prompt, agent and settings.
+
+        A run that has failed continues; one that was cancelled does not.
+
+        :param settings: ``memory_id``, ``history`` and ``parameters``, as in ``RunJournal.begin``
+        """
+        request = write_request(run_id, agent, prompt, settings)
+        await self._enqueue(self._queue, "run", run_id, request)
+        status = await (await self._api.retrieve_workflow_async(run_id)).get_status()
+        check_request(status.input["args"][0], request)
+        if status.status == "ERROR":
+            await self._api.rewind_workflow_async(run_id, queue_name=self._queue)
+
+    async def result(self, run_id: str) -> RunOutcome:
+        """Wait for the end of a run, and return its outcome.
+
+        Raise :class:`~toolsemble.errors.RunCancelledError`, or :class:`~toolsemble.AgentExecutionError` if it failed.
+        """
+        handle = await self._api.retrieve_workflow_async(run_id)
+        try:
+            outcome = await handle.get_result()
+        except Exception as failure:
+            is_cancelled = (await handle.get_status()).status == "CANCELLED"
+            raise read_failure(run_id, CANCELLED if is_cancelled else "", str(failure)) from failure
+        return RunOutcome(run_id, **outcome)
+
+    async def waiting(self, run_id: str) -> list[ReviewRequest]:
+        """Return the requests that a parked run waits for; none if it is not parked."""
+        waiting: list[str] = await self._api.get_event_async(run_id, _WAITING, 0) or []
+        return [ReviewRequest.from_json(each) for each in waiting]
+
+    async def answer(
+        self, run_id: str, request: ReviewRequest, decision: ReviewDecision, *, person: str = "", role: str = ""
+    ) -> None:
+        """Send the answer to a request to the workers; one that the store refuses is logged by them.
+
+        :param request: one of those that :meth:`waiting` returns
+        :param person: who decided
+        :param role: the role of the person
+        """
+        text = write_answer(request, decision, person, role)
+        await self._enqueue(f"{self._queue}.answers", "answer", f"{run_id}/answer/{request.id}", run_id, text)
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a run: its calls in flight are cancelled, and nobody continues it."""
+        await self._api.cancel_workflow_async(run_id)
+        if self._runs is not None:
+            await asyncio.to_thread(self._runs.cancel, run_id)
+
+    def drain(self) -> None:
+        """Let the runs of this process stop before their next turn, to be recovered by another; for SIGTERM."""
+        if self._runs is not None:
+            self._runs.drain()
+
+    @property
+    def _api(self) -> Any:
+        return self._package.DBOS if self._client is None else self._client
+
+    async def _enqueue(self, queue: str, workflow: str, workflow_id: str, *args: Any) -> None:
+        options = {"queue_name": queue, "workflow_name": f"{self._queue}.{workflow}", "workflow_id": workflow_id}
+        if self._client is None:
+            await self._api.enqueue_workflow_with_options_async(options, *args)
+        else:
+            await self._client.enqueue_async(options, *args)
+
+    def _register(self, dbos: Any, runs: AgentRuns) -> None:
+        """Register the workflows and their steps."""
+        cancelled = self._package.error.DBOSWorkflowCancelledError
+
+        async def wait_until_ready(request: dict[str, Any], waiting: list[str]) -> None:
+            while not await asyncio.to_thread(runs.is_ready, request, waiting):  # noqa: ASYNC110 - in a database
+                await asyncio.sleep(self._poll)
+
+        async def store_answer(run_id: str, text: str) -> None:
+            await asyncio.to_thread(runs.answer, run_id, text)
+
+        async def do_run(request: dict[str, Any]) -> dict[str, Any]:
+            return await self._do(runs, request)
+
+        async def run(request: dict[str, Any]) -> dict[str, Any]:
+            try:
+                outcome: dict[str, Any] = await do(request)
+                while _WAITING in outcome:
+                    await dbos.set_event_async(_WAITING, outcome[_WAITING])
+                    await wait(request, outcome[_WAITING])
+                    await dbos.set_event_async(_WAITING, [])
+                    outcome = await do(request)
+            except cancelled:
+                await asyncio.to_thread(runs.cancel, request["run_id"])
+                raise
+            return outcome
+
+        async def answer(run_id: str, text: str) -> None:
+            await store(run_id, text)
+
+        do = dbos.step(name=f"{self._queue}.do", preemptible=True)(do_run)
+        wait = dbos.step(name=f"{self._queue}.wait", preemptible=True)(wait_until_ready)
+        store = dbos.step(name=f"{self._queue}.store_answer")(store_answer)
+        # Recovered as often as it takes: a run that is killed a hundred times has made progress a hundred times.
+        for name, workflow in (("run", run), ("answer", answer)):
+            dbos.workflow(name=f"{self._queue}.{name}", max_recovery_attempts=None)(workflow)
+
+    async def _do(self, runs: AgentRuns, request: dict[str, Any]) -> dict[str, Any]:
+        """Do or continue a run, when no other process drives it any more."""
+        while True:
+            try:
+                return await runs.do(request)
+            except RunBusyError:
+                await asyncio.sleep(self._poll)
+            except RunParkedError:
+                await asyncio.Event().wait()  # this process stops: the workflow stays pending, to be recovered
+            except Exception as error:
+                # DBOS pickles it, which not every error supports.
+                raise AgentExecutionError(describe_error(error)) from error

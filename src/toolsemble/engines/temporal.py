@@ -1,0 +1,168 @@
+"""Temporal drives durable runs: a run is one workflow, whose activity is called again until the run has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Unpack
+
+from toolsemble.engines.agent_runs import (
+    CANCELLED,
+    AgentRuns,
+    BeginSettings,
+    RunOutcome,
+    check_request,
+    read_failure,
+    write_answer,
+    write_request,
+)
+from toolsemble.models.prompt import Prompt
+from toolsemble.review.request import ReviewRequest
+from toolsemble.runtime.checks import check_count, check_seconds
+from toolsemble.runtime.extras import import_extra
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
+    from temporalio.worker import Worker
+
+    from toolsemble.agent.agent import Agent
+    from toolsemble.journal.journal import RunJournal
+    from toolsemble.review.decision import ReviewDecision
+    from toolsemble.review.store import ReviewStore
+
+
+class TemporalEngine:
+    """Runs of agents on Temporal: its server keeps them, its workers do them, and signals bring approvals.
+
+    A run is a workflow with the id of the run. Its one activity does or continues the run from the journal, so Temporal
+    only has to call again when a worker is gone: finished calls are not repeated. Workers on several machines need a
+    journal and a review store that all of them reach.
+
+    :param client: a ``temporalio.client.Client``
+    :param agents: the agents by name; only workers need them
+    :param journal: the journal of the runs; only workers need it. With ``park_after``, a run that waits for a person
+        occupies no worker
+    :param store: the store of the agents' ``QueueReview``, if :meth:`answer` may answer: whoever can send signals to
+        the namespace can then approve calls, in any name
+    :param task_queue: the name of the queue
+    :param heartbeat: seconds without a sign of life after which a worker counts as gone
+    :param poll: seconds between two looks whether a parked run can go on, if no signal comes
+
+    .. code-block:: python
+
+        from temporalio.client import Client
+        from toolsemble import Agent, RunJournal
+        from toolsemble.engines.temporal import TemporalEngine
+
+        agent = Agent("openai:gpt-5-mini", [order, refund], name="clerk")
+        client = await Client.connect("localhost:7233")
+        engine = TemporalEngine(client, {"clerk": agent}, journal=RunJournal("runs.db"))
+        async with engine.worker(at_once=4):
+            await engine.begin("order-7", "clerk", "Refund order 7")
+            print((await engine.result("order-7")).text)
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        agents: Mapping[str, Agent[Any]] | None = None,
+        *,
+        journal: RunJournal | None = None,
+        store: ReviewStore | None = None,
+        task_queue: str = "toolsemble",
+        heartbeat: float = 30.0,
+        poll: float = 5.0,
+    ) -> None:
+        self._package = import_extra("toolsemble.engines.temporal_workflow", extra="temporal", user="TemporalEngine")
+        check_seconds("TemporalEngine heartbeat", heartbeat)
+        check_seconds("TemporalEngine poll", poll)
+        self._client = client
+        self._queue = task_queue
+        self._runs = (agents, journal, store)
+        self._times = {"heartbeat": float(heartbeat), "poll": float(poll)}
+
+    def worker(self, *, at_once: int = 4, grace: float = 10.0, **options: Any) -> Worker:
+        """Return a worker: ``async with`` it, or await its method ``run``.
+
+        When it is shut down, it lets the calls in flight end, and gives the runs back before their next turn.
+
+        :param at_once: how many runs it does at the same time
+        :param grace: seconds that calls in flight have at the end
+        :param options: further options of ``temporalio.worker.Worker``
+        """
+        check_count("TemporalEngine.worker at_once", at_once, least=1)
+        check_seconds("TemporalEngine.worker grace", grace, zero=True)
+        chosen = {
+            "max_concurrent_activities": at_once,
+            "graceful_shutdown_timeout": timedelta(seconds=grace),
+            **options,
+        }
+        worker: Worker = self._package.make_worker(
+            self._client, AgentRuns("Temporal", *self._runs), self._queue, chosen
+        )
+        return worker
+
+    async def begin(self, run_id: str, agent: str, prompt: Prompt, **settings: Unpack[BeginSettings]) -> None:
+        """Start a run; do nothing if it was begun already with the same prompt, agent and settings.
+
+        A run that has failed continues; one that was cancelled does not.
+
+        :param settings: ``memory_id``, ``history`` and ``parameters``, as in ``RunJournal.begin``
+        """
+        from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy  # noqa: PLC0415 - an extra
+        from temporalio.exceptions import WorkflowAlreadyStartedError  # noqa: PLC0415 - as above
+
+        request = write_request(run_id, agent, prompt, settings)
+        try:
+            handle = await self._client.start_workflow(
+                self._package.RUN,
+                {**request, **self._times},
+                id=run_id,
+                task_queue=self._queue,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                memo={"request": request},
+            )
+        except WorkflowAlreadyStartedError:
+            handle = self._client.get_workflow_handle(run_id)
+        description = await handle.describe()
+        check_request(await description.memo_value("request"), request)
+
+    async def result(self, run_id: str) -> RunOutcome:
+        """Wait for the end of a run, and return its outcome.
+
+        Raise :class:`~toolsemble.errors.RunCancelledError`, or :class:`~toolsemble.AgentExecutionError` if it failed.
+        """
+        from temporalio.client import WorkflowFailureError  # noqa: PLC0415 - an extra
+        from temporalio.exceptions import is_cancelled_exception  # noqa: PLC0415 - as above
+
+        try:
+            outcome = await self._client.get_workflow_handle(run_id).result()
+        except WorkflowFailureError as failure:
+            cause: Any = failure.cause
+            while getattr(cause, "cause", None) is not None:
+                cause = cause.cause
+            kind = CANCELLED if is_cancelled_exception(cause) else getattr(cause, "type", "")
+            raise read_failure(run_id, kind, str(cause)) from failure
+        return RunOutcome(run_id, **outcome)
+
+    async def waiting(self, run_id: str) -> list[ReviewRequest]:
+        """Return the requests that a parked run waits for; none if it is not parked."""
+        waiting: list[str] = await self._client.get_workflow_handle(run_id).query("waiting")
+        return [ReviewRequest.from_json(each) for each in waiting]
+
+    async def answer(
+        self, run_id: str, request: ReviewRequest, decision: ReviewDecision, *, person: str = "", role: str = ""
+    ) -> None:
+        """Send the answer to a request as a signal ``answer``; one that the store refuses is logged by the worker.
+
+        :param request: one of those that :meth:`waiting` returns
+        :param person: who decided
+        :param role: the role of the person
+        """
+        text = write_answer(request, decision, person, role)
+        await self._client.get_workflow_handle(run_id).signal("answer", text)
+
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a run: its calls in flight are cancelled, and nobody continues it."""
+        await self._client.get_workflow_handle(run_id).cancel()

@@ -1,0 +1,226 @@
+"""Google's Agent Development Kit: the tools of a toolbox as ``BaseTool`` objects, and theirs in a toolbox."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Coroutine
+from functools import cache, partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Unpack
+
+from toolsemble.call import ToolReply
+from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, read_exported, refuse
+from toolsemble.interop.exported import (
+    Approval,
+    Choice,
+    ExportedTool,
+    Parameters,
+    export_tools,
+    is_theirs,
+    payload_of,
+)
+from toolsemble.interop.framework import import_framework
+from toolsemble.interop.google_adk_confirmation import Confirmations
+from toolsemble.runtime.concurrency import is_async
+from toolsemble.toolbox.toolbox import Toolbox
+from toolsemble.tools.schema import SchemaTool
+
+if TYPE_CHECKING:
+    from toolsemble.tools.settings import ToolSettings
+
+_import = partial(import_framework, install="google-adk", user="google_adk")
+_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+def export(
+    box: Toolbox,
+    *,
+    memory_id: Choice = None,
+    run_id: Choice = None,
+    parameters: Parameters = None,
+    approval: Approval = "ours",
+) -> list[Any]:
+    """Return the tools of a toolbox as tools of ADK, for ``LlmAgent(tools=...)``.
+
+    The response is ``{"result": text}``, or ``{"error": text}`` for a failed call; images and documents are parts of
+    it. Callbacks and plugins get a :class:`ToolResponse`, which has the structured output. By default the calls belong
+    to the user of the session; the run id is that of the invocation. ``ToolContext.deps`` is the state of the session.
+
+    .. code-block:: python
+
+        from google.adk.agents import LlmAgent
+        from toolsemble.interop import google_adk
+
+        agent = LlmAgent(name="shop", model="gemini-2.5-flash", tools=google_adk.export(box))
+
+    :param memory_id: the conversation or user that calls belong to, or a function of ADK's ``ToolContext``
+    :param run_id: the run that calls belong to, or a function of ADK's ``ToolContext``
+    :param parameters: values that the tools of a run share, or a function of ADK's ``ToolContext``
+    :param approval: "theirs" asks with ADK's tool confirmation, whose payload is the request; the run id is then that
+        of the session
+    """
+    theirs, kind = is_theirs(approval), _tool_class()
+    user = _read_user if memory_id is None else memory_id
+    found = export_tools(
+        box, memory_id=user, run_id=run_id, parameters=parameters, fit_name=_begin_with_letter, pausable=theirs
+    )
+    confirmations = Confirmations() if theirs else None
+    return [kind(each, confirmations) for each in found]
+
+
+def _read_user(context: Any) -> str | None:
+    return getattr(context, "user_id", None)
+
+
+def _begin_with_letter(name: str) -> str:
+    """Return a name for Gemini, which begins with a letter or an underscore."""
+    return name if name[0].isalpha() or name[0] == "_" else f"_{name}"[:64]
+
+
+@cache
+def _tool_class() -> Any:
+    """Return the class of exported tools, which can be defined only if ADK is there."""
+    base, types = _import("google.adk.tools.base_tool").BaseTool, _import("google.genai.types")
+
+    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
+        """A tool of a toolbox."""
+
+        def __init__(self, exported: ExportedTool, confirmations: Confirmations | None) -> None:
+            super().__init__(name=exported.shown_name, description=exported.description)
+            self.exported, self._confirmations = exported, confirmations
+
+        def _get_declaration(self) -> Any:
+            return types.FunctionDeclaration(
+                name=self.name, description=self.description, parameters_json_schema=self.exported.parameters
+            )
+
+        async def run_async(self, *, args: dict[str, Any], tool_context: Any) -> Any:
+            if self._confirmations is not None:
+                reply = await self._confirmations.execute(self.exported, args, tool_context)
+                return reply if isinstance(reply, dict) else write_response(types, reply)
+            call_id, run_id = (getattr(tool_context, each, None) for each in ("function_call_id", "invocation_id"))
+            deps = getattr(tool_context, "state", None)
+            reply = await self.exported.aexecute(args, call_id, tool_context, run_id=run_id, deps=deps)
+            return write_response(types, reply)
+
+        def _detect_error_in_response(self, response: Any) -> str | None:
+            """Return what telemetry records as the type of a failure."""
+            return "TOOL_ERROR" if isinstance(response, dict) and "error" in response else None
+
+    return ToolsembleTool
+
+
+class ToolResponse(dict[str, Any]):
+    """The response of an exported tool, as callbacks and plugins of ADK get it; the model sees the dict.
+
+    >>> ToolResponse({"result": "noon"}, {"hour": 12}).structured_output
+    {'hour': 12}
+    """
+
+    def __init__(self, response: dict[str, Any], structured_output: Any = None) -> None:
+        super().__init__(response)
+        self.structured_output = structured_output
+        """The structured output of the call as JSON values; None if there is none."""
+
+
+def write_response(types: Any, reply: ToolReply) -> ToolResponse:
+    """Return the response to a call: its text, and the media that Gemini takes in responses.
+
+    :param types: the module ``google.genai.types``
+    """
+    written = reply.to_google()["function_response"]
+    [text] = written["response"].values()
+    # ADK moves parts out of the dict, and into the parts of the response.
+    media = {"media": [types.Part(**each) for each in written["parts"]]} if "parts" in written else {}
+    return ToolResponse({"error" if reply.is_error else "result": text, **media}, payload_of(reply))
+
+
+def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
+    """Return tools of ADK as tools for a toolbox: functions, ``FunctionTool`` objects, and exported tools.
+
+    A tool that requires confirmation there requires approval here. A tool that takes a ``ToolContext`` is refused, and
+    so are toolsets and tools of other classes, which work in a run only.
+
+    .. code-block:: python
+
+        from toolsemble.interop import google_adk
+
+        def double(number: int) -> int:
+            '''Double a number.'''
+            return 2 * number
+
+        box = Toolbox(google_adk.adopt([double]))
+
+    :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
+    """
+    base, toolset = _import("google.adk.tools.base_tool").BaseTool, _import("google.adk.tools.base_toolset").BaseToolset
+    found = flatten(tools, lambda each: isinstance(each, (base, toolset)) or inspect.isroutine(each), "a tool of ADK")
+    return adopt_tools("google_adk", [_read(each) for each in found], dict(settings))
+
+
+def _read(tool: Any) -> ForeignTool:
+    if isinstance(tool, _tool_class()):
+        return read_exported(tool.exported)
+    kind = _import("google.adk.tools.function_tool").FunctionTool
+    found = kind(tool) if inspect.isroutine(tool) else tool
+    needs = _find_need(found, kind)
+    if needs:
+        raise refuse(getattr(found, "name", type(found).__name__), needs)
+    run = partial(_run_async if is_async(found.func) else _run, found)
+    gate = {"requires_approval": True} if getattr(found, "_require_confirmation", False) else {}
+    return ForeignTool(found.name, found.description, _read_schema(found), run, settings=gate)
+
+
+def _find_need(tool: Any, kind: Any) -> str | None:
+    """Return what a tool needs of a run; None if it is a function that needs nothing."""
+    if not isinstance(tool, kind) or type(tool).run_async is not kind.run_async:
+        return f"a run of an agent ({type(tool).__name__})"
+    if tool.is_long_running:
+        return "a run that gets the answer later (is_long_running)"
+    if inspect.isgeneratorfunction(tool.func) or inspect.isasyncgenfunction(tool.func):
+        return "a live run (it yields its results)"
+    hidden = {getattr(tool, "_context_param_name", "tool_context"), "input_stream"}
+    injected = sorted(hidden & inspect.signature(tool.func).parameters.keys())
+    return f"a ToolContext of a run (the parameter {injected[0]})" if injected else None
+
+
+def _read_schema(tool: Any) -> dict[str, Any]:
+    """Return the schema of the arguments; older releases of ADK have it in Google's own form."""
+    declared = tool._get_declaration()  # noqa: SLF001 - no public method returns it
+    if declared.parameters_json_schema is None and declared.parameters is not None:
+        schema: dict[str, Any] = declared.parameters.json_schema.model_dump(
+            mode="json", exclude_none=True, by_alias=True
+        )
+        return schema
+    found = declared.parameters_json_schema or _NO_PARAMETERS
+    return {key: value for key, value in found.items() if key != "title"}
+
+
+async def _run_async(tool: Any, arguments: dict[str, Any], call_id: str) -> Any:
+    return _read_response(await tool.run_async(args=arguments, tool_context=_approve(call_id)))
+
+
+def _run(tool: Any, arguments: dict[str, Any], call_id: str) -> Any:
+    return _read_response(_finish(tool.run_async(args=arguments, tool_context=_approve(call_id))))
+
+
+def _finish(running: Coroutine[Any, Any, Any]) -> Any:
+    """Return the value of a coroutine that waits for nothing: ADK calls a sync function in the thread that it is in."""
+    try:
+        running.send(None)
+    except StopIteration as done:
+        return done.value
+    running.close()
+    raise RuntimeError("The function waits for something, and can be called only in a run of ADK")
+
+
+def _approve(call_id: str) -> Any:
+    """Return what ADK reads of a context: the toolbox has asked for approval already, if that is required."""
+    confirmed = _import("google.adk.tools.tool_confirmation").ToolConfirmation(confirmed=True)
+    return SimpleNamespace(function_call_id=call_id, tool_confirmation=confirmed)
+
+
+def _read_response(response: Any) -> Any:
+    """Return what a tool returned, or the failure that it says; ADK itself says so of arguments that are missing."""
+    failed = isinstance(response, dict) and response.keys() == {"error"} and isinstance(response["error"], str)
+    return failure(response["error"]) if failed else response

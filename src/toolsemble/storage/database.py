@@ -1,0 +1,134 @@
+"""The seam of all stores: transactions over tables, in a SQLite file or in a Postgres database.
+
+The rules of a store are written once, in the SQL that both understand. What differs is here: how tables are made, how
+transactions begin and whom they exclude, whose clock counts, how to see who lives, and who is told of a change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+_ATTEMPTS = 3
+
+
+class Cursor(Protocol):
+    """The rows that a statement returned."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows the statement changed."""
+        ...
+
+    def fetchone(self) -> Any:
+        """Return the next row, or None."""
+        ...
+
+    def fetchall(self) -> list[Any]:
+        """Return all further rows."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class Rows(Protocol):
+    """A connection: statements are written for SQLite, with ``?`` for each value."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ..., /) -> Cursor:
+        """Execute a statement."""
+        ...
+
+    def executemany(self, statement: str, values: Iterable[Sequence[Any]], /) -> object:
+        """Execute a statement for each row of values."""
+        ...
+
+
+class Presence(Protocol):
+    """The owners of rows that say from time to time that they live, on any machine."""
+
+    def announce(self, owner: str) -> None:
+        """Say that an owner lives, from now on until this process ends."""
+        ...
+
+    def is_present(self, owner: str) -> bool:
+        """Return whether an owner has said lately that it lives."""
+        ...
+
+
+class Database(Protocol):
+    """The tables of one kind, as stores see them; thread-safe."""
+
+    @property
+    def in_place(self) -> bool:
+        """Whether writing without waiting for the disk is so quick that it need not leave the event loop."""
+        ...
+
+    @property
+    def presence(self) -> Presence | None:
+        """Tells which owners of rows live; None: their processes can be looked up."""
+        ...
+
+    def clock(self) -> float:
+        """Return the time that rows are stamped with: the system's for a file, the server's for Postgres."""
+        ...
+
+    def reading(self) -> AbstractContextManager[Rows]:
+        """Return the rows, to be read."""
+        ...
+
+    def writing(
+        self, patience: float | None = None, *, key: str | None = None, synced: bool = False, notify: bool = False
+    ) -> AbstractContextManager[Rows]:
+        """Return the rows inside a write transaction; an exception rolls it back.
+
+        :param patience: seconds to wait for another writer, at most the default of the database
+        :param key: what the transaction is about; it waits for writers of the same key, and without one for all
+        :param synced: whether it must survive a loss of power, also if the kind of the database does not ask for it
+        :param notify: whether to wake those who watch
+        """
+        ...
+
+    def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
+        """Call a function, in another thread, after each change that notifies; return a function that ends this.
+
+        Return None if changes are not told: who waits has to look from time to time. Who is told should still look
+        now and then, because a connection may be lost.
+        """
+        ...
+
+    def load_key(self, what: str, otherwise: str = "") -> bytes:
+        """Return the secret key of the store, which is created with it."""
+        ...
+
+    def naming_errors(self) -> AbstractContextManager[None]:
+        """Raise all errors as errors that name the store, for stores without their own."""
+        ...
+
+    def damaged_error(self, error: Exception) -> Exception:
+        """Return the error for rows that cannot be read; it names the store."""
+        ...
+
+    def disconnect(self) -> None:
+        """Close the connections; the next use opens them again."""
+        ...
+
+    def close(self) -> None:
+        """Close the database; further use raises."""
+        ...
+
+
+def repeat_if_lost(transaction: Callable[[], T]) -> T:
+    """Return the result of a transaction that may be done twice; do it again if the connection is lost meanwhile.
+
+    >>> repeat_if_lost(lambda: 42)
+    42
+    """
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return transaction()
+        except ConnectionError:
+            continue
+    return transaction()

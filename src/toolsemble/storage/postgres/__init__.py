@@ -1,0 +1,1 @@
+"""Stores in a Postgres database, with psycopg; loaded only for a ``postgresql://`` URL."""

@@ -1,0 +1,71 @@
+"""Runs whose agent has changed between the kill and the next driver."""
+
+import pytest
+
+from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill
+from toolsemble import RunChangedError, RunJournal, Toolbox, ToolCall, ToolPipeline, tool
+from toolsemble.pipeline.step import Step
+
+
+def kill_before_the_call(runs):
+    """Do a run that is killed when the reply of its model is recorded, and none of its calls has begun."""
+
+    def die(call, context):
+        raise Killed
+
+    kill(clerk(runs, Toolbox([Shop()], before_call=die), REFUND, "Done."))
+
+
+def test_a_call_that_was_not_begun_is_read_by_the_tool_of_today(runs):
+    @tool(effects="irreversible")
+    def refund(order: int, reason: str) -> str:
+        """Refund an order."""
+        return "refunded"
+
+    kill_before_the_call(runs)
+    result = clerk(runs, [refund], REFUND, "Done.").run_sync("Refund order 7", run_id="r1")
+    assert result.tool_calls[0].reply.text == "Error: Missing required parameter(s) for 'refund': reason"
+
+
+def test_a_call_that_was_not_begun_is_refused_if_its_tool_is_gone(runs):
+    kill_before_the_call(runs)
+    result = clerk(runs, [], REFUND, "Done.").run_sync("Refund order 7", run_id="r1")
+    assert result.tool_calls[0].reply.text.startswith("Error: Unknown tool 'refund'")
+
+
+def test_another_tool_at_the_place_of_a_step_is_refused(runs):
+    shop = Shop(kill=["refund 5"])
+    call = ToolCall("settle", {"order": 7})
+
+    def settle(*steps):
+        return ToolPipeline("settle", "Settles an order", [*steps])
+
+    first = Step(shop.look, lambda result: {"order": 5})
+    kill(clerk(runs, [settle(first, shop.refund)], call, "Done."))
+    changed = [settle(shop.refund, shop.look)]
+    with pytest.raises(
+        RunChangedError, match=r"recorded a call of 'look' at /1\.1\.1, where the agent of today calls 'refund'"
+    ):
+        clerk(runs, changed, call, "Done.").run_sync("Refund order 7", run_id="r1")
+    assert runs.find("r1").state == "failed"
+    assert shop.done == ["look 7", "refund 5"]
+    assert clerk(runs, [settle(first, shop.refund)], call, "Done.").run_sync("Refund order 7", run_id="r1").text
+
+
+def test_a_pinned_run_is_not_continued_with_another_agent(tmp_path):
+    with RunJournal(tmp_path / "pinned.db", pin=True) as runs:
+        kill(clerk(runs, [Shop()], LOOK, Killed, instructions="Be brief."))
+        with pytest.raises(RunChangedError, match="Run 'r1' was recorded with another model, other"):
+            clerk(runs, [Shop()], LOOK, "Done.", instructions="Be kind.").run_sync("Refund order 7", run_id="r1")
+        again = clerk(runs, [Shop()], LOOK, "Done.", instructions="Be brief.")
+        assert again.run_sync("Refund order 7", run_id="r1").text == "Done."
+
+
+def test_functions_for_instructions_count_by_their_names(tmp_path):
+    def kind():
+        return "Be kind."
+
+    with RunJournal(tmp_path / "pinned.db", pin=True) as runs:
+        kill(clerk(runs, [Shop()], LOOK, Killed, instructions=kind))
+        agent = clerk(runs, [Shop()], LOOK, "Done.", instructions=kind)
+        assert agent.run_sync("Refund order 7", run_id="r1").text == "Done."
