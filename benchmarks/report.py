@@ -58,6 +58,8 @@ The profiler shows these causes:
 - **The import** of an agent loads about 70 modules of toolsemble and 120 of the standard library; `import asyncio`
   alone takes about as long as `import pydantic`. `import toolsemble` by itself loads none of them.
 - **OpenTelemetry**: most of the added time is the span of its SDK, with any exporter.
+- **A run history** writes three events for a turn with a call, in a thread of its own: JSON, the row of the event, and
+  the counts of the run.
 - **Many concurrent calls**: each call is a task with its own context.
 - **The memory of many tools** holds their specifications and definitions. Both are built with the toolbox, so that
   mistakes are found before the first call.

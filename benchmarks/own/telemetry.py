@@ -1,17 +1,22 @@
-"""Calls with OpenTelemetry's spans, which go nowhere: only their making is measured."""
+"""Calls with OpenTelemetry's spans, which go nowhere: only their making is measured; and runs with a history."""
 
 from __future__ import annotations
 
+import asyncio
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from timing import Repeated
 
-from own.job import TEXT, Echo
-from own.measure import Comparison, Subject
-from toolsemble import Toolbox, ToolCall
-from toolsemble.telemetry import OpenTelemetry
+from own.agents import sums
+from own.job import TEXT, Echo, add
+from own.measure import Comparison, Subject, computed
+from toolsemble import Agent, Toolbox, ToolCall
+from toolsemble.models import ScriptedModel
+from toolsemble.telemetry import OpenTelemetry, RunHistory
 
 ATTRIBUTES = {
     "gen_ai.operation.name": "execute_tool",
@@ -30,7 +35,30 @@ class Unsent(SpanExporter):
         return SpanExportResult.SUCCESS
 
 
-def comparisons() -> Iterator[Comparison]:
+def comparisons(turns: int = 50) -> Iterator[Comparison]:
+    """Return the comparisons of traced calls, and of runs with a history."""
+    yield from _spans()
+    with (
+        asyncio.Runner() as runner,
+        tempfile.TemporaryDirectory() as folder,
+        RunHistory(Path(folder) / "history.db") as history,
+    ):
+        yield _history(runner, history, turns)
+
+
+def _history(runner: asyncio.Runner, history: RunHistory, turns: int) -> Comparison:
+    """Compare a turn of an agent, with its call, with and without a history, in all threads."""
+    calls = sums(turns)
+
+    async def work(*sinks: RunHistory) -> None:
+        await Agent(ScriptedModel([*calls, "done"]), [add], max_iterations=turns + 1, sinks=sinks).run("go")
+
+    what = f"a turn of an agent with a call, out of {turns} in a run, with a `RunHistory`"
+    subject = Subject("telemetry", what, "a turn without", itself=True)
+    return Comparison(subject, computed(runner, lambda: work(history), turns), computed(runner, work, turns))
+
+
+def _spans() -> Iterator[Comparison]:
     """Return the comparisons of traced calls."""
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(Unsent()))

@@ -123,7 +123,8 @@ class EventCodec:
     def _make_fields_codec(self, kind: Any) -> _Codec:
         """Return the codec of a dataclass."""
         hints = get_type_hints(kind, localns=_NAMES)
-        codecs = {each.name: self._codec_for(hints[each.name]) for each in fields(kind)}
+        written = [each for each in fields(kind) if each.metadata.get("is_written", True)]
+        codecs = {each.name: self._codec_for(hints[each.name]) for each in written}
         required = [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]
 
         def write(value: Any) -> dict[str, Any]:

@@ -45,7 +45,7 @@ SMALL = {
     agents: {"turns": 2, "many": 2, "conversation": (2, 1)},
     journal: {"turns": 2, "replayed": 2},
     parallel: {"waiting": (1, 2), "blocking": 2},
-    telemetry: {},
+    telemetry: {"turns": 2},
 }
 SETTING = {"toolsemble": "1.2.3", "python": "3.11.7", "machine": "x86_64, 2 cores, some", "date": "2026-11-15"}
 

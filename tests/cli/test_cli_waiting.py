@@ -325,6 +325,59 @@ def test_does_not_create_a_missing_key_of_a_ledger(run_command, effects):
     assert not (effects.parent / "effects.db.key").exists()
 
 
+def test_lists_calls_in_any_state_with_who_answered(run_command, store, file):
+    store.ask([make_request(), make_request(id="5a", arguments={"order": 18}), make_request(id="6b", chosen_run=False)])
+    store.answer(store.find("4f1c09"), Edit('{"order": 1}'), person="ada", role="boss")
+    store.answer(store.find("5a"), ExitEarly("no"))
+    code, out, _ = run_command("approvals", file, "list", "--all")
+    assert code == 0
+    assert [line.split("\t") for line in out.splitlines()] == [
+        ["6b", "pay", '{"order": 17}', "clerk", "", "0 s ago", "open", ""],
+        ["5a", "pay", '{"order": 18}', "clerk", "order-17", "0 s ago", "answered: rejected", ""],
+        ["4f1c09", "pay", '{"order": 17}', "clerk", "order-17", "0 s ago", "answered: edited", "ada"],
+    ]
+    lines = [json.loads(line) for line in run_command("approvals", file, "--all", "--json")[1].splitlines()]
+    assert [(line["state"], line.get("decision"), line.get("person")) for line in lines] == [
+        ("open", None, None),
+        ("answered", "exit_early", ""),
+        ("answered", "edit", "ada"),
+    ]
+
+
+def test_shows_what_happened_to_a_call(run_command, store, file):
+    store.ask([make_request()])
+    store.answer(store.find("4f1c09"), ExitEarly("not\x1btoday"), person="ada", role="boss")
+    _, out, _ = run_command("approvals", file, "show", "4f1c09")
+    assert out.splitlines()[-1] == "| answered 0 s ago by ada (boss): exit_early not\\x1btoday"
+    values = json.loads(run_command("approvals", file, "show", "4f1c09", "--json")[1])
+    assert [event["kind"] for event in values["events"]] == ["asked", "answered"]
+    store.ask([make_request(id="5a", arguments={"order": 18})])
+    store.withdraw(["5a"])
+    assert run_command("approvals", file, "show", "5a")[1].splitlines()[-1] == "| withdrawn 0 s ago"
+
+
+def test_approves_for_the_rest_of_the_run_where_it_is_remembered(run_command, store, file):
+    store.ask([make_request(scopes=("tool",)), make_request(id="5a", arguments={"order": 18})])
+    code, _, err = run_command("approvals", file, "approve", "5a", "--always", "tool")
+    assert code == 2
+    assert "--always needs a run that remembers answers" in err
+    assert run_command("approvals", file, "approve", "4f1c09", "--always", "tool")[0] == 0
+    assert store.take({"4f1c09": make_request(scopes=("tool",))}) == {"4f1c09": Continue("tool")}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("reject", "4f1c09", "--always", "tool"), "--always goes with 'approve'."),
+        (("show", "4f1c09", "--all"), "--all goes with 'list'."),
+    ],
+)
+def test_options_of_another_action_are_refused(run_command, store, file, words, problem):
+    code, _, err = run_command("approvals", file, *words)
+    assert code == 2
+    assert problem in err
+
+
 def test_stores_on_postgres_are_named_by_their_url(run_command, postgres_url):
     with SQLiteStore(postgres_url) as store, EffectLedger(postgres_url) as ledger:
         store.ask([make_request()])

@@ -942,3 +942,19 @@ def test_eviction_uses_the_primary_key():
         (old,) = [each for each in statements if each.startswith("DELETE")]
         plan = [row[3] for row in rows.execute(f"EXPLAIN QUERY PLAN {old}")]
         assert plan[0] == "SEARCH effects USING INTEGER PRIMARY KEY (rowid<?)"  # not all that are done
+
+
+def test_entries_are_listed_in_pages():
+    @tool(effects="write", idempotency=True)
+    def pay(order: int) -> str:
+        return f"paid {order}"
+
+    with EffectLedger() as ledger:
+        box = Toolbox([pay], ledger=ledger)
+        for order in range(4):
+            box.execute(ToolCall("pay", {"order": order}), run_id="r1")
+        page = ledger.entries(limit=3)
+        assert [entry.arguments for entry in page] == ['{"order":3}', '{"order":2}', '{"order":1}']
+        assert [entry.arguments for entry in ledger.entries(before=page[-1].number, limit=9)] == ['{"order":0}']
+        assert [entry.number for entry in ledger.entries("done")] == [1, 2, 3, 4]
+        assert ledger.entries("unknown", limit=5) == []

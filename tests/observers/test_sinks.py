@@ -446,3 +446,53 @@ def test_no_events_outside_of_calls():
     Toolbox([Echo()], sinks=[seen.append])
     tell("nobody hears this")
     assert seen == []
+
+
+def test_sink_with_emit_all_gets_all_waiting_events_in_order():
+    begun, go = threading.Event(), threading.Event()
+
+    class Batches:
+        def __init__(self):
+            self.batches = []
+
+        def emit(self, event):
+            raise AssertionError("emit_all is used")
+
+        def emit_all(self, events):
+            self.batches.append([event.kind for event in events])
+            begun.set()
+            assert go.wait(60)
+
+    sink = Batches()
+    box = Toolbox([Echo()], sinks=[sink])
+    box.execute(ToolCall("echo", {"input": "x"}))
+    assert begun.wait(60)
+    for _ in range(3):
+        box.execute(ToolCall("echo", {"input": "x"}))
+    go.set()
+    assert box.flush(60)
+    kinds = [kind for batch in sink.batches for kind in batch]
+    assert kinds == ["call_started", "call_finished"] * 4
+    assert len(sink.batches) < len(kinds)
+
+
+def test_failing_batch_is_logged_and_the_next_one_arrives(caplog):
+    class Broken:
+        seen = 0
+
+        def emit(self, event):
+            """Be a sink."""
+
+        def emit_all(self, events):
+            self.seen += 1
+            raise OSError("no space")
+
+    sink = Broken()
+    box = Toolbox([Echo()], sinks=[sink])
+    box.execute(ToolCall("echo", {"input": "x"}))
+    assert box.flush(60)
+    before = sink.seen
+    box.execute(ToolCall("echo", {"input": "x"}))
+    assert box.flush(60)
+    assert sink.seen > before
+    assert "no space" in caplog.text

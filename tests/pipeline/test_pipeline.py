@@ -1124,6 +1124,26 @@ def test_describe_returns_text_and_graph():
     assert str(plan) == f"{plan.text}\n\n```mermaid\n{plan.mermaid}\n```\n"
 
 
+def test_describe_returns_the_steps_as_data():
+    sometimes = make_adder("d", requires_approval=lambda arguments, context: True)
+    legal = make_adder("e", requires_approval=True, approval_role="legal")
+    choice = choose(lambda text: True, make_adder("b"), map_over(make_adder("c")))
+    steps = [Step(make_adder("a"), adapter=lambda result: result.output), choice, sometimes]
+    steps += [Step(legal, compensate=print), Step(make_adder("f"), compensate=make_adder("g"))]
+    graph = ToolPipeline("p", "Adds letters", steps).describe().graph
+    assert (graph.name, graph.kind, graph.description) == ("p", "sequence", "Adds letters")
+    first, second, third, fourth, fifth = graph.parts
+    assert (first.kind, first.is_adapted, first.undo, first.parts) == ("tool", True, "", ())
+    assert (second.kind, second.is_adapted) == ("choice", False)
+    assert [(each.name, each.kind) for each in second.parts] == [("add_b", "tool"), ("each_add_c", "each")]
+    assert [each.name for each in second.parts[1].parts] == ["add_c"]
+    assert (third.approval, third.role) == ("sometimes", "")
+    assert (fourth.approval, fourth.role, fourth.undo) == ("always", "legal", "a function")
+    assert fifth.undo == "add_g"
+    side_by_side = ToolPipeline("q", "", [make_adder("a"), fan_out(make_adder("b"), make_adder("c"))])
+    assert side_by_side.describe().graph.parts[1].kind == "parallel"
+
+
 def dry_run_call(mode, box, call):
     if mode == "sync":
         return box.execute(call, dry_run=True)

@@ -454,6 +454,17 @@ class TestEdits:
         read = "Error: Rejected by reviewer: the edit was read as what is shown here; continue if that is what you mean"
         assert pay_five(Edit('{"amount": 10}')) == read
 
+    def test_whole_number_in_an_edit_is_the_float_that_it_means(self):
+        @tool(requires_approval=True)
+        def pay(amounts: dict[str, list[float]]) -> str:
+            return f"paid {amounts}"
+
+        self.reviewer = Reviewer(Edit('{"amounts": {"a": [2, 2.5]}}'))
+        box = Toolbox([pay], review=self.reviewer)
+        reply = box.execute(ToolCall("pay", {"amounts": {"a": [1.5]}}))
+        assert reply.result.output == "paid {'a': [2.0, 2.5]}"
+        assert len(self.reviewer.requests) == 1
+
     def test_editing_one_field_keeps_the_others(self):
         @tool(requires_approval=True, editable="text")
         def send(

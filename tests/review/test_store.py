@@ -14,6 +14,8 @@ from dataclasses import replace
 
 import pytest
 
+from helpers.sample_tools import Reviewer
+from toolsemble import Toolbox, ToolCall, tool
 from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.review import (
     Continue,
@@ -853,3 +855,96 @@ def test_edit_without_secrets_is_recorded(store):
     store.ask([make_request({"path": "a"})])
     store.answer(store.pending()[0], Edit('{"path": "b"}'), person="ada")
     assert store.audit()[-1].detail == 'edit {"path": "b"}'
+
+
+def ask(store, *tools, **facts):
+    """Store a request for each tool; return their ids."""
+    return [store.ask([ReviewRequest("Pays", name, {}, asked_at=NOW, **facts)])[0] for name in tools]
+
+
+def test_requests_in_any_state_are_listed_in_pages(store, clock):
+    ask(store, "a", "b", "c", "d")
+    first, second, third, _ = store.pending()
+    store.answer(first, ExitEarly("no"), person="ada", role="admin")
+    store.answer(second, Continue(), person="bob")
+    store.take({second.id: second})
+    store.withdraw([third.id])
+    page = store.requests(limit=3)
+    assert [(each.request.tool_name, each.state) for each in page] == [
+        ("d", "open"),
+        ("c", "withdrawn"),
+        ("b", "used"),
+    ]
+    (last,) = store.requests(before=page[-1].number)
+    assert (last.state, last.receipt.person, last.receipt.role, last.receipt.text) == ("answered", "ada", "admin", "no")
+    assert (page[2].receipt.person, page[2].receipt.kind, page[0].receipt) == ("bob", "continue", None)
+    assert [each.request.tool_name for each in store.requests(state="open")] == ["d"]
+    clock.now += 1000
+    assert store.requests(state="open") == []
+    assert [each.request.tool_name for each in store.requests(state="expired")] == ["d"]
+
+
+def test_requests_and_answers_that_were_tampered_with_are_not_listed(file, tmp_path):
+    ask(file, "a", "b", "c")
+    first, second, third = file.pending()
+    for request in (first, second):
+        file.answer(request, Continue(), person="ada")
+    with closing(sqlite3.connect(tmp_path / "reviews.db")) as connection, connection:
+        connection.execute("UPDATE requests SET request = '{}' WHERE id = ?", (third.id,))
+        connection.execute("UPDATE requests SET receipt = replace(receipt, 'ada', 'eve') WHERE id = ?", (second.id,))
+        copied = "UPDATE requests SET receipt = (SELECT receipt FROM requests WHERE id = ?) WHERE id = ?"
+        connection.execute(copied, (second.id, first.id))
+    assert [(each.request.tool_name, each.receipt) for each in file.requests()] == [("b", None), ("a", None)]
+
+
+def test_audit_log_is_listed_in_pages(store):
+    ask(store, "a", "b", "c")
+    store.answer(store.pending()[0], Continue(), person="ada")
+    page = store.audit(limit=2)
+    assert [(each.kind, each.tool_name) for each in page] == [("answered", "a"), ("asked", "c")]
+    assert [each.tool_name for each in store.audit(before=page[-1].number, limit=9)] == ["b", "a"]
+    assert [each.number for each in store.audit()] == [1, 2, 3, 4]
+    assert [each.kind for each in store.audit(page[0].request_id, before=page[0].number)] == ["asked"]
+
+
+def test_schema_is_kept_beside_the_request(store):
+    schema = {"properties": {"order": {"type": "integer", "title": "\ud800"}}}
+    for known in (schema, {"another": "schema"}, None):
+        ask(store, "pay", schema=known, schema_digest="d1")
+    assert store.schema("d1") == schema
+    assert store.schema("d2") is None
+    assert store.schema("\ud800") is None
+    assert store.pending()[0].schema is None  # it is not a part of the request
+
+
+def test_schema_that_was_tampered_with_is_unknown(file, tmp_path):
+    ask(file, "pay", schema={"properties": {}}, schema_digest="d1")
+    with closing(sqlite3.connect(tmp_path / "reviews.db")) as connection, connection:
+        connection.execute("UPDATE schemas SET schema = '{}'")
+    assert file.schema("d1") is None
+
+
+def test_request_of_a_call_has_the_schema_of_its_tool(store):
+    @tool(requires_approval=True)
+    def pay(order: int) -> str:
+        return f"paid {order}"
+
+    reviewer = Reviewer(Continue())
+    Toolbox([pay], review=reviewer).execute(ToolCall("pay", {"order": 7}))
+    (request,) = reviewer.requests
+    assert request.schema["properties"]["order"]["type"] == "integer"
+    assert 'schema"' not in request.to_json()
+    store.ask([request])
+    assert store.schema(request.schema_digest) == request.schema
+
+
+def test_file_of_the_second_version_gets_schemas(tmp_path):
+    path = tmp_path / "reviews.db"
+    with SQLiteStore(path) as store:
+        ask(store, "pay", timeout=None)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DROP TABLE schemas")
+        connection.execute("PRAGMA user_version = 2")
+    with SQLiteStore(path) as store:
+        assert store.schema("d1") is None
+        assert len(store.pending()) == 1

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import atexit
 import os
+import re
 import select
 import signal
 import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 from toolsemble.builtin.child_process import Program
 from toolsemble.runtime.concurrency import SpareThreads
@@ -19,7 +21,8 @@ _HEADER = 8  # bytes of the length before each message
 _IDLE_SECONDS = 60.0  # a process without a job for so long ends
 _MOST_JOBS = 100  # then a process is replaced, so that what a parser leaks cannot add up
 _MOST_IDLE = 2
-_MOST_MEMORY = 512 * 1024  # KiB; a process that once needed more is replaced
+_MOST_MEMORY = 512 * 1024  # kB; a process that once needed more is replaced
+_STATUS = Path("/proc/self/status")
 _THREADS = SpareThreads()
 
 _kill_group: Callable[[int, int], None] = getattr(os, "killpg", os.kill)
@@ -212,12 +215,13 @@ def serve(work: Callable[[bytes], bytes]) -> None:
 
 
 def _has_grown() -> bool:
-    """Return whether this process has used so much memory that a new one is better."""
-    try:
-        import resource  # noqa: PLC0415 - not on every system
-    except ImportError:
+    """Return whether this process has used so much memory that a new one is better; False where nobody knows."""
+    try:  # not getrusage: what it reports includes the process that started this one
+        status = _STATUS.read_text(encoding="ascii", errors="replace")
+    except OSError:
         return False
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > _MOST_MEMORY
+    peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    return peak is not None and int(peak[1]) > _MOST_MEMORY
 
 
 def write_message(fd: int, message: bytes) -> None:

@@ -6,9 +6,9 @@ import getpass
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from toolsemble.cli.duration import format_seconds
 from toolsemble.cli.exit_codes import Exit
@@ -17,12 +17,25 @@ from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
 from toolsemble.context import ToolContext
 from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
-from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest, SQLiteStore
+from toolsemble.review import (
+    Continue,
+    Edit,
+    ExitEarly,
+    Receipt,
+    ReviewDecision,
+    ReviewEvent,
+    ReviewRequest,
+    SQLiteStore,
+    StoredRequest,
+)
 from toolsemble.review.request_view import RequestView
 from toolsemble.runtime.text import escape_line
 
 _TITLES = ("id", "tool", "arguments", "memory", "agent", "run", "asked", "left")
+_ALL_TITLES = ("id", "tool", "arguments", "agent", "run", "asked", "state", "by")
 _MAX_ARGUMENTS = 200
+_MAX_LISTED = 100
+_KINDS = {"continue": "approved", "edit": "edited", "exit_early": "rejected"}
 _DONE = {"approve": "approved", "reject": "rejected", "edit": "sent with other arguments"}
 _UNCHECKED = "The run that waits checks the new arguments, and asks again if they do not fit."
 
@@ -47,11 +60,17 @@ class Answer:
     """Who answers; None: the user."""
     role: str = ""
     """The role of the person."""
+    always: Literal["tool", "arguments"] | None = None
+    """What is approved for the rest of the run."""
 
     def decision(self, request: ReviewRequest) -> ReviewDecision:
-        """Return the decision; raise ToolDefinitionError for an edit that cannot be read."""
+        """Return the decision; raise ToolDefinitionError for one that cannot be read or remembered."""
         if self.action == "approve":
-            return Continue()
+            if self.always is not None and self.always not in request.scopes:
+                raise ToolDefinitionError(
+                    "--always needs a run that remembers answers: wrap its reviewer in RememberReview(...)"
+                )
+            return Continue(self.always)
         if self.action == "reject":
             return ExitEarly(self.reason or "")
         revised = self.revised or ""
@@ -69,8 +88,10 @@ def open_store(file: str, secret: str | None) -> SQLiteStore:
     return SQLiteStore(file, secret)
 
 
-def list_reviews(store: SQLiteStore, screen: Screen, *, as_json: bool) -> Exit:
-    """Write the requests that wait, oldest first."""
+def list_reviews(store: SQLiteStore, screen: Screen, *, as_json: bool, everything: bool = False) -> Exit:
+    """Write the requests that wait, oldest first; or the latest ones in any state, newest first."""
+    if everything:
+        return _list_all(store, screen, as_json=as_json)
     waiting = store.pending()
     if as_json:
         for request in waiting:
@@ -82,13 +103,26 @@ def list_reviews(store: SQLiteStore, screen: Screen, *, as_json: bool) -> Exit:
     return Exit.DONE
 
 
-def show_review(store: SQLiteStore, request_id: str, screen: Screen, *, as_json: bool) -> Exit:
-    """Write one request in full."""
-    request = _find(store, request_id)
+def _list_all(store: SQLiteStore, screen: Screen, *, as_json: bool) -> Exit:
+    found = store.requests(limit=_MAX_LISTED)
     if as_json:
-        screen.write(json_line(_to_fields(request)))
+        for each in found:
+            screen.write(json_line({**_to_fields(each.request), "state": each.state, **_to_answer(each.receipt)}))
+    else:
+        show_table(screen, _ALL_TITLES, [_to_full_row(each, time.time()) for each in found])
+    return Exit.DONE
+
+
+def show_review(store: SQLiteStore, request_id: str, screen: Screen, *, as_json: bool) -> Exit:
+    """Write one request in full, and what happened to it."""
+    request = _find(store, request_id)
+    events = store.audit(request.id)
+    if as_json:
+        screen.write(json_line({**_to_fields(request), "events": [asdict(event) for event in events]}))
     else:
         screen.write(RequestView(request, whole=True).text(screen.out.width, screen.out.paint).rstrip("\n"))
+        for event in events[1:]:  # the first says that it was asked
+            screen.write(f"| {escape_line(_describe_event(event, time.time()))}")
     return Exit.DONE
 
 
@@ -145,6 +179,33 @@ def _to_row(request: ReviewRequest, now: float) -> Sequence[str]:
         f"{format_seconds(now - request.asked_at)} ago",
         left,
     )
+
+
+def _to_full_row(stored: StoredRequest, now: float) -> Sequence[str]:
+    request, receipt = stored.request, stored.receipt
+    return (
+        request.id,
+        request.tool_name,
+        _format_arguments(request),
+        request.agent_role,
+        request.run_id if request.resumable else "",
+        f"{format_seconds(now - request.asked_at)} ago",
+        stored.state if receipt is None else f"{stored.state}: {_KINDS[receipt.kind]}",
+        "" if receipt is None else receipt.person,
+    )
+
+
+def _to_answer(receipt: Receipt | None) -> dict[str, Any]:
+    if receipt is None:
+        return {}
+    return {"decision": receipt.kind, "person": receipt.person, "role": receipt.role, "answered_at": receipt.issued_at}
+
+
+def _describe_event(event: ReviewEvent, now: float) -> str:
+    by = f" by {event.person}" if event.person else ""
+    role = f" ({event.role})" if event.role else ""
+    detail = f": {event.detail}" if event.detail else ""
+    return f"{event.kind} {format_seconds(now - event.at)} ago{by}{role}{detail}"
 
 
 def _format_answered(request: ReviewRequest, revised: str | None) -> str:

@@ -36,6 +36,12 @@ _STORE = _StorePath(exists=True, dir_okay=False)
 @click.option("--person", help="Who answers; your user name by default.")
 @click.option("--role", default="", help="The role in which you answer, if the call requires one.")
 @click.option(
+    "--always",
+    type=click.Choice(["tool", "arguments"]),
+    help="Approve for the rest of the run: the tool, or the tool with these arguments.",
+)
+@click.option("--all", "everything", is_flag=True, help="List the latest requests in any state, with who answered.")
+@click.option(
     "--secret",
     envvar="TOOLSEMBLE_REVIEW_SECRET",
     show_envvar=True,
@@ -45,7 +51,15 @@ _STORE = _StorePath(exists=True, dir_okay=False)
 @common_options
 @click.pass_obj
 def approvals(
-    options: GlobalOptions, /, file: str, action: str, secret: str | None, *, as_json: bool, **given: Any
+    options: GlobalOptions,
+    /,
+    file: str,
+    action: str,
+    secret: str | None,
+    *,
+    everything: bool,
+    as_json: bool,
+    **given: Any,
 ) -> int:
     """Show which calls wait for approval, and answer them.
 
@@ -53,6 +67,7 @@ def approvals(
 
     \b
     toolsemble approvals --store reviews.db
+    toolsemble approvals list --all --store reviews.db
     toolsemble approvals show ID --store reviews.db
     toolsemble approvals approve ID --store reviews.db
     toolsemble approvals reject ID --reason "not today" --store reviews.db
@@ -62,20 +77,27 @@ def approvals(
     The start of an ID is enough if no other one begins so. Exit code 1 means that the answer was refused, and the
     message says why.
     """  # noqa: D301 - click reads the backspace
-    _check_approvals(action, **given)
+    _check_approvals(action, everything=everything, **given)
     from toolsemble.cli.approvals_command import Answer, list_reviews, open_store, send_answer, show_review
 
     screen = options.make_screen()
     with open_store(file, secret) as store:
         if action == "list":
-            return list_reviews(store, screen, as_json=as_json)
+            return list_reviews(store, screen, as_json=as_json, everything=everything)
         if action == "show":
             return show_review(store, given["request_id"], screen, as_json=as_json)
         return send_answer(store, Answer(action, **given), screen, as_json=as_json)
 
 
 def _check_approvals(
-    action: str, request_id: str | None, revised: str | None, reason: str | None, **_: str | None
+    action: str,
+    request_id: str | None,
+    revised: str | None,
+    reason: str | None,
+    always: str | None,
+    *,
+    everything: bool,
+    **_: str | None,
 ) -> None:
     """Raise for a combination of arguments that means nothing."""
     if action != "list" and not request_id:
@@ -87,6 +109,10 @@ def _check_approvals(
         raise click.UsageError(f"'{action}' {needs}.")
     if reason is not None and action != "reject":
         raise click.UsageError("--reason goes with 'reject'.")
+    if always is not None and action != "approve":
+        raise click.UsageError("--always goes with 'approve'.")
+    if everything and action != "list":
+        raise click.UsageError("--all goes with 'list'.")
 
 
 @click.command()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from toolsemble.context import LOGGER, ToolContext
 from toolsemble.definition.policy import Policy
@@ -75,6 +75,11 @@ class Flow(Protocol):
     @property
     def how(self) -> str:
         """How the parts are run, in words."""
+        ...
+
+    @property
+    def kind(self) -> Literal["sequence", "parallel", "each", "choice"]:
+        """How the parts are run, for programs."""
         ...
 
 

@@ -182,6 +182,7 @@ def _build_request(
         repairs=tuple(repairs),
         editable=definition.editable,
         schema_digest=_digest_definition(definition),
+        schema=definition.schema(),
         # Also without a secret in the arguments: a reviewer can write one.
         hidden_digest=digest([context.run_id, exact]) if definition.secret or exact != shown else "",
         **fit_to_deadline(context.deadline, gate.timeout, gate.on_timeout),

@@ -115,7 +115,23 @@ def matches_edit(definition: ToolDefinition, revised: str, edited: Any) -> bool:
     if not isinstance(shown, dict):
         return bool(shown == revised)
     exact, written = definition.present(edited, reveal=True), _parse_object(revised) or {}
-    return all(digest(each) in (digest(shown.get(key)), digest(exact.get(key))) for key, each in written.items())
+    return all(
+        _digest_meaning(each) in (_digest_meaning(shown.get(key)), _digest_meaning(exact.get(key)))
+        for key, each in written.items()
+    )
+
+
+def _digest_meaning(value: Any) -> str:
+    """Return a digest of a JSON value in which 2 and 2.0 are the same: a person who writes one means the other, too."""
+    return digest(_unify_numbers(value))
+
+
+def _unify_numbers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _unify_numbers(each) for key, each in value.items()}
+    return [_unify_numbers(each) for each in value] if isinstance(value, list) else value
 
 
 def _replace_field(definition: ToolDefinition, value: Any, given: Any, text: str, steps: frozenset[str]) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self, TypeAlias
 
@@ -65,6 +66,8 @@ class Effect:
     """When its outcome was recorded; None if it was not."""
     result: ToolResult | None = None
     """The answer to repeated calls, if it is done."""
+    number: int = field(default=0, kw_only=True, compare=False)
+    """Its number in the ledger, by which pages continue."""
 
 
 class EffectLedger:
@@ -106,12 +109,20 @@ class EffectLedger:
         if place is not None:
             self._check_secret()
 
-    def entries(self, state: State | None = None) -> list[Effect]:
-        """Return the entries, oldest first; all of them, or those in one state."""
+    def entries(
+        self, state: State | None = None, *, before: int | None = None, limit: int | None = None
+    ) -> list[Effect]:
+        """Return the entries, oldest first; all of them, or those in one state.
+
+        :param before: only entries with a smaller ``number``
+        :param limit: the number of entries at most; if there is one, the newest come first
+        """
+        order, last = "" if limit is None else "DESC", 2**62 if before is None else before
+        query = f"SELECT {_COLUMNS}, number FROM effects WHERE number < ? ORDER BY number {order}"  # noqa: S608 - constants
         with self._database.reading() as rows:
-            found = rows.execute(f"SELECT {_COLUMNS} FROM effects ORDER BY number").fetchall()  # noqa: S608 - constant
-        effects = [self._read(row) for row in found]
-        return [effect for effect in effects if state in (None, effect.state)]
+            # Whether a call is running is not in the database, so rows are read until there are enough.
+            found = (self._read(row) for row in rows.execute(query, (last,)))
+            return list(islice((effect for effect in found if state in (None, effect.state)), limit))
 
     def find(self, key: str) -> Effect | None:
         """Return the entry with a key, or None; nothing is reserved.
@@ -259,18 +270,18 @@ class EffectLedger:
         repeat_if_lost(change)  # the token says that it is still the entry of this call
 
     def _find(self, rows: Rows, key: str) -> Effect | None:
-        row = rows.execute(f"SELECT {_COLUMNS} FROM effects WHERE key = ?", (key,)).fetchone()  # noqa: S608 - as above
+        row = rows.execute(f"SELECT {_COLUMNS}, number FROM effects WHERE key = ?", (key,)).fetchone()  # noqa: S608 - as above
         return None if row is None else self._read(row)
 
     def _read(self, row: tuple[Any, ...]) -> Effect:
-        key, tool, run, call, arguments, state, began, ended, result, token, owner = row
+        key, tool, run, call, arguments, state, began, ended, result, token, owner, number = row
         try:
             if state == "running" and not self._is_running(token, owner):
                 state = "unknown"
             kept = None if result is None else read_result(result)
         except (ValueError, TypeError, LookupError) as error:
             raise self._database.damaged_error(error) from error
-        return Effect(key, tool, run, call, arguments, state, began, ended, kept)
+        return Effect(key, tool, run, call, arguments, state, began, ended, kept, number=number)
 
     def _is_running(self, token: str, owner: str) -> bool:
         """Return whether the call of an entry is still running, here or in another process."""

@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -27,6 +27,7 @@ CAPACITY = 10_000
 """The number of events queued for a slow sink; further ones are dropped, and counted."""
 PATIENCE = 0.25
 """Seconds that the end of a call waits for sinks to process its events."""
+_MAX_BATCH = 500  # events that a sink with ``emit_all`` gets at once
 _IDLE = 0.25  # seconds that a thread waits for the next event before it ends
 _QUIET = 60.0  # seconds until the next warning about the same sink
 
@@ -39,7 +40,8 @@ class Emits(Protocol):
     them immediately, in the thread and the context of the call, so that it must never block. If it also has a method
     ``begin``, that is called for each call: ``begin(context)`` returns a function that takes the
     :class:`~toolsemble.execution.outcome.FinishedCall` in the same context, and what it makes current in between, such
-    as a span, is current in the body. Its attribute ``metrics``, if there is one, counts the calls.
+    as a span, is current in the body. Its attribute ``metrics``, if there is one, counts the calls. A sink with a
+    thread of its own may also have a method ``emit_all``: it gets all events that are waiting, as a list.
 
     >>> class Printer:
     ...     def emit(self, event):
@@ -238,6 +240,7 @@ class _ThreadedSink(_InlineSink):
 
     def __init__(self, sink: Any) -> None:
         super().__init__(sink)
+        self._emit_all: Callable[[list[Any]], Any] | None = getattr(sink, "emit_all", None)
         self._begin()
 
     def _begin(self) -> None:
@@ -297,29 +300,50 @@ class _ThreadedSink(_InlineSink):
     def _deliver(self) -> None:
         mute()
         while (items := self._next()) is not None:
-            for item in items:
-                self._handle(item)
+            self._handle_all(items)
             del items[:]  # else the last event would be referenced until the next one
             if self._late and self._queue.empty():
                 self._late = False
 
     def _next(self) -> list[Any] | None:
-        """Return the next item in a list, an empty list to try again, or None to end the thread."""
+        """Return the next items, an empty list to try again, or None to end the thread."""
         try:
-            return [self._queue.get(timeout=_IDLE)]
+            return [self._queue.get(timeout=_IDLE), *self._take_waiting()]
         except Empty:
             with self._lock:
                 # An event may have been queued by a thread that still saw this one running.
                 self._running = not self._queue.empty()
                 return [] if self._running else None
 
-    def _handle(self, item: Any) -> None:
-        if isinstance(item, _Seen):
+    def _take_waiting(self) -> Iterator[Any]:
+        """Return the items that are waiting, if the sink takes several at once."""
+        for _ in range(0 if self._emit_all is None else _MAX_BATCH - 1):
+            try:
+                yield self._queue.get_nowait()
+            except Empty:
+                return
+
+    def _handle_all(self, items: list[Any]) -> None:
+        """Deliver events, and complete the marks between them, in order."""
+        events: list[Any] = []
+        for item in items:
+            if not isinstance(item, _Seen):
+                events.append(item)
+                continue
+            self._send(events)
+            events = []
             if item.set_running_or_notify_cancel():
                 item.set_result(None)
-            return
+        self._send(events)
+
+    def _send(self, events: list[Any]) -> None:
+        batches = events if self._emit_all is None else [events] if events else []
+        for batch in batches:
+            self._try(self._emit_all or self._emit, batch)
+
+    def _try(self, emit: Callable[[Any], Any], given: Any) -> None:
         try:
-            made = self._emit(item)
+            made = emit(given)
             if is_awaitable(made):
                 finish(made)
         except BaseException:  # noqa: BLE001 - a sink must not fail a call, and the thread has more to deliver

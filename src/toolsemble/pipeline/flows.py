@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, TypedDict, Union
+from typing import Any, ClassVar, Literal, TypedDict, Union
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
@@ -32,6 +32,8 @@ class FanOut:
 
     how: ClassVar[str] = "all of these, side by side"
     """How the parts are run, for the description of a plan."""
+    kind: ClassVar[Literal["parallel"]] = "parallel"
+    """How the parts are run, for programs."""
     branches: tuple[Branch, ...]
     merge: Callable[[dict[str, ToolResult]], Any] | None
     """Merges the results into one; None returns them as a dict."""
@@ -98,6 +100,8 @@ class ForEach:
 
     how: ClassVar[str] = "this, for each item of the list"
     """How the parts are run, for the description of a plan."""
+    kind: ClassVar[Literal["each"]] = "each"
+    """How the parts are run, for programs."""
     branch: Branch
     limit: int
     """The most items to process at the same time."""
@@ -151,6 +155,8 @@ class Choice:
 
     how: ClassVar[str] = "one of these"
     """How the parts are run, for the description of a plan."""
+    kind: ClassVar[Literal["choice"]] = "choice"
+    """How the parts are run, for programs."""
     predicate: Callable[[Any], Any]
     """Returns true to run the first part."""
     then: Branch

@@ -1,9 +1,10 @@
-"""The plan of a pipeline: as text, as a Mermaid graph, and as one approval request."""
+"""The plan of a pipeline: as text, as a Mermaid graph, as data, and as one approval request."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
 
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.variants import map_definition
@@ -17,27 +18,83 @@ from toolsemble.runtime.text import preview
 _SHOWN = 100
 
 
+PlanKind: TypeAlias = Literal["tool", "sequence", "parallel", "each", "choice"]
+"""How the parts of a tool are run; a "tool" has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNode:
+    """A tool of a plan, with the tools that it consists of.
+
+    >>> PlanNode("search", "tool", "Search the web").parts
+    ()
+    """
+
+    name: str
+    """The name of the tool."""
+    kind: PlanKind
+    """How its parts are run."""
+    description: str = ""
+    """What it does."""
+    parts: tuple[PlanNode, ...] = ()
+    """The tools that it consists of, in order."""
+    approval: Literal["", "always", "sometimes"] = ""
+    """Whether a reviewer is asked; "sometimes" if a condition decides."""
+    role: str = ""
+    """The required role of the reviewer; empty: any."""
+    is_adapted: bool = False
+    """Whether a function adapts its output for the next step."""
+    undo: str = ""
+    """How it is undone if a later step fails: the name of a tool, or "a function"; empty: it is not."""
+
+
 class Plan(str):
     """A plan as Markdown: the steps as text, followed by a Mermaid graph.
 
-    >>> plan = Plan.build("1. search", "flowchart LR")
-    >>> plan.text, plan.mermaid
-    ('1. search', 'flowchart LR')
+    >>> plan = Plan.build("1. search", "flowchart LR", PlanNode("search", "tool"))
+    >>> plan.text, plan.mermaid, plan.graph.name
+    ('1. search', 'flowchart LR', 'search')
     """
 
-    __slots__ = ("mermaid", "text")
+    __slots__ = ("graph", "mermaid", "text")
 
     text: str
     """The steps, one on each line."""
     mermaid: str
     """The graph, in Mermaid's language."""
+    graph: PlanNode
+    """The steps as data."""
 
     @classmethod
-    def build(cls, text: str, mermaid: str) -> Plan:
+    def build(cls, text: str, mermaid: str, graph: PlanNode) -> Plan:
         """Return the plan of a text and a graph."""
         plan = cls(f"{text}\n\n```mermaid\n{mermaid}\n```\n")
-        plan.text, plan.mermaid = text, mermaid
+        plan.text, plan.mermaid, plan.graph = text, mermaid, graph
         return plan
+
+
+def build_graph(definition: ToolDefinition) -> PlanNode:
+    """Return a tool and the tools that it consists of, as data."""
+    flow, gate = definition.flow, definition.gate
+    parts = () if flow is None else flow.parts()
+    return PlanNode(
+        definition.name,
+        "tool" if flow is None else flow.kind,
+        definition.description,
+        tuple(_add_step(build_graph(part), flow, index) for index, part in enumerate(parts)),
+        approval="" if gate is None else "sometimes" if gate.predicates else "always",
+        role="" if gate is None else gate.role or "",
+    )
+
+
+def _add_step(node: PlanNode, flow: object, index: int) -> PlanNode:
+    """Return a part of a pipeline with what its step adds to it."""
+    if not isinstance(flow, StepSequence):
+        return node
+    step = flow.steps[index]
+    undo = step.compensation
+    name = "" if undo is None else "a function" if undo.tool is None else undo.tool.name
+    return replace(node, is_adapted=step.adapter is not None, undo=name)
 
 
 def describe_plan(definition: ToolDefinition) -> Plan:
@@ -45,7 +102,7 @@ def describe_plan(definition: ToolDefinition) -> Plan:
     graph = _Graph()
     graph.draw(definition)
     heading = f"{definition.name}: {definition.description}"
-    return Plan.build("\n".join((heading, *_lines(definition))), "\n".join(graph.lines))
+    return Plan.build("\n".join((heading, *_lines(definition))), "\n".join(graph.lines), build_graph(definition))
 
 
 def require_plan_approval(definition: ToolDefinition, terms: Gate) -> ToolDefinition:

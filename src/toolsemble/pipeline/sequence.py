@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
@@ -30,6 +30,8 @@ class StepSequence:
 
     how: ClassVar[str] = "one after the other"
     """How the steps are run, for the description of a plan."""
+    kind: ClassVar[Literal["sequence"]] = "sequence"
+    """How the parts are run, for programs."""
     steps: tuple[Part, ...]
     dry: bool = False
     """Whether this is a dry run: only the first step's input is known."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from toolsemble.review.remember import RememberReview as RememberReview
     from toolsemble.review.request import ReviewHandler as ReviewHandler, ReviewRequest as ReviewRequest
     from toolsemble.review.rules import Rule as Rule, RulesReview as RulesReview
+    from toolsemble.review.signed_rows import StoredRequest as StoredRequest
     from toolsemble.review.store import (
         MemoryStore as MemoryStore,
         ReviewStore as ReviewStore,
@@ -54,6 +55,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "remember": ("RememberReview",),
         "request": ("ReviewHandler", "ReviewRequest"),
         "rules": ("Rule", "RulesReview"),
+        "signed_rows": ("StoredRequest",),
         "store": ("MemoryStore", "ReviewStore", "SQLiteStore"),
         "terms": ("OnTimeout", "ReviewTiming"),
         "webhook": ("WebhookReview",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 EventKind: TypeAlias = Literal["asked", "answered", "used", "refused", "expired", "withdrawn", "abandoned"]
@@ -36,3 +36,5 @@ class ReviewEvent:
     """The role of the person."""
     detail: str = ""
     """The arguments, the decision, or the reason of a refusal."""
+    number: int = field(default=0, kw_only=True, compare=False)
+    """Its number in the log, by which pages continue."""

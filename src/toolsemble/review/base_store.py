@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 from toolsemble.call import new_id
 from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
@@ -15,7 +15,7 @@ from toolsemble.review.audit import LOGGER, ReviewEvent
 from toolsemble.review.decision import ExitEarly, ReviewDecision
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.request import ReviewRequest
-from toolsemble.review.signed_rows import USED, Record, Records
+from toolsemble.review.signed_rows import USED, Record, Records, StoredRequest
 from toolsemble.runtime.signing import is_signed
 from toolsemble.runtime.text import HIDDEN, preview
 from toolsemble.storage.database import Database
@@ -195,10 +195,31 @@ class Ledger:
             durable = {record.id for record in live if record.request is not None and record.request.durable}
             records.set_deadline([record.id for record in live if record.id not in durable], now + _KEPT)
 
-    def audit(self, request_id: str | None = None) -> list[ReviewEvent]:
-        """Return all events, or those of one request, in order; events are never changed."""
+    def requests(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> list[StoredRequest]:
+        """Return a page of requests in any state, newest first, without those that were tampered with.
+
+        :param state: only requests in this state: open, answered, used, withdrawn, expired, abandoned or refused
+        :param before: the ``number`` of the last request of the page before; None: the first page
+        """
+        self.pending()  # closes those that nobody can answer any more
         with self._database.reading() as connection:
-            return Records(connection, self._secret).events(request_id)
+            return Records(connection, self._secret).page(state, before, limit)
+
+    def schema(self, digest: str) -> dict[str, Any] | None:
+        """Return the JSON Schema of requests with this ``schema_digest``; None if it is not known, or tampered with."""
+        with self._database.reading() as connection:
+            return Records(connection, self._secret).schema(digest)
+
+    def audit(
+        self, request_id: str | None = None, *, before: int | None = None, limit: int | None = None
+    ) -> list[ReviewEvent]:
+        """Return all events, or those of one request, in order; events are never changed.
+
+        :param before: only events with a smaller ``number``
+        :param limit: the number of events at most; if there is one, the newest come first
+        """
+        with self._database.reading() as connection:
+            return Records(connection, self._secret).events(request_id, before, limit)
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
         """Call a function, in another thread, after each change; return a function that ends this.

@@ -22,6 +22,7 @@ _TABLES = """
     CREATE INDEX events_by_request ON events (request_id);
     CREATE TABLE secret (fingerprint TEXT NOT NULL);
 """
+_SCHEMAS = "CREATE TABLE IF NOT EXISTS schemas (digest TEXT PRIMARY KEY, schema TEXT NOT NULL, seal TEXT NOT NULL);"
 
 
 def _add_askers(connection: Rows) -> None:
@@ -34,7 +35,13 @@ def _add_askers(connection: Rows) -> None:
             connection.execute("UPDATE requests SET bound = ? WHERE number = ?", (bound, number))
 
 
-KIND = Kind("review store", 0x746F6F6C, 2, _TABLES, upgrades={1: _add_askers}, append_only=("events",))
+def _add_schemas(connection: Rows) -> None:
+    """Change the tables of version 2: no schema of a request was kept."""
+    connection.execute(_SCHEMAS)
+
+
+_UPGRADES = {1: _add_askers, 2: _add_schemas}
+KIND = Kind("review store", 0x746F6F6C, 3, _TABLES + _SCHEMAS, upgrades=_UPGRADES, append_only=("events",))
 """The kind of its databases."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 
@@ -17,6 +17,8 @@ class Continue:
     always: Literal["tool", "arguments"] | None = None
     """Approve later calls in this run, too: of the tool, or of the tool with these arguments; needs a handler that
     remembers."""
+    person: str = field(default="", kw_only=True, compare=False, repr=False)
+    """Who decided, if known; for the record only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,8 @@ class Edit:
     revised: str
     """The new text of a string tool, or of the one field that reviewers may edit; else the JSON text of all
     arguments."""
+    person: str = field(default="", kw_only=True, compare=False, repr=False)
+    """Who decided, if known; for the record only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class ExitEarly:
     """The reason, for the model; may be empty."""
     timed_out: bool = False
     """Whether nobody answered in time."""
+    person: str = field(default="", kw_only=True, compare=False, repr=False)
+    """Who decided, if known; for the record only."""
 
 
 Reject = ExitEarly

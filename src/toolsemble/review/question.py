@@ -172,7 +172,7 @@ class Question:
         if type(decision) is ExitEarly:
             return replace(decision, reason=decision.reason and mask_text(str(decision.reason)))
         if type(decision) is Edit:
-            return Edit(HIDDEN if self._request.hidden_digest else mask_text(decision.revised))
+            return replace(decision, revised=HIDDEN if self._request.hidden_digest else mask_text(decision.revised))
         return decision
 
 
@@ -398,7 +398,8 @@ def _check_answer(answer: Any) -> ReviewDecision:
     if kind is Continue or kind is ExitEarly:
         return answer  # type: ignore[no-any-return]  # just checked
     if kind is Edit and issubclass(type(answer.revised), str):
-        return Edit(str.__str__(answer.revised))  # a subclass of str may compare equal to anything
+        revised = str.__str__(answer.revised)  # a subclass of str may compare equal to anything
+        return Edit(revised, person=answer.person)
     return ExitEarly("the answer was not a decision")
 
 

@@ -98,8 +98,10 @@ class Receipt:
     def decision(self) -> ReviewDecision:
         """The decision."""
         if self.kind == "continue":
-            return Continue(self.always)
-        return Edit(self.text) if self.kind == "edit" else ExitEarly(self.text)
+            return Continue(self.always, person=self.person)
+        if self.kind == "edit":
+            return Edit(self.text, person=self.person)
+        return ExitEarly(self.text, person=self.person)
 
     def check(self, request: ReviewRequest, secret: str | bytes, now: float) -> None:
         """Raise ReviewRefusedError unless this is the signed answer to exactly this request, and still valid."""
@@ -136,6 +138,10 @@ class Receipt:
             return None
         kept = replace(self, text=HIDDEN if hidden and self.kind == "edit" else self.text, signature="")
         return replace(kept, signature=sign(secret, "spent", asdict(kept)))
+
+    def is_genuine(self, secret: str | bytes) -> bool:
+        """Return whether it was signed with the secret, used or not."""
+        return self._is_sealed("receipt", secret) or self._is_sealed("spent", secret)
 
     def _is_sealed(self, kind: str, secret: str | bytes) -> bool:
         return is_signed(self.signature, secret, kind, asdict(replace(self, signature="")))

@@ -68,6 +68,8 @@ class ReviewRequest:
     """Whether the program chose the run id; a generated one is never used again."""
     durable: bool = False
     """Whether the run is in a journal: an answer is then valid until the run ends."""
+    schema: Mapping[str, Any] | None = field(default=None, compare=False, repr=False, metadata={"is_written": False})
+    """The JSON Schema of the arguments, for stores that keep it; it is not a part of the JSON. None: unknown."""
 
     @property
     def resumable(self) -> bool:
@@ -106,7 +108,8 @@ class ReviewRequest:
         >>> ReviewRequest.from_json(request.to_json()) == request
         True
         """
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        names = (each.name for each in fields(self) if each.metadata.get("is_written", True))
+        values = {name: getattr(self, name) for name in names}
         return compact_json({**values, "timing": self.timing.value, "on_timeout": self.on_timeout.value}, default=str)
 
     @classmethod

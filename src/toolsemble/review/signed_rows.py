@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from toolsemble.errors import ReviewRefusedError
 from toolsemble.review.audit import ReviewEvent
@@ -13,10 +14,12 @@ from toolsemble.review.receipt import Receipt
 from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.signing import is_signed, sign
 from toolsemble.runtime.text import preview
+from toolsemble.serialization import compact_json
 from toolsemble.storage.database import Rows
 
 USED = "it was used already"
 """The reason for refusing an answer that was used before."""
+_LAST = 2**62
 _AMONG = "id IN (SELECT value FROM json_each(?))"
 _RECORD = "SELECT id, state, request, seal, receipt, expires, asker, deadline FROM requests WHERE "
 
@@ -41,6 +44,24 @@ class Record:
     """Until when it stays open; not signed."""
 
 
+@dataclass(frozen=True, slots=True)
+class StoredRequest:
+    """A request of a store, in any state.
+
+    >>> StoredRequest(1, "open", ReviewRequest("Deletes a file", "delete", "old.log"), None).state
+    'open'
+    """
+
+    number: int
+    """Its number in the store, by which pages continue."""
+    state: str
+    """The state: open, answered, used, withdrawn, expired, abandoned or refused."""
+    request: ReviewRequest
+    """The request."""
+    receipt: Receipt | None
+    """Who answered what and when; None if nobody did."""
+
+
 class Records:
     """The tables of a review database.
 
@@ -63,6 +84,7 @@ class Records:
             "INSERT INTO requests (id, state, bound, asker, deadline, request, seal) VALUES (?, 'open', ?, ?, ?, ?, ?)",
             (request.id, binding(request), asker, *self._serialize(request)),
         )
+        self._add_schema(request)
 
     def renew(self, request: ReviewRequest, asker: str) -> None:
         """Replace the stored request of the same id and binding, and who waits for its answer."""
@@ -84,6 +106,27 @@ class Records:
     def get(self, id: str) -> Record | None:
         """Return the record of an id, or None."""
         return next(self._read("id = ?", replace_surrogates(id)), None)
+
+    def page(self, state: str | None, before: int | None, limit: int) -> list[StoredRequest]:
+        """Return a page of requests, newest first, without those that were tampered with."""
+        chosen = "number < ?" if state is None else "number < ? AND state = ?"
+        values = (_LAST if before is None else before, *(() if state is None else (state,)), limit)
+        query = f"SELECT number, id FROM requests WHERE {chosen} ORDER BY number DESC LIMIT ?"  # noqa: S608 - constants
+        found = self._connection.execute(query, values).fetchall()
+        return [
+            StoredRequest(number, record.state, record.request, self._read_receipt(record))
+            for number, id_ in found
+            if (record := self.get(id_)) is not None and record.request is not None
+        ]
+
+    def schema(self, digest: str) -> dict[str, Any] | None:
+        """Return the schema of a digest; None if it is unknown or was tampered with."""
+        query = "SELECT schema, seal FROM schemas WHERE digest = ?"
+        found = self._connection.execute(query, (replace_surrogates(digest),)).fetchone()
+        if found is None or not is_signed(f"{found[1]}", self._secret, "schema", [digest, found[0]]):
+            return None
+        schema: dict[str, Any] = json.loads(found[0])
+        return schema
 
     def open(self) -> list[Record]:
         """Return the open records, oldest first."""
@@ -161,11 +204,19 @@ class Records:
             (event.kind, replace_surrogates(event.request_id), event.at, *shown),
         )
 
-    def events(self, request_id: str | None) -> list[ReviewEvent]:
-        """Return the events of one request, or all, in order."""
-        query = "SELECT kind, request_id, tool_name, at, person, role, detail FROM events"
-        where, values = ("", ()) if request_id is None else ("WHERE request_id = ?", (replace_surrogates(request_id),))
-        return [ReviewEvent(*row) for row in self._connection.execute(f"{query} {where} ORDER BY number", values)]
+    def events(self, request_id: str | None, before: int | None = None, limit: int | None = None) -> list[ReviewEvent]:
+        """Return the events of one request, or all, in order; with a limit, the newest ones first."""
+        columns = "kind, request_id, tool_name, at, person, role, detail, number"
+        conditions: dict[str, Any] = {}
+        if request_id is not None:
+            conditions["request_id = ?"] = replace_surrogates(request_id)
+        if before is not None:
+            conditions["number < ?"] = before
+        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        order, values = ("", ()) if limit is None else ("DESC LIMIT ?", (limit,))
+        query = f"SELECT {columns} FROM events {where} ORDER BY number {order}"  # noqa: S608 - constants
+        rows = self._connection.execute(query, (*conditions.values(), *values))
+        return [ReviewEvent(*row, number=number) for *row, number in rows]
 
     def check_unused(self, id: str) -> None:
         """Raise ReviewRefusedError if the audit log says that the answer was used, whatever its row says."""
@@ -190,6 +241,24 @@ class Records:
         hidden = record.request is None or bool(record.request.hidden_digest)
         spent = receipt.spent(self._secret, hidden=hidden)
         return None if spent is None else spent.to_json()
+
+    def _read_receipt(self, record: Record) -> Receipt | None:
+        """Return the receipt of the answer to a request; None if there is none, or it was tampered with."""
+        try:
+            receipt = Receipt.from_json(f"{record.receipt}")
+        except ReviewRefusedError:
+            return None
+        return receipt if receipt.is_genuine(self._secret) and receipt.request_id == record.id else None
+
+    def _add_schema(self, request: ReviewRequest) -> None:
+        if request.schema is None or not request.schema_digest:
+            return
+        text = compact_json(request.schema, ensure_ascii=True, default=str)
+        seal = sign(self._secret, "schema", [request.schema_digest, text])
+        self._connection.execute(
+            "INSERT INTO schemas (digest, schema, seal) VALUES (?, ?, ?) ON CONFLICT (digest) DO NOTHING",
+            (request.schema_digest, text, seal),
+        )
 
     def _serialize(self, request: ReviewRequest) -> tuple[float | None, str, str]:
         text = request.to_json()

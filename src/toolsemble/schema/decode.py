@@ -98,33 +98,24 @@ def decode_arguments(arguments: Arguments, text: str, steps: frozenset[str]) -> 
             return arguments.validate(text), changes
         except MismatchError as problem:
             mismatch = problem.with_traceback(None)
-    return _repair(text, value, arguments, steps, mismatch, changes)
+    return _repair(value, arguments, steps, mismatch, changes)
 
 
 def _repair(
-    text: str,
-    value: dict[str, Any],
-    arguments: Arguments,
-    steps: frozenset[str],
-    mismatch: MismatchError,
-    changes: list[Repair],
+    value: dict[str, Any], arguments: Arguments, steps: frozenset[str], mismatch: MismatchError, changes: list[Repair]
 ) -> Decoded:
     """Return the arguments after repairs; raise ToolArgumentsError if they still do not validate."""
     # Values that validate are not changed, even if others are wrong.
-    wrong = arguments.wrong_keys(mismatch)
-    repairs = Repairs(arguments.schema, steps, wrong)
+    repairs = Repairs(arguments.schema, steps, arguments.wrong_keys(mismatch))
     try:
         repaired = repairs.repair(value, arguments.schema)
     except LongNumberError:
         raise _invalid(arguments.owner, TOO_LONG) from None
-    known = repairs.untouched and wrong is not None
-    problems, more = arguments.problems(text, value, mismatch) if known else ([], 0)
-    if not problems:  # something was changed, or the validator's parser did not get as far as the values
-        fitting = plain_input(repaired, arguments.owner)
-        try:
-            return arguments.validate(fitting), (*changes, *repairs.changes)
-        except MismatchError as problem:
-            problems, more = arguments.problems(fitting, repaired, problem)
+    fitting = plain_input(repaired, arguments.owner)
+    try:
+        return arguments.validate(fitting), (*changes, *repairs.changes)
+    except MismatchError as problem:
+        problems, more = arguments.problems(fitting, repaired, problem)
     if not problems:  # the values are fine, but the validator's parser has lower limits
         raise _invalid(arguments.owner, "a number is too large, or it is nested too deeply; send less")
     problems = name_choices(arguments.schema, problems)

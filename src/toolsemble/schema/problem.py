@@ -33,8 +33,6 @@ class MismatchError(Exception):
         super().__init__()
         self.cause = cause
         """The exception of the validator."""
-        self.errors: list[Any] | None = None
-        """Its errors, once they are known."""
 
 
 def format_path(path: Path) -> str:

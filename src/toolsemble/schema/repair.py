@@ -32,8 +32,6 @@ class Repairs:
 
     def __init__(self, schema: Mapping[str, Any], steps: frozenset[str], wrong: frozenset[str] | None = None) -> None:
         self.changes: list[dict[str, Any]] = []
-        self.untouched = True
-        """Whether the value is certain to be as it came; some changes are not worth a record."""
         self._wrong = wrong
         self._root = schema
         self._steps = steps
@@ -143,7 +141,7 @@ class Repairs:
         if kind == "number" and "integer" in kinds and value.is_integer():
             # The same number in another spelling is accepted even without repairs. If its last digits are unknown it
             # becomes text, which never validates: a validator would accept the rounded number.
-            whole, self.untouched = to_integer(value), False
+            whole = to_integer(value)
             if whole is None:
                 return _to_text(value)
             return self._record("coerce", path, value, whole) if "coerce" in self._steps else whole
@@ -280,7 +278,6 @@ class Repairs:
         return repaired
 
     def _record(self, step: str, path: Path, before: Any, after: Any) -> Any:
-        self.untouched = False
         self.changes.append({"step": step, "path": format_path(path), "from": before, "to": after})
         return after
 

@@ -144,7 +144,7 @@ class TypedArguments:
         """Return the parameters that are wrong, missing or unknown; None if any may be."""
         if mismatch.cause.error_count() > _HOPELESS:
             return frozenset()  # too many errors to repair; they are only reported
-        places = [each["loc"] for each in _errors(mismatch)]
+        places = [each["loc"] for each in _errors(mismatch, include_context=False)]
         return frozenset(str(place[0]) for place in places) if all(places) else None
 
     def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
@@ -252,11 +252,12 @@ _MOST_ERRORS = 100
 _HOPELESS = 20_000
 
 
-def _errors(mismatch: MismatchError) -> list[ErrorDetails]:
-    """Return the errors of the validator; they are kept, because what is not repaired is reported."""
-    if mismatch.errors is None:
-        mismatch.errors = mismatch.cause.errors(include_url=False, include_input=False)
-    return mismatch.errors
+def _errors(mismatch: MismatchError, *, include_context: bool = True) -> list[ErrorDetails]:
+    """Return the errors of the validator."""
+    found: list[ErrorDetails] = mismatch.cause.errors(
+        include_url=False, include_input=False, include_context=include_context
+    )
+    return found
 
 
 def _admits(work: Work, text: str) -> bool:

@@ -1,4 +1,4 @@
-"""Sinks and metrics: a trace file, lines on the console, OpenTelemetry, Prometheus."""
+"""Sinks and metrics: a trace file, a history of runs, lines on the console, OpenTelemetry, Prometheus."""
 
 from __future__ import annotations
 
@@ -8,6 +8,16 @@ from toolsemble.runtime.lazy import export_lazily
 
 if TYPE_CHECKING:
     from toolsemble.telemetry.console import ConsoleSink as ConsoleSink
+    from toolsemble.telemetry.history import RunHistory as RunHistory
+    from toolsemble.telemetry.history_records import (
+        AgentRun as AgentRun,
+        CallSummary as CallSummary,
+        HistoryEvent as HistoryEvent,
+        ReviewSummary as ReviewSummary,
+        RunState as RunState,
+        RunSummary as RunSummary,
+        TurnSummary as TurnSummary,
+    )
     from toolsemble.telemetry.meters import OpenTelemetryMetrics as OpenTelemetryMetrics
     from toolsemble.telemetry.otel import OpenTelemetry as OpenTelemetry
     from toolsemble.telemetry.prometheus import PrometheusMetrics as PrometheusMetrics
@@ -23,6 +33,16 @@ __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
         "console": ("ConsoleSink",),
+        "history": ("RunHistory",),
+        "history_records": (
+            "AgentRun",
+            "CallSummary",
+            "HistoryEvent",
+            "ReviewSummary",
+            "RunState",
+            "RunSummary",
+            "TurnSummary",
+        ),
         "meters": ("OpenTelemetryMetrics",),
         "otel": ("OpenTelemetry",),
         "prometheus": ("PrometheusMetrics",),

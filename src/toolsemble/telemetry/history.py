@@ -1,0 +1,241 @@
+"""``RunHistory``: a sink that keeps events in a SQLite file, where any process can query them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Self
+
+from toolsemble.errors import ToolDefinitionError
+from toolsemble.processes.identity import ProcessIdentity
+from toolsemble.runtime.checks import check_count, check_seconds
+from toolsemble.runtime.sqlite import Database, translate_errors
+from toolsemble.telemetry.event_json import write_event
+from toolsemble.telemetry.history_queries import (
+    EventFilter,
+    RunFilter,
+    delete_runs,
+    find_agents,
+    find_calls,
+    find_events,
+    find_last,
+    find_reviews,
+    find_run,
+    find_runs,
+    find_turns,
+)
+from toolsemble.telemetry.history_records import (
+    AgentRun,
+    CallSummary,
+    HistoryEvent,
+    ReviewSummary,
+    RunState,
+    RunSummary,
+    TurnSummary,
+)
+from toolsemble.telemetry.history_tables import KIND
+from toolsemble.telemetry.history_writer import EventWriter
+
+LOGGER = logging.getLogger("toolsemble.history")
+LOGGER.addHandler(logging.NullHandler())
+_BUSY = 5.0
+
+
+class RunHistory:
+    """A sink that keeps the events of runs, turns, calls and reviews in a SQLite file, to be queried.
+
+    Any number of processes can write and read the file at the same time. Events are written in batches, by the thread
+    of the sink: calls do not wait for the disk. Events have their secrets masked, and so has the file, which only its
+    owner can read. Everything else that users, models and tools said is in it, until :meth:`forget`.
+
+    :param path: the file; it and its folder are created if they are missing
+    :param messages: whether what runs were asked and answered is kept, and not only their tokens and times
+    :param max_text: the characters that are kept of each text in an event, such as the output of a tool
+    :param clock: returns the seconds since the epoch
+
+    >>> import tempfile
+    >>> from toolsemble import Agent, ToolCall, tool
+    >>> from toolsemble.testing import ScriptedModel
+    >>> @tool
+    ... def add(a: int, b: int) -> int:
+    ...     '''Add two numbers.'''
+    ...     return a + b
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> with RunHistory(f"{folder.name}/history.db") as history:
+    ...     model = ScriptedModel([ToolCall("add", {"a": 1, "b": 2}), "It is 3."])
+    ...     result = Agent(model, [add], sinks=[history]).run_sync("What is 1 + 2?", run_id="sum")
+    ...     run = history.run("sum")
+    ...     [call.text for call in history.calls("sum")]
+    ['3']
+    >>> run.state, run.prompt, run.answer, run.turns, run.calls
+    ('done', 'What is 1 + 2?', 'It is 3.', 2, 1)
+    >>> folder.cleanup()
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        messages: bool = True,
+        max_text: int = 1_000_000,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        if os.fspath(path) in {"", ":memory:"}:
+            raise ToolDefinitionError("A RunHistory needs a file path, such as '.toolsemble/history.db'")
+        check_count("RunHistory max_text", max_text, least=1)
+        place = Path(path).absolute()  # the working directory may change before the file is opened again
+        self._settings: dict[str, Any] = {
+            "path": str(place), "messages": messages, "max_text": max_text, "clock": clock
+        }  # fmt: skip
+        self._messages = messages
+        self._max_text = max_text
+        self._clock = clock
+        _create_folder(place.parent)
+        self._database = Database(place, KIND, _BUSY)
+
+    def emit(self, event: Any) -> None:
+        """Write an event; raise if that fails."""
+        self.emit_all([event])
+
+    def emit_all(self, events: Sequence[Any]) -> None:
+        """Write events in one transaction; raise if that fails.
+
+        The thread of the sink calls this with all events that are waiting.
+        """
+        written = [each for each in map(self._serialize, events) if each is not None]
+        with self._database.writing() as connection:
+            writer = EventWriter(connection, _identify(os.getpid()), self._max_text)
+            for values in written:
+                writer.add(values)
+
+    def runs(
+        self,
+        *,
+        limit: int = 50,
+        before: int | None = None,
+        state: RunState | None = None,
+        tool: str | None = None,
+        text: str | None = None,
+    ) -> list[RunSummary]:
+        """Return a page of runs, newest first.
+
+        :param limit: the number of runs at most
+        :param before: the ``number`` of the last run of the page before; None: the first page
+        :param state: only runs in this state
+        :param tool: only runs that called this tool
+        :param text: only runs with this text in an event, such as an argument or an answer; ASCII letters match in
+            either case
+        """
+        wanted = RunFilter(before, state, tool, text)
+        with self._database.reading() as connection:
+            return find_runs(connection, wanted, limit)
+
+    def run(self, run_id: str) -> RunSummary | None:
+        """Return one run; None if it is unknown."""
+        with self._database.reading() as connection:
+            return find_run(connection, run_id)
+
+    def agents(self, run_id: str) -> list[AgentRun]:
+        """Return the agents of a run in the order of their start: the outermost one, and those inside calls."""
+        with self._database.reading() as connection:
+            return find_agents(connection, run_id)
+
+    def turns(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[TurnSummary]:
+        """Return a page of the replies of models in a run, in order, those of nested agents among them.
+
+        :param after: the ``number`` of the last reply of the page before
+        """
+        with self._database.reading() as connection:
+            return find_turns(connection, run_id, after, limit)
+
+    def calls(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[CallSummary]:
+        """Return a page of the calls of a run, in the order of their start.
+
+        :param after: the ``number`` of the last call of the page before
+        """
+        with self._database.reading() as connection:
+            return find_calls(connection, run_id, after, limit)
+
+    def reviews(self, run_id: str) -> list[ReviewSummary]:
+        """Return the questions to reviewers of a run, oldest first, with their answers."""
+        with self._database.reading() as connection:
+            return find_reviews(connection, run_id)
+
+    def events(
+        self,
+        after: int = 0,
+        run: str | None = None,
+        limit: int = 500,
+        *,
+        call: str | None = None,
+        kinds: Collection[str] = (),
+        max_text: int | None = None,
+    ) -> list[HistoryEvent]:
+        """Return a page of events, in order.
+
+        :param after: the ``number`` of the last event that was seen; 0: from the beginning
+        :param run: only events of the run with this id
+        :param limit: the number of events at most
+        :param call: only events of the call with this id
+        :param kinds: only events of these kinds; empty: all
+        :param max_text: the characters that are left of long texts, see :attr:`HistoryEvent.cut`; None: all
+        """
+        wanted = EventFilter(after, run, call, tuple(kinds))
+        with self._database.reading() as connection:
+            return find_events(connection, wanted, limit, max_text)
+
+    def event(self, number: int) -> HistoryEvent | None:
+        """Return one event in full; None if there is none with this number."""
+        found = self.events(number - 1, limit=1)
+        return found[0] if found and found[0].number == number else None
+
+    def last(self) -> int:
+        """Return the number of the latest event; 0 if there is none."""
+        with self._database.reading() as connection:
+            return find_last(connection)
+
+    def forget(self, older_than: float) -> int:
+        """Delete the runs whose latest event happened more than so many seconds ago; return how many.
+
+        Runs that are running or waiting are kept.
+        """
+        check_seconds("RunHistory.forget older_than", older_than, zero=True)
+        with self._database.writing() as connection:
+            return delete_runs(connection, self._clock() - older_than)
+
+    def close(self) -> None:
+        """Close the history; events that come later are lost."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(RunHistory, **self._settings), ()
+
+    def _serialize(self, event: Any) -> dict[str, Any] | None:
+        """Return an event as JSON values; None for one that cannot be written: the others of its batch can."""
+        try:
+            return write_event(event, messages=self._messages)
+        except Exception:  # a tool may report anything
+            LOGGER.warning("An event cannot be written to the run history: %r", type(event).__name__, exc_info=True)
+            return None
+
+
+@lru_cache(maxsize=1)
+def _identify(pid: int) -> str:  # noqa: ARG001 - a forked process is another one
+    """Return the identity of this process as JSON; the system is asked once."""
+    return json.dumps(ProcessIdentity.current())
+
+
+def _create_folder(folder: Path) -> None:
+    with translate_errors(folder, "folder of the run history"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,0 +1,1 @@
+"""The web interface: runs, approvals, tools and pipelines as data for its pages, and the server."""
