@@ -20,7 +20,7 @@ from protocol.servers import ARGUMENTS
 
 
 def force_handshake() -> None:
-    """Let all clients of this process speak the older version of the protocol; only the SDK's has an option for it."""
+    """Let all clients of this process speak the older version of the protocol; MCPClient has no option for it."""
     from mcp.client import client
 
     async def shake_hands(session: Any) -> None:
@@ -63,10 +63,8 @@ class FastMcpClient:
         from fastmcp import Client
         from fastmcp.client.transports import StdioTransport
 
-        if legacy:
-            force_handshake()
         server = target if isinstance(target, str) else StdioTransport(target[0], target[1:], keep_alive=False)
-        self._client = Client(server)
+        self._client = Client(server, mode="legacy" if legacy else "auto")
         await self._client.__aenter__()
         return await self.list_tools()
 
