@@ -14,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest test-mcp interop coverage conformance lint format docs bench bench-peers eval-local clean
+.PHONY: demo demo-calls check test test-lowest test-mcp chaos interop coverage conformance lint format docs bench bench-peers bench-mcp eval-local clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -69,6 +69,10 @@ $(MCP_PEERS)/.installed:
 	@npm install --silent --prefix $(MCP_PEERS) $(MCP_NPM)
 	@touch $@
 
+# Servers that are killed a hundred times each, besides all else that they can do wrong.
+chaos: $(VENV)/.dev
+	@TOOLSEMBLE_KILLS=100 $(BIN)/python -m pytest --timeout 1200 tests/mcp/test_chaos.py
+
 # The modules for other frameworks, with the real ones, each in an environment of its own; all, or FRAMEWORKS="langchain dspy".
 INTEROP := .venv-interop
 FRAMEWORKS ?= $(patsubst tests/interop/requirements/%.txt,%,$(wildcard tests/interop/requirements/*.txt))
@@ -122,6 +126,10 @@ bench-peers: $(PEERS) bench
 	@$(BIN)/python benchmarks/compare.py
 	@$(BIN)/python benchmarks/report.py
 	@$(BIN)/python benchmarks/plots.py
+
+# Servers and clients of MCP beside the SDK and FastMCP; writes benchmarks/mcp.md.
+bench-mcp: $(VENV)/.dev $(ENVS)/fastmcp/.installed
+	@$(BIN)/python benchmarks/bench_mcp.py
 
 # Needs the weights: `toolsemble models pull`. Takes some minutes, and writes the table into docs/models/local.md.
 eval-local: $(VENV)/.dev

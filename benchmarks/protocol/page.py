@@ -22,12 +22,13 @@ INTRODUCTION = """\
 
 Servers and clients of toolsemble beside those of the [official SDK](https://pypi.org/project/mcp/) and of FastMCP.
 
-- A server is called by the SDK's bare client, and a client calls the SDK's low-level server, which checks nothing; so only
-  one side differs. toolsemble's side validates arguments, and its calls go through a toolbox.
-- The libraries take turns, round by round. Times are medians, and the number in bold is the median of the ratios to the SDK
-  in the same round; below 1, it needs less than the SDK.
-- CPU time is that of the measured side alone. Wall-clock time is that of both, and depends on what else the machine does.
-- For a client, connecting includes building its tools. A server over standard streams is started for each connection.
+- A server is called by the SDK's bare client, and a client calls the SDK's low-level server, which checks nothing; so
+  only one side differs. toolsemble's side validates arguments, and its calls go through a toolbox.
+- The libraries take turns, round by round. Times are medians, and the number in bold is the median of the ratios to
+  the SDK in the same round; below 1, it needs less than the SDK.
+- CPU time is that of the measured side alone. Wall-clock time is that of both sides.
+- For a client, connecting includes building its tools: toolsemble checks and compiles each schema, the others keep
+  them as they came. A server over standard streams is started for each connection.
 
 ```console
 $ make bench-mcp     # about ten minutes

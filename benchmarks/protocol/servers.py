@@ -45,7 +45,8 @@ def serve_sdk(options: argparse.Namespace) -> None:
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
 
-    found = [types.Tool(name=name, description="Search for pages.", input_schema=SCHEMA) for name in names(options.tools)]
+    described = {"description": "Search for pages.", "input_schema": SCHEMA}
+    found = [types.Tool(name=name, **described) for name in names(options.tools)]
     found.append(types.Tool(name="cpu_seconds", description="CPU time.", input_schema={"type": "object"}))
     schemas = {each.name: each.input_schema for each in found}
 

@@ -127,6 +127,15 @@ def call_huge(number, text):
         os._exit(0)
 
 
+def call_gigabyte(number, text):
+    try:
+        for _ in range(2**14):
+            sys.stdout.write("x" * 65536)
+    except BrokenPipeError:
+        os._exit(0)
+    say(number, "it was read")
+
+
 def call_no_content(number, text):
     answer(number, {"isError": False, "content": "text"})
 
@@ -281,6 +290,10 @@ def main():
         note("started")
     if MODE in {"hangs", "counted-hangs"}:
         time.sleep(60)
+    if MODE == "floods":
+        sys.stderr.write("noise " * 2_000_000 + "\n" + "line\n" * 100_000)
+    if MODE == "chatters":
+        sys.stdout.write("starting up\n{]\n" * 1000)
     if MODE == "exits":
         sys.stderr.write("no license key\n")
         sys.exit(2)
