@@ -136,6 +136,37 @@ def test_tools_cannot_read_the_requests(monkeypatch):
         stream.close()
 
 
+@pytest.mark.parametrize("has_errors", [True, False])
+def test_what_is_written_to_the_descriptor_of_standard_output_is_not_sent(monkeypatch, capfd, has_errors):
+    streams, before = Streams(), os.dup(1)
+
+    @tool
+    def noise() -> str:
+        os.write(1, b"noise")
+        return "done"
+
+    os.dup2(streams.stdout.fileno(), 1)
+    with monkeypatch.context() as patch, open(1, "wb", closefd=False) as stdout:
+        patch.setattr(sys, "stdin", streams.stdin)
+        patch.setattr(sys, "stdout", io.TextIOWrapper(stdout))
+        if not has_errors:
+            patch.setattr(sys, "__stderr__", None)
+        thread = threading.Thread(target=lambda: serve(Toolbox([noise])), daemon=True)
+        thread.start()
+        streams.ask(INITIALIZE)
+        answer = streams.ask(READY, {**CALL, "params": {"name": "noise", "arguments": {}}})
+        streams.requests.close()
+        thread.join(SECONDS)
+        sys.stdout.detach()
+    os.dup2(before, 1)
+    os.close(before)
+    assert not thread.is_alive()
+    assert answer["content"] == [{"type": "text", "text": "done"}]
+    assert ("noise" in capfd.readouterr().err) == has_errors
+    for stream in (streams.stdin, streams.stdout, streams.answers):
+        stream.close()
+
+
 def test_an_interrupt_does_not_wait_for_the_client(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(

@@ -52,14 +52,15 @@ class DescriptorLines:
 
     def _read(self) -> None:
         chunk = read(self._descriptor, _CHUNK)
-        if not chunk:
-            self._lines.extend((b"".join(self._parts), b"") if self._parts else (b"",))
-        else:
+        if chunk:
             self._split(chunk)
+        else:
+            if self._parts:
+                self._end_line()
+            self._lines.append(b"")
         if not chunk or len(self._lines) >= _MOST_LINES:
             self.close()
-        if self._lines:
-            self._arrived.set()
+        self._arrived.set()
 
     def _split(self, chunk: bytes) -> None:
         *lines, rest = chunk.split(b"\n")

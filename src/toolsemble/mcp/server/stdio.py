@@ -64,9 +64,9 @@ def _take_output() -> Iterator[BinaryIO]:
 
 
 def _replace_output() -> None:
-    try:
+    if sys.__stderr__ is not None:
         os.dup2(2, 1)
-    except OSError:  # there is no standard error
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.close(nowhere)
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)  # the descriptor 2 may be anything
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
