@@ -1,4 +1,4 @@
-"""Compare servers and clients of MCP with the official SDK and FastMCP: `bench_mcp.py [--rounds 10]`.
+"""Compare servers and clients of MCP with the official SDK and FastMCP: `bench_mcp.py [--rounds 8]`.
 
 The outcome is written to `results/mcp.json` and, as tables, to `mcp.md`.
 """
@@ -38,7 +38,7 @@ def find_fastmcp() -> str:
 def main() -> None:
     """Measure, and write what was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=10, help="how often each library takes its turn")
+    parser.add_argument("--rounds", type=int, default=8, help="how often each library takes its turn")
     found = measure_all(parser.parse_args().rounds)
     findings.write(RESULTS, found)
     PAGE.write_text(write_page(found), encoding="utf-8")

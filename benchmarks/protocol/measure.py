@@ -53,7 +53,7 @@ class Driver:
     def __init__(self, library: str) -> None:
         line = [LIBRARIES[library], str(HERE / "clients.py"), library]
         self._process = subprocess.Popen(  # noqa: S603 - our own code
-            line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
 
     def ask(self, *order: Any) -> dict[str, float]:
@@ -114,7 +114,8 @@ def measure(setting: Setting, rounds: int) -> Iterator[dict[str, Any]]:
             drivers[library].ask("connect", targets[library], setting.is_legacy)
         for job, count in (("calls", CALLS), ("burst", BURST)):
             yield _row(setting, job, count, _take_turns(drivers, rounds, (job, count)))
-        yield _row(setting, "connect", 1, _connect_in_turn(drivers, targets, rounds, legacy=setting.is_legacy))
+        connected = _connect_in_turn(drivers, targets, max(rounds // 2, 3), legacy=setting.is_legacy)
+        yield _row(setting, "connect", 1, connected)
         for driver in drivers.values():
             driver.ask("close")
     yield _list_many(setting, max(rounds // 2, 3))
