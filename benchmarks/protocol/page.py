@@ -20,7 +20,7 @@ INTRODUCTION = """\
 
 <!-- Written by `make bench-mcp`: change benchmarks/protocol/page.py. -->
 
-Servers and clients of toolsemble beside those of the [official SDK](https://pypi.org/project/mcp/) and of FastMCP.
+Servers and clients of toolsemble beside those of the official SDK (`mcp`) and of FastMCP.
 
 - A server is called by the SDK's bare client, and a client calls the SDK's low-level server, which checks nothing; so
   only one side differs. toolsemble's side validates arguments, and its calls go through a toolbox.
@@ -29,6 +29,8 @@ Servers and clients of toolsemble beside those of the [official SDK](https://pyp
 - CPU time is that of the measured side alone. Wall-clock time is that of both sides.
 - For a client, connecting includes building its tools: toolsemble checks and compiles each schema, the others keep
   them as they came. A server over standard streams is started for each connection.
+- A call of a toolsemble client crosses to the thread that owns the connection and back, so that any thread and any
+  event loop can make it; the clients of the others work in one event loop.
 
 ```console
 $ make bench-mcp     # about ten minutes
