@@ -171,7 +171,7 @@ class MCPClient:
 
     @property
     def listed(self) -> list[dict[str, Any]]:
-        """All tools as the server lists them, also those that are not taken; for :meth:`ToolLock.write`."""
+        """All tools as the server lists them, also those that are not taken; for ``ToolLock.write``."""
         return [each.to_listed() for each in self._connection.shown]
 
     def start(self) -> Self:
