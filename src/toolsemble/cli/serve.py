@@ -23,7 +23,6 @@ from toolsemble.mcp.gateway.settings import (
     LockSettings,
     SinkSettings,
 )
-from toolsemble.mcp.server.http import check_address
 from toolsemble.mcp.server.served_lock import ServedLock
 from toolsemble.runtime.text import escape_line
 from toolsemble.toolbox.toolbox import Toolbox
@@ -62,6 +61,8 @@ def serve_targets(targets: Sequence[str], options: ServeOptions, screen: Screen)
     with open_config(options.config) as settings:
         merged = merge_options(settings, servers, options)
         if merged.http is not None:
+            from toolsemble.mcp.server.http import check_address  # noqa: PLC0415 - standard streams need no web server
+
             check_address(merged.http.address, merged.http.allowed_hosts)  # before anything is started or reported
         with redirect_prints():
             parts = load_parts(merged, own, options.config)
