@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos chaos-postgres chaos-mcp coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines bench-mcp clean
+.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos chaos-postgres chaos-mcp coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines bench-mcp browser screenshots vendor clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -100,6 +100,29 @@ $(INTEROP)/%/.installed: tests/interop/requirements/%.txt | $(BIN)/python
 		&& $(@D)/bin/python -m pip install -qq --disable-pip-version-check --requirement $< --editable . \
 		&& touch $@ \
 		|| echo "interop: $* could not be installed"
+
+# The web interface in a real browser, which Debian calls chromium; CHROMIUM=… names another one.
+CHROMIUM ?= $(firstword $(foreach name,chromium chromium-browser google-chrome,$(shell command -v $(name) 2>/dev/null)))
+
+browser: $(VENV)/.browser $(if $(CHROMIUM),,chromium)
+	@TOOLSEMBLE_CHROMIUM=$(or $(CHROMIUM),chromium) $(BIN)/python -m pytest -rP tests/browser
+
+screenshots: $(VENV)/.browser $(if $(CHROMIUM),,chromium)
+	@TOOLSEMBLE_CHROMIUM=$(or $(CHROMIUM),chromium) $(BIN)/python scripts/screenshots.py
+
+.PHONY: chromium
+chromium:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		echo "browser: installing chromium"; \
+		apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium > /dev/null; \
+	else \
+		echo "browser: no Chromium found; install it (Debian: apt-get install chromium), or say where it is: make browser CHROMIUM=/path"; \
+		exit 1; \
+	fi
+
+# The JavaScript libraries of the web interface, which are a part of the package; needs npm.
+vendor: $(BIN)/python
+	@$(BIN)/python scripts/vendor.py
 
 # Runs with a journal, killed with -9 at random moments; make chaos KILLS=2000 SEED=3 for more, or for others.
 KILLS ?= 500
@@ -225,6 +248,10 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.runtime $(VENV)/.bench $@
+
+$(VENV)/.browser: pyproject.toml | $(BIN)/python
+	@$(PIP) --editable '.[browser]'
+	@touch $(VENV)/.runtime $(VENV)/.bench $(VENV)/.dev $@
 
 $(LOWEST)/.installed: pyproject.toml tests/lowest_versions.py | $(BIN)/python
 	@$(BIN)/python -m venv --clear $(LOWEST)
