@@ -86,7 +86,7 @@ def test_sinks_are_told_that_a_parked_run_is_paused_and_not_that_it_failed(tmp_p
         agent.run_sync("Pay order 7", run_id="r1")
     ends = [event for event in sink.events if event.kind == "run_finished"]
     assert [(event.stop_reason, event.error) for event in ends] == [("paused", ""), ("answer", "")]
-    assert parked.value.__cause__.partial.stop_reason == "paused"
+    assert parked.value.partial.stop_reason == "paused"
 
 
 def test_a_rejection_and_an_edit_count_as_well(tmp_path, store, pay, paid):

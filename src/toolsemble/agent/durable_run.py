@@ -100,7 +100,9 @@ class DurableRun:
         if isinstance(error, CallPausedError):
             ids = [each.request.id for each in (error, *error.others)]
             await _run_in_thread(partial(driver.finish, "waiting", waiting=json.dumps(ids)))
-            raise RunParkedError(f"Run '{self._run_id}' waits for approval: {error}", run_id=self._run_id) from error
+            parked = RunParkedError(f"Run '{self._run_id}' waits for approval: {error}", run_id=self._run_id)
+            parked.partial = error.partial
+            raise parked from error
         if isinstance(error, RunParkedError):
             await _run_in_thread(partial(driver.finish, "waiting" if error.waits else "queued"))
         elif isinstance(error, Exception):
