@@ -287,7 +287,10 @@ def method_tools(source: object) -> list[FunctionTool[..., Any]]:
     """
     kind = source if isinstance(source, type) else type(source)
     # Most tools have no methods that are tools, and resolving every attribute takes a hundred times as long as this.
-    if not any(_is_tool(each) for base in kind.__mro__ for each in vars(base).values()):
+    attributes = [each for base in kind.__mro__ for each in vars(base).values()]
+    # Few types can be or hold a tool; to ask each attribute is slow.
+    kinds = {each for each in set(map(type, attributes)) if issubclass(each, (FunctionTool, staticmethod, classmethod))}
+    if not any(type(each) in kinds and _is_tool(each) for each in attributes):
         return []
     names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
     found = (_find_attribute(kind, name) for name in names)
