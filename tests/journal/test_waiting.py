@@ -368,6 +368,26 @@ def test_a_changed_tool_is_asked_about_again_once(tmp_path, store, paid):
     assert paid == [7]
 
 
+def test_a_fork_asks_for_itself_and_has_all_the_time_for_the_answer(tmp_path, store, paid, clock):
+    @tool(effects="irreversible", requires_approval=True, approval_timeout=60)
+    def pay(order: int) -> str:
+        """Pay an order."""
+        paid.append(order)
+        return f"paid {order}"
+
+    with park(tmp_path) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
+        with pytest.raises(RunParkedError):
+            agent.run_sync("Pay order 7", run_id="r1")
+        clock.advance(120)
+        runs.fork("r1", "/1", "r2")
+        with pytest.raises(RunParkedError, match="Run 'r2' waits for approval"):
+            agent.run_sync("Pay order 7", run_id="r2")
+        answer(store)
+        assert agent.run_sync("Pay order 7", run_id="r2").text == "Done."
+    assert paid == [7]
+
+
 async def test_a_run_that_is_cancelled_while_it_waits_ends_and_takes_its_question_back(tmp_path, store, pay, paid):
     with park(tmp_path, park_after=None) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=RememberReview(QueueReview(store, poll=0.01)))
@@ -528,3 +548,5 @@ class TestWorker:
     async def test_only_agents_can_work(self, runs):
         with pytest.raises(ToolDefinitionError, match=r"RunJournal\.work takes agents by name; 'clerk' is 'gpt-5'"):
             await runs.work({"clerk": "gpt-5"})
+        with pytest.raises(ToolDefinitionError, match=r"takes agents by name, such as {'clerk': agent}, not Agent\("):
+            await runs.work(clerk(None, [], "Done."))

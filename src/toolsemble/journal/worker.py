@@ -81,6 +81,11 @@ class Worker:
         check_count("RunJournal.work at_once", at_once, least=1)
         check_seconds("RunJournal.work poll", poll)
         check_seconds("RunJournal.work grace", grace, zero=True)
+        given: object = agents
+        if not isinstance(given, Mapping):
+            raise ToolDefinitionError(
+                f"RunJournal.work takes agents by name, such as {{'clerk': agent}}, not {given!r:.80}"
+            )
         for name, agent in agents.items():
             if not is_runner(agent):
                 raise ToolDefinitionError(f"RunJournal.work takes agents by name; '{name:.80}' is {agent!r:.80}")
