@@ -110,10 +110,10 @@ class DurableRun:
         if isinstance(error, (RunBusyError, RunCancelledError)):
             return  # nothing may be written
         if isinstance(error, CallPausedError):
-            ids = [each.request.id for each in (error, *error.others)]
-            await _run_in_thread(partial(driver.finish, "waiting", waiting=json.dumps(ids)))
+            reviewers = {each.request.id: each.reviewer for each in (error, *error.others)}
+            await _run_in_thread(partial(driver.finish, "waiting", waiting=json.dumps([*reviewers])))
             parked = RunParkedError(f"Run '{self._run_id}' waits for approval: {error}", run_id=self._run_id)
-            parked.partial = error.partial
+            parked.partial, parked.reviewers = error.partial, reviewers
             raise parked from error
         if isinstance(error, RunParkedError):
             await _run_in_thread(partial(driver.finish, "waiting" if error.waits else "queued"))
