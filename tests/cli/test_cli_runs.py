@@ -244,6 +244,11 @@ def test_a_run_is_resumed_only_by_its_own_agent(run, lost, bots):
     assert run("resume", "order-7", bots) == (0, "Refunded.\n", "")
 
 
+def test_a_misspelled_agent_is_answered_with_the_agents_that_there_are(run, lost, bots):
+    assert run("resume", "order-7", f"{bots}:cleark")[2].endswith("there is no 'cleark' in it. Did you mean 'clerk'?\n")
+    assert run("resume", "order-7", f"{bots}:poet")[2].endswith("there is no 'poet' in it. There are: clerk\n")
+
+
 def test_two_agents_of_one_name_are_refused(capsys, file, bots, tmp_path):
     other = tmp_path / "more.py"
     other.write_text(BOTS, encoding="utf-8")

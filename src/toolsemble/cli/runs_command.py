@@ -186,7 +186,7 @@ def load_agents(targets: Sequence[str]) -> dict[str, Agent]:
 
 
 def _load_agents(target: str) -> Mapping[str, Agent]:
-    thing = load_object(target)
+    thing = load_object(target, is_runner)
     if thing is None:
         raise ToolDefinitionError(f"There is no module {target!r:.80}; name an agent, such as bots.py:clerk")
     if isinstance(thing, Mapping) and thing and all(map(is_runner, thing.values())):
