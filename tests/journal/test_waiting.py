@@ -514,6 +514,16 @@ class TestWorker:
             await asyncio.wait([working])
             assert (runs.find("r1").state, paid) == ("cancelled", [])
 
+    async def test_a_worker_leaves_a_run_that_is_cancelled_while_it_waits_here(self, tmp_path, store, pay, paid):
+        with park(tmp_path, park_after=None) as runs:
+            agent = clerk(None, [pay], PAY, "Done.", review=QueueReview(store, poll=0.01))
+            runs.begin("r1", "clerk", "Pay order 7")
+            working = asyncio.create_task(runs.work({"clerk": agent}, until_idle=True, poll=0.01))
+            await auntil(store.pending)
+            runs.cancel("r1")
+            await asyncio.wait_for(working, 60)
+            assert (runs.find("r1").state, store.pending(), paid) == ("cancelled", [], [])
+
     async def test_a_worker_runs_until_it_is_cancelled(self, runs):
         working = asyncio.create_task(runs.work({"clerk": clerk(None, [], "Done.")}, poll=0.01))
         await asyncio.sleep(0.05)
