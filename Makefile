@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos chaos-postgres coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines clean
+.PHONY: demo demo-calls check test types test-lowest matrix dist test-mcp interop chaos chaos-postgres coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -33,7 +33,9 @@ demo: $(VENV)/.demo
 demo-calls: $(VENV)/.runtime
 	@$(BIN)/python examples/demo.py examples/calls.json
 
-TEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+# Type checkers read the whole package, and take as long as a thousand tests; `make types` runs them.
+TYPES := tests/docs/test_page_types.py
+TEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --ignore $(TYPES)
 
 # For whoever has changed one thing: formatting, lint, and every test that is not marked slow.
 check: $(VENV)/.dev
@@ -43,8 +45,12 @@ check: $(VENV)/.dev
 	@$(TEST) -m "not slow" tests
 
 test: $(VENV)/.dev
-	@echo "test: all tests, and the examples in pages and docstrings; about five minutes on two cores"
+	@echo "test: all tests, and the examples in pages and docstrings; less than five minutes on two cores"
 	@$(TEST)
+
+# After `make lint` it is quicker: mypy keeps what it found out about the package.
+types: $(VENV)/.dev
+	@$(BIN)/python -m pytest $(TYPES)
 
 # The core of the suite with the lowest versions that pyproject.toml allows, in an environment of its own.
 LOWEST := .venv-lowest

@@ -6,7 +6,7 @@ import io
 import os
 import re
 import signal
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -52,11 +52,23 @@ pages = Sybil(
     path=str(ROOT),
     patterns=["*.md"],
 )
+
+
+class DocStrings(PythonDocStringDocument):
+    """The docstrings of a module; one without any example is not parsed."""
+
+    @staticmethod
+    def extract_docstrings(python_source_code: str) -> Iterator[tuple[int, int, str]]:
+        """Yield where each docstring begins and ends, and its text."""
+        if ">>>" in python_source_code:
+            yield from PythonDocStringDocument.extract_docstrings(python_source_code)
+
+
 docstrings = Sybil(
     [DocTestParser()],
     path=str(ROOT / "src"),
     patterns=["**/*.py"],
-    document_types={".py": PythonDocStringDocument},
+    document_types={".py": DocStrings},
 )
 
 pytest_collect_file = SybilCollection([pages, docstrings]).pytest()
@@ -85,5 +97,4 @@ def pytest_collection() -> Generator[None, object, object]:
 
 def pytest_collection_finish() -> None:
     """Leave what is loaded by now out of every garbage collection: thousands of tests that are known make each slow."""
-    gc.collect()
     gc.freeze()
