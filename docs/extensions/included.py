@@ -13,6 +13,7 @@ _PAGES = {
     "ARCHITECTURE.md": "architecture.md",
     "CHANGELOG.md": "changelog.md",
     "benchmarks/README.md": "benchmarks.md",
+    "benchmarks/mcp.md": "mcp-benchmarks.md",
 }
 
 

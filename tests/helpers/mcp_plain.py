@@ -127,6 +127,15 @@ def call_huge(number, text):
         os._exit(0)
 
 
+def call_gigabyte(number, text):
+    try:
+        for _ in range(2**14):
+            sys.stdout.write("x" * 65536)
+    except BrokenPipeError:
+        os._exit(0)
+    say(number, "it was read")
+
+
 def call_no_content(number, text):
     answer(number, {"isError": False, "content": "text"})
 
@@ -272,7 +281,8 @@ def ask(number):
     say(number, json.dumps(message.get("result") or message.get("error")))
 
 
-def main():
+def start():
+    """Do what a mode does before the first message."""
     if MODE == "ignores-all":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     names = [name.removeprefix("call_") for name in globals() if name.startswith("call_")]
@@ -281,11 +291,19 @@ def main():
         note("started")
     if MODE in {"hangs", "counted-hangs"}:
         time.sleep(60)
+    if MODE == "floods":
+        sys.stderr.write("noise " * 2_000_000 + "\n" + "line\n" * 100_000)
+    if MODE == "chatters":
+        sys.stdout.write("starting up\n{]\n" * 1000)
     if MODE == "exits":
         sys.stderr.write("no license key\n")
         sys.exit(2)
     if MODE == "counted-twice" and len(FILE.read_text().splitlines()) > 1:
         sys.exit(2)
+
+
+def main():
+    start()
     while True:
         message = read_message()
         method, params, number = message.get("method"), message.get("params") or {}, message.get("id")

@@ -22,6 +22,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.events import CallProgress
 from toolsemble.mcp import MCPClient
 from toolsemble.mcp.client import session
+from toolsemble.mcp.client.screen import Screen, ScreenedReader
 from toolsemble.review import Continue, Edit, ExitEarly
 
 
@@ -370,3 +371,14 @@ def test_a_wrong_target_is_refused(url, options, message):
     with pytest.raises(ToolDefinitionError) as raised:
         MCPClient.http(url, **options)
     assert str(raised.value).startswith(message)
+
+
+async def test_a_message_that_cannot_be_read_reaches_the_sdk_as_an_exception():
+    problem = ValueError("not a message")
+
+    class Stream:
+        async def __anext__(self):
+            return problem
+
+    screen = Screen("sample", max_message=100, max_tools=10, may_ask=False, on_break=list)
+    assert await anext(ScreenedReader(Stream(), screen)) is problem

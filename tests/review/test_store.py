@@ -187,7 +187,7 @@ def test_rejects_second_answer(store, person, reason):
     with pytest.raises(ReviewRefusedError, match=f"^{reason}$"):
         store.answer(request, Continue(), person="eve")
     assert store.take({request.id: request}) == {request.id: ExitEarly("no")}
-    with pytest.raises(ReviewRefusedError, match=r"^it was answered already, and the answer was used$"):
+    with pytest.raises(ReviewRefusedError, match=f"^{reason}, and the answer was used$"):
         store.answer(request, Continue())
 
 

@@ -1,4 +1,4 @@
-"""Two workers on two machines that share a Postgres; ``make chaos`` does more of it."""
+"""Two workers on two machines that share a Postgres; ``make chaos-postgres`` does more of it."""
 
 import signal
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from toolsemble.agent.result import AgentResult
     from toolsemble.journal.journal import RunJournal
     from toolsemble.models.chat import ChatModel
+    from toolsemble.review import ReviewHandler
+    from toolsemble.toolbox.toolbox import Toolbox
     from toolsemble.tools.base import Tool
     from toolsemble.tools.settings import ToolSettings
 
@@ -279,6 +281,27 @@ class Agent(Generic[OutputT_co]):
         True
         """
         return self._config.sinks is None or self._config.sinks.flush(timeout)
+
+    def list_reviewers(self) -> list[ReviewHandler]:
+        """Return the reviewers of the agent and of its tools, other than the one of a run.
+
+        >>> from toolsemble.testing import ScriptedModel
+        >>> Agent(ScriptedModel([])).list_reviewers()
+        []
+        """
+        return self._config.list_reviewers()
+
+    @property
+    def toolbox(self) -> Toolbox | None:
+        """The tools of the agent; None if a function chooses them.
+
+        >>> from toolsemble.testing import ScriptedModel
+        >>> Agent(ScriptedModel([])).toolbox.names
+        []
+        """
+        from toolsemble.toolbox.toolbox import Toolbox  # noqa: PLC0415 - see above
+
+        return self._config.tools if isinstance(self._config.tools, Toolbox) else None
 
     def as_tool(self, name: str, description: str, **settings: Unpack[ToolSettings]) -> Tool:
         """Return the agent as a tool for another agent; it takes one text, ``input``, and returns the answer.

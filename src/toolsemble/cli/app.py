@@ -16,6 +16,7 @@ from toolsemble import __version__
 from toolsemble.cli.durable import runs, work
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
 from toolsemble.cli.options import GlobalOptions, common_options, json_option
+from toolsemble.cli.ui_command import ui
 from toolsemble.cli.waiting import approvals, ledger
 from toolsemble.providers import PROVIDERS
 from toolsemble.runtime.text import escape_line, escape_prose
@@ -389,5 +390,6 @@ def version() -> int:
 
 app.add_command(approvals)
 app.add_command(ledger)
+app.add_command(ui)
 app.add_command(runs)
 app.add_command(work)

@@ -60,6 +60,10 @@ def serve_targets(targets: Sequence[str], options: ServeOptions, screen: Screen)
         options = replace(options, lock=str(Path(options.lock).absolute()))
     with open_config(options.config) as settings:
         merged = merge_options(settings, servers, options)
+        if merged.http is not None:
+            from toolsemble.mcp.server.http import check_address  # noqa: PLC0415 - standard streams need no web server
+
+            check_address(merged.http.address, merged.http.allowed_hosts)  # before anything is started or reported
         with redirect_prints():
             parts = load_parts(merged, own, options.config)
         if any(isinstance(each, Toolbox) for each in parts.tools):

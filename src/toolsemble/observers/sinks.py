@@ -41,7 +41,8 @@ class Emits(Protocol):
     ``begin``, that is called for each call: ``begin(context)`` returns a function that takes the
     :class:`~toolsemble.execution.outcome.FinishedCall` in the same context, and what it makes current in between, such
     as a span, is current in the body. Its attribute ``metrics``, if there is one, counts the calls. A sink with a
-    thread of its own may also have a method ``emit_all``: it gets all events that are waiting, as a list.
+    thread of its own may also have a method ``emit_all``: it gets all events that are waiting, as a list. Sinks with an
+    equal attribute ``sink_key`` count as one: of those around a call, only the outermost receives its events.
 
     >>> class Printer:
     ...     def emit(self, event):
@@ -151,7 +152,8 @@ class _InlineSink:
         self._quiet_until = 0.0
         owner = getattr(sink, "__self__", None)
         # A bound method is a new object at each access.
-        self._key = (id(sink), "") if owner is None else (id(owner), getattr(sink, "__name__", ""))
+        own = (id(sink), "") if owner is None else (id(owner), getattr(sink, "__name__", ""))
+        self._key = getattr(sink, "sink_key", own)
 
     def __call__(self, event: object) -> None:
         """Send an event to the sink; events of what it does itself are dropped."""

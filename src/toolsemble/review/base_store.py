@@ -33,7 +33,6 @@ _ENDS = {
     "abandoned": ExitEarly("the process that asked has ended"),
 }
 _CLOSED = {
-    "used": "it was answered already, and the answer was used",
     "withdrawn": "it was withdrawn: nobody waits for the answer",
     "expired": "its deadline has passed",
     "abandoned": "the process that asked has ended, and nobody can use the answer: its run has no run_id of its own",
@@ -387,13 +386,14 @@ def _why_closed(record: Record) -> str:
     """Return why a request can no longer be answered."""
     if record.state == "expired" and record.request is not None and record.request.deadline is None:
         return _NOT_RESUMED
-    if record.state != "answered":
+    if record.state not in ("answered", "used"):
         return _CLOSED.get(record.state, _CHANGED)
     try:
         person = Receipt.from_json(f"{record.receipt}").person
     except ReviewRefusedError:
         return _CHANGED
-    return f"it was answered already by '{preview(person)}'" if person else "it was answered already"
+    answered = f"it was answered already by '{preview(person)}'" if person else "it was answered already"
+    return answered if record.state == "answered" else f"{answered}, and the answer was used"
 
 
 def _record_refusal(records: Records, event: ReviewEvent) -> None:

@@ -95,6 +95,8 @@ class RunHistory:
         self._messages = messages
         self._max_text = max_text
         self._clock = clock
+        self.sink_key = ("run history", str(place))
+        """Two histories of one file are one sink, so that no event is kept twice."""
         _create_folder(place.parent)
         self._database = Database(place, KIND, _BUSY)
 

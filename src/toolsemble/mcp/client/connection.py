@@ -92,8 +92,10 @@ class Connection:
     async def astart(self) -> None:
         """Start without blocking the event loop; raise if that fails."""
         worker = self.begin()
+        started = asyncio.wrap_future(worker.started)
+        started.add_done_callback(lambda future: future.cancelled() or future.exception())  # raised below
         try:
-            await asyncio.wait([asyncio.wrap_future(worker.started)])
+            await asyncio.wait([started])
         except BaseException:
             worker.stop()
             raise

@@ -130,8 +130,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             limit = None  # the SDK bounds each event
         else:
             limit = self._max_message if response.headers.get("content-encoding", "identity") == "identity" else 0
-        stream = BoundedStream(response.stream, limit, call)
-        return httpx2.Response(response.status_code, headers=response.headers, stream=stream)
+        response.stream = BoundedStream(response.stream, limit, call)
+        return response
 
     async def aclose(self) -> None:
         """Close the connections."""

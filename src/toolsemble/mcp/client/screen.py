@@ -47,13 +47,12 @@ class Screen:
         """End the connection."""
         self._on_break(problem)
 
-    def outgoing(self, message: Any) -> Any:
-        """Return a message of the SDK as it is sent."""
+    def outgoing(self, message: Any) -> None:
+        """Change a message of the SDK to what is sent."""
         if isinstance(message, types.JSONRPCRequest):
             if message.method in _LISTS and len(self._lists) < _MAX_OPEN:
                 self._lists[message.id] = message.method
             self._state_capabilities(message)
-        return message
 
     def _state_capabilities(self, message: types.JSONRPCRequest) -> None:
         """Remove the capability to ask a person from a request, if there is nobody to ask."""
@@ -66,13 +65,12 @@ class Screen:
         elif isinstance(params.get("_meta"), dict):
             _drop_capability(params["_meta"], types.CLIENT_CAPABILITIES_META_KEY)
 
-    def incoming(self, message: Any) -> Any:
-        """Return a message of the server as the SDK gets it."""
+    def incoming(self, message: Any) -> None:
+        """Change a message of the server to what the SDK gets."""
         if self._lists and isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             method = self._lists.pop(message.id, None)  # type: ignore[arg-type]  # an error may have no id
             if method is not None and isinstance(message, types.JSONRPCResponse):
                 self._screen_list(method, message.result)
-        return message
 
     def _screen_list(self, method: str, result: dict[str, Any]) -> None:
         key, kind = _LISTS[method]
@@ -113,14 +111,14 @@ class ScreenedReader:
         """The context variables of the request that the last message answers."""
         return getattr(self._stream, "last_context", None)
 
-    def _pass(self, item: Any) -> Any:
-        return SessionMessage(self._screen.incoming(item.message), item.metadata) if hasattr(item, "message") else item
-
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Any:
-        return self._pass(await self._stream.__anext__())
+        item = await self._stream.__anext__()
+        if isinstance(item, SessionMessage):  # and not an exception
+            self._screen.incoming(item.message)
+        return item
 
     async def aclose(self) -> None:
         """Close the stream."""
@@ -142,7 +140,8 @@ class ScreenedWriter:
 
     async def send(self, item: SessionMessage, /) -> None:
         """Send a message."""
-        await self._stream.send(SessionMessage(self._screen.outgoing(item.message), item.metadata))
+        self._screen.outgoing(item.message)
+        await self._stream.send(item)
 
     async def aclose(self) -> None:
         """Close the stream."""

@@ -109,7 +109,8 @@ class StdioReader:
             while self._lines:
                 message = self._parse(self._lines.popleft())
                 if message is not None:
-                    return SessionMessage(self._screen.incoming(message))
+                    self._screen.incoming(message)
+                    return SessionMessage(message)
             chunk = b"" if self.ended else await self._stream.read(_CHUNK)
             if not chunk or not self._split(chunk):
                 self.ended = True
@@ -191,8 +192,8 @@ class StdioWriter:
 
     async def send(self, item: SessionMessage, /) -> None:
         """Write a message; raise if the program has ended."""
-        message = self._screen.outgoing(item.message)
-        data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+        self._screen.outgoing(item.message)
+        data = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         call = current_call.get()
         waiting = self._stream.transport.get_write_buffer_size()
         self._stream.writelines(() if self._reader.ended else (data,))

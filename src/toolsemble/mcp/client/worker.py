@@ -185,12 +185,13 @@ class Worker:
 
     async def _ready_session(self, call: RemoteCall) -> Session:
         """Return a session that is alive, and that can ask the person of a call; restart the server if necessary."""
+        if not self._lock.locked() and _is_ready(self._session, call):
+            return self._session  # type: ignore[no-any-return]  # the usual case, without waiting for the lock
         async with self._lock:
-            session = self._session
-            if not session.is_alive:
+            if not self._session.is_alive:
                 await self._restart()
-            elif not session.is_modern and not session.may_ask and call.context.review is not None:
-                await self._reopen_with_questions(session)
+            elif not _is_ready(self._session, call):
+                await self._reopen_with_questions(self._session)
             ready: Session = self._session
             return ready
 
@@ -353,6 +354,11 @@ class Worker:
         """Wait for a refresh that a call has caused, so that its caller sees the tools as they are after it."""
         if self._refreshing is not None and not self._refreshing.done():
             await asyncio.wait([self._refreshing], timeout=_PATIENCE)
+
+
+def _is_ready(session: Session, call: RemoteCall) -> bool:
+    """Return whether a session is alive, and can ask the person of a call if there is one."""
+    return session.is_alive and (session.may_ask or call.context.review is None or session.is_modern)
 
 
 async def _finish(steps: AsyncIterator[None]) -> None:

@@ -16,12 +16,12 @@ class ServerSettings:
     command: str = ""
     """The program; "" for a URL."""
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str | None = None
     url: str = ""
     """The URL; "" for a program."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    token: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    token: str | None = field(default=None, repr=False)
     """A bearer token for the URL."""
     transport: str = "http"
     options: Mapping[str, Any] = field(default_factory=dict)

@@ -43,6 +43,9 @@ class Caller:
         return self.client_id, None if issuer is None else str(issuer), self.subject
 
 
+_NOBODY = Caller()
+
+
 def current_caller() -> Caller:
     """Return the caller of the request that is handled in this context.
 
@@ -53,5 +56,5 @@ def current_caller() -> Caller:
 
     token = get_access_token()
     if token is None:
-        return Caller()
+        return _NOBODY
     return Caller(token.subject, token.client_id, tuple(token.scopes), MappingProxyType(dict(token.claims or {})))

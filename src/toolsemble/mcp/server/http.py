@@ -132,6 +132,21 @@ def transport_security(allowed_hosts: Iterable[str]) -> TransportSecuritySetting
     return TransportSecuritySettings(allowed_hosts=hosts, allowed_origins=origins)
 
 
+def check_address(address: str, allowed_hosts: Iterable[str]) -> tuple[str, int]:
+    """Return the host and the port to listen at; raise ToolConfigurationError if other machines reach it unnamed.
+
+    >>> check_address("127.0.0.1:8000", ())
+    ('127.0.0.1', 8000)
+    """
+    host, port = split_address(address)
+    if not is_loopback(host) and not tuple(allowed_hosts):
+        raise ToolConfigurationError(
+            f"http={address!r} can be reached from other machines: pass allowed_hosts=[...] with the names under which "
+            "clients reach it; on the command line --allow-host NAME"
+        )
+    return host, port
+
+
 def split_address(address: str) -> tuple[str, int]:
     """Return the host and the port of an address such as ``127.0.0.1:8000`` or ``[::1]:8000``.
 

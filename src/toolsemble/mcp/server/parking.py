@@ -130,21 +130,20 @@ class Parking:
         :param params: the parameters of the request
         :param arguments: the arguments in them
         """
-        if request.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        is_new = params.request_state is None
+        if request.protocol_version not in MODERN_PROTOCOL_VERSIONS or (is_new and not _can_answer(request)):
             return await _run_in_place(Exchange(request), work)
         target = str(getattr(params, "name", None) or params.uri)
         identity = Identity(caller.identity, request.method, target, arguments)
         answers = dict(params.input_responses or {})
-        if params.request_state is not None:
-            call = self._take(params.request_state, identity)
-            call.request, call.is_attached = request, True
-            call.answer(answers)
-        elif _can_answer(request):
+        if is_new:
             call = WaitingCall(request, identity, answers, self)
             self._calls.add(call)
             call.start(work)
         else:
-            return await _run_in_place(Exchange(request), work)
+            call = self._take(params.request_state, identity)
+            call.request, call.is_attached = request, True
+            call.answer(answers)
         return await self._follow(call)
 
     async def _follow(self, call: WaitingCall) -> Any:

@@ -146,20 +146,10 @@ def serve_offer(offer: Offer, http: str | None, settings: dict[str, Any]) -> Non
 
 
 def _serve_http(http: str, offer: Offer, settings: dict[str, Any]) -> None:
-    from toolsemble.mcp.server.http import (  # noqa: PLC0415 - the SDK is an extra
-        Access,
-        McpApplication,
-        is_loopback,
-        split_address,
-    )
+    from toolsemble.mcp.server.http import Access, McpApplication, check_address  # noqa: PLC0415 - the SDK is an extra
 
-    host, port = split_address(http)
     settings["allowed_hosts"] = tuple(settings["allowed_hosts"])
-    if not is_loopback(host) and not settings["allowed_hosts"]:
-        raise ToolConfigurationError(
-            f"http={http!r} can be reached from other machines: pass allowed_hosts=[...] with the names under which "
-            "clients reach it"
-        )
+    host, port = check_address(http, settings["allowed_hosts"])
     import uvicorn  # noqa: PLC0415 - a dependency of the SDK
 
     app = McpApplication(offer, Access(**settings))

@@ -2,60 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-import threading
 from collections.abc import Iterator
-from concurrent.futures import CancelledError
 from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, BinaryIO
 
-from mcp.server.stdio import stdio_server
-
 from toolsemble.mcp.server.server import Offer, build_server
-
-_LONGEST = 32 * 2**20  # bytes of a line
-_MOST_LINES = 16
+from toolsemble.mcp.server.standard_streams import MessageReader, MessageWriter, open_lines, open_output
 
 
 async def serve_stdio(offer: Offer) -> None:
     """Serve until the client closes standard input; what tools print goes to standard error."""
     server = build_server(offer, "all")
-    with _take_input() as stream:
-        lines: Any = _Lines(stream)  # it has the one method of the SDK's type that is used
-        async with stdio_server(stdin=lines) as (incoming, outgoing):
-            with _keep_prints_out():
-                await server.run(incoming, outgoing, server.create_initialization_options())
-
-
-class _Lines:
-    """The lines of a stream, read by a daemon thread: the SDK's reader cannot be interrupted while it waits."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._waiting: asyncio.Queue[bytes] = asyncio.Queue(_MOST_LINES)
-        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
-
-    def __aiter__(self) -> _Lines:
-        return self
-
-    async def __anext__(self) -> str:
-        line = await self._waiting.get()
-        if not line:
-            raise StopAsyncIteration
-        return line.decode("utf-8", "replace")
-
-    def _read(self, stream: BinaryIO) -> None:
-        line = b"\n"
-        while line:
-            line = stream.readline(_LONGEST)  # the rest of a longer line is an invalid message
-            adding = self._waiting.put(line)
-            try:
-                asyncio.run_coroutine_threadsafe(adding, self._loop).result()
-            except (RuntimeError, CancelledError):  # the server has ended
-                adding.close()
-                return
+    with _take_input() as requests, _take_output() as answers:
+        lines = open_lines(requests)
+        try:
+            streams = MessageReader(lines), MessageWriter(open_output(answers))
+            await server.run(*streams, server.create_initialization_options())
+        finally:
+            lines.close()
 
 
 @contextmanager
@@ -80,12 +46,27 @@ def _is_descriptor(stream: Any, descriptor: int) -> bool:
 
 
 @contextmanager
-def _keep_prints_out() -> Iterator[None]:
-    """Send prints to standard error; the SDK has redirected the file descriptor, but not what Python buffers."""
+def _take_output() -> Iterator[BinaryIO]:
+    """Yield standard output, and leave standard error in its place: what tools and their children print goes there."""
     stream = sys.stdout
-    stream.flush()  # what was printed before must not come out when the descriptor is the protocol's again
-    try:
+    if not _is_descriptor(stream, 1):
         with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        stream.flush()
+            yield stream.buffer
+        return
+    with os.fdopen(os.dup(1), "wb") as output, redirect_stdout(sys.stderr):
+        _replace_output()
+        stream.flush()  # what was printed before, and is not a message either
+        try:
+            yield output
+        finally:
+            stream.flush()
+            os.dup2(output.fileno(), 1)
+
+
+def _replace_output() -> None:
+    if sys.__stderr__ is not None:
+        os.dup2(2, 1)
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)  # the descriptor 2 may be anything
+    os.dup2(nowhere, 1)
+    os.close(nowhere)

@@ -1,0 +1,1 @@
+"""The speed of MCP servers and clients, beside the official SDK and FastMCP."""

@@ -1,0 +1,76 @@
+"""The endpoint of the chat page: a run of an agent, streamed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from toolsemble.agent.agent import Agent
+from toolsemble.agent.event import Event, Final
+from toolsemble.agent.streams.delivery import SSE_HEADERS
+from toolsemble.agent.streams.server_sent import sse
+from toolsemble.call import new_run_id
+from toolsemble.observers.watchers import watch
+from toolsemble.runtime.text import describe_with_class
+from toolsemble.ui.endpoint import RefusedError, read_asked
+from toolsemble.ui.feed import write_message
+from toolsemble.ui.guard import refuse
+from toolsemble.ui.interface import Interface
+
+_MOST_CHATS = 200
+
+
+async def chat(request: Request) -> Response:
+    """Answer a message, and stream what happens; the run ends when the client leaves."""
+    interface: Interface = request.app.state.interface
+    try:
+        asked = await read_asked(request, operator=True)
+        agent = _find_agent(interface, asked.take("agent", str, ""))
+        prompt, name = asked.take("prompt", str, ""), asked.take("chat", str, "")
+        if not prompt.strip() or not name:
+            raise RefusedError(400, "A message needs a 'prompt' and the id of its 'chat'")  # noqa: TRY301 - one handler
+    except RefusedError as error:
+        return refuse(error.status, str(error))
+    return StreamingResponse(_stream(interface, agent, prompt, name), headers=dict(SSE_HEADERS))
+
+
+async def _stream(interface: Interface, agent: Agent[Any], prompt: str, name: str) -> AsyncIterator[str]:
+    run_id = new_run_id()
+    yield write_message("run", {"run_id": run_id})
+    settings: dict[str, Any] = {"run_id": run_id, "memory_id": name, **interface.choose_reviewer(agent)}
+    if name in interface.chats:
+        settings["history"] = interface.chats[name]
+    watch(*interface.record().outlets)
+    events = _remember(interface, name, agent.stream(prompt, **settings))
+    async for part in sse(events, show_failures=True, show_thoughts=True, on_error=describe_with_class):
+        yield part
+
+
+async def _remember(
+    interface: Interface, name: str, events: AsyncGenerator[Event[Any], None]
+) -> AsyncGenerator[Event[Any], None]:
+    """Yield the events of a run, and keep the conversation at its end."""
+    try:
+        async for event in events:
+            if isinstance(event, Final):
+                interface.chats.pop(name, None)
+                interface.chats[name] = event.result.messages
+                while len(interface.chats) > _MOST_CHATS:
+                    interface.chats.pop(next(iter(interface.chats)))  # the one that was used least recently
+            yield event
+    finally:
+        await events.aclose()
+
+
+def _find_agent(interface: Interface, name: str) -> Agent[Any]:
+    agent = interface.targets.agents.get(name)
+    if agent is None:
+        raise RefusedError(404, f"There is no agent '{name:.80}'; start the server with its module or file")
+    return agent
+
+
+ROUTES = [Route("/api/chat", chat, methods=["POST"])]

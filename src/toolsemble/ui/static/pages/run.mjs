@@ -1,0 +1,135 @@
+// One run: the conversation, the timeline, the tree of calls, and the raw events.
+import { html, useEffect, useMemo, useState } from "../html.mjs";
+import { address, get, post } from "../api.mjs";
+import { clock, cost, count, duration, moment, plural, pretty, visible } from "../format.mjs";
+import { Link, navigate, setQuery } from "../router.mjs";
+import { VirtualList } from "../list.mjs";
+import { Markdown as MarkdownBody } from "../markdown.mjs";
+import { CallView, Message } from "../call_view.mjs";
+import { useRun } from "../run_data.mjs";
+import { Timeline, Tree } from "../timeline.mjs";
+import { Empty, Facts, Page, Problem, State, Tabs, toast } from "../parts.mjs";
+
+const TABS = [["conversation", "Conversation"], ["timeline", "Timeline"], ["tree", "Tree"], ["raw", "Raw"]];
+const ROLES = { system: "Instructions", user: "User", assistant: "Model", tool: "Result of a call" };
+
+const messagesOf = (event) => (event.values.messages ?? []).map((message, index) => ({
+  kind: "message", key: `${event.number}.${index}`, number: event.number, role: message.role,
+  text: message.role === "tool" ? message.output ?? message.error_message ?? "" : message.text ?? "",
+}));
+
+// The items of a conversation: those directly inside one call, or on the outermost level.
+const itemsInside = (turns, calls, parent) => {
+  const items = [];
+  for (const event of turns) {
+    if (event.parent_id !== parent) continue;
+    if (event.kind === "run_started") items.push(...messagesOf(event));
+    else items.push({ kind: event.kind, key: `e${event.number}`, number: event.number, event });
+  }
+  for (const call of calls) if (call.parent_id === parent) items.push({ kind: "call", key: `c${call.number}`, number: call.number, call });
+  return items.sort((first, second) => first.number - second.number);
+};
+
+const Reply = ({ event, role, onRerun }) => {
+  const { message, turn, usage, cost: price, duration: seconds } = event.values;
+  const note = html`<span>turn ${turn}</span>${seconds >= 0.001 && html`<span class="num">${duration(seconds)}</span>`}
+    ${usage && usage.input_tokens + usage.output_tokens > 0 && html`<span class="num">${count(usage.input_tokens)} in, ${count(usage.output_tokens)} out</span>`}${price ? html`<span class="num">${cost(price)}</span>` : null}
+    ${onRerun && html`<button class="plain small" onClick=${() => onRerun(turn)}>Re-run from here</button>`}`;
+  return html`<div class="say assistant"><div class="who"><b>${visible(role)}</b>${note}</div>${message?.text ? html`<div class="body"><${MarkdownBody} text=${message.text} /></div>` : null}</div>`;
+};
+
+
+const Finish = ({ event }) => {
+  const { stop_reason: reason, error_type: type, error } = event.values;
+  if (type) return html`<div class="banner bad">${visible(type)}: ${visible(error)}</div>`;
+  return reason === "answer" ? null : html`<div class="small dim">Ended: ${visible(reason)}</div>`;
+};
+
+const Item = ({ item, context }) => {
+  if (item.kind === "message") return html`<${Message} kind=${item.role} who=${ROLES[item.role] ?? item.role} text=${item.text} plain=${item.role !== "assistant"} />`;
+  if (item.kind === "model_replied") return html`<${Reply} event=${item.event} role=${context.role} onRerun=${item.event.parent_id === "" ? context.onRerun : null} />`;
+  if (item.kind === "model_retried") return html`<div class="small warn">The model failed (${visible(item.event.values.reason)}); retried after ${duration(item.event.values.seconds)}</div>`;
+  if (item.kind === "run_finished") return html`<${Finish} event=${item.event} />`;
+  const inner = (call) => itemsInside(context.turns, context.calls, call.call_id).filter((each) => each.number > call.number && (!call.finished || each.number < call.finished))
+    .map((each) => html`<${Item} key=${each.key} item=${each} context=${context} />`);
+  return html`<${CallView} runId=${context.id} call=${item.call} review=${context.reviews.get(item.call.call_id)} inner=${inner} />`;
+};
+
+const Conversation = ({ context, isLive }) => {
+  const items = useMemo(() => itemsInside(context.turns, context.calls, ""), [context.turns, context.calls]);
+  return html`<${VirtualList} label="Conversation" items=${items} keyOf=${(item) => item.key} height=${34} follow=${isLive}
+    render=${(item) => html`<${Item} item=${item} context=${context} />`} />`;
+};
+
+const RawEvent = ({ event }) => {
+  const [whole, setWhole] = useState(null);
+  const isCut = Object.keys(event.cut).length > 0;
+  return html`<details class="event"><summary><span class="num faint small">${event.number}</span><span class="mono">${visible(event.kind)}</span><span class="dim cut grow">${visible(event.tool_name)}</span><span class="small faint num">${clock(event.at)}</span></summary>
+    <pre class="mono">${visible(pretty((whole ?? event).values))}</pre>
+    ${isCut && !whole && html`<button class="plain" onClick=${async () => setWhole((await get("/api/event", { number: event.number })).event)}>Show long texts in full</button>`}</details>`;
+};
+
+const Raw = ({ id, last }) => {
+  const [events, setEvents] = useState([]);
+  const [more, setMore] = useState(true);
+  const [error, setError] = useState("");
+  const load = async () => {
+    try {
+      const page = await get("/api/run/events", { id, after: events.at(-1)?.number, limit: 500 });
+      setEvents((known) => [...known, ...page.events.filter((event) => event.number > (known.at(-1)?.number ?? 0))]);
+      setMore(page.more);
+    } catch (problem) { setError(problem.message); }
+  };
+  useEffect(() => { if (!more || events.length === 0) load(); }, [id, last]);
+  return html`<${Problem} error=${error} /><div class="card flush raw"><${VirtualList} label="Events" items=${events} keyOf=${(event) => event.number} height=${35} render=${(event) => html`<${RawEvent} event=${event} />`} /></div>
+    ${more && events.length > 0 && html`<div><button onClick=${load}>Show more events</button></div>`}`;
+};
+
+const Summary = ({ run, agents }) => html`<div class="card"><${Facts} of=${[
+  ["State", html`<${State} state=${run.state} />`],
+  ["Agent", run.agent_role === "unknown" ? "" : run.agent_role],
+  ["Model", run.model],
+  ["Started", moment(run.started)],
+  ["Time", duration((run.ended ?? run.updated) - run.started)],
+  ["Turns", run.turns || ""],
+  ["Calls", run.failures ? `${count(run.calls)}, ${count(run.failures)} failed` : count(run.calls)],
+  ["Tokens", run.input_tokens || run.output_tokens ? `${count(run.input_tokens)} in, ${count(run.output_tokens)} out${run.cached_tokens ? `, ${count(run.cached_tokens)} cached` : ""}` : ""],
+  ["Cost", cost(run.cost)],
+  ["Repairs", run.repairs || ""],
+  ["Retries", run.retries || ""],
+  ["Approved or answered by", run.reviewers.join(", ")],
+  ["Agents inside", agents.length > 1 ? String(agents.length - 1) : ""],
+  ["Conversation of", run.memory_id === "default" ? "" : run.memory_id],
+]} /></div>`;
+
+export const Run = ({ query, me }) => {
+  const { id } = query;
+  const tab = TABS.some(([each]) => each === query.tab) ? query.tab : "conversation";
+  const data = useRun(id);
+  const { run, durable } = data;
+  const reviews = useMemo(() => new Map(data.reviews.map((review) => [review.call_id, review])), [data.reviews]);
+  const rerun = async (turn) => {
+    try {
+      const { id: fresh } = await post("/api/durable/fork", { id, after: `/${turn}` });
+      if (durable.has_agent) await post("/api/durable/resume", { id: fresh });
+      navigate(address("/durable", { id: fresh }));
+    } catch (problem) { toast(problem.message); }
+  };
+  if (!run) return html`<${Page} title="Run"><${Problem} error=${data.error} /><//>`;
+  const isLive = run.state === "running" || run.state === "waiting";
+  const context = { id, turns: data.turns, calls: data.calls, reviews, role: run.agent_role === "unknown" ? "Model" : run.agent_role, onRerun: durable && me.may_operate ? rerun : null };
+  return html`<${Page} title=${run.prompt || run.run_id} note=${html`<span class="mono small">${visible(run.run_id)}</span>`}
+      actions=${html`${durable && html`<${Link} class="button" to=${address("/durable", { id })}>Durable run<//>`}<${Link} class="button" to=${address("/compare", { first: id })}>Compare<//>`}>
+    ${run.waiting > 0 && html`<div class="banner">${plural(run.waiting, "call")} ${run.waiting === 1 ? "waits" : "wait"} for approval. <${Link} to=${address("/approvals", { run: id })}>Decide<//></div>`}
+    <${Problem} error=${data.error || run.error} />
+    <${Summary} run=${run} agents=${data.agents} />
+    <${Tabs} label="Views of the run" tabs=${TABS} current=${tab} onSelect=${(next) => setQuery({ tab: next })} />
+    <div data-calls=${data.calls.length} data-complete=${String(data.isComplete)}>
+      ${tab === "conversation" && html`<${Conversation} context=${context} isLive=${isLive} />`}
+      ${tab === "timeline" && html`<${Timeline} id=${id} last=${run.last} />`}
+      ${tab === "tree" && html`<${Tree} id=${id} last=${run.last} />`}
+      ${tab === "raw" && html`<${Raw} id=${id} last=${run.last} />`}
+      ${tab === "conversation" && data.isComplete && !data.calls.length && !data.turns.length && html`<${Empty}>Nothing has happened in this run yet.<//>`}
+    </div>
+  <//>`;
+};

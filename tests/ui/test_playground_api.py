@@ -1,0 +1,200 @@
+"""The endpoints of the playground."""
+
+import asyncio
+import json
+from threading import Thread
+
+import pytest
+
+from helpers import ui_shop
+from helpers.ui_client import Desk
+from helpers.wait import LONG, until
+from toolsemble import Toolbox, ToolResult, tool
+from toolsemble.result import AudioContent, ImageContent
+from toolsemble.review import AutoApprove
+from toolsemble.ui.interface import Targets
+from toolsemble.ui.people import add_person
+
+PIXEL = b"\x89PNG"
+
+
+@tool
+def draw(kind: str) -> ToolResult:
+    """Draw a picture."""
+    return ToolResult.success("drawn", contents=[ImageContent(PIXEL, f"image/{kind}"), AudioContent(b"", "audio/wav")])
+
+
+TOOLS = [ui_shop.find_order, ui_shop.refund, ui_shop.count_folders, ui_shop.echo, ui_shop.order_report, draw]
+
+
+@pytest.fixture
+def shop(tmp_path):
+    targets = Targets((Toolbox(TOOLS), Toolbox([ui_shop.echo])), {"clerk": ui_shop.clerk}, {"echo": "shop.py"})
+    with Desk(tmp_path / "data", targets) as made:
+        yield made
+
+
+def test_tools_are_listed_once_with_what_matters(shop):
+    tools = {each["name"]: each for each in shop.get("/api/tools")["tools"]}
+    assert list(tools) == ["find_order", "refund", "count_folders", "echo", "find_order_then_echo", "draw"]
+    assert (tools["refund"]["gated"], tools["refund"]["effects"]) == (True, "write")
+    assert [name for name, each in tools.items() if each["is_pipeline"]] == ["find_order_then_echo"]
+    assert shop.get("/api/me")["agents"] == ["clerk"]
+
+
+def test_a_tool_has_a_form_and_the_view_of_each_provider(shop):
+    found = shop.get("/api/tool", name="refund")
+    assert [field["name"] for field in found["form"]["fields"]] == ["order", "amount", "to", "reason"]
+    assert [each["name"] for each in found["providers"]] == [
+        "openai",
+        "anthropic",
+        "google",
+        "mistral",
+        "bedrock",
+        "ollama",
+        "mcp",
+    ]
+    assert any("moved into the description" in note for note in found["providers"][0]["notes"])
+    assert found["graph"] is None
+    assert shop.refused("/api/tool", {"name": "nothing"}) == (
+        404,
+        "There is no tool 'nothing'; start the server with its module or file",
+    )
+
+
+def test_pipelines_are_graphs(shop):
+    (pipeline,) = shop.get("/api/pipelines")["pipelines"]
+    assert [part["name"] for part in pipeline["graph"]["parts"]] == ["find_order", "echo"]
+
+
+def test_a_field_that_repeats_is_expanded(shop):
+    form = shop.get("/api/tool", name="count_folders")["form"]
+    (folder,) = form["fields"]
+    inside = next(field for field in folder["fields"] if field["name"] == "inside")
+    found = shop.get("/api/tool/expand", name="count_folders", place=inside["item"]["place"])["field"]
+    assert [field["name"] for field in found["fields"]] == ["name", "inside"]
+    assert shop.refused("/api/tool/expand", {"name": "count_folders", "place": "#/nowhere"})[0] == 404
+
+
+def test_a_call_returns_what_the_model_is_told(shop):
+    reply = shop.post("/api/tool/call", name="find_order", arguments={"order": 7})
+    assert (reply["text"], reply["is_error"]) == ("Order 7: 3 boxes of green tea, 14.40 euros", False)
+    assert reply["wire"]["openai"]["content"] == reply["text"]
+    assert shop.get("/api/run", id=reply["run_id"])["run"]["state"] == "done"  # it is in the history
+
+
+def test_text_is_read_as_that_of_a_model(shop):
+    repaired = shop.post("/api/tool/call", name="find_order", text='{"order": "7"}')
+    broken = shop.post("/api/tool/call", name="find_order", text="order seven")
+    assert (repaired["text"][:8], len(repaired["repairs"])) == ("Order 7:", 1)
+    assert (broken["is_error"], broken["text"].startswith("Error: Invalid JSON input for 'find_order'")) == (True, True)
+
+
+def test_a_form_is_sent_back_as_arguments(shop):
+    form = shop.get("/api/tool", name="echo")["form"]
+    empty = shop.post("/api/tool/call", name="echo", form=form)
+    form["fields"][0] |= {"state": "value", "text": "hello"}
+    said = shop.post("/api/tool/call", name="echo", form=form)
+    assert (said["text"], "Missing required parameter" in empty["text"]) == ("hello", True)
+    assert shop.refused("/api/tool/call", body={"name": "echo", "form": {"kind": "strange"}})[0] == 400
+
+
+def test_a_dry_run_asks_nobody_runs_nothing_and_is_not_recorded(shop):
+    reply = shop.post("/api/tool/call", name="refund", arguments=ui_shop.REFUND, dry_run=True)
+    wrong = shop.post("/api/tool/call", name="refund", arguments={**ui_shop.REFUND, "amount": -1}, dry_run=True)
+    assert (reply["is_error"], reply["dry_run"], "Refunded" in reply["text"]) == (False, True, False)
+    assert "amount" in wrong["text"]
+    assert shop.get("/api/runs")["exists"] is False
+    assert shop.get("/api/approvals")["exists"] is False
+
+
+def test_a_gated_call_waits_for_an_approval_of_this_page(shop):
+    replies = []
+    body = {"name": "refund", "arguments": ui_shop.REFUND, "call_id": "mine"}
+    calling = Thread(target=lambda: replies.append(shop.client.post("/api/tool/call", json=body).json()))
+    calling.start()
+    until(lambda: shop.get("/api/approvals")["requests"])
+    (request,) = shop.get("/api/approvals")["requests"]
+    assert request["call_id"] == "mine"
+    shop.post("/api/approval", id=request["id"], decision="approve", arguments_digest=request["arguments_digest"])
+    calling.join(60)
+    assert replies[0]["text"] == "Refunded 14.40 euros of order 7 to a card"
+
+
+def test_the_reviewer_of_a_toolbox_takes_precedence(tmp_path):
+    box = Toolbox([ui_shop.refund], review=AutoApprove())
+    with Desk(tmp_path, Targets((box,))) as desk:
+        assert desk.post("/api/tool/call", name="refund", arguments=ui_shop.REFUND)["is_error"] is False
+
+
+def test_images_are_shown_unless_they_can_hold_programs(shop):
+    png = shop.post("/api/tool/call", name="draw", arguments={"kind": "png"})
+    svg = shop.post("/api/tool/call", name="draw", arguments={"kind": "svg+xml"})
+    assert (png["images"], svg["images"]) == (["data:image/png;base64,iVBORw=="], [])
+    assert png["contents"] == ["ImageContent", "AudioContent"]
+
+
+def test_arguments_are_converted_between_form_text_and_code(shop):
+    found = shop.post("/api/tool/convert", name="echo", text='{"text": "it\'s"}')
+    assert found["form"]["fields"][0]["text"] == "it's"
+    assert found["snippets"]["command"].startswith("toolsemble call shop.py:echo ")
+    assert 'ToolCall("echo", {\'text\': "it\'s"})' in found["snippets"]["python"]
+    assert "http://127.0.0.1:7771/api/tool/call" in found["snippets"]["curl"]
+    back = shop.post("/api/tool/convert", name="echo", form=found["form"])
+    assert json.loads(back["text"]) == {"text": "it's"}
+    odd = shop.post("/api/tool/convert", name="echo", text="not json")
+    assert (odd["form"], odd["text"]) == (None, "not json")
+    assert shop.refused("/api/tool/convert", body={"name": "nothing"})[0] == 404
+
+
+def test_only_operators_call_tools(tmp_path):
+    people = tmp_path / "people.toml"
+    token = add_person(people, "ada", ["admin"])
+    with Desk(tmp_path / "data", Targets((Toolbox([ui_shop.echo]),)), people=people) as desk:
+        answer = desk.sign_in(token).post("/api/tool/call", json={"name": "echo", "arguments": {"text": "x"}})
+    assert (answer.status_code, answer.json()["error"]) == (
+        403,
+        "'ada' does not have the role operator, which this takes",
+    )
+
+
+async def test_a_call_ends_when_its_page_is_closed(tmp_path):
+    started, ended, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait_forever() -> str:
+        """Wait."""
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return "never"
+
+    with Desk(tmp_path, Targets((Toolbox([wait_forever]),))) as desk:
+        body = json.dumps({"name": "wait_forever"}).encode()
+        parts = iter([{"type": "http.request", "body": body}, {"type": "http.request", "body": b""}])
+
+        async def receive():
+            found = next(parts, None)
+            if found is not None:
+                return found
+            await left.wait()
+            return {"type": "http.disconnect"}
+
+        sent = []
+
+        async def send(message):
+            sent.append(message)
+
+        token = (tmp_path / "ui.token").read_text()
+        headers = {"host": "localhost", "authorization": f"Bearer {token}", "content-type": "application/json"}
+        headers["content-length"] = str(len(body))
+        scope = {"type": "http", "method": "POST", "path": "/api/tool/call", "query_string": b""}
+        scope["headers"] = [(name.encode(), value.encode()) for name, value in headers.items()]
+        calling = asyncio.create_task(desk.app(scope, receive, send))
+        await asyncio.wait_for(started.wait(), LONG)
+        left.set()
+        await asyncio.wait_for(calling, LONG)
+    assert ended.is_set()
+    assert sent[0]["status"] == 499

@@ -1,0 +1,165 @@
+"""The endpoints of the run history."""
+
+import threading
+
+import pytest
+
+from helpers import ui_shop
+from helpers.wait import until
+from toolsemble import Agent, RunJournal, Toolbox, ToolCall
+from toolsemble.events import CallStarted
+from toolsemble.review import ExitEarly
+from toolsemble.testing import AutoApprove, ScriptedModel
+
+
+def run_clerk(desk, run_id, order=7, **settings):
+    history = desk.folder.history(create=True)
+    calls = [ToolCall("find_order", {"order": order}), f"Order {order} is here."]
+    agent = Agent(ScriptedModel(calls), [ui_shop.find_order], sinks=[history], role="a clerk", **settings)
+    return agent.run_sync(f"Find order {order}", run_id=run_id)
+
+
+def read(table):
+    return [dict(zip(table["names"], row, strict=True)) for row in table["rows"]]
+
+
+def test_a_folder_without_a_history_has_no_runs(desk):
+    assert desk.get("/api/runs") == {"runs": [], "more": False, "before": 0, "exists": False}
+    assert desk.refused("/api/run", {"id": "a"}) == (404, "There is no history.db in the data folder yet")
+
+
+def test_runs_are_listed_in_pages_newest_first(desk):
+    for number in range(5):
+        run_clerk(desk, f"run-{number}", number)
+    first = desk.get("/api/runs", limit=3)
+    second = desk.get("/api/runs", limit=3, before=first["before"])
+    assert [run["run_id"] for run in first["runs"]] == ["run-4", "run-3", "run-2"]
+    assert [run["run_id"] for run in second["runs"]] == ["run-1", "run-0"]
+    assert (first["more"], second["more"], second["before"]) == (True, False, 0)
+    assert first["runs"][0]["prompt"] == "Find order 4"
+
+
+def test_runs_that_wait_come_first_and_filters_find_others(desk):
+    history = desk.folder.history(create=True)
+    run_clerk(desk, "older")
+    box = Toolbox([ui_shop.refund], sinks=[history], review=desk.interface.reviewer())
+    call = ToolCall("refund", ui_shop.REFUND, "c1")
+    asking = threading.Thread(target=lambda: box.execute(call, run_id="waiting"))
+    asking.start()
+    store = desk.folder.reviews()
+    until(lambda: any(run["state"] == "waiting" for run in desk.get("/api/runs")["runs"]))
+    run_clerk(desk, "newer")
+    assert [run["run_id"] for run in desk.get("/api/runs")["runs"]] == ["waiting", "newer", "older"]
+    assert [run["run_id"] for run in desk.get("/api/runs", state="done")["runs"]] == ["newer", "older"]
+    assert [run["run_id"] for run in desk.get("/api/runs", tool="refund")["runs"]] == ["waiting"]
+    assert [run["run_id"] for run in desk.get("/api/runs", text="older")["runs"]] == ["older"]
+    store.answer(store.pending()[0], ExitEarly("no"))
+    asking.join(60)
+
+
+def test_one_run_has_its_turns_calls_and_agents(desk):
+    run_clerk(desk, "a")
+    shown = desk.get("/api/run", id="a")
+    (call,) = read(shown["calls"])
+    assert (shown["run"]["state"], shown["run"]["answer"], shown["durable"]) == ("done", "Order 7 is here.", None)
+    assert [turn["kind"] for turn in shown["turns"]] == [
+        "run_started",
+        "model_replied",
+        "model_replied",
+        "run_finished",
+    ]
+    assert (call["tool_name"], call["outcome"], call["arguments"]) == ("find_order", "success", '{"order":7}')
+    assert [agent["agent_role"] for agent in shown["agents"]] == ["a clerk"]
+    assert read(desk.get("/api/run/calls", id="a", after=call["number"])) == []
+    assert desk.refused("/api/run", {"id": "b"}) == (404, "There is no run 'b' in the history")
+    assert desk.refused("/api/run") == (400, "The address needs 'id'")
+
+
+def test_a_run_of_a_journal_says_so(desk, tmp_path):
+    with RunJournal(desk.folder.path / "runs.db") as journal:
+        run_clerk(desk, "a", journal=journal, name="clerk")
+    assert desk.get("/api/run", id="a")["durable"] == {"has_agent": False}
+    run_clerk(desk, "b")
+    assert desk.get("/api/run", id="b")["durable"] is None
+
+
+def test_changes_are_what_is_new_and_what_was_open(desk):
+    run_clerk(desk, "a")
+    (call,) = read(desk.get("/api/run", id="a")["calls"])
+    everything = desk.get("/api/run/changes", id="a")
+    assert read(everything["calls"]) == [call]
+    known = desk.get("/api/run/changes", id="a", after=call["number"], turn=10**6, open=f"{call['number']},x,")
+    assert (read(known["calls"]), known["turns"], known["run"]["state"]) == ([call], [], "done")
+
+
+def test_a_call_is_shown_with_its_events(desk):
+    history = desk.folder.history(create=True)
+    box = Toolbox([ui_shop.refund], sinks=[history], review=AutoApprove())
+    for _ in range(2):  # the same id twice: each has its own events
+        box.execute(ToolCall("refund", ui_shop.REFUND, "c1"), run_id="a")
+    first, second = read(desk.get("/api/run", id="a")["calls"])
+    shown = [desk.get("/api/call", id="a", number=call["number"]) for call in (first, second)]
+    kinds = ["call_started", "review_requested", "review_decided", "call_finished"]
+    assert [[event["kind"] for event in each["events"]] for each in shown] == [kinds, kinds]
+    assert shown[0]["reviews"][0]["decision"] == "continue"
+    assert desk.refused("/api/call", {"id": "a", "number": 10**6})[0] == 404
+    assert desk.refused("/api/call", {"id": "a", "number": 0})[0] == 404
+    assert desk.refused("/api/call", {"id": "a", "number": "x"}) == (400, "'number' must be an integer >= 0, not 'x'")
+
+
+def test_a_call_that_runs_has_the_events_so_far(desk):
+    history = desk.folder.history(create=True)
+    history.emit(CallStarted("find_order", "c1", {"order": 7}, run_id="a"))
+    (call,) = read(desk.get("/api/run", id="a")["calls"])
+    assert [event["kind"] for event in desk.get("/api/call", id="a", number=call["number"])["events"]] == [
+        "call_started"
+    ]
+
+
+def test_raw_events_come_in_pages_with_long_texts_cut(desk):
+    history = desk.folder.history(create=True)
+    Toolbox([ui_shop.echo], sinks=[history]).execute(ToolCall("echo", {"text": "x" * 5000}, "c1"), run_id="a")
+    page = desk.get("/api/run/events", id="a", limit=1)
+    (started,) = page["events"]
+    assert (page["more"], started["cut"]) == (True, {"/arguments/text": 5000})
+    whole = desk.get("/api/event", number=started["number"])["event"]
+    assert len(whole["values"]["arguments"]["text"]) == 5000
+    rest = desk.get("/api/run/events", id="a", after=started["number"])
+    assert ([event["kind"] for event in rest["events"]], rest["more"]) == (["call_finished"], False)
+    assert desk.refused("/api/event", {"number": 10**6}) == (404, "There is no such event")
+
+
+def test_the_timeline_has_rows(desk):
+    run_clerk(desk, "a")
+    found = desk.get("/api/run/timeline", id="a")
+    assert [row["kind"] for row in read(found["rows"])] == ["turn", "call", "turn"]
+    assert found["is_cut"] is False
+
+
+def test_two_runs_are_compared(desk):
+    run_clerk(desk, "a", 7)
+    run_clerk(desk, "b", 8)
+    found = desk.get("/api/compare", first="a", second="b")["comparison"]
+    assert (found["divergence"], [pair["change"] for pair in found["pairs"]]) == (0, ["changed"])
+    numbers = {f"{name}_number": found["pairs"][0][name]["number"] for name in ("first", "second")}
+    difference = desk.get("/api/compare/calls", first="a", second="b", **numbers)["difference"]
+    assert [(line["mark"], line["text"].strip()) for line in difference["arguments"] if line["mark"] != "="] == [
+        ("-", '"order": 7'),
+        ("+", '"order": 8'),
+    ]
+    alone = desk.get("/api/compare/calls", first="a", second="b", first_number=numbers["first_number"])["difference"]
+    assert {line["mark"] for line in alone["text"]} == {"-"}
+    assert desk.refused("/api/compare", {"first": "a", "second": "c"})[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/api/runs", "/api/run/events"])
+def test_a_state_or_number_that_is_not_one_is_refused(desk, path):
+    run_clerk(desk, "a")
+    assert desk.refused(path, {"id": "a", "state": "sleeping", "after": "-1"})[0] == 400
+
+
+def test_texts_of_any_kind_can_be_shown(desk):
+    history = desk.folder.history(create=True)
+    text = "\ud800 \u202e </script> \x00"
+    Toolbox([ui_shop.echo], sinks=[history]).execute(ToolCall("echo", {"text": text}, "c1"), run_id="a")
+    assert "</script>" in desk.client.get("/api/run", params={"id": "a"}).text
