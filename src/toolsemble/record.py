@@ -50,17 +50,23 @@ def record(
 
 def record_repairs(context: ToolContext, repairs: Sequence[Repair], log_limit: int) -> None:
     """Record the repairs of a call's arguments in the metrics and the log; never raise."""
-    repaired = ", ".join(f"{repair['step']} at {repair['path']}" for repair in repairs)
-    line = f"{context.tool_name} arguments repaired: {preview(repaired, log_limit)}"
-    count_and_log(context, "repairs", line, len(repairs), logging.INFO)
+    count(context, "repairs", len(repairs))
+    if context.logger.isEnabledFor(logging.INFO):
+        repaired = ", ".join(f"{repair['step']} at {repair['path']}" for repair in repairs)
+        line = f"{context.tool_name} arguments repaired: {preview(repaired, log_limit)}"
+        _log_count(context, "repairs", line, logging.INFO)
 
 
-def count_and_log(context: ToolContext, counter: str, line: str, amount: int = 1, level: int = logging.WARNING) -> None:
+def count_and_log(context: ToolContext, counter: str, line: str, level: int = logging.WARNING) -> None:
     """Increment a counter for a call and write a log line; never raise.
 
     >>> count_and_log(ToolContext(tool_name="weather"), "timeouts", "Tool 'weather' timed out after 5 s")
     """
-    count(context, counter, amount)
+    count(context, counter)
+    _log_count(context, counter, line, level)
+
+
+def _log_count(context: ToolContext, counter: str, line: str, level: int) -> None:
     try:
         context.logger.log(level, "%s", mask_text(line), extra={"call_id": context.call_id, "run_id": context.run_id})
     except Exception:  # noqa: BLE001 - as above
