@@ -105,10 +105,10 @@ $(INTEROP)/%/.installed: tests/interop/requirements/%.txt | $(BIN)/python
 CHROMIUM ?= $(firstword $(foreach name,chromium chromium-browser google-chrome,$(shell command -v $(name) 2>/dev/null)))
 
 browser: $(VENV)/.browser $(if $(CHROMIUM),,chromium)
-	@TOOLSEMBLE_CHROMIUM=$(or $(CHROMIUM),chromium) $(BIN)/python -m pytest -rP tests/browser
+	@TOOLSEMBLE_CHROMIUM=$(or $(CHROMIUM),$$(command -v chromium)) $(BIN)/python -m pytest -rP tests/browser
 
 screenshots: $(VENV)/.browser $(if $(CHROMIUM),,chromium)
-	@TOOLSEMBLE_CHROMIUM=$(or $(CHROMIUM),chromium) $(BIN)/python scripts/screenshots.py
+	@TOOLSEMBLE_CHROMIUM=$(or $(CHROMIUM),$$(command -v chromium)) $(BIN)/python scripts/screenshots.py
 
 .PHONY: chromium
 chromium:

@@ -90,27 +90,27 @@ def reply(request: object) -> object:
     return calls[turn] if turn < len(calls) else f"Order **{order}** is settled. Is there anything else?"
 
 
-clerk = Agent(
-    FunctionModel(reply, usage=TokenUsage(1240, 86)),
-    [find_order, find_customer, refund],
-    role="Shop clerk",
-    name="clerk",
-    instructions="Look up every order before you answer.",
-    prices=Prices(0.25, 2.0),
-)
-order_report = find_order | find_customer
-
-
-def write_data(folder: Path) -> None:
-    """Do some runs; the last one waits for an approval until the program ends."""
-    store = SQLiteStore(folder / "reviews.db")
-    made = Agent(
+def make_clerk(**more: object) -> Agent:
+    """Return the agent of the shop."""
+    return Agent(
         FunctionModel(reply, usage=TokenUsage(1240, 86)),
         [find_order, find_customer, refund],
         role="Shop clerk",
         name="clerk",
         instructions="Look up every order before you answer.",
         prices=Prices(0.25, 2.0),
+        **more,
+    )
+
+
+clerk = make_clerk()
+order_report = find_order | find_customer
+
+
+def write_data(folder: Path) -> None:
+    """Do some runs; the last one waits for an approval until the program ends."""
+    store = SQLiteStore(folder / "reviews.db")
+    made = make_clerk(
         sinks=[RunHistory(folder / "history.db")],
         review=QueueReview(store),
         journal=RunJournal(folder / "runs.db"),

@@ -1,5 +1,5 @@
 // Small parts that several pages use.
-import { html, useEffect, useState } from "./html.mjs";
+import { html, useEffect, useRef, useState } from "./html.mjs";
 import { pretty, prettyText, visible } from "./format.mjs";
 
 const NAMES = { done: "done", failed: "failed", waiting: "waiting", running: "running", cancelled: "cancelled", lost: "lost", queued: "queued" };
@@ -69,15 +69,18 @@ export const Toasts = () => {
   return html`<div role="status" aria-live="polite">${text && html`<div class="toast">${visible(text)}</div>`}</div>`;
 };
 
-// Keys for a page, unless somebody types into a field or holds a modifier.
+// Keys for a page, unless somebody types into a field or holds a modifier. The latest actions count, also those of a
+// form that was changed by the key before.
 export const useKeys = (keys) => {
+  const latest = useRef(keys);
+  latest.current = keys;
   useEffect(() => {
     const press = (event) => {
       if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, [contenteditable]")) return;
-      const action = keys[event.key];
+      const action = latest.current[event.key];
       if (action) { event.preventDefault(); action(); }
     };
     addEventListener("keydown", press);
     return () => removeEventListener("keydown", press);
-  });
+  }, []);
 };
