@@ -590,7 +590,10 @@ WRONG = [
     ("targets = ['calculator']\n[sinks]\ncustom = ['calculator']", "sinks.custom: there is no 'calculator'"),
     ("[http]", "http.address is missing"),
     ("[http]\nadress = 'a:1'", "unknown key http.adress; did you mean 'address'?"),
-    ("[http]\naddress = 'a:1'\ntokens = [{tokn = '1234567890123456'}]", "unknown key http.tokens[0].tokn; did you mean"),
+    (
+        "[http]\naddress = 'a:1'\ntokens = [{tokn = '1234567890123456'}]",
+        "unknown key http.tokens[0].tokn; did you mean",
+    ),
     (
         "[http]\naddress = 'a:1'\n" + 2 * "[[http.tokens]]\ntoken = '1234567890123456'\n",
         "http.tokens: two entries have the same token; give each its own",
