@@ -84,7 +84,7 @@ def test_a_mistake_is_named_with_its_line_and_without_the_secrets_before_it(writ
 
 def test_a_file_that_is_not_text_is_refused(tmp_path):
     (tmp_path / "mcp.json").write_bytes(b"\xff")
-    with pytest.raises(ToolConfigurationError, match="is not JSON: .*can't decode byte"):
+    with pytest.raises(ToolConfigurationError, match=r"is not JSON: .*can't decode byte"):
         MCPClient.from_config(tmp_path / "mcp.json")
 
 
