@@ -214,7 +214,16 @@ async def test_an_expired_token_is_to_be_refreshed(tmp_path):
     assert (await file.get_tokens()).access_token == "a"
 
 
-@pytest.mark.parametrize("text", ["{", "[]", '{"tokens": {"access_token": 5}}'])
+BROKEN = [
+    "{",
+    "[]",
+    '{"tokens": {"access_token": 5}}',
+    '{"tokens": 5}',
+    '{"tokens": {"access_token": "a"}, "expires_at": "soon"}',
+]
+
+
+@pytest.mark.parametrize("text", BROKEN)
 async def test_a_broken_token_file_is_named_without_its_content(tmp_path, text):
     (tmp_path / "tokens.json").write_text(text)
     with pytest.raises(ToolConfigurationError, match=r"tokens\.json' cannot be read; delete it to sign in again"):

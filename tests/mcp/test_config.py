@@ -49,7 +49,9 @@ def test_the_file_of_vs_code_may_have_comments(write):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is not JSON"),
+        ("{", "is not JSON: line 1: Unclosed 'object'"),
+        ("", "is not JSON: line 1: No JSON data found"),
+        ("[" * 10**5, "is not JSON: line 1: Maximum nesting level exceeded"),
         ("[]", "has no object 'mcpServers' or 'servers'"),
         ({"mcpServers": 5}, "has no object 'mcpServers' or 'servers'"),
         ({"mcpServers": {"a": 5}}, "server 'a' must be an object, not int"),
@@ -71,6 +73,19 @@ def test_a_wrong_file_is_refused(write, text, message):
     with pytest.raises(ToolConfigurationError) as raised:
         MCPClient.from_config(write(text))
     assert message in str(raised.value)
+
+
+def test_a_mistake_is_named_with_its_line_and_without_the_secrets_before_it(write):
+    text = '{"mcpServers": {\n"a": {"command": "x", "env": {"KEY": "hunter2"}}\n"b": {"command": "y"}}}'
+    with pytest.raises(ToolConfigurationError, match="is not JSON: line 3: Expected 'comma'") as raised:
+        MCPClient.from_config(write(text))
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_file_that_is_not_text_is_refused(tmp_path):
+    (tmp_path / "mcp.json").write_bytes(b"\xff")
+    with pytest.raises(ToolConfigurationError, match=r"is not JSON: .*can't decode byte"):
+        MCPClient.from_config(tmp_path / "mcp.json")
 
 
 def test_a_missing_file_is_named(tmp_path):

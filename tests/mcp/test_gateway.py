@@ -550,6 +550,7 @@ WRONG = [
     ("[servers.a]\ncommand = 'x'\nurl = 'http://a'", "servers.a needs either a command or a url"),
     ("[servers.a]\ncommand = 'x'\ntoken = 't'", "servers.a.token is for a url; remove it"),
     ("[servers.a]\nurl = 'http://a'\nargs = ['t']", "servers.a.args is for a command; remove it"),
+    ("[servers.a]\ncomand = 'x'", "unknown key servers.a.comand; did you mean 'command'?"),
     ("[servers.a]\ncommand = 'x'\ncomand = 'x'", "unknown key servers.a.comand; did you mean 'command'?"),
     ("[servers.a]\ncommand = 'x'\ntimeout = 'fast'", "servers.a.timeout must be a number of seconds > 0, not 'fast'"),
     ("[servers.a]\ncommand = 'x'\ntimeout = true", "servers.a.timeout must be a number of seconds > 0, not true"),
@@ -588,6 +589,15 @@ WRONG = [
     ("[sinks]\nfile = 1", "unknown key sinks.file; "),
     ("targets = ['calculator']\n[sinks]\ncustom = ['calculator']", "sinks.custom: there is no 'calculator'"),
     ("[http]", "http.address is missing"),
+    ("[http]\nadress = 'a:1'", "unknown key http.adress; did you mean 'address'?"),
+    (
+        "[http]\naddress = 'a:1'\ntokens = [{tokn = '1234567890123456'}]",
+        "unknown key http.tokens[0].tokn; did you mean",
+    ),
+    (
+        "[http]\naddress = 'a:1'\n" + 2 * "[[http.tokens]]\ntoken = '1234567890123456'\n",
+        "http.tokens: two entries have the same token; give each its own",
+    ),
     ("[http]\naddress = 'a:1'\nhost = 'b'", "unknown key http.host; "),
     ("[http]\naddress = 'a:1'\ntokens = 'b'", "http.tokens must be a list of tables, not 'b'"),
     ("[http]\naddress = 'a:1'\ntokens = ['b']", "http.tokens[0] must be a table, not 'b'"),

@@ -1,5 +1,6 @@
 """Tools of a served toolbox: listing, calls, results, errors."""
 
+import sys
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypedDict
 
@@ -275,6 +276,27 @@ async def test_only_declared_errors_are_shown_over_http(era):
     assert text_of(shown) == "Error: no such order"
     assert hidden.is_error
     assert "hunter2" not in text_of(hidden)
+
+
+async def test_a_tool_that_exits_does_not_end_the_server(era, caplog):
+    @tool
+    def parse() -> str:
+        sys.exit(2)
+
+    @tool
+    async def stop() -> str:
+        sys.exit()
+
+    @tool(timeout=30)
+    async def stop_in_time() -> str:
+        sys.exit()
+
+    async with serve_http(Toolbox([parse, stop, stop_in_time, greet]), era) as client:
+        for name in ("parse", "stop", "stop_in_time"):
+            ended = await client.call_tool(name, {})
+            assert (ended.is_error, text_of(ended)) == (True, "Error: The tool tried to end the program")
+            assert f"{name} called sys.exit; the server goes on" in caplog.text
+        assert text_of(await client.call_tool("greet", {"name": "Ada"})) == "Hello Ada"
 
 
 async def test_a_secret_argument_is_masked_in_errors(era):

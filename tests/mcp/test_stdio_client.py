@@ -168,6 +168,14 @@ def test_only_chooses_by_the_names_of_the_server(plain):
         assert [tool.name for tool in client.current(None)] == ["p_echo", "p_note"]
 
 
+def test_a_gate_that_matches_no_tool_is_reported(plain, caplog):
+    with plain(approve="destructve"):
+        assert "approve: 'destructve' matches none of the tools of plain" in caplog.text
+    caplog.clear()
+    with plain(approve=["echo", "p_note"], prefix="p_"), plain(approve="destructive"):
+        assert "matches none" not in caplog.text
+
+
 def test_two_clients_with_equal_names_need_a_prefix(plain):
     with plain() as first, plain() as second, pytest.raises(ToolDefinitionError) as raised:
         Toolbox([*first, *second])

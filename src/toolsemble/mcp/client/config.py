@@ -18,6 +18,7 @@ from toolsemble.runtime.text import preview
 _MAX_SIZE = 2**20
 _VARIABLE = re.compile(r"\$\{(?P<kind>env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}")
 _LEFT = re.compile(r"\$\{[^}]*\}?")
+_PLACE = re.compile(r" (?:starting )?near (\d+)")
 _LISTS = ("mcpServers", "servers")
 _SSE = ("sse",)
 _HTTP = ("http", "streamable-http", "streamableHttp", "streamable_http")
@@ -45,16 +46,28 @@ def read_config(path: str | PathLike[str]) -> dict[str, ConfiguredServer]:
     try:
         if Path(path).stat().st_size > _MAX_SIZE:
             raise ToolConfigurationError(f"{where} is larger than {_MAX_SIZE} bytes; it is not a list of MCP servers")
-        values = pyjson5.decode(Path(path).read_text(encoding="utf-8"))  # VS Code allows comments
+        values = _decode(where, Path(path).read_text(encoding="utf-8"))
     except OSError as problem:
         raise ToolConfigurationError(f"{where} cannot be read: {problem.strerror}") from problem
-    except (ValueError, RecursionError, pyjson5.Json5Exception) as problem:
+    except ValueError as problem:  # of the encoding
         raise ToolConfigurationError(f"{where} is not JSON: {preview(str(problem))}") from None
     found = [values[key] for key in _LISTS if key in values] if isinstance(values, dict) else []
     if not found or not isinstance(found[0], dict):
         raise ToolConfigurationError(f"{where} has no object 'mcpServers' or 'servers'")
     servers = {name: each for name, each in found[0].items() if _is_on(each)}
     return {name: _read_server(f"{where}, server {name!r:.80}", each) for name, each in servers.items()}
+
+
+def _decode(where: str, text: str) -> Any:
+    """Return the values of a text; comments and trailing commas are allowed, as in VS Code."""
+    try:
+        return pyjson5.decode(text)
+    except pyjson5.Json5DecoderException as problem:
+        # The text of the exception has the values before the mistake, and thereby secrets; its message has none.
+        place = _PLACE.search(problem.message)
+        line = text.count("\n", 0, max(int(place[1]) - 1, 0) if place else 0) + 1
+        mistake = _PLACE.sub("", problem.message).replace("b'", "'")
+        raise ToolConfigurationError(f"{where} is not JSON: line {line}: {preview(mistake)}") from None
 
 
 def _is_on(server: Any) -> bool:

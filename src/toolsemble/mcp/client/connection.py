@@ -14,6 +14,7 @@ from toolsemble.mcp.client.definitions import Listing, RemoteDefinition
 from toolsemble.mcp.client.inbox import Inbox, LoopInbox, Outcome, Progress, ServerQuestion, ThreadInbox, is_in_loop
 from toolsemble.mcp.client.names import NameMap
 from toolsemble.mcp.client.options import Options
+from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.remote_call import RemoteCall
 from toolsemble.mcp.client.remote_tool import RemoteTool, build_remote_tool
 from toolsemble.mcp.client.requests import build_request
@@ -171,7 +172,14 @@ class Connection:
         has_changed = list(tools.values()) != list(self.tools.values())
         self.tools = tools
         if has_changed:
+            self._warn_of_unused_gates()
             announce_changes()
+
+    def _warn_of_unused_gates(self) -> None:
+        """Log the patterns of ``approve`` that match no tool: a typo would leave a tool without its gate."""
+        names = [name for tool in self.tools.values() for name in (tool.name, tool.remote.name)]
+        for pattern in self.options.find_unused_gates(names):
+            LOGGER.warning("approve: %r matches none of the tools of %s", pattern, self.options.name)
 
     def call_tool(
         self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext, check: OutputCheck | None

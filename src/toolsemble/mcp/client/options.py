@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib.util import find_spec
@@ -99,6 +99,11 @@ class Options:
     def takes(self, remote: str) -> bool:
         """Return whether a tool with this name of the server is wanted."""
         return self.only is None or any(fnmatchcase(remote, pattern) for pattern in self.only)
+
+    def find_unused_gates(self, names: Sequence[str]) -> list[str]:
+        """Return the names and patterns of ``approve`` that match none of the names."""
+        patterns = self.approve if isinstance(self.approve, tuple) else ()
+        return [each for each in patterns if not any(fnmatchcase(name, each) for name in names)]
 
 
 def build_options(default_name: str, given: Mapping[str, Any]) -> Options:

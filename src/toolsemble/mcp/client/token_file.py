@@ -39,15 +39,16 @@ class TokenFile:
         values = self._read()
         if "tokens" not in values:
             return None
-        tokens = dict(values["tokens"])
+        found: OAuthToken = self._validate(OAuthToken, values["tokens"])
         expires_at = values.get("expires_at")
-        if expires_at is not None:
-            left = int(expires_at - time.time())
-            tokens["expires_in"] = max(left, 0)
-            # The SDK forgets when a stored token expires, and would send it.
-            tokens["access_token"] = tokens["access_token"] if left > _EARLY else ""
-        found: OAuthToken = self._validate(OAuthToken, tokens)
-        return found
+        if expires_at is None:
+            return found
+        if not isinstance(expires_at, (int, float)):
+            raise self._broken()
+        left = max(expires_at - time.time(), 0)
+        # The SDK forgets when a stored token expires, and would send it.
+        text = found.access_token if left > _EARLY else ""
+        return found.model_copy(update={"expires_in": int(left), "access_token": text})
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Store tokens, and when they expire."""

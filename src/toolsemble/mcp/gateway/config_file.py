@@ -77,30 +77,26 @@ def _read_server(name: str, table: Table) -> ServerSettings:
             f"{table.place()}: the name of a server must be at most 39 letters, digits, '_' or '-'; choose another one"
         )
     command, url = table.text("command", ""), table.text("url", "")
-    if bool(command) == bool(url):
-        raise ToolConfigurationError(f"{table.place()} needs either a command or a url")
     program = {"args": table.texts("args", ()), "env": table.texts_by_name("env"), "cwd": table.text("cwd", None)}
     address = {
         "headers": table.texts_by_name("headers"),
         "token": table.text("token", None, is_secret=True),
         "transport": table.choice("transport", ("http", "sse"), None),
     }
+    others: dict[str, Any] = {
+        "options": _read_options(name, table),
+        "resources": _read_passed_on(table, "resources"),
+        "prompts": _read_passed_on(table, "prompts"),
+        "required": table.flag("required", default=True),
+    }
+    table.end()  # first: a misspelled command is a key that is not known
+    if bool(command) == bool(url):
+        raise ToolConfigurationError(f"{table.place()} needs either a command or a url")
     for key, value in (address if command else program).items():
         if value:
             raise ToolConfigurationError(f"{table.place(key)} is for a {'url' if command else 'command'}; remove it")
     used: Any = program if command else {**address, "transport": address["transport"] or "http"}
-    settings = ServerSettings(
-        name,
-        command,
-        url=url,
-        **used,
-        options=_read_options(name, table),
-        resources=_read_passed_on(table, "resources"),
-        prompts=_read_passed_on(table, "prompts"),
-        required=table.flag("required", default=True),
-    )
-    table.end()
-    return settings
+    return ServerSettings(name, command, url=url, **used, **others)
 
 
 def _read_options(name: str, table: Table) -> dict[str, Any]:
@@ -191,11 +187,8 @@ def _read_sinks(table: Table | None) -> SinkSettings:
 def _read_http(table: Table | None) -> HttpSettings | None:
     if table is None:
         return None
-    address = table.text("address", "")
-    if not address:
-        raise ToolConfigurationError(f"{table.place('address')} is missing: write an address such as '127.0.0.1:8000'")
     settings = HttpSettings(
-        address,
+        table.text("address", ""),
         table.texts("allowed_hosts", ()),
         tuple(_read_token(each) for each in table.listed_tables("tokens")),
         table.text("auth", None),
@@ -203,22 +196,28 @@ def _read_http(table: Table | None) -> HttpSettings | None:
         table.text("resource_url", None),
     )
     table.end()
+    if not settings.address:
+        raise ToolConfigurationError(f"{table.place('address')} is missing: write an address such as '127.0.0.1:8000'")
     if settings.tokens and (settings.auth or settings.issuer_url or settings.resource_url):
         raise ToolConfigurationError(f"{table.place('tokens')}: use either tokens, or auth with the URLs of OAuth")
+    if len({each.token for each in settings.tokens}) < len(settings.tokens):
+        raise ToolConfigurationError(f"{table.place('tokens')}: two entries have the same token; give each its own")
     return settings
 
 
 def _read_token(table: Table) -> AccessToken:
-    token = table.text("token", "", is_secret=True)
-    if len(token) < _SHORTEST_TOKEN:
+    settings = AccessToken(
+        table.text("token", "", is_secret=True),
+        table.text("subject", None),
+        table.text("client", "gateway"),
+        table.texts("scopes", ()),
+    )
+    table.end()
+    if len(settings.token) < _SHORTEST_TOKEN:
         raise ToolConfigurationError(
             f'{table.place("token")} must have at least {_SHORTEST_TOKEN} characters; write token = "${{NAME}}" for '
             "an environment variable"
         )
-    settings = AccessToken(
-        token, table.text("subject", None), table.text("client", "gateway"), table.texts("scopes", ())
-    )
-    table.end()
     return settings
 
 

@@ -139,6 +139,9 @@ async def execute(
         return await box.aexecute(call, memory_id=caller.memory_id, run_id=_run_id(exchange))
     except ExitEarlyError as stop:
         return ToolReply(call, ToolResult.failure(str(stop) or "The user stopped the call"))
+    except SystemExit:  # of argparse or sys.exit in a tool, which must not end the server of all other callers
+        LOGGER.exception("%s called sys.exit; the server goes on", call.name)
+        return ToolReply(call, ToolResult.failure("The tool tried to end the program"))
     except ToolConfigurationError as problem:
         LOGGER.exception("%s could not be called", call.name)
         shown = describe_error(problem) if expose_errors == "all" else "The tool is not set up; see the server's log"
