@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test test-lowest matrix dist test-mcp interop chaos chaos-postgres chaos-mcp coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines bench-mcp browser screenshots vendor clean
+.PHONY: demo demo-calls check test types test-model test-lowest matrix dist test-mcp interop chaos chaos-postgres chaos-mcp coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines bench-mcp browser screenshots vendor clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -33,18 +33,31 @@ demo: $(VENV)/.demo
 demo-calls: $(VENV)/.runtime
 	@$(BIN)/python examples/demo.py examples/calls.json
 
-TEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
+# A file runs in one process; conftest.py puts those with slow tests first.
+TEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
+
+# Type checkers read the whole package, and a real model takes long for a sentence: these have targets of their own.
+TYPES := tests/docs/test_page_types.py
+MODEL := tests/models/test_llama_server.py
 
 # For whoever has changed one thing: formatting, lint, and every test that is not marked slow.
 check: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/ruff check --quiet
 	@echo "check: the quick tests, in less than a minute; make test runs all of them"
-	@$(TEST) -m "not slow" tests
+	@$(TEST) -m "not slow" --ignore $(MODEL) tests
 
 test: $(VENV)/.dev
-	@echo "test: all tests, and the examples in pages and docstrings; about five minutes on two cores"
-	@$(TEST)
+	@echo "test: all tests but those of make types and make test-model, and the examples in pages and docstrings; about five minutes on two cores"
+	@$(TEST) --ignore $(TYPES) --ignore $(MODEL)
+
+# After `make lint` it is quicker: mypy keeps what it found out about the package.
+types: $(VENV)/.dev
+	@$(BIN)/python -m pytest $(TYPES)
+
+# Needs the weights: `toolsemble models pull`.
+test-model: $(VENV)/.dev
+	@$(BIN)/python -m pytest $(MODEL)
 
 # The core of the suite with the lowest versions that pyproject.toml allows, in an environment of its own.
 LOWEST := .venv-lowest

@@ -6,9 +6,11 @@ import io
 import os
 import re
 import signal
+from collections.abc import Generator, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import pytest
 from sybil import Example, Sybil
 from sybil.document import PythonDocStringDocument
 from sybil.evaluators.python import PythonEvaluator
@@ -50,11 +52,23 @@ pages = Sybil(
     path=str(ROOT),
     patterns=["*.md"],
 )
+
+
+class DocStrings(PythonDocStringDocument):
+    """The docstrings of a module; one without any example is not parsed."""
+
+    @staticmethod
+    def extract_docstrings(python_source_code: str) -> Iterator[tuple[int, int, str]]:
+        """Yield where each docstring begins and ends, and its text."""
+        if ">>>" in python_source_code:
+            yield from PythonDocStringDocument.extract_docstrings(python_source_code)
+
+
 docstrings = Sybil(
     [DocTestParser()],
     path=str(ROOT / "src"),
     patterns=["**/*.py"],
-    document_types={".py": PythonDocStringDocument},
+    document_types={".py": DocStrings},
 )
 
 pytest_collect_file = SybilCollection([pages, docstrings]).pytest()
@@ -71,7 +85,22 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect the tests without collecting garbage, which takes longer than all the rest: what is made here stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the files with slow tests first: at the end, one worker would run the last of them while the others wait."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 def pytest_collection_finish() -> None:
     """Leave what is loaded by now out of every garbage collection: thousands of tests that are known make each slow."""
-    gc.collect()
     gc.freeze()

@@ -2,6 +2,8 @@
 
 import ast
 import re
+from collections import Counter
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -40,22 +42,48 @@ NO_WORD_OF_A_TEST = NO_WORD | {
 PUBLIC = {"found", "kept"}  # fixed by the contract
 
 
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A function or class of a module."""
+
+    path: Path
+    line: int
+    name: str
+    length: int
+    first_word: str
+    is_class: bool
+    is_property: bool
+
+    @property
+    def place(self):
+        return f"{self.path}:{self.line}"
+
+
 @cache
 def parse(path):
-    """Return every function and class of a module."""
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-    return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, kinds)]
+    """Return every function and class of a module; only they are kept, for the trees of all modules are large."""
+    nodes = find_definitions(ast.parse(path.read_text(encoding="utf-8")))
+    return [describe(path.relative_to(ROOT), node) for node in nodes]
+
+
+def find_definitions(node):
+    """Yield the functions and classes in a node; expressions have none, and are most of a tree."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield child
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield from find_definitions(child)
+
+
+def describe(path, node):
+    words = re.split(r"\W", ast.get_docstring(node) or "", maxsplit=1)
+    length = node.end_lineno - node.lineno + 1
+    return Definition(path, node.lineno, node.name, length, words[0], isinstance(node, ast.ClassDef), is_property(node))
 
 
 def definitions(paths=MODULES):
-    """Yield every function and class, with its module."""
-    for path in paths:
-        for node in parse(path):
-            yield path.relative_to(ROOT), node
-
-
-def first_word(node):
-    return re.split(r"\W", ast.get_docstring(node) or "", maxsplit=1)[0]
+    """Yield every function and class of some modules."""
+    return (each for path in paths for each in parse(path))
 
 
 def words_of(name):
@@ -68,34 +96,31 @@ def is_property(node):
 
 
 @pytest.mark.parametrize(
-    ("kinds", "words"),
-    [
-        ((ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef), NO_FIRST_WORD),
-        ((ast.ClassDef,), NO_FIRST_WORD_OF_A_CLASS),
-    ],
+    ("words", "of_classes_only"),
+    [(NO_FIRST_WORD, False), (NO_FIRST_WORD_OF_A_CLASS, True)],
     ids=["any", "class"],
 )
-def test_docstrings_begin_with_a_verb_or_a_noun(kinds, words):
+def test_docstrings_begin_with_a_verb_or_a_noun(words, of_classes_only):
     wrong = [
-        f"{path}:{node.lineno} {node.name}: {first_word(node)} ..."
-        for path, node in definitions()
-        if isinstance(node, kinds) and first_word(node) in words
+        f"{each.place} {each.name}: {each.first_word} ..."
+        for each in definitions()
+        if each.first_word in words and (each.is_class or not of_classes_only)
     ]
     assert wrong == []
 
 
 def test_docstrings_outside_of_the_package_do_not_begin_with_give():
-    assert [f"{path}:{node.lineno}" for path, node in definitions(OTHERS) if first_word(node) == "Give"] == []
+    assert [each.place for each in definitions(OTHERS) if each.first_word == "Give"] == []
 
 
 def test_functions_are_named_by_verbs():
     wrong = [
-        f"{path}:{node.lineno} {node.name}"
-        for path, node in definitions()
-        if not isinstance(node, ast.ClassDef)
-        and not is_property(node)
-        and node.name.lstrip("_") in NO_FUNCTION
-        and node.name not in PUBLIC
+        f"{each.place} {each.name}"
+        for each in definitions()
+        if not each.is_class
+        and not each.is_property
+        and each.name.lstrip("_") in NO_FUNCTION
+        and each.name not in PUBLIC
     ]
     assert wrong == []
 
@@ -106,21 +131,20 @@ def test_functions_are_named_by_verbs():
     ids=["package", "others", "tests"],
 )
 def test_names_have_no_metaphors(paths, words):
-    wrong = [
-        f"{path}:{node.lineno} {node.name}" for path, node in definitions(paths) if words_of(node.name) & words
-    ] + [str(path.relative_to(ROOT)) for path in paths if words_of(path.stem) & words]
+    wrong = [f"{each.place} {each.name}" for each in definitions(paths) if words_of(each.name) & words]
+    wrong += [str(path.relative_to(ROOT)) for path in paths if words_of(path.stem) & words]
     assert wrong == []
 
 
 def test_tests_of_a_module_have_different_names():
-    names = [(path, node.name) for path, node in definitions(TESTS) if node.name.startswith("test_")]
-    assert [f"{path} {name}" for path, name in names if names.count((path, name)) > 1] == []
+    names = Counter((each.path, each.name) for each in definitions(TESTS) if each.name.startswith("test_"))
+    assert [f"{path} {name}" for (path, name), count in names.items() if count > 1] == []
 
 
 def test_functions_are_shorter_than_60_lines():
     wrong = [
-        f"{path}:{node.lineno} {node.name}: {node.end_lineno - node.lineno + 1} lines"
-        for path, node in definitions()
-        if not isinstance(node, ast.ClassDef) and node.end_lineno - node.lineno >= 60
+        f"{each.place} {each.name}: {each.length} lines"
+        for each in definitions()
+        if not each.is_class and each.length > 60
     ]
     assert wrong == []

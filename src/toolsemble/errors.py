@@ -26,7 +26,7 @@ Errors that a model can cause become failed results. Errors of the programmer ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class CallPausedError(ToolConfigurationError):
         super().__init__(message)
         #: The :class:`~toolsemble.ReviewRequest` that waits for a decision.
         self.request = request
+        #: The reviewer that was asked and can tell whether the request is still open; None if there is none.
+        self.reviewer: Any = None
         #: The context of the call; None if it cannot be left open, because it runs already.
         self.context: Any = None
         #: The index of the call among the calls that were executed together.
@@ -122,6 +124,8 @@ class RunParkedError(RunInterruptedError):
         super().__init__(message, run_id=run_id)
         #: Whether it waits for a person; False if it may continue at once.
         self.waits = waits
+        #: The reviewers that the run waits for, by the ids of their requests; None where one cannot tell what is open.
+        self.reviewers: Mapping[str, Any] = {}
 
 
 class RunCancelledError(RunInterruptedError):

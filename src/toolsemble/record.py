@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from toolsemble.context import LOGGER, SILENT, ToolContext
 from toolsemble.errors import CallPausedError, ToolConfigurationError
@@ -50,19 +50,29 @@ def record(
 
 def record_repairs(context: ToolContext, repairs: Sequence[Repair], log_limit: int) -> None:
     """Record the repairs of a call's arguments in the metrics and the log; never raise."""
+    count(context, "repairs", len(repairs))
+    _log_count(context, "repairs", lambda: _describe_repairs(context, repairs, log_limit), logging.INFO)
+
+
+def _describe_repairs(context: ToolContext, repairs: Sequence[Repair], log_limit: int) -> str:
     repaired = ", ".join(f"{repair['step']} at {repair['path']}" for repair in repairs)
-    line = f"{context.tool_name} arguments repaired: {preview(repaired, log_limit)}"
-    count_and_log(context, "repairs", line, len(repairs), logging.INFO)
+    return f"{context.tool_name} arguments repaired: {preview(repaired, log_limit)}"
 
 
-def count_and_log(context: ToolContext, counter: str, line: str, amount: int = 1, level: int = logging.WARNING) -> None:
+def count_and_log(context: ToolContext, counter: str, line: str, level: int = logging.WARNING) -> None:
     """Increment a counter for a call and write a log line; never raise.
 
     >>> count_and_log(ToolContext(tool_name="weather"), "timeouts", "Tool 'weather' timed out after 5 s")
     """
-    count(context, counter, amount)
+    count(context, counter)
+    _log_count(context, counter, lambda: line, level)
+
+
+def _log_count(context: ToolContext, counter: str, describe: Callable[[], str], level: int) -> None:
     try:
-        context.logger.log(level, "%s", mask_text(line), extra={"call_id": context.call_id, "run_id": context.run_id})
+        if context.logger.isEnabledFor(level):
+            ids = {"call_id": context.call_id, "run_id": context.run_id}
+            context.logger.log(level, "%s", mask_text(describe()), extra=ids)
     except Exception:  # noqa: BLE001 - as above
         LOGGER.warning("The log line of the %s of '%s' was lost", counter, context.tool_name, exc_info=True)
 

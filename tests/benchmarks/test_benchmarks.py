@@ -359,7 +359,7 @@ def test_aims_are_compared_with_nearest_library():
 def test_page_table_rows_have_equal_cell_counts():
     page = report.page(make_results(), make_peers(make_library("rival", call=2, agent=3)))
     tables = re.findall(r"(?:^\|.*\n)+", page, re.MULTILINE)
-    assert len(tables) == 6
+    assert len(tables) == 7
     for lines in map(str.splitlines, tables):
         assert {line.count("|") for line in lines} == {lines[0].count("|")}
 

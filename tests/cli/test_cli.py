@@ -640,7 +640,7 @@ def test_a_budget_can_be_counted_for_one_provider(run_cli):
 def test_built_in_tools_have_a_budget_too(run_cli):
     _, out, err = run_cli("tools", "--budget", "100000")
     assert [line.split("\t")[0] for line in out.splitlines()] == list(BUILT_INS)
-    assert "all are shown" in err
+    assert "everything is shown" in err
 
 
 def test_a_budget_that_cannot_work_is_reported(run_cli):

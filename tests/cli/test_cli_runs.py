@@ -234,10 +234,19 @@ def test_what_cannot_be_done_is_reported(run, lost, words, code, message):
     assert message in err
 
 
-def test_an_agent_must_be_one(run, lost, bots):
+def test_a_run_is_resumed_only_by_its_own_agent(run, lost, bots):
     with bots.open("a", encoding="utf-8") as file:
         file.write('poet = Agent(FunctionModel(reply), name="poet")\n')
-    assert "has several agents; name one of them" in run("resume", "order-7", bots)[2]
+    code, _, err = run("resume", "order-7", f"{bots}:poet")
+    assert (code, lost.find("order-7").state) == (2, "running")
+    assert "Run 'order-7' is one of the agent 'clerk', which " in err
+    assert "does not have; it has poet" in err
+    assert run("resume", "order-7", bots) == (0, "Refunded.\n", "")
+
+
+def test_a_misspelled_agent_is_answered_with_the_agents_that_there_are(run, lost, bots):
+    assert run("resume", "order-7", f"{bots}:cleark")[2].endswith("there is no 'cleark' in it. Did you mean 'clerk'?\n")
+    assert run("resume", "order-7", f"{bots}:poet")[2].endswith("there is no 'poet' in it. There are: clerk\n")
 
 
 def test_two_agents_of_one_name_are_refused(capsys, file, bots, tmp_path):

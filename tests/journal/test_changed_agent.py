@@ -33,6 +33,13 @@ def test_a_call_that_was_not_begun_is_refused_if_its_tool_is_gone(runs):
     assert result.tool_calls[0].reply.text.startswith("Error: Unknown tool 'refund'")
 
 
+def test_a_call_of_unknown_outcome_keeps_the_name_of_a_tool_that_is_gone(runs):
+    kill(clerk(runs, [Shop(kill=["refund 7"])], REFUND, "Done."))
+    result = clerk(runs, [], REFUND, "Done.").run_sync("Refund order 7", run_id="r1")
+    assert "the process ended while 'refund' ran" in result.tool_calls[0].reply.text
+    assert [call.tool for call in runs.unknown()] == ["refund"]
+
+
 def test_another_tool_at_the_place_of_a_step_is_refused(runs):
     shop = Shop(kill=["refund 5"])
     call = ToolCall("settle", {"order": 7})

@@ -8,6 +8,7 @@ import pytest
 from helpers.isolated_tools import where
 from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill
 from toolsemble import (
+    Agent,
     Catalog,
     ConversationMemory,
     InMemoryMetrics,
@@ -16,6 +17,7 @@ from toolsemble import (
     Retries,
     Toolbox,
     ToolCall,
+    ToolConfigurationError,
     ToolContext,
     ToolDefinitionError,
     ToolPipeline,
@@ -24,7 +26,7 @@ from toolsemble import (
 )
 from toolsemble.call import NumberedCall
 from toolsemble.context import enter, leave
-from toolsemble.models import ChatReply, UserMessage
+from toolsemble.models import ChatReply, ScriptedModel, UserMessage
 from toolsemble.pipeline.step import Step
 from toolsemble.place import Place
 from toolsemble.result import ImageContent
@@ -142,6 +144,14 @@ async def test_a_run_is_resumed_with_what_it_was_begun_with(runs):
     assert runs.steps("r2")[1].data["output"] == "another bob"
     with pytest.raises(ToolDefinitionError, match=r"RunJournal\.resume takes an agent, not 'gpt-5'"):
         await runs.resume("r1", "gpt-5")
+
+
+async def test_another_agent_does_not_continue_a_run(runs):
+    runs.begin("r1", "clerk", "Refund order 7")
+    poet = Agent(ScriptedModel(["Roses are red."]), name="poet")
+    with pytest.raises(ToolConfigurationError, match="Run 'r1' is one of the agent 'clerk', not of 'poet'"):
+        await runs.resume("r1", poet)
+    assert (runs.find("r1").state, runs.steps("r1")) == ("queued", [])
 
 
 def test_a_call_with_limits_is_recorded_once(runs):

@@ -1,5 +1,7 @@
 """A run with a journal continues where it was: models are not asked twice, and finished calls are not repeated."""
 
+import asyncio
+import threading
 from dataclasses import dataclass
 
 import pytest
@@ -407,3 +409,26 @@ def test_a_body_that_runs_an_agent_is_one_step(runs):
     clerk(runs, [ask], ToolCall("ask"), "Done.").run_sync("Refund order 7", run_id="r1")
     assert [step.place for step in runs.steps("r1")] == ["/1", "/1.1", "/2"]
     assert [record.run_id for record in runs.list()] == ["r1"]
+
+
+@pytest.mark.parametrize("state", ["new", "done"])
+async def test_a_run_is_free_again_if_its_task_is_cancelled_while_it_is_claimed(place, state):
+    claimed, go_on = threading.Event(), threading.Event()
+
+    class Slow(RunJournal):
+        def claim(self, *args, **settings):
+            made = super().claim(*args, **settings)
+            claimed.set()
+            go_on.wait(60)
+            return made
+
+    with Slow(place) as slow, RunJournal(place) as runs:
+        if state == "done":
+            await clerk(runs, [], "Done.").run("Refund order 7", run_id="r1")
+        task = asyncio.create_task(clerk(slow, [], "Done.").run("Refund order 7", run_id="r1"))
+        assert await asyncio.to_thread(claimed.wait, 60)
+        task.cancel()
+        go_on.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (await clerk(runs, [], "Done.").run("Refund order 7", run_id="r1")).text == "Done."

@@ -133,6 +133,20 @@ def test_what_cannot_be_resolved_is_refused(lost):
         lost.resolve("r9", "/1.1", happened=True)
 
 
+@pytest.mark.parametrize(
+    ("outcome", "message"),
+    [
+        ({"happened": "no"}, "happened must be True or False, not 'no'"),
+        ({"happened": False, "result": "x"}, "result must be None for a call that did not happen, not 'x'"),
+        ({"happened": True, "result": {"paid": 7}}, "result must be a str or a ToolResult, not {'paid': 7}"),
+    ],
+)
+def test_an_outcome_that_is_not_clear_settles_nothing(lost, outcome, message):
+    with pytest.raises(TypeError, match=message):
+        lost.resolve("r1", "/1.1", **outcome)
+    assert [call.place for call in lost.unknown()] == ["/1.1"]
+
+
 def test_a_run_can_wait_until_a_person_has_settled_a_call(tmp_path, till):
     with RunJournal(tmp_path / "runs.db", on_unknown="ask") as runs:
         till.kills = True

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from helpers.journal_runs import Killed, clerk
+from helpers.journal_runs import Killed, clerk, script
 from helpers.wait import auntil
 from toolsemble import (
     Agent,
@@ -25,7 +25,7 @@ from toolsemble import (
 from toolsemble.journal.driver import RunDriver
 from toolsemble.models import ScriptedModel, UserMessage
 from toolsemble.pipeline.step import Step
-from toolsemble.review import Continue, Edit, ExitEarly, QueueReview, RememberReview, SQLiteStore
+from toolsemble.review import Continue, Edit, ExitEarly, PauseReview, QueueReview, RememberReview, SQLiteStore
 from toolsemble.testing import RecordingSink
 
 PAY = ToolCall("pay", {"order": 7})
@@ -368,6 +368,26 @@ def test_a_changed_tool_is_asked_about_again_once(tmp_path, store, paid):
     assert paid == [7]
 
 
+def test_a_fork_asks_for_itself_and_has_all_the_time_for_the_answer(tmp_path, store, paid, clock):
+    @tool(effects="irreversible", requires_approval=True, approval_timeout=60)
+    def pay(order: int) -> str:
+        """Pay an order."""
+        paid.append(order)
+        return f"paid {order}"
+
+    with park(tmp_path) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
+        with pytest.raises(RunParkedError):
+            agent.run_sync("Pay order 7", run_id="r1")
+        clock.advance(120)
+        runs.fork("r1", "/1", "r2")
+        with pytest.raises(RunParkedError, match="Run 'r2' waits for approval"):
+            agent.run_sync("Pay order 7", run_id="r2")
+        answer(store)
+        assert agent.run_sync("Pay order 7", run_id="r2").text == "Done."
+    assert paid == [7]
+
+
 async def test_a_run_that_is_cancelled_while_it_waits_ends_and_takes_its_question_back(tmp_path, store, pay, paid):
     with park(tmp_path, park_after=None) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=RememberReview(QueueReview(store, poll=0.01)))
@@ -451,6 +471,59 @@ class TestWorker:
             await runs.work({"clerk": agent}, until_idle=True, poll=0.01)
             assert (runs.find("r1").state, paid) == ("done", [7])
 
+    async def test_a_worker_waits_also_for_reviewers_that_are_not_known_in_advance(self, tmp_path, store, pay, paid):
+        with park(tmp_path) as runs:
+            inside = Agent(script(PAY, "Paid."), [pay], review=QueueReview(store, poll=0.01))
+            ask = ToolCall("ask", {"input": "Pay order 7"})
+            agent = clerk(None, [inside.as_tool("ask", "Asks")], ask, "Done.")
+            runs.begin("r1", "clerk", "Pay order 7")
+            await asyncio.wait_for(runs.work({"clerk": agent}, until_idle=True, poll=0.01), 60)
+            assert (runs.find("r1").state, [event.kind for event in store.audit()]) == ("waiting", ["asked"])
+            runs.begin("r2", "clerk", "Pay order 7")
+            working = asyncio.create_task(runs.work({"clerk": agent}, poll=0.01))
+            await auntil(lambda: len(store.pending()) == 2)
+            await auntil(lambda: runs.find("r2").state == "waiting")
+            answer(store)
+            await auntil(lambda: {run.state for run in runs.list()} == {"done"})
+            working.cancel()
+            await asyncio.wait([working])
+            assert paid == [7, 7]
+
+    async def test_a_worker_leaves_a_run_alone_whose_reviewer_cannot_tell_what_is_open(self, tmp_path, pay):
+        class Later:
+            def review(self, request):
+                return PauseReview().review(request)
+
+        with park(tmp_path) as runs:
+            asked = []
+            agent = clerk(None, [pay], PAY, "Done.", review=Later(), asked=asked)
+            runs.begin("r1", "clerk", "Pay order 7")
+            await asyncio.wait_for(runs.work({"clerk": agent}, until_idle=True, poll=0.01), 60)
+            assert (runs.find("r1").state, asked) == ("waiting", [0])
+
+    async def test_a_worker_goes_on_after_a_run_that_it_has_parked_was_cancelled(self, tmp_path, store, pay, paid):
+        with park(tmp_path) as runs:
+            agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store, poll=0.01))
+            working = asyncio.create_task(runs.work({"other": agent, "clerk": agent}, poll=0.01))
+            runs.begin("r1", "clerk", "Pay order 7")
+            await auntil(lambda: runs.find("r1").state == "waiting")
+            runs.cancel("r1")
+            runs.begin("r2", "other", "Pay order 7")
+            await auntil(lambda: runs.find("r2").state == "waiting")
+            working.cancel()
+            await asyncio.wait([working])
+            assert (runs.find("r1").state, paid) == ("cancelled", [])
+
+    async def test_a_worker_leaves_a_run_that_is_cancelled_while_it_waits_here(self, tmp_path, store, pay, paid):
+        with park(tmp_path, park_after=None) as runs:
+            agent = clerk(None, [pay], PAY, "Done.", review=QueueReview(store, poll=0.01))
+            runs.begin("r1", "clerk", "Pay order 7")
+            working = asyncio.create_task(runs.work({"clerk": agent}, until_idle=True, poll=0.01))
+            await auntil(store.pending)
+            runs.cancel("r1")
+            await asyncio.wait_for(working, 60)
+            assert (runs.find("r1").state, store.pending(), paid) == ("cancelled", [], [])
+
     async def test_a_worker_runs_until_it_is_cancelled(self, runs):
         working = asyncio.create_task(runs.work({"clerk": clerk(None, [], "Done.")}, poll=0.01))
         await asyncio.sleep(0.05)
@@ -528,3 +601,5 @@ class TestWorker:
     async def test_only_agents_can_work(self, runs):
         with pytest.raises(ToolDefinitionError, match=r"RunJournal\.work takes agents by name; 'clerk' is 'gpt-5'"):
             await runs.work({"clerk": "gpt-5"})
+        with pytest.raises(ToolDefinitionError, match=r"takes agents by name, such as {'clerk': agent}, not Agent\("):
+            await runs.work(clerk(None, [], "Done."))

@@ -113,7 +113,8 @@ def run(fork, *arguments):
     """Run Python with the copy of the library; return what it writes."""
     keys = re.compile("API_KEY|AWS_|TOOLSEMBLE_")
     environ = {name: value for name, value in os.environ.items() if not keys.search(name)}
-    environ |= {"PYTHONPATH": str(fork), "TOY_API_KEY": "toy-key", "PYTHONDONTWRITEBYTECODE": "1"}
+    environ |= {"PYTHONPATH": str(fork), "TOY_API_KEY": "toy-key"}
+    environ.pop("PYTHONDONTWRITEBYTECODE", None)  # it is started several times, and compiled once
     done = subprocess.run(
         [sys.executable, *arguments], cwd=fork, env=environ, capture_output=True, text=True, timeout=120, check=False
     )
@@ -181,11 +182,14 @@ def find_provider_names(node):
 
 def test_no_other_module_lists_providers():
     others = [path for folder in ("src", "benchmarks", "docs") for path in (ROOT / folder).rglob("*.py")]
+    names = re.compile("|".join(f"""["']{name}["']""" for name in PROVIDERS))
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno} lists providers; read them from {DECLARED_IN}"
         for path in others
         if path.relative_to(ROOT) != DECLARED_IN and ".envs" not in path.parts
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for text in [path.read_text(encoding="utf-8")]
+        if len(set(names.findall(text))) > 2  # few modules name as many, and only they are parsed
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Tuple | ast.List | ast.Set | ast.Dict) and len(find_provider_names(node)) > 2
     ]
     assert found == []

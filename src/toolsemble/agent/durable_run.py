@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from toolsemble.event_codec import EventCodec
     from toolsemble.journal.driver import RunDriver
     from toolsemble.journal.journal import RunJournal
+    from toolsemble.journal.tables import RunRow
 
 T = TypeVar("T")
 
@@ -70,14 +71,13 @@ class DurableRun:
         self._run_id = run_id
         begun = {name: settings.get(name) for name in ("memory_id", "history", "parameters")}
         self._claim = partial(journal.claim, run_id, config.name, prompt, **begun)
-        self._driver: RunDriver | None = None
 
     async def drive(self, run: Callable[[Place, float], Awaitable[AgentResult]]) -> AgentResult:
         """Return the result of the run: the recorded one, or that of a run from what is recorded so far.
 
         :param run: runs it, for the place of its turns and the seconds that it has worked before
         """
-        claimed = await _run_in_thread(self._claim)
+        claimed = await self._become_driver()
         if isinstance(claimed, tuple):
             return read_result(str(claimed.result), self._run_id, self._config.output)
         driver = claimed
@@ -93,15 +93,27 @@ class DurableRun:
             driver.close()
         return result
 
+    async def _become_driver(self) -> RunDriver | RunRow:
+        """Return what the journal returns; if the task is cancelled meanwhile, the run is free again."""
+        claimed: list[RunDriver | RunRow] = []
+        try:
+            await _run_in_thread(lambda: claimed.append(self._claim()))
+        except BaseException:
+            for each in claimed:
+                if not isinstance(each, tuple):
+                    each.close()
+            raise
+        return claimed[0]
+
     async def _give_back(self, driver: RunDriver, error: BaseException) -> None:
         """Record why the run does not go on here; raise the error that says so, if it is another one."""
         if isinstance(error, (RunBusyError, RunCancelledError)):
             return  # nothing may be written
         if isinstance(error, CallPausedError):
-            ids = [each.request.id for each in (error, *error.others)]
-            await _run_in_thread(partial(driver.finish, "waiting", waiting=json.dumps(ids)))
+            reviewers = {each.request.id: each.reviewer for each in (error, *error.others)}
+            await _run_in_thread(partial(driver.finish, "waiting", waiting=json.dumps([*reviewers])))
             parked = RunParkedError(f"Run '{self._run_id}' waits for approval: {error}", run_id=self._run_id)
-            parked.partial = error.partial
+            parked.partial, parked.reviewers = error.partial, reviewers
             raise parked from error
         if isinstance(error, RunParkedError):
             await _run_in_thread(partial(driver.finish, "waiting" if error.waits else "queued"))

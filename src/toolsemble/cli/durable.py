@@ -109,7 +109,7 @@ def begin_command(journal: Any, screen: Any, **given: Any) -> int:
 @click.argument("run_id", metavar="ID")
 @click.argument("target")
 def resume_command(journal: Any, screen: Any, run_id: str, target: str) -> int:
-    """Continue a run with the agent TARGET, such as bots.py:clerk, and print the answer.
+    """Continue a run with its agent in TARGET, such as bots.py or bots.py:clerk, and print the answer.
 
     Exit code 3 means that the run waits for a person.
     """

@@ -89,12 +89,14 @@ def begin_run(journal: RunJournal, screen: Screen, run_id: str, agent: str, prom
 
 
 def resume_run(journal: RunJournal, run_id: str, target: str, screen: Screen) -> Exit:
-    """Continue a run with an agent, and write its answer."""
-    agents = load_agents([target])
-    if len(agents) != 1:
-        raise ToolDefinitionError(f"'{target}' has several agents; name one of them, such as {target}:NAME")
-    (agent,) = agents.values()
-    result = asyncio.run(journal.resume(run_id, agent))
+    """Continue a run with the agent of its name, and write its answer."""
+    agents, name = load_agents([target]), _find(journal, run_id).agent
+    if name not in agents:
+        known = ", ".join(map(escape_line, agents))
+        raise ToolDefinitionError(
+            f"Run {run_id!r:.80} is one of the agent {name!r:.80}, which {target!r:.80} does not have; it has {known}"
+        )
+    result = asyncio.run(journal.resume(run_id, agents[name]))
     screen.answer(result.text)
     return Exit.DONE
 
@@ -184,7 +186,7 @@ def load_agents(targets: Sequence[str]) -> dict[str, Agent]:
 
 
 def _load_agents(target: str) -> Mapping[str, Agent]:
-    thing = load_object(target)
+    thing = load_object(target, is_runner)
     if thing is None:
         raise ToolDefinitionError(f"There is no module {target!r:.80}; name an agent, such as bots.py:clerk")
     if isinstance(thing, Mapping) and thing and all(map(is_runner, thing.values())):

@@ -8,7 +8,7 @@ Loading a module or a file runs its code, with all permissions of this process.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import reduce
 from types import ModuleType
@@ -80,10 +80,12 @@ def load_tools(target: str, *, shown: bool = False) -> list[object]:
     return _list_tools(target, thing, shown=shown)
 
 
-def load_object(target: str) -> object:
+def load_object(target: str, is_wanted: Callable[[object], bool] | None = None) -> object:
     """Return the object at ``module``, ``module:attribute`` or ``path/to/file.py:attribute``.
 
     Return None if there is no such module.
+
+    :param is_wanted: which objects are proposed in place of an attribute that does not exist; None: tools
 
     >>> load_object("math:pi")
     3.141592653589793
@@ -99,13 +101,18 @@ def load_object(target: str) -> object:
     else:
         name, _, attribute = target.partition(":")
         module = load_module(name) if all(part.isidentifier() for part in name.split(".")) else None
-    return _get_attribute(target, module, attribute) if module is not None and attribute else module
+    return _get_attribute(target, module, attribute, is_wanted) if module is not None and attribute else module
 
 
-def _get_attribute(target: str, module: ModuleType, attribute: str) -> object:
+def _get_attribute(
+    target: str, module: ModuleType, attribute: str, is_wanted: Callable[[object], bool] | None
+) -> object:
     try:
         value = reduce(getattr, attribute.split("."), module)
     except AttributeError:
+        if is_wanted is not None:
+            hint = _suggest(attribute, {name: each for name, each in vars(module).items() if is_wanted(each)})
+            raise ToolDefinitionError(f"{target!r:.80}: there is no {attribute!r:.80} in it{hint}") from None
         offered = find_tools(module)
         named = {tool.name: tool for each in offered.values() for tool in _expand(each) if hasattr(tool, "name")}
         if attribute in named:

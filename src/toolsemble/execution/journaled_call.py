@@ -50,8 +50,8 @@ def run_once(call: Call, path: CallPath) -> CallPath:
         result = yield from path
     else:
         path.close()
-        place.run.handle_unknown(place.path, call.definition.name)
-        result = _report_unknown(call)
+        place.run.handle_unknown(place.path, known.tool)
+        result = _report_unknown(call, known.tool)
     # A part that can be undone is walked again, so that its undos are known.
     if call.report is None or not call.report.undos:
         yield from _record_end(call, place, result)
@@ -110,9 +110,10 @@ def _has_ledger(definition: ToolDefinition) -> bool:
     return any(getattr(layer, "survives", False) for layer in layers)
 
 
-def _report_unknown(call: Call) -> ToolResult:
+def _report_unknown(call: Call, tool: str) -> ToolResult:
+    """Return what the model is told; the tool is the recorded one, which the agent of today may not have."""
     context = call.context
-    message = _UNKNOWN.format(tool=call.definition.name, run=context.run_id, place=_place_of(context).path)
+    message = _UNKNOWN.format(tool=tool, run=context.run_id, place=_place_of(context).path)
     count_and_log(context, "unknown_outcomes", message)
     return ToolResult.failure(message, attributes={"outcome": "unknown"})
 

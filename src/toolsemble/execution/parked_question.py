@@ -67,7 +67,9 @@ class ParkingReview:
                 await asyncio.wait([answering])
             if cancelled:
                 await _withdraw(self._handler, find_stored(request))
-        raise CallPausedError(f"Tool '{request.tool_name}' waits for approval", request=find_stored(request))
+        paused = CallPausedError(f"Tool '{request.tool_name}' waits for approval", request=find_stored(request))
+        paused.reviewer = self._handler
+        raise paused
 
 
 async def _wait_for_one(

@@ -106,8 +106,10 @@ class RunDriver:
         if (usage := self._take_usage(path)) is not None:
             data["usage"] = usage
         known = self.find(path)
-        lost = known is not None and known.state == "started" and _is_unknown(data)
-        self._write(Step(path, "call", "unknown" if lost else "done", tool, "", data, self.elapsed))
+        if known is not None and known.state == "started" and _is_unknown(data):
+            self._write(Step(path, "call", "unknown", known.tool, "", data, self.elapsed))
+        else:
+            self._write(Step(path, "call", "done", tool, "", data, self.elapsed))
 
     def note_usage(self, path: str, usage: Sequence[float]) -> None:
         """Keep what an agent inside of a call has spent, until the call ends."""

@@ -159,6 +159,7 @@ class RunJournal:
         :param happened: whether the effect happened; if not, the call is made when the run continues
         :param result: the result of the call, if it happened
         """
+        _check_outcome(happened, result)
         made = result if isinstance(result, ToolResult) else ToolResult.success(result or "")
         with self._storage.writing(run_id, synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
@@ -197,7 +198,7 @@ class RunJournal:
             fresh = self._new_row(new_id, row.agent, [], None, None, None)
             tables.add_run(fresh._replace(prompt=row.prompt, settings=settings, created=now, updated=now))
             for step in steps:
-                if find_turn(step.place) <= find_turn(after):
+                if find_turn(step.place) <= find_turn(after) and step.kind != "question":  # a fork asks for itself
                     tables.put_step(new_id, step, now)
 
     def forget(self, older_than: float) -> int:
@@ -266,6 +267,7 @@ class RunJournal:
             raise ToolDefinitionError(f"RunJournal.resume takes an agent, not {agent!r:.80}")
         with self._storage.reading() as tables:
             row = self._get(tables, run_id)
+        _check_agent(row, getattr(agent, "name", row.agent))
         return await resume_run(self, agent, row, deps)
 
     def drain(self) -> None:
@@ -369,10 +371,23 @@ class RunJournal:
 
 def _check_same(known: RunRow, row: RunRow) -> None:
     """Raise if a run is recorded with another prompt, or for another agent."""
-    if known.agent != row.agent:
-        raise ToolConfigurationError(f"Run '{row.run}' is one of the agent '{known.agent}', not of '{row.agent}'")
+    _check_agent(known, row.agent)
     if json.loads(known.prompt) != json.loads(row.prompt):
         raise ToolConfigurationError(f"Run '{row.run}' was begun with another prompt; choose another run_id")
+
+
+def _check_agent(row: RunRow, name: str) -> None:
+    if row.agent != name:
+        raise ToolConfigurationError(f"Run '{row.run}' is one of the agent '{row.agent}', not of '{name}'")
+
+
+def _check_outcome(happened: object, result: object) -> None:
+    """Raise unless it is clear what is said about a call: a text such as "no" counts as true."""
+    if not isinstance(happened, bool):
+        raise TypeError(f"RunJournal.resolve happened must be True or False, not {happened!r:.80}")
+    if result is not None and not (happened and isinstance(result, (str, ToolResult))):
+        expected = "a str or a ToolResult" if happened else "None for a call that did not happen"
+        raise TypeError(f"RunJournal.resolve result must be {expected}, not {result!r:.80}")
 
 
 def _change(step: Step, state: Literal["done", "settled"], data: Any = None) -> Step:

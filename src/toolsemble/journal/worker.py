@@ -7,11 +7,11 @@ import json
 import logging
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
-from toolsemble.errors import RunInterruptedError, ToolDefinitionError
+from toolsemble.errors import RunInterruptedError, RunParkedError, ToolDefinitionError
 from toolsemble.journal.tables import RunRow
 from toolsemble.models.transcript import messages_from_json
 from toolsemble.runtime.checks import check_count, check_seconds
@@ -81,6 +81,11 @@ class Worker:
         check_count("RunJournal.work at_once", at_once, least=1)
         check_seconds("RunJournal.work poll", poll)
         check_seconds("RunJournal.work grace", grace, zero=True)
+        given: object = agents
+        if not isinstance(given, Mapping):
+            raise ToolDefinitionError(
+                f"RunJournal.work takes agents by name, such as {{'clerk': agent}}, not {given!r:.80}"
+            )
         for name, agent in agents.items():
             if not is_runner(agent):
                 raise ToolDefinitionError(f"RunJournal.work takes agents by name; '{name:.80}' is {agent!r:.80}")
@@ -93,6 +98,7 @@ class Worker:
         self._deps = deps
         self._signals = signals
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._reviewers: dict[str, Mapping[str, Any]] = {}  # of the runs that were parked here, by request
         self._ended = asyncio.Event()
         self._news = asyncio.Event()
 
@@ -142,23 +148,41 @@ class Worker:
             self._tasks[row.run] = asyncio.create_task(self._do(agent, row))
         return not known and not ready  # those that ended meanwhile made room
 
-    def _find_ready(self, known: Collection[str]) -> list[tuple[Runner, RunRow]]:
+    def _find_ready(self, known: set[str]) -> list[tuple[Runner, RunRow]]:
         """Return the runs that can be done now, as many as there is room for."""
         ready: list[tuple[Runner, RunRow]] = []
-        for row in self._journal.find_work():
+        rows = list(self._journal.find_work())
+        for run in set(self._reviewers) - known - {row.run for row in rows}:
+            self._reviewers.pop(run, None)  # another worker has continued it
+        for row in rows:
             if len(known) + len(ready) >= self._at_once:
                 break
             agent = self._agents.get(row.agent)
-            if agent is not None and row.run not in known and _is_ready(row, agent):
+            if agent is not None and row.run not in known and self._is_ready(row, agent):
                 ready.append((agent, row))
         return ready
 
+    def _is_ready(self, row: RunRow, agent: Runner) -> bool:
+        """Return whether a run can go on: one that waits, when a person has answered.
+
+        Which reviewers an agent inside or a changing set of tools asks is known only after the run was parked here.
+        """
+        if row.state != "waiting":
+            return True
+        ids = set(json.loads(row.waiting))
+        asked = {id_: each for id_, each in self._reviewers.get(row.run, {}).items() if id_ in ids}
+        left = agent.find_open_requests(ids) | {id_ for id_, each in asked.items() if _is_open(each, id_)}
+        return left != ids
+
     async def _do(self, agent: Runner, row: RunRow) -> None:
+        self._reviewers.pop(row.run, None)
         try:
             await resume_run(self._journal, agent, row, self._deps)
             LOGGER.info("Run '%s' is done", row.run)
         except RunInterruptedError as stopped:
             LOGGER.info("%s", stopped)  # parked, cancelled, or another worker was faster
+            if isinstance(stopped, RunParkedError):
+                self._reviewers[row.run] = stopped.reviewers
         except Exception as error:  # noqa: BLE001 - recorded with the run; the worker goes on
             LOGGER.warning("Run '%s' failed: %s", row.run, describe_error(error))
         finally:
@@ -197,12 +221,10 @@ def resume_run(journal: RunQueue, agent: Runner, row: RunRow, deps: Any) -> Awai
     return agent.run_journaled(journal, row.agent, [*messages_from_json(row.prompt)], settings)
 
 
-def _is_ready(row: RunRow, agent: Runner) -> bool:
-    """Return whether a run can go on: one that waits, when a person has answered."""
-    if row.state != "waiting":
-        return True
-    ids = json.loads(row.waiting)
-    return bool(ids) and agent.find_open_requests(ids) != set(ids)
+def _is_open(reviewer: Any, id_: str) -> bool:
+    """Return whether a request waits; without a reviewer that can tell, the run is continued by hand."""
+    find_open = getattr(reviewer, "find_open", None)
+    return not callable(find_open) or id_ in find_open({id_})
 
 
 @contextmanager

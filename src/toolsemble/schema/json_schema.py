@@ -15,7 +15,7 @@ from toolsemble.schema.phrases import TYPES, describe_constraint, format_choices
 from toolsemble.schema.problem import MismatchError, Path, Problem, describe_variants
 from toolsemble.schema.repair import Repairs
 from toolsemble.schema.required import is_missing
-from toolsemble.schema.secret import secret_keys, unnamed_secret
+from toolsemble.schema.secret import PASSWORD, secret_keys, unnamed_secret
 from toolsemble.schema.shorten import shorten
 from toolsemble.schema.tagged_unions import tag_schema
 from toolsemble.schema.wellformed import DRAFTS, check_schema
@@ -38,13 +38,8 @@ class SchemaArguments:
         self.ignored: frozenset[str] = frozenset()
         self.init_only = ""
         self.schema = check_schema(owner, parameters)
-        if (keyword := unnamed_secret(self.schema)) is not None:
-            raise ToolDefinitionError(
-                f"Tool '{owner}': {keyword} allows secrets (format 'password'), but only declared "
-                "parameters can be hidden; list them under properties"
-            )
-        self.secret_keys = secret_keys(self.schema)
         text = json.dumps(self.schema)
+        self.secret_keys = _find_secrets(owner, self.schema) if f'"{PASSWORD}"' in text else frozenset()
         self._has_integers = '"integer"' in text
         quick = _tag_choices(self.schema, text)
         try:
@@ -127,6 +122,16 @@ class SchemaArguments:
         return found
 
 
+def _find_secrets(owner: str, schema: dict[str, Any]) -> frozenset[str]:
+    """Return the parameters that are or contain secrets; raise if others could be secrets as well."""
+    if (keyword := unnamed_secret(schema)) is not None:
+        raise ToolDefinitionError(
+            f"Tool '{owner}': {keyword} allows secrets (format 'password'), but only declared "
+            "parameters can be hidden; list them under properties"
+        )
+    return secret_keys(schema)
+
+
 def _has_exact_numbers(value: Any) -> bool:
     """Return whether no number in a value is so large that a float may have lost digits."""
     kind = type(value)
@@ -162,6 +167,8 @@ def _compile_validator(owner: str, schema: dict[str, Any]) -> Any:
 
 def _tag_choices(schema: dict[str, Any], text: str) -> dict[str, Any]:
     """Return a schema in which constants select the options of choices, if the draft supports it."""
+    if '"anyOf"' not in text and '"oneOf"' not in text:
+        return schema
     if schema.get("$schema", DRAFTS[0]).rstrip("#") not in DRAFTS[:3] or "/anyOf/" in text or "/oneOf/" in text:
         return schema  # older drafts have no conditions, and references into a choice would break
     return tag_schema(schema)

@@ -30,7 +30,6 @@ class MismatchError(Exception):
     """Arguments do not validate; the problems are determined later, if repairs do not help."""
 
     def __init__(self, cause: Any = None) -> None:
-        super().__init__()
         self.cause = cause
         """The exception of the validator."""
 
@@ -86,9 +85,9 @@ def report(owner: str, problems: Sequence[Problem], more: int = 0, hint: str = "
     """
     owner = owner[:_LONGEST_NAME]
     if all(problem.message == "missing" and len(problem.path) == 1 for problem in problems):
-        missing = (format_path(problem.path) for problem in problems)
+        missing = [format_path(problem.path) for problem in problems]
         return _add_hint(_join(f"Missing required parameter(s) for '{owner}': ", missing, ", ", more), hint)
-    described = (f"{format_path(problem.path)}: {problem.message}" for problem in problems)
+    described = [f"{format_path(problem.path)}: {problem.message}" for problem in problems]
     return _add_hint(_join(f"Invalid arguments for '{owner}': ", described, "; ", more), hint)
 
 
@@ -96,9 +95,8 @@ def _add_hint(text: str, hint: str) -> ToolArgumentsError:
     return ToolArgumentsError(text + hint if len(text) + len(hint) <= _LONGEST else text)
 
 
-def _join(start: str, parts: Iterable[str], separator: str, more: int) -> str:
+def _join(start: str, parts: Sequence[str], separator: str, more: int) -> str:
     """Return the parts joined, up to the maximum length, and the number of the others."""
-    parts = list(parts)
     if not more and len(text := start + separator.join(parts)) <= _LONGEST // 3:
         return text  # far from any limit
     room = max(_LONGEST // 3, (_LONGEST - len(start) - 50) // max(1, len(parts)))

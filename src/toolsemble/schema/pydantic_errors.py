@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def translate_errors(errors: list[ErrorDetails], value: Any, schema: Mapping[str, Any]) -> list[Problem]:
     """Return the problems that errors report for a value; the schema decides where null means missing."""
     located = [(_locate(error, value), error) for error in errors]
-    return _to_problems(_select_nearest(located), value, schema)
+    if any(members for (_, members), _ in located):
+        return _to_problems(_select_nearest(located), value, schema)
+    return _merge_paths(located, value, schema)
 
 
 _Location = tuple[Path, dict[Path, str]]
@@ -37,6 +39,11 @@ def _to_problems(chosen: list[_Located], value: Any, schema: Mapping[str, Any]) 
         before, after = chosen[:first], [item for item in chosen[first:] if union not in item[0][1]]
         described = describe_variants(union, [_to_problems(each, value, schema) for each in variants.values()])
         return [*_to_problems(before, value, schema), *described, *_to_problems(after, value, schema)]
+    return _merge_paths(chosen, value, schema)
+
+
+def _merge_paths(chosen: list[_Located], value: Any, schema: Mapping[str, Any]) -> list[Problem]:
+    """Return one problem for each path."""
     found: dict[Path, list[str]] = {}
     for (path, _), error in chosen:
         phrases = found.setdefault(path, [])

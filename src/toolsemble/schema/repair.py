@@ -12,7 +12,7 @@ from typing import Any, Final
 from toolsemble.schema.flattened import find_properties
 from toolsemble.schema.lenient import CutOffError, parse_lenient
 from toolsemble.schema.number import LongNumberError, WrittenFloat, is_exact, parse_number, to_integer
-from toolsemble.schema.phrases import find_member_names
+from toolsemble.schema.phrases import TYPES, find_member_names
 from toolsemble.schema.pointer import find_ref_target
 from toolsemble.schema.problem import Path, format_path
 from toolsemble.serialization import compact_json, json_type
@@ -40,9 +40,10 @@ class Repairs:
     def repair(self, value: Any, schema: Any, path: Path = ()) -> Any:
         """Return the value changed to fit the schema, as far as the intent is clear."""
         self._left -= 1
-        if self._left < 0 or not isinstance(schema, Mapping):
+        if self._left < 0 or not isinstance(schema, (dict, Mapping)):  # a dict is told from others much faster
             return value
-        schema = self._resolve(schema)
+        if "$ref" in schema:
+            schema = self._resolve(schema)
         options = schema.get("anyOf") or schema.get("oneOf")
         if options and "properties" not in schema:
             return self._repair_option(value, options, path)
@@ -186,8 +187,9 @@ class Repairs:
         properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
         named, renamed = self._repair_keys(value, schema, path)
         repaired: dict[str, Any] = {}
+        wrong = named.keys() if path or self._wrong is None else self._wrong | renamed
         for key, each in named.items():
-            if self._left < 0 or (key not in renamed and self._fits_already(key, path)):
+            if self._left < 0 or key not in wrong:
                 repaired[key] = each
                 continue
             inner = properties.get(key) or self._find_pattern_schema(key, schema) or extra
@@ -211,7 +213,7 @@ class Repairs:
         """Return the value with declared names as keys, and the names that were spelled differently."""
         properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
         renamed: set[str] = set()
-        if all(key in properties for key in value):
+        if value.keys() <= properties.keys():
             return value, renamed
         wanted = _unambiguous_names(properties, None if extra is False else schema.get("required", ()))
         dropping = extra is False and "extra" in self._steps
@@ -400,4 +402,7 @@ def _find_named(text: str, schema: Mapping[str, Any]) -> list[Any]:
 
 def _kinds(schema: Mapping[str, Any]) -> frozenset[str]:
     kinds = schema.get("type", ())
-    return frozenset([kinds] if isinstance(kinds, str) else kinds)
+    return _ONE_KIND.get(kinds) or frozenset([kinds]) if isinstance(kinds, str) else frozenset(kinds)
+
+
+_ONE_KIND = {kind: frozenset([kind]) for kind in TYPES}

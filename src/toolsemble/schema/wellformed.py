@@ -50,6 +50,8 @@ _DEEPEST = 50
 _LARGEST = 10_000
 _DEEPEST_VALUE = 250
 _LARGEST_VALUE = 150_000
+_FEW_VALUES = 200  # less than the deepest value has levels
+_SCALARS = (int, float, bool, type(None))
 _SHOWN = 200
 
 
@@ -66,6 +68,8 @@ def check_size(place: str, value: Any) -> None:
     ...
     toolsemble.errors.ToolDefinitionError: the schema is too large: more than 150000 values when it is written out
     """
+    if _is_small(value):
+        return
     sizes: dict[int, int] = {}  # depth first, without recursion; each part is visited once
     open_parts: dict[int, Any] = {}
     waiting: list[tuple[Any, bool]] = [(value, False)]
@@ -86,6 +90,27 @@ def check_size(place: str, value: Any) -> None:
                 raise ToolDefinitionError(f"{place} is too deep: more than {_DEEPEST_VALUE} levels")
             waiting.append((part, True))
             waiting += [(each, False) for each in _inner(part) if isinstance(each, (Mapping, list, tuple))]
+
+
+def _is_small(value: Any) -> bool:
+    """Return whether a value has so few parts, all plain, that it is neither too deep nor too large."""
+    left, waiting = _FEW_VALUES, [value]
+    while waiting:
+        part = waiting.pop()
+        kind = type(part)
+        if kind is str:
+            left -= len(part) // _SHOWN
+        elif kind is dict:
+            left -= 2 * len(part)
+            waiting += (*part, *part.values()) if left >= 0 else ()
+        elif kind is list:
+            left -= len(part)
+            waiting += part if left >= 0 else ()
+        elif kind not in _SCALARS:
+            return False
+        if left < 0:
+            return False
+    return True
 
 
 def _inner(part: Any) -> Iterable[Any]:
@@ -155,10 +180,10 @@ def _check_nodes(owner: str, schema: dict[str, Any]) -> None:
     while waiting:
         node, depth, path, pointer = waiting.pop()
         known[pointer] = path
-        required += len(node.get("required", ())) if isinstance(node, Mapping) else 0
+        required += len(node.get("required", ())) if isinstance(node, dict) else 0
         if depth > _DEEPEST or max(len(known), required) > _LARGEST:
             raise ToolDefinitionError(f"Tool '{owner}': the schema is too {'deep' if depth > _DEEPEST else 'large'}")
-        if not isinstance(node, Mapping):
+        if not isinstance(node, dict):
             continue
         if problem := _find_unenforced(node, nested=depth > 0):
             raise ToolDefinitionError(f"Tool '{owner}': {preview(path)}: {problem}")
@@ -191,7 +216,7 @@ def _find_unenforced(node: Mapping[str, Any], *, nested: bool) -> str:
 def _subschemas(node: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Yield the schemas inside a schema: their display name, the end of their JSON pointer, and the schema."""
     for keyword, value in node.items():
-        if keyword in NAMED_SCHEMAS and isinstance(value, Mapping):
+        if keyword in NAMED_SCHEMAS and isinstance(value, dict):
             for name, each in value.items():
                 yield name, f"{keyword}/{escape_token(name)}", each
         elif keyword in SCHEMA_LISTS and isinstance(value, list):

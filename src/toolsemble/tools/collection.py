@@ -22,7 +22,8 @@ def collect_tools(source: object) -> list[tuple[object, ToolDefinition]]:
     if not isinstance(source, FunctionTool) and (methods := method_tools(source)):
         own = [(source, _definition_of(source))] if isinstance(source, Tool) else []
         return [*own, *((each, _definition_of(each)) for each in methods)]
-    if isinstance(source, ToolSpec):
+    # The attribute first: to compare an object with a protocol is slow.
+    if hasattr(source, "parameters_schema") and isinstance(source, ToolSpec):
         from toolsemble.tools.schema import from_spec  # noqa: PLC0415 - most tools are functions or classes
 
         return [(source, _definition_of(from_spec(source)))]

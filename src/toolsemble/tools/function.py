@@ -275,6 +275,9 @@ def _check_process(name: str, parameters: Parameters) -> None:
             raise ToolDefinitionError(f"Tool '{name}': isolation='process' cannot be used with {problem}")
 
 
+_WITHOUT_TOOLS = frozenset(Tool.__mro__)
+
+
 def method_tools(source: object) -> list[FunctionTool[..., Any]]:
     """Return the ``@tool`` methods of an object or a class, in definition order, inherited ones first.
 
@@ -287,7 +290,11 @@ def method_tools(source: object) -> list[FunctionTool[..., Any]]:
     """
     kind = source if isinstance(source, type) else type(source)
     # Most tools have no methods that are tools, and resolving every attribute takes a hundred times as long as this.
-    if not any(_is_tool(each) for base in kind.__mro__ for each in vars(base).values()):
+    attributes = [each for base in kind.__mro__ if base not in _WITHOUT_TOOLS for each in vars(base).values()]
+    # Few types can be or hold a tool; to ask each attribute, or an abstract class, is slow.
+    holders = {FunctionTool, staticmethod, classmethod}
+    kinds = {each for each in set(map(type, attributes)) if not holders.isdisjoint(each.__mro__)}
+    if not any(_is_tool(each) for each in attributes if type(each) in kinds):
         return []
     names = dict.fromkeys(name for base in reversed(kind.__mro__) for name in vars(base))
     found = (_find_attribute(kind, name) for name in names)

@@ -42,7 +42,10 @@ class SchemaTool(Tool):
         self.description = description
         self._apply(settings)
         self._execute = execute
-        self._arguments = SchemaArguments(name, parameters)
+        self._arguments = self._build_arguments(parameters)
+
+    def _build_arguments(self, parameters: dict[str, Any] | str | None) -> SchemaArguments:
+        return SchemaArguments(self.name, parameters)
 
     def run(self, input: Any) -> Any:
         """Call ``execute`` with the validated arguments."""

@@ -6,14 +6,16 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from toolsemble.definition.build import typed_definition
+from toolsemble.definition.build import check_description, check_name, typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.mcp.client.cleaning import MAX_DESCRIPTION, MAX_TITLE, clean_schema, clean_text
 from toolsemble.mcp.client.definitions import RemoteDefinition
 from toolsemble.mcp.client.options import DESTRUCTIVE, Options
+from toolsemble.mcp.client.plain_schema import build_arguments
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.results import OutputCheck, build_output_check
+from toolsemble.schema.json_schema import SchemaArguments
 from toolsemble.tools.schema import SchemaTool
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ class RemoteTool(SchemaTool):
             or f"The tool {name} of the MCP server {options.name}"
         )
         settings = _tool_settings(name, remote, options)
-        super().__init__(name, description, self._call_remote, clean_schema(remote.input_schema), **settings)
+        super().__init__(name, description, self._call_remote, remote.input_schema, **settings)
         self.remote = remote
         """The definition of the server, as it was sent."""
         self._connection = connection
@@ -42,6 +44,9 @@ class RemoteTool(SchemaTool):
             LOGGER.warning("The results of '%s' are not checked: %s", name, check)
         else:
             self._check = check
+
+    def _build_arguments(self, parameters: Any) -> SchemaArguments:
+        return build_arguments(self.name, parameters)
 
     def _call_remote(self, arguments: dict[str, Any]) -> Any:
         """Return the result of a call, or a coroutine of it where an event loop runs."""
@@ -86,6 +91,12 @@ class RemoteTool(SchemaTool):
         if self._connection.lock is not None:
             self._connection.lock.check_call(self.remote.name, self.pin.digest)
 
+    def check_settings(self) -> None:
+        """Raise ToolDefinitionError if the tool cannot be defined."""
+        check_description(check_name(self.name), self.description)
+        if self._connection.options.settings:  # without them, nothing else can be wrong
+            self._define()
+
     def _define(self) -> ToolDefinition:
         # Async: a call waits in the caller's event loop, or in its thread, but never needs a thread of its own.
         definition = typed_definition(
@@ -102,7 +113,7 @@ def build_remote_tool(name: str, remote: RemoteDefinition, connection: Any, opti
     """Return the tool for a definition; None, with a warning in the log, if the definition cannot be used."""
     try:
         tool = RemoteTool(name, remote, connection, options)
-        tool._define()  # noqa: SLF001 - a method of this module; settings that do not fit are found now
+        tool.check_settings()
     except ToolDefinitionError as problem:
         LOGGER.warning("A tool of %s is left out: %.100r: %s", options.name, remote.name, problem)
         return None

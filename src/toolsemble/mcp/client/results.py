@@ -7,9 +7,9 @@ import binascii
 from typing import Any
 
 from toolsemble.errors import LostError, ToolDefinitionError
-from toolsemble.mcp.client.cleaning import clean_schema, clean_text
+from toolsemble.mcp.client.cleaning import clean_text
+from toolsemble.mcp.client.plain_schema import build_arguments
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, ToolResult
-from toolsemble.schema.json_schema import SchemaArguments
 from toolsemble.schema.problem import MismatchError, format_path
 from toolsemble.serialization import compact_json
 
@@ -35,14 +35,9 @@ class OutputCheck:
 expected an integer
     """
 
-    def __init__(self, name: str, schema: dict[str, Any]) -> None:
-        cleaned = clean_schema(schema)
-        self._wraps = cleaned.get("type", "object") != "object"
-        if self._wraps:
-            # The checker takes objects; definitions stay where references look for them.
-            kept: dict[str, Any] = {key: cleaned.pop(key) for key in _AT_TOP if key in cleaned}
-            cleaned = {"type": "object", "properties": {_WHOLE: cleaned}, **kept}
-        self._arguments = SchemaArguments(name, cleaned)
+    def __init__(self, name: str, schema: Any) -> None:
+        self._wraps = isinstance(schema, dict) and schema.get("type", "object") != "object"
+        self._arguments = build_arguments(name, _wrap(schema) if self._wraps else schema)
 
     def verify(self, value: Any) -> None:
         """Raise :class:`InvalidAnswerError` if a value does not fit."""
@@ -59,6 +54,13 @@ expected an integer
             problems = self._arguments.problems(text, value, mismatch)[0]
             listed = "; ".join(f"{format_path(each.path)}: {each.message}" for each in problems[:_MAX_PROBLEMS])
             raise InvalidAnswerError(f"its structured content does not fit its output schema: {listed}") from None
+
+
+def _wrap(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object with the value; definitions stay where references look for them."""
+    kept = {key: schema[key] for key in _AT_TOP if key in schema}
+    inner = {key: value for key, value in schema.items() if key not in kept}
+    return {"type": "object", "properties": {_WHOLE: inner}, **kept}
 
 
 def build_output_check(name: str, schema: Any) -> OutputCheck | str | None:

@@ -14,6 +14,7 @@ from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.remote_call import RemoteCall, current_call
 
 _LISTS = {"tools/list": ("tools", types.Tool)}
+_PLAIN = {"name", "description", "inputSchema"}
 _MAX_OPEN = 1000
 _ELICITATION = "elicitation"
 
@@ -82,14 +83,26 @@ class Screen:
     def _is_valid(self, item: Any, kind: type[types.Tool]) -> bool:
         try:
             schema = item.pop("outputSchema", None) if isinstance(item, dict) else None
-            tool = kind.model_validate(item, by_name=False)
+            if not _is_plain(item):
+                kind.model_validate(item, by_name=False)
         except ValidationError as problem:
             name = item.get("name") if isinstance(item, dict) else item
             fields = ", ".join(sorted({str(each["loc"][0]) for each in problem.errors() if each["loc"]}))
             LOGGER.warning("A tool of %s is left out, its definition is broken: %.100r: %s", self._server, name, fields)
             return False
-        self.output_schemas[tool.name] = schema
+        self.output_schemas[item["name"]] = schema
         return True
+
+
+def _is_plain(item: Any) -> bool:
+    """Return whether a tool has only a name, a description and a schema, of which nothing can be broken."""
+    return (
+        isinstance(item, dict)
+        and item.keys() <= _PLAIN
+        and isinstance(item.get("name"), str)
+        and isinstance(item.get("description", ""), str)
+        and isinstance(item.get("inputSchema"), dict)
+    )
 
 
 def _drop_capability(holder: dict[str, Any], key: str) -> None:

@@ -36,7 +36,7 @@ def settle(interface: Interface, asked: Asked) -> dict[str, Any]:
     if kind == "effect" and ledger is not None:
         ledger.resolve(key, happened=happened, result=result)
     elif kind == "step" and journal is not None:
-        journal.resolve(asked.take("run_id", str, ""), key, happened=happened, result=result)
+        journal.resolve(asked.take("run_id", str, ""), key, happened=happened, result=result if happened else None)
     else:
         raise RefusedError(404, f"There is no {kind:.20} to settle in the data folder")
     return list_unknown(interface, asked)
