@@ -27,8 +27,8 @@ Servers and clients of toolsemble beside those of the official SDK (`mcp`) and o
 - The libraries take turns, round by round. Times are medians, and the number in bold is the median of the ratios to
   the SDK in the same round; below 1, it needs less than the SDK.
 - CPU time is that of the measured side alone. Wall-clock time is that of both sides.
-- For a client, connecting includes building its tools: toolsemble checks and compiles each schema, the others keep
-  them as they came. A server over standard streams is started for each connection.
+- For a client, connecting includes building its tools: toolsemble checks each schema, and compiles those that are not
+  plain; the others keep them as they came. A server over standard streams is started for each connection.
 - A call of a toolsemble client crosses to the thread that owns the connection and back, so that any thread and any
   event loop can make it; the clients of the others work in one event loop.
 
