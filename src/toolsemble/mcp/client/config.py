@@ -64,9 +64,10 @@ def _decode(where: str, text: str) -> Any:
         return pyjson5.decode(text)
     except pyjson5.Json5DecoderException as problem:
         # The text of the exception has the values before the mistake, and thereby secrets; its message has none.
-        place = _PLACE.search(problem.message)
+        message = problem.message or "it cannot be read"
+        place = _PLACE.search(message)
         line = text.count("\n", 0, max(int(place[1]) - 1, 0) if place else 0) + 1
-        mistake = _PLACE.sub("", problem.message).replace("b'", "'")
+        mistake = _PLACE.sub("", message).replace("b'", "'")
         raise ToolConfigurationError(f"{where} is not JSON: line {line}: {preview(mistake)}") from None
 
 
