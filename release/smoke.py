@@ -109,6 +109,12 @@ PROGRAMS = {
     """,
     "ray": "from toolsemble.engines.ray import executor; Toolbox([add], executor=executor())",
     "temporal": "from toolsemble.engines.temporal import TemporalEngine; TemporalEngine(None)",
+    "ui": """
+        import subprocess, sys
+        command = [sys.executable, "-m", "toolsemble", "ui", "--help"]
+        assert "--read-only" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        import toolsemble.ui.app
+    """,
     "web": """
         from toolsemble.builtin import WebScraperTool
         reply = WebScraperTool(allow_hosts=["127.0.0.1"]).execute("http://127.0.0.1:9/")

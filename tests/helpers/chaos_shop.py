@@ -86,7 +86,7 @@ class Shop:
 
         return FunctionModel(reply, usage=TokenUsage(10, 5))
 
-    def agent(self, journal, review):
+    def agent(self, journal, review, name="clerk"):
         """Return the agent that does the runs."""
         settle = ToolPipeline("settle", "Settles an order", [Step(self.look, lambda _: {"order": 2}), self.pay])
         helpers = [
@@ -105,7 +105,7 @@ class Shop:
             "Settled.",
         )
         tools = [self.look, self.change, self.refund, self.pay, settle, *helpers]
-        return Agent(model, tools, journal=journal, name="clerk", review=review)
+        return Agent(model, tools, journal=journal, name=name, review=review)
 
 
 def call(name, order):

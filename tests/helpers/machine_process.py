@@ -21,7 +21,8 @@ LEASE = 1.5
 def agents(folder, store, run_ids):
     """Return the agents of runs by name."""
     review = QueueReview(store, poll=0.05)
-    return {f"clerk-{each}": Shop(folder / "effects.log", each).agent(None, review) for each in run_ids}
+    shops = {f"clerk-{each}": Shop(folder / "effects.log", each) for each in run_ids}
+    return {name: shop.agent(None, review, name) for name, shop in shops.items()}
 
 
 async def main(name, folder, url, *run_ids):

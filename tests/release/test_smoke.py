@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "release"))
 import smoke  # noqa: E402 - the folder is not a package
 
-FOR_CONTRIBUTORS = {"bench", "dev", "docs", "dist"}
+FOR_CONTRIBUTORS = {"bench", "browser", "dev", "dist", "docs"}
 
 
 def test_every_extra_for_users_is_tried_after_its_installation():

@@ -31,6 +31,7 @@ class DatabaseMemoryStore:
     changes: the last such row counts.
 
     >>> import tempfile
+    >>> from pathlib import Path
     >>> from toolsemble.models import UserMessage
     >>> store = DatabaseMemoryStore(Path(tempfile.mkdtemp()) / "conversations.db")
     >>> store.extend("ada", Transcript(), Transcript([UserMessage("hello")]), 1)

@@ -9,6 +9,7 @@ from contextvars import Context
 from typing import Any, Protocol
 
 import mcp_types as types
+from anyio import BrokenResourceError, ClosedResourceError
 from mcp import Client
 from mcp.client import session as sdk
 from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
@@ -23,6 +24,7 @@ from toolsemble.mcp.client.screen import Screen
 from toolsemble.runtime.checks import format_seconds
 from toolsemble.runtime.text import describe_error, preview
 
+_REFUSALS = (MCPError, BrokenResourceError, ClosedResourceError)
 _CLIENT = types.Implementation(name="toolsemble", version="0.1.0")
 _MAX_CAUSE = 1000
 _PATIENCE = 10.0
@@ -108,7 +110,8 @@ class Session:
             if not isinstance(error, Exception):
                 raise
             # The SDK asked for an older version because the answer, or a person who signs in, took long.
-            refused = isinstance(find_cause(error), MCPError) and not self._target.is_program
+            # If the answer comes after all, it meets a stream that is closed already.
+            refused = isinstance(find_cause(error), _REFUSALS) and not self._target.is_program
             self.is_misjudged = refused and loop.time() >= late
             raise self._explain(error) from find_cause(error)
 
