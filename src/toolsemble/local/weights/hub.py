@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import closing
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.local.weights.cache import file_size
 from toolsemble.local.weights.catalogue import Weights
 from toolsemble.local.weights.source import ProgressCallback, PullProgress, SourceError
-from toolsemble.runtime.concurrency import ThreadPerJob
+from toolsemble.runtime.concurrency import JobFuture, ThreadPerJob
 from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.text import preview
 
@@ -87,8 +88,10 @@ class HubSource:
 
     def _send(self, weights: Weights, offset: int) -> Any:
         # The client has no overall timeout for name resolution and for trying several addresses.
-        job = ThreadPerJob(daemon=True).submit(_request, weights, offset, self._endpoint, self._patience)
+        job: JobFuture[Any] = JobFuture()  # before the thread starts: an interrupt may come while it does
         try:
+            request = partial(_request, weights, offset, self._endpoint, self._patience)
+            ThreadPerJob(daemon=True).start(job, request)
             response = job.result(self._patience)
         except BaseException as error:
             job.add_done_callback(_close_late)
