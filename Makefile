@@ -61,7 +61,7 @@ test-model: $(VENV)/.dev
 
 # The core of the suite with the lowest versions that pyproject.toml allows, in an environment of its own.
 LOWEST := .venv-lowest
-LOWEST_EXTRAS := datetime http json otel prometheus yaml
+LOWEST_EXTRAS := datetime http json otel postgres prometheus yaml
 LOWEST_TESTS := call errors metrics record result shape specification execution/hooks limits/cache limits/retries \
 	masking/secrets pipeline/combinators pipeline/pipeline review/review review/rules schema/* telemetry/prometheus \
 	testing/fuzz toolbox/toolbox tools/* builtin/calculator builtin/datetimes builtin/fetch builtin/http_tool \
@@ -270,7 +270,7 @@ $(LOWEST)/.installed: pyproject.toml tests/lowest_versions.py | $(BIN)/python
 	@$(BIN)/python -m venv --clear $(LOWEST)
 	@$(BIN)/python tests/lowest_versions.py $(LOWEST_EXTRAS) > $(LOWEST)/constraints.txt
 	@$(LOWEST)/bin/python -m pip install -qq --disable-pip-version-check --constraint $(LOWEST)/constraints.txt \
-		--editable '.[datetime,http,json,otel,prometheus,yaml]' attrs hypothesis msgspec opentelemetry-sdk \
+		--editable '.[datetime,http,json,otel,postgres,prometheus,yaml]' attrs hypothesis msgspec opentelemetry-sdk \
 		pytest pytest-asyncio pytest-timeout pytest-xdist sybil
 	@touch $@
 
