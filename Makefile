@@ -38,18 +38,18 @@ TEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadsco
 
 # Type checkers read the whole package, and a real model takes long for a sentence: these have targets of their own.
 TYPES := tests/docs/test_page_types.py
-MODEL := tests/models/test_llama_server.py
+MODEL := tests/models/test_llama_server.py tests/local/test_default_weights.py
 
 # For whoever has changed one thing: formatting, lint, and every test that is not marked slow.
 check: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/ruff check --quiet
 	@echo "check: the quick tests, in less than a minute; make test runs all of them"
-	@$(TEST) -m "not slow" --ignore $(MODEL) tests
+	@$(TEST) -m "not slow" $(addprefix --ignore ,$(MODEL)) tests
 
 test: $(VENV)/.dev
 	@echo "test: all tests but those of make types and make test-model, and the examples in pages and docstrings; about five minutes on two cores"
-	@$(TEST) --ignore $(TYPES) --ignore $(MODEL)
+	@$(TEST) --ignore $(TYPES) $(addprefix --ignore ,$(MODEL))
 
 # After `make lint` it is quicker: mypy keeps what it found out about the package.
 types: $(VENV)/.dev

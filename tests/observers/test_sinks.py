@@ -448,7 +448,7 @@ def test_no_events_outside_of_calls():
     assert seen == []
 
 
-def test_sink_with_emit_all_gets_all_waiting_events_in_order():
+def test_sink_with_emit_all_gets_all_waiting_events_in_order(impatient):
     begun, go = threading.Event(), threading.Event()
 
     class Batches:
