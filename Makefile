@@ -48,7 +48,7 @@ check: $(VENV)/.dev
 	@$(TEST) -m "not slow" $(addprefix --ignore ,$(MODEL)) tests
 
 test: $(VENV)/.dev
-	@echo "test: all tests but those of make types and make test-model, and the examples in pages and docstrings; about five minutes on two cores"
+	@echo "test: all tests but those of make types and make test-model, and the examples in pages and docstrings; about six minutes on two cores"
 	@$(TEST) --ignore $(TYPES) $(addprefix --ignore ,$(MODEL))
 
 # After `make lint` it is quicker: mypy keeps what it found out about the package.
