@@ -227,6 +227,12 @@ class RunState:
         """The deadline of the model, on the clock of ``time.monotonic``; None: no deadline."""
         return self.spending.deadline if self.stop is None else self._last_deadline
 
+    @property
+    def turn_place(self) -> Place | None:
+        """The place of the current turn in a journal; None: it is not recorded."""
+        place = self.context.place
+        return None if place is None else place.turn(self.spending.turns + 1)
+
     def window(self) -> Sequence[Message]:
         """Return the part of the conversation that the model sees."""
         memory = self._config.memory
