@@ -103,18 +103,18 @@ def test_hostile_texts_are_restored(history):
     assert texts(history.event(2)) == [NASTY, NASTY]
 
 
-def test_runs_that_are_forgotten_leave_the_others_whole(history):
+def test_runs_that_are_forgotten_leave_the_others_whole(history, tmp_path):
     for turn in range(3):
         messages = tuple(UserMessage(f"{each}{NASTY}") for each in range(turn + 1))
         history.emit(RunStarted("m", messages, run_id=f"r{turn}", at=float(turn)))
-    with sqlite3.connect(history._database._path) as connection:  # noqa: SLF001 - runs that have ended
+    with sqlite3.connect(tmp_path / "history.db") as connection:
         connection.execute("UPDATE runs SET state = 'done'")
     assert history.forget(1e12 - 1.5) == 2
     (left,) = starts(history)
     assert "earlier" not in left.values
     assert texts(left) == [f"{each}{NASTY}" for each in range(3)]
     assert history.forget(0) == 1
-    with sqlite3.connect(history._database._path) as connection:  # noqa: SLF001 - as above
+    with sqlite3.connect(tmp_path / "history.db") as connection:
         assert connection.execute("SELECT count(*) FROM conversations").fetchone() == (0,)
 
 
