@@ -110,6 +110,17 @@ def preview(text: str, limit: int = SHOWN) -> str:
     return shown if len(text) <= limit else f"{shown}..."
 
 
+def preview_lines(text: str, limit: int = SHOWN) -> str:
+    r"""Return the start of a text with its line breaks, and other invisible characters escaped.
+
+    >>> print(preview_lines("first\n\x1b[2Jsecond", 8))
+    first
+    \x1b[...
+    """
+    shown = escape_lines(text[:limit])
+    return shown if len(text) <= limit else f"{shown}..."
+
+
 def quote_text(text: str, limit: int = SHOWN) -> str:
     r"""Return the start of a text in quotes, as ``repr`` writes it, with invisible characters escaped.
 
