@@ -94,8 +94,9 @@ class Ledger:
                     records.add(kept, asker)
                 stored.append(kept.id)
                 taken.add(kept.id)
-                detail = f"again: {request.arguments_text}" if found else request.arguments_text
-                records.note(ReviewEvent("asked", kept.id, kept.tool_name, now, detail=detail))
+                if found is None or not request.durable:  # a run in a journal asks each question once
+                    detail = f"again: {request.arguments_text}" if found else request.arguments_text
+                    records.note(ReviewEvent("asked", kept.id, kept.tool_name, now, detail=detail))
         return stored
 
     def pending(self) -> list[ReviewRequest]:
