@@ -196,3 +196,12 @@ def _escape_unless_visible(character: str) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def with_article(noun: str) -> str:
+    """Return a noun, such as the name of a type, behind its article.
+
+    >>> with_article("int"), with_article("float")
+    ('an int', 'a float')
+    """
+    return f"{'an' if noun[:1].lower() in {*'aeiou'} else 'a'} {noun}"
