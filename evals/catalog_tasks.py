@@ -95,7 +95,9 @@ def offer_tools(distractors: list[AgentTool], *, catalog: bool) -> Callable[[Pat
     return offer
 
 
-async def measure(model: LocalModel, cell: Cell, tasks: list[dict[str, Any]], data: Path, kept: Kept, slots: int) -> None:
+async def measure(
+    model: LocalModel, cell: Cell, tasks: list[dict[str, Any]], data: Path, kept: Kept, slots: int
+) -> None:
     """Do the tasks whose outcomes are not known."""
     offer = offer_tools(choose_distractors(data, cell[0]), catalog=cell[1] == "catalog")
 
@@ -113,7 +115,9 @@ async def measure(model: LocalModel, cell: Cell, tasks: list[dict[str, Any]], da
 def write_table(kept: Kept) -> list[str]:
     """Return the lines of the table."""
     lines = ["| distracting tools | with a catalog | all tools shown |", "| --- | --- | --- |"]
-    return lines + [f"| {number} | {' | '.join(kept.write_cell((number, way)) for way in WAYS)} |" for number in NUMBERS]
+    return lines + [
+        f"| {number} | {' | '.join(kept.write_cell((number, way)) for way in WAYS)} |" for number in NUMBERS
+    ]
 
 
 async def main() -> None:
