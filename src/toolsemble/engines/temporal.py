@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from toolsemble.review.decision import ReviewDecision
     from toolsemble.review.store import ReviewStore
 
+_NO_LIMIT = timedelta(days=3650)  # Temporal takes no None
+
 
 class TemporalEngine:
     """Runs of agents on Temporal: its server keeps them, its workers do them, and signals bring approvals.
@@ -81,20 +83,22 @@ class TemporalEngine:
         self._runs = (agents, journal, store)
         self._times = {"heartbeat": float(heartbeat), "poll": float(poll)}
 
-    def worker(self, *, at_once: int = 4, grace: float = 10.0, **options: Any) -> Worker:
+    def worker(self, *, at_once: int = 4, grace: float | None = None, **options: Any) -> Worker:
         """Return a worker: ``async with`` it, or await its method ``run``.
 
-        When it is shut down, it lets the calls in flight end, and gives the runs back before their next turn.
+        When it is shut down, it lets the calls in flight end, and gives the runs back before their next calls.
 
         :param at_once: how many runs it does at the same time
-        :param grace: seconds that calls in flight have at the end
+        :param grace: seconds after which calls that are still in flight are cancelled, as in ``RunJournal.work``; None:
+            no limit
         :param options: further options of ``temporalio.worker.Worker``
         """
         check_count("TemporalEngine.worker at_once", at_once, least=1)
-        check_seconds("TemporalEngine.worker grace", grace, zero=True)
+        if grace is not None:
+            check_seconds("TemporalEngine.worker grace", grace, zero=True)
         chosen = {
             "max_concurrent_activities": at_once,
-            "graceful_shutdown_timeout": timedelta(seconds=grace),
+            "graceful_shutdown_timeout": _NO_LIMIT if grace is None else timedelta(seconds=grace),
             **options,
         }
         worker: Worker = self._package.make_worker(
