@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -531,3 +532,19 @@ def test_an_empty_file_becomes_a_journal(tmp_path):
         runs.begin("r1", "clerk", "Pay order 7")
     with RunJournal(tmp_path / "runs.db") as runs:
         assert [run.run_id for run in runs.list()] == ["r1"]
+
+
+def test_a_file_of_the_first_version_is_upgraded(tmp_path, till):
+    path = tmp_path / "runs.db"
+    with RunJournal(path) as runs, pytest.raises(Killed):
+        clerk(runs, [till], PAY, Killed).run_sync("Pay order 7", run_id="r1")
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("DROP INDEX steps_by_state")
+        file.execute("CREATE INDEX steps_by_state ON steps (state)")
+        file.execute("PRAGMA user_version = 1")
+    with RunJournal(path) as runs:
+        assert go_on(runs, till).text == "Done."
+        assert runs.unknown() == []
+    with closing(sqlite3.connect(path)) as file:
+        (index,) = file.execute("SELECT sql FROM sqlite_master WHERE name = 'steps_by_state'").fetchone()
+        assert "NOT IN ('done', 'repeatable')" in index
