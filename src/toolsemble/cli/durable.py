@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from toolsemble.cli.options import GlobalOptions, common_options, json_option
-from toolsemble.cli.waiting import STORE, secret_option
+from toolsemble.cli.options import STORE, GlobalOptions, common_options, json_option, secret_option
 
 STATES = ("queued", "running", "waiting", "done", "failed", "cancelled")
 """The states of runs."""
