@@ -195,6 +195,8 @@ class Loop:
         """Run the calls of a reply; return None if the model has to continue with their results."""
         state = self._state
         self._answers.forget_empty()
+        if turn is not None:
+            turn.run.check()
         execution = Execution(reply.calls, box, state, self._channel, self._detector, turn)
         execution.restore_answers()
         closing = state.stop is not None  # the model calls tools although they were switched off
