@@ -142,9 +142,7 @@ class Repairs:
                 return self._record("coerce", path, value, found[0])
         return value
 
-    def _repair_type(
-        self, value: Any, kind: str, kinds: frozenset[str], schema: Mapping[str, Any], path: Path
-    ) -> Any:
+    def _repair_type(self, value: Any, kind: str, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
         """Return the value, which is of a kind, converted to one of the declared kinds, if that is clear."""
         if kind == "number" and not math.isfinite(value):
             return self._respell(value)  # JSON cannot hold it, which is reported when it is written
