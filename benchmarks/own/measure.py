@@ -33,8 +33,7 @@ class Subject:
     against: str
     """What it is compared with."""
     aim: str = ""
-    """What to stay below: a ratio such as "< 4", a time such as "< 30 µs", or a time on top of the other such as "< 8 µs
-    more"."""
+    """What to stay below: a ratio, "< 4", a time, "< 30 µs", or a time on top of the other, "< 8 µs more"."""
     figure: str = ""
     """The key of the peers' figure that a picture shows this one in place of, where no peer was measured."""
     itself: bool = False

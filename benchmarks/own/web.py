@@ -48,7 +48,7 @@ def serve_page(page: bytes) -> Iterator[str]:
     """Serve a page from a thread of this process; yield its URL."""
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 - the library's name
+        def do_GET(self) -> None:
             self.send_response(200)
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(page)))

@@ -153,7 +153,7 @@ class TypedArguments:
         In other objects the validator also checks values that the text replaces: a key may come twice.
         """
         declared = self.schema.get("properties", ())
-        return all([len(each["loc"]) == 1 and each["loc"][0] in declared for each in _errors(mismatch)])
+        return all(len(each["loc"]) == 1 and each["loc"][0] in declared for each in _errors(mismatch))
 
     def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
         """Return the problems of a value with this JSON text, and the number of problems left out."""
