@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from toolsemble.cli.options import GlobalOptions, common_options, json_option
+from toolsemble.cli.waiting import STORE, secret_option
 
 STATES = ("queued", "running", "waiting", "done", "failed", "cancelled")
 """The states of runs."""
@@ -120,11 +121,16 @@ def resume_command(journal: Any, screen: Any, run_id: str, target: str) -> int:
 
 @_command("cancel")
 @click.argument("run_id", metavar="ID")
-def cancel_command(journal: Any, screen: Any, run_id: str) -> int:
-    """Cancel a run: it stops before its next call, and is not continued."""
+@click.option("--store", type=STORE, metavar="URL", help="The review store, to close the questions of the run at once.")
+@secret_option
+def cancel_command(journal: Any, screen: Any, run_id: str, **given: Any) -> int:
+    """Cancel a run: it stops before its next call, and is not continued.
+
+    Its open questions are closed by the next worker that has its agent, or at once with --store.
+    """
     from toolsemble.cli.runs_command import cancel_run
 
-    return cancel_run(journal, run_id, screen)
+    return cancel_run(journal, run_id, screen, **given)
 
 
 @_command("unknown", has_json=True)

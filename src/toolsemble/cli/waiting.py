@@ -24,14 +24,23 @@ class _StorePath(click.Path):
         return value if "://" in value else super().convert(value, param, ctx)
 
 
-_STORE = _StorePath(exists=True, dir_okay=False)
+STORE = _StorePath(exists=True, dir_okay=False)
+"""The file of a store, or its URL."""
+
+secret_option = click.option(
+    "--secret",
+    envvar="TOOLSEMBLE_REVIEW_SECRET",
+    show_envvar=True,
+    help="The secret of the store, if it is not in FILE.key.",
+)
+"""The option for the secret of a review store."""
 
 
 @click.command()
 @click.argument("action", type=click.Choice(REVIEW_ACTIONS), default="list")
 @click.argument("request_id", metavar="[ID]", required=False)
 @click.argument("revised", metavar="[JSON]", required=False)
-@click.option("--store", "file", type=_STORE, required=True, metavar="URL", help="The file or postgresql:// URL.")
+@click.option("--store", "file", type=STORE, required=True, metavar="URL", help="The file or postgresql:// URL.")
 @click.option("--reason", help="Why the call is rejected; the model sees it.")
 @click.option("--person", help="Who answers; your user name by default.")
 @click.option("--role", default="", help="The role in which you answer, if the call requires one.")
@@ -41,12 +50,7 @@ _STORE = _StorePath(exists=True, dir_okay=False)
     help="Approve for the rest of the run: the tool, or the tool with these arguments.",
 )
 @click.option("--all", "everything", is_flag=True, help="List the latest requests in any state, with who answered.")
-@click.option(
-    "--secret",
-    envvar="TOOLSEMBLE_REVIEW_SECRET",
-    show_envvar=True,
-    help="The secret of the store, if it is not in FILE.key.",
-)
+@secret_option
 @json_option
 @common_options
 @click.pass_obj
@@ -118,7 +122,7 @@ def _check_approvals(
 @click.command()
 @click.argument("action", type=click.Choice(LEDGER_ACTIONS), default="list")
 @click.argument("key", required=False)
-@click.option("--store", "file", type=_STORE, required=True, metavar="URL", help="The file or postgresql:// URL.")
+@click.option("--store", "file", type=STORE, required=True, metavar="URL", help="The file or postgresql:// URL.")
 @click.option("--happened/--not-happened", default=None, help="Whether the effect is there; find out first.")
 @click.option("--result", default=None, help="The answer to repeated calls, if it happened.")
 @click.option("--all", "everything", is_flag=True, help="List every entry, not only those of unknown outcome.")

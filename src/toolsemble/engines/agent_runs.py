@@ -171,7 +171,8 @@ class AgentRuns:
     def cancel(self, run_id: str) -> None:
         """Cancel a run in the journal, so that nobody continues it; one that never began needs nothing."""
         if self._journal.find(run_id) is not None:
-            self._journal.cancel(run_id)
+            self._journal.cancel(run_id, store=self._store)
+            self._journal.close_questions(self._agents)
 
     def drain(self) -> None:
         """Let the runs stop before their next turn, with their questions left open."""

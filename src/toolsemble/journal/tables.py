@@ -45,7 +45,7 @@ class RunRow(NamedTuple):
     result: str | None
     error: str
     waiting: str
-    """The ids of the requests that it waits for, as JSON text."""
+    """The calls that wait for approval by the ids of their requests, as JSON text."""
     owner: str
     """The driver, as JSON text; empty for none."""
     fence: int
@@ -58,6 +58,7 @@ class RunRow(NamedTuple):
         prompt = "\n".join(message.get("text", "") for message in json.loads(self.prompt))
         text = "" if self.result is None else json.loads(self.result).get("text", "")
         owner = f"process {json.loads(self.owner)[1]}" if self.owner else ""
+        waiting = json.loads(self.waiting) if self.state == "waiting" else {}
         return RunRecord(
             self.run,
             self.agent,
@@ -68,6 +69,7 @@ class RunRow(NamedTuple):
             self.updated,
             text,
             owner,
+            ", ".join(waiting.values()),
         )
 
 
@@ -134,6 +136,22 @@ class Tables:
         """Delete the call at a place."""
         self._rows.execute("DELETE FROM steps WHERE run = ? AND place = ? AND kind = 'call'", (run, place))
 
+    def mark_question(self, run: str, place: str) -> None:
+        """Record that a question is to be closed."""
+        self._set_question(run, place, "closing")
+
+    def settle_question(self, run: str, place: str) -> None:
+        """Record that a question is closed."""
+        self._set_question(run, place, "settled")
+
+    def list_closing(self) -> list[tuple[str, str, Step]]:
+        """Return the questions that are to be closed, with their runs and the agents of those."""
+        found = self._rows.execute(
+            "SELECT steps.run, agent, place, kind, steps.state, tool, arguments, data, elapsed FROM steps "
+            "JOIN runs ON runs.run = steps.run WHERE steps.state = 'closing' ORDER BY steps.number"
+        )
+        return [(run, agent, _read_step(row)) for run, agent, *row in found.fetchall()]
+
     def list_steps(self, run: str) -> list[Step]:
         """Return the steps of a run, in the order in which they began."""
         found = self._rows.execute(
@@ -148,6 +166,10 @@ class Tables:
             "WHERE state IN ('started', 'unknown') ORDER BY number"
         )
         return [(run, _read_step(row)) for run, *row in found.fetchall()]
+
+    def _set_question(self, run: str, place: str, state: str) -> None:
+        changed = "UPDATE steps SET state = ? WHERE run = ? AND place = ? AND kind = 'question'"
+        self._rows.execute(changed, (state, run, place))
 
 
 def _read_step(row: Any) -> Step:

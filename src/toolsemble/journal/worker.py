@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
-from toolsemble.errors import RunInterruptedError, RunParkedError, ToolDefinitionError
+from toolsemble.errors import RunInterruptedError, ToolDefinitionError
+from toolsemble.journal.questions import LOGGER
 from toolsemble.journal.tables import RunRow
 from toolsemble.models.transcript import messages_from_json
 from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.text import describe_error
 from toolsemble.work.thread import RunInThread
-
-LOGGER = logging.getLogger("toolsemble.journal")
-LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing
 
 
 class RunQueue(Protocol):
@@ -27,6 +24,14 @@ class RunQueue(Protocol):
 
     def find_work(self) -> Iterable[RunRow]:
         """Return the runs that nobody drives, and that have not ended."""
+        ...
+
+    def find_reviewers(self, run_id: str) -> Mapping[str, Any]:
+        """Return the reviewers that a run was parked with in this process, by the ids of their requests."""
+        ...
+
+    def close_questions(self, agents: Mapping[str, Runner]) -> None:
+        """Close the questions of cancelled runs of some agents."""
         ...
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
@@ -43,6 +48,10 @@ class Runner(Protocol):
 
     def run_journaled(self, journal: Any, name: str, prompt: Any, settings: Mapping[str, Any]) -> Awaitable[Any]:
         """Do or continue a run of a journal."""
+        ...
+
+    def list_reviewers(self) -> Sequence[Any]:
+        """Return the reviewers that its calls can ask, as far as they are known in advance."""
         ...
 
     def find_open_requests(self, ids: Iterable[str]) -> set[str]:
@@ -98,7 +107,6 @@ class Worker:
         self._deps = deps
         self._signals = signals
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._reviewers: dict[str, Mapping[str, Any]] = {}  # of the runs that were parked here, by request
         self._ended = asyncio.Event()
         self._news = asyncio.Event()
 
@@ -150,11 +158,9 @@ class Worker:
 
     def _find_ready(self, known: set[str]) -> list[tuple[Runner, RunRow]]:
         """Return the runs that can be done now, as many as there is room for."""
+        self._journal.close_questions(self._agents)
         ready: list[tuple[Runner, RunRow]] = []
-        rows = list(self._journal.find_work())
-        for run in set(self._reviewers) - known - {row.run for row in rows}:
-            self._reviewers.pop(run, None)  # another worker has continued it
-        for row in rows:
+        for row in self._journal.find_work():
             if len(known) + len(ready) >= self._at_once:
                 break
             agent = self._agents.get(row.agent)
@@ -170,19 +176,16 @@ class Worker:
         if row.state != "waiting":
             return True
         ids = set(json.loads(row.waiting))
-        asked = {id_: each for id_, each in self._reviewers.get(row.run, {}).items() if id_ in ids}
+        asked = {id_: each for id_, each in self._journal.find_reviewers(row.run).items() if id_ in ids}
         left = agent.find_open_requests(ids) | {id_ for id_, each in asked.items() if _is_open(each, id_)}
         return left != ids
 
     async def _do(self, agent: Runner, row: RunRow) -> None:
-        self._reviewers.pop(row.run, None)
         try:
             await resume_run(self._journal, agent, row, self._deps)
             LOGGER.info("Run '%s' is done", row.run)
         except RunInterruptedError as stopped:
             LOGGER.info("%s", stopped)  # parked, cancelled, or another worker was faster
-            if isinstance(stopped, RunParkedError):
-                self._reviewers[row.run] = stopped.reviewers
         except Exception as error:  # noqa: BLE001 - recorded with the run; the worker goes on
             LOGGER.warning("Run '%s' failed: %s", row.run, describe_error(error))
         finally:

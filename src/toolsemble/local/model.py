@@ -93,12 +93,13 @@ class LocalModel(ChatModel):
         if request.reasoning is not None:
             raise reasoning_refusal("The local model")
         local = LocalRequest(request)
-        turns = local.opening_turns(), local.history.turns
         engine = await self._load_engine()
         async with engine.turn():
             room = min(self._setup.context, await engine.context_size())
-            prompt = await build_prompt(engine, *turns, room - min(self._max_tokens, room // 4))
-            async with aclosing(engine.prepare(prompt.tokens[: prompt.prefix])) as events:
+            prompt = await build_prompt(
+                engine, local.opening_turns, local.history.turns, room - min(self._max_tokens, room // 4)
+            )
+            async with aclosing(engine.prepare(prompt.tokens, (prompt.shared, prompt.prefix))) as events:
                 async for event in events:
                     for chunk in _read_progress(event, prompt):
                         yield chunk

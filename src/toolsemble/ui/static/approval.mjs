@@ -2,9 +2,9 @@
 import { html, useEffect, useRef, useState } from "./html.mjs";
 import { get, post } from "./api.mjs";
 import { Form, isChanged } from "./form.mjs";
-import { ago, moment, pretty, visible } from "./format.mjs";
+import { ago, hasHidden, pretty, time, visible, visibleJson } from "./format.mjs";
 import { Link, runLink } from "./router.mjs";
-import { Facts, Problem, Tabs, toast, useKeys } from "./parts.mjs";
+import { Facts, Loading, Problem, Tabs, toast, useKeys } from "./parts.mjs";
 
 const DONE = { approve: "Approved", edit: "Approved as edited", reject: "Rejected" };
 
@@ -57,7 +57,7 @@ export const ApprovalForm = ({ id, me, onDone, keys = false }) => {
   };
   const focusEdit = () => root.current?.querySelector(".form input, .form textarea, .form select, textarea.code")?.focus();
   useKeys(keys ? { a: () => send(isEdited ? "edit" : "approve"), e: focusEdit, r: () => reasonBox.current?.focus() } : {});
-  if (!data) return html`<div class="card"><${Problem} error=${loadError} /></div>`;
+  if (!data) return html`<div class="card">${loadError ? html`<${Problem} error=${loadError} />` : html`<${Loading} />`}</div>`;
   const leave = (event) => { if (event.key === "Escape") event.target.blur(); };
   return html`<section class="card stack gap" ref=${root} onKeyDown=${leave} aria-label=${`Request for ${request.tool_name}`} data-request=${id}>
     <div><h2 class="mono">${visible(request.tool_name)}</h2>${request.description && html`<p class="dim prose">${visible(request.description)}</p>`}${request.prompt && html`<p class="warn">${visible(request.prompt)}</p>`}</div>
@@ -65,8 +65,8 @@ export const ApprovalForm = ({ id, me, onDone, keys = false }) => {
       ["Agent", request.agent_role === "unknown" ? "" : request.agent_role],
       ["Run", request.run_id ? html`<${Link} to=${runLink(request.run_id)}>${visible(request.run_id)}<//>` : ""],
       ["For", request.memory_id === "default" ? "" : request.memory_id],
-      ["Asked", `${moment(request.asked_at)}, ${ago(request.asked_at)}`],
-      ["Deadline", request.deadline ? `${moment(request.deadline)}; then ${TIMEOUTS[request.on_timeout] ?? request.on_timeout}` : ""],
+      ["Asked", `${time(request.asked_at)}, ${ago(request.asked_at)}`],
+      ["Deadline", request.deadline ? `${time(request.deadline)}, then ${TIMEOUTS[request.on_timeout] ?? request.on_timeout}` : ""],
       ["Required role", request.required_role],
     ]} />
     ${request.repairs.length > 0 && html`<${Repairs} repairs=${request.repairs} />`}
@@ -74,7 +74,7 @@ export const ApprovalForm = ({ id, me, onDone, keys = false }) => {
       <${Tabs} label="Arguments" tabs=${[["form", "Form"], ["json", "JSON"]]} current=${tab} onSelect=${(next) => { setTab(next); setText(next === "json" ? text ?? original(request) : null); }} />
       ${tab === "form" && form && html`<${Form} form=${form} first=${data.form} onChange=${setForm} onExpand=${(place) => get("/api/approval/expand", { id, place }).then((found) => found.field)} />`}
       ${tab === "form" && !data.has_schema && html`<p class="small dim">The program that asks is of an older version, which does not store the schema of the tool.</p>`}
-      ${tab === "json" && html`<textarea class="code ${isEdited ? "changed" : ""}" rows="10" spellcheck=${false} aria-label="Arguments as JSON" value=${text ?? original(request)} onInput=${(event) => setText(event.target.value)}></textarea>`}
+      ${tab === "json" && html`<textarea class="code ${isEdited ? "changed" : ""}" rows="10" spellcheck=${false} aria-label="Arguments as JSON" value=${text ?? original(request)} onInput=${(event) => setText(event.target.value)}></textarea>${hasHidden(text ?? original(request)) ? html`<p class="small warn">With its hidden characters: <code>${visible(text ?? original(request))}</code></p>` : null}`}
       ${request.has_secrets && html`<p class="small dim">Secrets are masked. What you leave masked stays as it is.</p>`}
     </div>`}
     ${request.scopes.length > 0 && !isEdited && html`<label class="row">Approve <select aria-label="Scope" value=${always} onChange=${(event) => setAlways(event.target.value)}>
@@ -92,4 +92,5 @@ export const ApprovalForm = ({ id, me, onDone, keys = false }) => {
   </section>`;
 };
 
-const original = (request) => (request.editable || typeof request.arguments === "string" ? request.editable_text : pretty(request.arguments));
+// JSON shows hidden characters as escapes, which mean the same; other texts stay as they are.
+const original = (request) => (request.editable || typeof request.arguments === "string" ? request.editable_text : visibleJson(pretty(request.arguments)));

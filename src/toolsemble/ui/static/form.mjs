@@ -1,7 +1,7 @@
 // Draws a form that the server made: the page holds the tree of fields, changes it, and sends it back. It validates
 // nothing and needs no schema.
 import { html, useState } from "./html.mjs";
-import { visible } from "./format.mjs";
+import { hasHidden, visible } from "./format.mjs";
 
 const update = (field, change) => ({ ...field, ...change });
 
@@ -10,14 +10,22 @@ const replaceAt = (fields, index, field) => fields.map((each, at) => (at === ind
 const renumber = (fields) => fields.map((each, index) => ({ ...each, name: String(index) }));
 
 const LIMITS = {
-  minimum: (value) => `at least ${value}`, maximum: (value) => `at most ${value}`, exclusiveMinimum: (value) => `more than ${value}`,
+  minimum: (value) => `at least ${value}`, exclusiveMinimum: (value) => `more than ${value}`, maximum: (value) => `at most ${value}`,
   exclusiveMaximum: (value) => `less than ${value}`, multipleOf: (value) => `a multiple of ${value}`, minLength: (value) => `at least ${value} characters`,
   maxLength: (value) => `at most ${value} characters`, minItems: (value) => `at least ${value} items`, maxItems: (value) => `at most ${value} items`,
   pattern: (value) => `pattern ${value}`, format: (value) => `format ${value}`,
 };
 
 const hint = (field) => {
-  const limits = Object.entries(field.limits ?? {}).filter(([name]) => name in LIMITS).map(([name, value]) => LIMITS[name](value));
+  const known = { ...field.limits };
+  const limits = [];
+  for (const [least, most, unit] of [["minLength", "maxLength", "characters"], ["minItems", "maxItems", "items"]]) {
+    if (known[least] === undefined || known[least] !== known[most]) continue;
+    limits.push(`exactly ${known[least]} ${unit}`);
+    delete known[least];
+    delete known[most];
+  }
+  limits.push(...Object.keys(LIMITS).filter((name) => name in known).map((name) => LIMITS[name](known[name])));
   const parts = [...limits, ...(field.default !== null && field.default !== undefined ? [`default ${field.default}`] : [])];
   return parts.join(", ");
 };
@@ -105,9 +113,10 @@ export const FieldView = ({ field, first, onChange, onExpand, isRoot = false, is
   const help = hint(field);
   return html`<div class="field ${changed ? "changed" : ""}">
     <div class="title">${field.is_extra ? html`<input type="text" aria-label="Key" value=${field.name} onInput=${(event) => onChange(update(field, { name: event.target.value }))} />` : html`<label for=${id}>${visible(field.name)}</label>`}
-      ${field.required && html`<span class="small faint">required</span>`}<${States} field=${field} onChange=${onChange} /></div>
+      ${field.required && field.kind !== "constant" && html`<span class="small faint">required</span>`}<${States} field=${field} onChange=${onChange} /></div>
     ${(field.description || help) && html`<div class="small dim">${visible(field.description)}${field.description && help ? " " : ""}${help && html`<span class="faint">(${visible(help)})</span>`}</div>`}
     ${body}
+    ${field.state === "value" && field.kind === "text" && !field.secret && hasHidden(field.text) && html`<div class="small warn">With its hidden characters: <code>${visible(field.text)}</code></div>`}
     ${changed && first && first.state === "value" && first.kind !== "object" && first.kind !== "array" && first.kind !== "union" && !first.secret && html`<div class="small dim">was <code>${visible(first.text)}</code></div>`}
     ${changed && first && first.state !== "value" && html`<div class="small dim">was ${first.state === "null" ? "null" : "not set"}</div>`}
   </div>`;
