@@ -31,6 +31,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.local import prefix_cache
+from toolsemble.local.model import read_examples
 from toolsemble.models import (
     ArgumentsDelta,
     Assembly,
@@ -333,6 +334,17 @@ async def test_other_tools_share_the_beginning_of_the_prompt(tiny, cache):
     _, shared = await read_anew(tiny, other)
     assert min(progress) < 0.5 < min(shared)
     assert len(list_kept(cache).keys() - before.keys()) == 1
+
+
+async def test_examples_that_were_read_beforehand_are_not_read_again(tiny, cache):
+    parts = []
+    await read_examples(tiny, parts.append)
+    assert parts == sorted(parts)
+    assert parts[0] < 0.5 < parts[-1]
+    ((name, content),) = list_kept(cache).items()
+    _, progress = await read_anew(tiny, WEATHER)
+    assert min(progress) > 0.5
+    assert list_kept(cache)[name] == content
 
 
 async def test_unwritable_cache_does_not_fail_model(tiny, cache):
