@@ -18,7 +18,7 @@ from toolsemble.review import Continue
 
 HERE = Path(__file__).parent
 IN_FLIGHT = 3
-LONG = 300.0
+LONG = 900.0
 
 
 def start_worker(engine: str, places: Places, name: str, *args: str) -> subprocess.Popen[str]:

@@ -273,5 +273,6 @@ class RunDriver:
 
 
 def _is_unknown(data: Mapping[str, Any]) -> bool:
+    """Return whether nobody knows what became of a body that has begun: it was lost, or cut off."""
     attributes = data.get("attributes", {})
-    return bool(attributes.get("outcome") == "unknown")
+    return "answered" in data or attributes.get("outcome") == "unknown"
