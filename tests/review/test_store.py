@@ -99,7 +99,7 @@ def test_audit_log_records_everything(store, clock):
     store.take({stored: request})
     (other,) = store.ask([make_request("other")])
     assert store.audit(stored) == [
-        ReviewEvent("asked", stored, "delete", NOW, detail='{\\n  "path": "old\\nlog"\\n}'),
+        ReviewEvent("asked", stored, "delete", NOW, detail='{"path": "old\\nlog"}'),
         ReviewEvent("answered", stored, "delete", NOW + 1, "ada", "admin", "edit x"),
         ReviewEvent("used", stored, "delete", NOW + 2, "ada", "admin", "edit"),
     ]
@@ -977,3 +977,12 @@ def test_file_of_the_second_version_gets_schemas(tmp_path):
     with SQLiteStore(path) as store:
         assert store.schema("d1") is None
         assert len(store.pending()) == 1
+
+
+def test_the_audit_keeps_lines_and_writes_arguments_on_one(store):
+    request = ReviewRequest("Deletes a file", "delete", {"path": "a", "why": ["b"]}, timeout=None)
+    store.ask([request])
+    store.answer(request, ExitEarly("No.\n\x1b[2JNever."), person="ada\nbob")
+    asked, answered = store.audit()
+    assert asked.detail == '{"path": "a", "why": ["b"]}'
+    assert (answered.detail, answered.person) == ("exit_early No.\n\\x1b[2JNever.", "ada\\nbob")
