@@ -161,9 +161,8 @@ class Database:
         except FileNotFoundError:
             inode = -1
         if inode != self._inode:
-            raise ToolConfigurationError(
-                f"The {self._kind.what} '{self._path}' was deleted or replaced while it was open; start the program again"
-            )
+            what = f"The {self._kind.what} '{self._path}'"
+            raise ToolConfigurationError(f"{what} was deleted or replaced while it was open; start the program again")
 
     @contextmanager
     def _synchronizing(self, connection: sqlite3.Connection, *, synced: bool) -> Iterator[None]:
