@@ -1,4 +1,17 @@
-"""The functions that frameworks make tools of; their annotations are types, for some frameworks read no text."""
+"""A tool of this library, and functions that frameworks make tools of.
+
+Their annotations are types, for some frameworks read no text.
+"""
+
+from toolsemble import tool
+
+
+@tool
+def order(item: str, count: int = 1) -> str:
+    """Order something."""
+    if item == "rum":
+        raise ValueError("not for sale")
+    return f"{count} {item}"
 
 
 def write_functions(log):
