@@ -337,20 +337,29 @@ def test_the_examples_search_for_tools_that_are_not_offered():
     assert texts[texts.index(first) + 2].startswith('{"note": "calendar fits.", "name": "calendar"')
 
 
+def say_found(*calls):
+    """Return what a catalog says of searches."""
+    tools = [SchemaTool(f"{name}weather", "Weather.", str, {"properties": {}}) for name in "abcd"]
+    return [
+        reply.text
+        for reply in Catalog(tools, budget=130).box().execute_all([ToolCall("find_tools", each) for each in calls])
+    ]
+
+
 def test_the_examples_show_what_a_catalog_says():
-    tools = [SchemaTool(f"weather_{name}", "Weather.", str, {"properties": {}}) for name in "abcd"]
-    box = Catalog(tools, budget=130).box()
-    calls = [ToolCall("find_tools", {"query": "weather", "limit": limit}) for limit in (1, 2)]
-    heads = [reply.text.splitlines()[0] for reply in box.execute_all(calls)]
     opening = LocalRequest(ChatRequest([UserMessage("do")], [SEARCH])).opening_turns()
     shown = "\n".join(message.text for turn in opening for message in turn)
-    assert all(f"Result of find_tools: {head}\n- " in shown for head in heads)
+    said = say_found({"query": "weather", "limit": 2}, {"query": "temperature outside"})
+    assert [f"Result of find_tools: {each.splitlines()[0]}\n" in shown for each in said] == [True, True]
 
 
 def test_an_example_searches_again_when_nothing_fits():
     opening = LocalRequest(ChatRequest([UserMessage("do")], [SEARCH])).opening_turns()
     texts = [message.text for turn in opening for message in turn]
-    assert any(text.startswith('{"note": "set_heating does not fit.", "name": "find_tools"') for text in texts)
+    nothing = "Result of find_tools: No tool fits 'temperature outside'. Try other words, or go on without one."
+    place = next(index for index, text in enumerate(texts) if text.startswith(nothing))
+    assert texts[place].endswith("Next: find_tools with other words.)")
+    assert texts[place + 1].startswith('{"note": "I search with other words.", "name": "find_tools"')
 
 
 def test_the_examples_call_offered_tools_without_a_search():
@@ -402,4 +411,4 @@ async def test_a_tool_of_a_search_that_is_cut_is_described_with_the_others(engin
 
 def test_a_search_that_found_nothing_leads_on():
     (*_, last) = LocalRequest(ChatRequest(search_turns(ToolResult.success("No tool fits")), [SEARCH])).history.turns
-    assert last[-1].text.endswith("Next: find_tools with other words, or final_answer.)")
+    assert last[-1].text.endswith("Next: find_tools with other words.)")

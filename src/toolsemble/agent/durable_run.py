@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -124,7 +125,10 @@ class DurableRun:
             await _run_in_thread(partial(driver.finish, "waiting" if error.waits else "queued"))
         elif isinstance(error, Exception):
             await _run_in_thread(partial(driver.finish, "failed", error=describe_error(error)))
-        # Anything else ends the task or the program: the run stays as it is, for the next driver.
+        elif isinstance(error, asyncio.CancelledError):
+            with suppress(Exception):  # the task ends in any case; other processes then wait until this one has ended
+                await _run_in_thread(partial(driver.finish, "queued"))
+        # Anything else ends the program: the run stays as it is, for the next driver.
 
     async def _park(self, driver: RunDriver, paused: Sequence[CallPausedError]) -> None:
         """Record what the run waits for, and give it back."""

@@ -66,6 +66,7 @@ class Loop:
         self._replies = ModelReplies(config, state, channel, streaming=streaming)
         self._tool_source = ToolSource(config)
         self._checked_box: Toolbox | None = None
+        self._fixed_box: Toolbox | None = None  # once it was checked, if it is that of all turns
         self._detector = None if config.loop_guard is None else LoopDetector(config.loop_guard)
         self._resumption = resumption
         invalid = 0 if resumption is None else resumption.paused.invalid_answers
@@ -158,7 +159,7 @@ class Loop:
         if turn is not None:
             turn.run.check()
             self._recorded = turn.run.find_reply(turn.path)
-        box = await self._find_box()
+        box = await self._find_box() if self._fixed_box is None else self._fixed_box
         if turn is not None and self._recorded is not None:
             turn.run.check_agent(turn.path, self._recorded["agent"], self._replies.mark(box))
             state.set_stop(durable.read_stop(self._recorded))
@@ -178,7 +179,9 @@ class Loop:
             self._checked_box = box
             check_reviewer(box, state.context)
             check_pauses(box, state.context, nested=not state.can_pause)
-            if box is not self._config.tools:
+            if box is self._config.tools:
+                self._fixed_box = box
+            else:
                 state.check_needs(box.find_needs())
         return box
 
@@ -195,6 +198,8 @@ class Loop:
         """Run the calls of a reply; return None if the model has to continue with their results."""
         state = self._state
         self._answers.forget_empty()
+        if turn is not None:
+            turn.run.check()
         execution = Execution(reply.calls, box, state, self._channel, self._detector, turn)
         execution.restore_answers()
         closing = state.stop is not None  # the model calls tools although they were switched off

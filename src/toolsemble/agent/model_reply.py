@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolsemble.agent.admission import Admission, check_outer
@@ -19,6 +19,7 @@ from toolsemble.agent.settings import AgentConfig
 from toolsemble.agent.state import RunState
 from toolsemble.models.chat import ChatReply, ChatRequest, ToolChoice
 from toolsemble.models.message import Message
+from toolsemble.observers.sinks import Sinks
 from toolsemble.runtime.lazy import LazyModule
 from toolsemble.toolbox.toolbox import Toolbox
 
@@ -56,10 +57,10 @@ class ModelReplies:
 
     async def ask(self, box: Toolbox) -> ChatReply | None:
         """Return the model's reply; None if the time was up, and the model is to be asked for a final answer."""
-        state, started = self._state, time.monotonic()
+        state, started, deadline = self._state, time.monotonic(), self._state.deadline
         try:
-            asking = self._reply_when_admitted(box) if self._is_plain else self._reply_to_processed(box)
-            return await wait_until(asking, state.deadline)
+            asking = self._reply_to(box, state.window()) if self._is_plain else self._reply_to_processed(box)
+            return await (asking if deadline is None else wait_until(asking, deadline))
         except OutOfTimeError:
             is_last = state.stop is not None
             self._out_of_time(started)
@@ -70,7 +71,7 @@ class ModelReplies:
 
     async def _reply_to_processed(self, box: Toolbox) -> ChatReply:
         """Return the model's reply to what the functions for instructions and history make of the conversation."""
-        return await self._reply_when_admitted(box, await self._messages())
+        return await self._reply_to(box, await self._messages())
 
     async def _messages(self) -> Sequence[Message]:
         """Return the messages to send, after the functions for instructions and history were called."""
@@ -80,13 +81,14 @@ class ModelReplies:
                 state.set_instructions(await write_instructions(config.instructions, state.view))
             return await process_history(config.history_processors, state.window(), state.view)
 
-    async def _reply_when_admitted(self, box: Toolbox, messages: Sequence[Message] | None = None) -> ChatReply:
-        """Return the model's reply, after admission by the enclosing runs; count it before other requests start."""
-        spending = self._state.spending
-        request = self._request(box, self._state.window() if messages is None else messages)
-        if not spending.outer:
-            return await self._ask_and_count(request, box)
-        async with Admission(spending, request):
+    def _reply_to(self, box: Toolbox, messages: Sequence[Message]) -> Awaitable[ChatReply]:
+        """Return the model's reply to messages, after admission by the enclosing runs, if there are any."""
+        request = self._request(box, messages)
+        return (self._ask_when_admitted if self._state.spending.outer else self._ask_and_count)(request, box)
+
+    async def _ask_when_admitted(self, request: ChatRequest, box: Toolbox) -> ChatReply:
+        """Return the model's reply; count it before other requests start."""
+        async with Admission(self._state.spending, request):
             return await self._ask_and_count(request, box)
 
     def _request(self, box: Toolbox, messages: Sequence[Message]) -> ChatRequest:
@@ -111,13 +113,17 @@ class ModelReplies:
         emit_reply(self._config, self._state, box, reply, seconds)
         return reply
 
-    async def _ask(self, request: ChatRequest, box: Toolbox) -> ChatReply:
-        config = self._config
-        deadline, channel = self._state.deadline, self._stream_channel
+    def _ask(self, request: ChatRequest, box: Toolbox) -> Awaitable[ChatReply]:
+        """Return the model's reply, for which the sinks are told if there are any."""
+        config, deadline, channel = self._config, self._state.deadline, self._stream_channel
         asking = ask_model(config.model, request, config.retry, channel, self._on_retry, deadline, self._streamed, box)
-        if config.sinks is None:
-            return await asking
-        with config.sinks.enter("chat", request_attributes(config, self._state.context, request, box)) as attributes:
+        return asking if config.sinks is None else self._observe(config.sinks, asking, request, box)
+
+    async def _observe(
+        self, sinks: Sinks, asking: Awaitable[ChatReply], request: ChatRequest, box: Toolbox
+    ) -> ChatReply:
+        asked = request_attributes(self._config, self._state.context, request, box)
+        with sinks.enter("chat", asked) as attributes:
             reply = await asking
             attributes.update(reply_attributes(reply, box))
         return reply

@@ -263,6 +263,11 @@ async def _afinish(finding: Generator[Awaitable[Any], Any, T], waiting: Awaitabl
     """Return what a generator returns, awaiting what it yields."""
     try:
         while True:
-            waiting = finding.send(await waiting)
+            try:
+                awaited = await waiting
+            except Exception as error:  # noqa: BLE001 - the source of the tools is named in it
+                waiting = finding.throw(error)
+            else:
+                waiting = finding.send(awaited)
     except StopIteration as found:
         return found.value  # type: ignore[no-any-return]  # as above

@@ -53,7 +53,7 @@ class Weights:
     """A word of the task in a script without capitals: names look like words there, and pairs of characters overlap."""
     short: float = 1.5
     """How much better a tool fits a task of one or two words, of which one may be missing."""
-    floor: float = 1.95
+    floor: float = 2.0
     """The least fitness of a tool that is found; `evals/catalog.py` shows the recall and the false offers of others."""
 
 

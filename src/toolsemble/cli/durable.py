@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from toolsemble.cli.options import GlobalOptions, common_options, json_option
-from toolsemble.cli.waiting import STORE, secret_option
+from toolsemble.cli.options import STORE, GlobalOptions, common_options, json_option, secret_option
 
 STATES = ("queued", "running", "waiting", "done", "failed", "cancelled")
 """The states of runs."""
@@ -201,8 +200,8 @@ def forget_command(journal: Any, screen: Any, days: float) -> int:
     metavar="SECONDS",
     help="How long a run that waits for a person keeps its place; then others have it.",
 )
-@click.option("--grace", type=click.FloatRange(min=0), default=10.0, show_default=True, metavar="SECONDS",
-              help="How long calls may take to end after SIGTERM.")  # fmt: skip
+@click.option("--grace", type=click.FloatRange(min=0), metavar="SECONDS",
+              help="How long calls may take to end after SIGTERM; by default as long as they need.")  # fmt: skip
 @click.option("--poll", type=click.FloatRange(min=0.01), default=0.5, show_default=True, metavar="SECONDS",
               help="How often to look for runs.")  # fmt: skip
 @click.option(
@@ -220,7 +219,8 @@ def work(options: GlobalOptions, /, targets: tuple[str, ...], url: str | None, *
 
     A target is an agent, such as bots.py:clerk, a dict of agents by name, or a file or module with agents. The worker
     takes runs that are queued, continues those that a person has answered, and takes over those whose process has
-    ended. At SIGTERM and Ctrl-C it takes no more runs, lets calls end, and gives its runs back.
+    ended. At SIGTERM and Ctrl-C it takes no more runs, lets calls end, and gives its runs back; at the second one it
+    ends at once.
 
     \b
     toolsemble work bots.py:clerk --journal runs.db

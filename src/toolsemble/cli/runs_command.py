@@ -14,10 +14,10 @@ from types import ModuleType
 from typing import Any
 
 from toolsemble.agent.agent import Agent
-from toolsemble.cli.approvals_command import open_store
 from toolsemble.cli.duration import format_seconds
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
+from toolsemble.cli.review_store import open_store
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
 from toolsemble.cli.targets import load_object, split_targets

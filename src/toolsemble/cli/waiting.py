@@ -8,32 +8,12 @@ from typing import Any
 
 import click
 
-from toolsemble.cli.options import GlobalOptions, common_options, json_option
+from toolsemble.cli.options import STORE, GlobalOptions, common_options, json_option, secret_option
 
 REVIEW_ACTIONS = ("list", "show", "approve", "reject", "edit")
 """The actions of ``approvals``."""
 LEDGER_ACTIONS = ("list", "resolve")
 """The actions of ``ledger``."""
-
-
-class _StorePath(click.Path):
-    """The path of a file that exists, or a URL."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a URL as it is; the store reads it."""
-        return value if "://" in value else super().convert(value, param, ctx)
-
-
-STORE = _StorePath(exists=True, dir_okay=False)
-"""The file of a store, or its URL."""
-
-secret_option = click.option(
-    "--secret",
-    envvar="TOOLSEMBLE_REVIEW_SECRET",
-    show_envvar=True,
-    help="The secret of the store, if it is not in FILE.key.",
-)
-"""The option for the secret of a review store."""
 
 
 @click.command()
@@ -82,7 +62,8 @@ def approvals(
     message says why.
     """  # noqa: D301 - click reads the backspace
     _check_approvals(action, everything=everything, **given)
-    from toolsemble.cli.approvals_command import Answer, list_reviews, open_store, send_answer, show_review
+    from toolsemble.cli.approvals_command import Answer, list_reviews, send_answer, show_review
+    from toolsemble.cli.review_store import open_store
 
     screen = options.make_screen()
     with open_store(file, secret) as store:

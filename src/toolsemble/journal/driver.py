@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from toolsemble.call import new_id
@@ -241,7 +242,9 @@ class RunDriver:
         return [sum(amounts) for amounts in zip(*spent, strict=True)] if spent else None
 
     def _write(self, step: Step, *, synced: bool = False) -> None:
-        self._change(lambda tables: tables.put_step(self.run_id, step, tables.now()), synced=synced)
+        write = partial(self._storage.write_step, self.run_id, self.row.fence, step, synced=synced)
+        while not repeat_if_lost(write):  # what is written may be written twice
+            self._check_lost()
         with self._lock:
             self._steps[step.place, step.kind] = step
 

@@ -231,19 +231,20 @@ class RunJournal:
         at_once: int = 4,
         until_idle: bool = False,
         poll: float = 0.5,
-        grace: float = 10.0,
+        grace: float | None = None,
         deps: Any = None,
     ) -> None:
         """Do the runs that are queued, left behind by a process that ended, or answered by a person.
 
         Runs until it is cancelled. At SIGTERM it takes no more runs, lets the calls in flight end, and gives the runs
-        back before their next turn; questions to people stay open.
+        back before their next calls; questions to people stay open. A second SIGTERM ends the process at once.
 
         :param agents: the agents by name; runs of others stay queued
         :param at_once: how many runs are done at the same time
         :param until_idle: whether to return when there is nothing to do, except for runs that wait for a person
         :param poll: seconds between two looks for runs
-        :param grace: seconds that calls in flight have at the end
+        :param grace: seconds after which calls that are still in flight are cancelled, and their runs given back: such
+            a call is then in flight as after a crash, repeated if it may be, or else of unknown outcome; None: no limit
         :param deps: an object that tools get as ``ToolContext.deps``; the journal does not keep that of a run
         """
         from toolsemble.journal.worker import Worker  # noqa: PLC0415 - only for workers

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from difflib import get_close_matches
 from typing import Any, Protocol
 
 from toolsemble.errors import RunInterruptedError, ToolDefinitionError
@@ -83,13 +85,14 @@ class Worker:
         at_once: int,
         until_idle: bool,
         poll: float,
-        grace: float,
+        grace: float | None,
         deps: Any = None,
         signals: Sequence[signal.Signals] = (signal.SIGTERM,),
     ) -> None:
         check_count("RunJournal.work at_once", at_once, least=1)
         check_seconds("RunJournal.work poll", poll)
-        check_seconds("RunJournal.work grace", grace, zero=True)
+        if grace is not None:
+            check_seconds("RunJournal.work grace", grace, zero=True)
         given: object = agents
         if not isinstance(given, Mapping):
             raise ToolDefinitionError(
@@ -107,6 +110,7 @@ class Worker:
         self._deps = deps
         self._signals = signals
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._unknown: set[str] = set()  # names of agents that runs wait for, and that this worker does not have
         self._ended = asyncio.Event()
         self._news = asyncio.Event()
 
@@ -164,9 +168,29 @@ class Worker:
             if len(known) + len(ready) >= self._at_once:
                 break
             agent = self._agents.get(row.agent)
-            if agent is not None and row.run not in known and self._is_ready(row, agent):
+            if agent is None:
+                self._report_unknown(row)
+            elif row.run not in known and self._is_ready(row, agent):
                 ready.append((agent, row))
         return ready
+
+    def _report_unknown(self, row: RunRow) -> None:
+        """Say once for each name that there are runs of an agent that this worker does not have."""
+        if row.agent in self._unknown:
+            return
+        self._unknown.add(row.agent)
+        near = get_close_matches(row.agent, self._agents, n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        text = "Run '%s' stays %s: this worker has no agent '%s', only %s%s"
+        LOGGER.log(
+            logging.WARNING if near else logging.INFO,
+            text,
+            row.run,
+            row.state,
+            row.agent,
+            ", ".join(self._agents) or "none",
+            hint,
+        )
 
     def _is_ready(self, row: RunRow, agent: Runner) -> bool:
         """Return whether a run can go on: one that waits, when a person has answered.
@@ -202,9 +226,12 @@ class Worker:
                 event.cancel()
 
     async def _finish(self) -> None:
-        """Let the runs stop by themselves, for some time."""
+        """Let the calls in flight end; if there is a limit, report the runs that it interrupts."""
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()), timeout=self._grace)
+        for run in self._tasks:
+            text = "Run '%s' is interrupted: a call did not end within %g s, and nobody knows whether it took effect"
+            LOGGER.warning(text, run, self._grace)
 
     async def _cancel(self) -> None:
         tasks = list(self._tasks.values())

@@ -25,15 +25,13 @@ _LINES = {
     "compute": "- price_alert(product: string): Watches a price.\n- compute(input: string): Computes an expression.",
     "send_mail": "- read_mail(folder: string): Reads mails.\n- send_mail(to: string, text: string): Sends a mail.",
 }
-_HEATING = "- set_heating(room: string, degrees: integer): Sets the heating of a room."
-_WEATHER = "- weather(city: string): Reports the weather in a city."
+_WEATHER = "- city_map(city: string): Shows a map.\n- weather(city: string): Reports the weather in a city."
+_NOTHING = "No tool fits 'temperature outside'. Try other words, or go on without one."
 
 
 def _write_found(lines: str) -> str:
     """Return what a search for tools says of those that it has loaded."""
-    number = lines.count("\n") + 1
-    several = f"{number} tools are loaded now; call by name the one that fits:"
-    return f"{'1 tool is loaded now; call it by name:' if number == 1 else several}\n{lines}"
+    return f"{len(lines.splitlines())} tools are loaded now; call by name the one that fits:\n{lines}"
 
 
 class _Step(NamedTuple):
@@ -111,8 +109,8 @@ _SEARCHING: tuple[_Dialogue, ...] = (
     (
         "How warm is it in Oslo?",
         (
-            _Step(SEARCH, {"query": "temperature"}, _write_found(_HEATING)),
-            _Step(SEARCH, {"query": "weather in a city"}, _write_found(_WEATHER), note="set_heating does not fit."),
+            _Step(SEARCH, {"query": "temperature outside"}, _NOTHING),
+            _Step(SEARCH, {"query": "weather in a city"}, _write_found(_WEATHER), note="I search with other words."),
             _Step("weather", {"city": "Oslo"}, "4 degrees, rain", note="weather fits."),
         ),
         "It is 4 degrees in Oslo.",
@@ -157,7 +155,8 @@ def _make_calls(question: str, steps: Sequence[_Step], planned: Sequence[str], f
         plan = None
         if step.name in left:
             left.remove(step.name)
-        following = format_next_step(question, left, found=step.name == SEARCH or None)
+        found = step.result != _NOTHING if step.name == SEARCH else None
+        following = format_next_step(question, left, found=found)
         yield make_call_turn(f"{begin}{dump_json(step.arguments)}}}", step.name, step.result, following)
 
 

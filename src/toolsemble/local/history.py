@@ -156,7 +156,7 @@ def format_next_step(question: str, left: Sequence[str], *, is_error: bool = Fal
     if found:
         return f"({task}Next: the loaded tool that fits, or {SEARCH} with other words.)"
     if found is False:
-        return f"({task}Next: {SEARCH} with other words, or final_answer.)"
+        return f"({task}Next: {SEARCH} with other words.)"
     if left:
         return f"({task}Next: {', '.join(left)}.)"
     return f"({task}If nothing is left to do, call final_answer with what the results say.)"

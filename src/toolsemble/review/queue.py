@@ -81,7 +81,8 @@ class QueueReview:
             if type(decision) is ExitEarly and decision.timed_out:
                 await asyncio.sleep(ends - loop.time())
         except BaseException as error:
-            worker.leave(pending, keep=request.durable or (request.resumable and is_interrupted()))
+            is_failed = isinstance(error, Exception)  # nobody could be told of it
+            worker.leave(pending, keep=not is_failed and (request.durable or (request.resumable and is_interrupted())))
             if not isinstance(error, GeneratorExit):  # a coroutine that is closed cannot wait
                 await asyncio.wait([asyncio.wrap_future(pending.withdrawn)], timeout=_WITHDRAW_TIMEOUT)
             raise

@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -133,6 +133,21 @@ class Database:
         with self.reading() as connection, self._synchronizing(connection, synced=synced), connection:
             self._begin(connection, self.busy if patience is None else min(patience, self.busy))
             yield connection
+
+    def write(
+        self,
+        statement: str,
+        values: Sequence[Any],
+        *,
+        key: str,  # noqa: ARG002 - as above
+        synced: bool = False,
+    ) -> int:
+        """Execute one statement as a transaction of its own; return how many rows it has changed."""
+        with self.reading() as connection:
+            if not synced:
+                return connection.execute(statement, values).rowcount
+            with self._synchronizing(connection, synced=synced):
+                return connection.execute(statement, values).rowcount
 
     @contextmanager
     def _synchronizing(self, connection: sqlite3.Connection, *, synced: bool) -> Iterator[None]:

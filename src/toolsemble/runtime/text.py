@@ -179,6 +179,8 @@ def _is_bare_repr(message: str, error: BaseException | None) -> bool:
     """Return whether a message is only the repr of what was raised, such as the key of a KeyError."""
     try:
         args = () if error is None else error.args
+        if args and args[0] is message:
+            return False  # the common case: no text is its own repr
         return len(args) > 0 and message == escape_surrogates(repr(args[0] if len(args) == 1 else args))
     except Exception:  # noqa: BLE001 - an argument without a working repr is no reason to fail
         return False

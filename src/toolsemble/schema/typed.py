@@ -158,10 +158,11 @@ class TypedArguments:
     def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
         """Return the problems of a value with this JSON text, and the number of problems left out."""
         errors = _errors(mismatch)
-        # For a long text, the first problem of each list is enough: finding all of them would take too long.
-        if len(text) <= _LONG_TEXT and any(len(each["loc"]) > 1 for each in errors):
-            errors = _errors(self._find_all_errors(text))
-        errors = [each for each in errors if each["type"] != "json_invalid"]
+        if not self.is_settled(mismatch):
+            # For a long text, the first problem of each list is enough: finding all of them would take too long.
+            if len(text) <= _LONG_TEXT and any(len(each["loc"]) > 1 for each in errors):
+                errors = _errors(self._find_all_errors(text))
+            errors = [each for each in errors if each["type"] != "json_invalid"]
         return translate_errors(errors[:_MOST_ERRORS], value, self.schema), max(0, len(errors) - _MOST_ERRORS)
 
     def _find_all_errors(self, text: str) -> MismatchError:

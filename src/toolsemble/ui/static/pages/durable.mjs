@@ -35,7 +35,7 @@ const Fork = ({ id, place }) => {
       navigate(address("/durable", { id: fresh }));
     } catch (problem) { toast(problem.message); }
   };
-  if (!isOpen) return html`<button class="plain" onClick=${() => setOpen(true)}>Fork after this turn</button>`;
+  if (!isOpen) return html`<button class="plain" aria-label=${`Fork after this turn, ${place}`} onClick=${() => setOpen(true)}>Fork after this turn</button>`;
   return html`<form class="row" onSubmit=${fork}><input type="text" aria-label="Id of the new run" placeholder="id of the new run" value=${name} onInput=${(event) => setName(event.target.value)} /><button>Fork</button></form>`;
 };
 

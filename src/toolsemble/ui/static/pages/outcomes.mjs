@@ -16,7 +16,7 @@ const Outcome = ({ call, me, onDone }) => {
       onDone();
     } catch (problem) { setError(problem.message); }
   };
-  return html`<section class="card stack" aria-label=${`Unknown outcome of ${call.tool}`}>
+  return html`<section class="card stack" aria-label=${`Unknown outcome of ${call.tool} in ${call.run_id}, ${call.key}`}>
     <h2 class="mono">${visible(call.tool)}</h2>
     <${Facts} of=${[["Run", html`<${Link} to=${runLink(call.run_id)}>${visible(call.run_id)}<//>`], [call.kind === "step" ? "Place in the run" : "Key", call.key], ["Began", call.began ? moment(call.began) : ""]]} />
     <div><div class="label">Arguments</div><${Text} text=${call.arguments} /></div>

@@ -70,7 +70,7 @@ const Reply = ({ event, role, onRerun }) => {
   const { message, turn, usage, cost: price, duration: seconds } = event.values;
   const note = html`<span>turn ${turn}</span>${seconds >= 0.001 && html`<span class="num">${duration(seconds)}</span>`}
     ${usage && usage.input_tokens + usage.output_tokens > 0 && html`<span class="num">${count(usage.input_tokens)} in, ${count(usage.output_tokens)} out</span>`}${price ? html`<span class="num">${cost(price)}</span>` : null}
-    ${onRerun && html`<button class="plain small" onClick=${() => onRerun(turn)}>Re-run from here</button>`}`;
+    ${onRerun && html`<button class="plain small" aria-label=${`Re-run from here, turn ${turn}`} onClick=${() => onRerun(turn)}>Re-run from here</button>`}`;
   return html`<div class="say assistant"><div class="who"><b>${visible(role)}</b>${note}</div>${message?.text ? html`<div class="body"><${MarkdownBody} text=${message.text} /></div>` : null}</div>`;
 };
 

@@ -69,7 +69,7 @@ export const Runs = ({ query, me }) => {
     if (chosen.length === 2) navigate(`/compare?first=${encodeURIComponent(chosen[0])}&second=${encodeURIComponent(chosen[1])}`);
   };
   const isFiltered = query.state || query.tool || query.text;
-  return html`<${Page} title="Runs" actions=${html`<button aria-pressed=${String(picking)} onClick=${() => { setPicking(!picking); setPicked([]); }}>${picking ? "Choose two runs" : "Compare"}</button>`}>
+  return html`<${Page} title="Runs" actions=${html`${picking && html`<span class="dim" role="status">Choose two runs</span>`}<button onClick=${() => { setPicking(!picking); setPicked([]); }}>${picking ? "Cancel" : "Compare"}</button>`}>
     <div class="filters">
       <${Search} value=${query.text ?? ""} label="Search in runs" onChange=${(text) => setQuery({ text })} />
       <select aria-label="State" value=${query.state ?? ""} onChange=${(event) => setQuery({ state: event.target.value })}>
