@@ -30,6 +30,7 @@ from toolsemble.models import LocalModel
 NUMBERS = (5, 50, 500)
 WAYS = ("catalog", "all")
 BUDGET = 700
+LIMIT = 3
 CONTEXT = 16_384
 KEPT = HERE.parent / "build" / "catalog-tasks.jsonl"
 
@@ -90,12 +91,14 @@ def offer_tools(distractors: list[AgentTool], *, catalog: bool) -> Callable[[Pat
             return [*distractors, *tools(folder)]
         # In one group, as those of a server are: the prompt is then the same for any number of them.
         others = Source(lambda _: distractors, group="functions")
-        return Catalog([others, *tools(folder)], budget=BUDGET)
+        return Catalog([others, *tools(folder)], budget=BUDGET, limit=LIMIT)
 
     return offer
 
 
-async def measure(model: LocalModel, cell: Cell, tasks: list[dict[str, Any]], data: Path, kept: Kept, slots: int) -> None:
+async def measure(
+    model: LocalModel, cell: Cell, tasks: list[dict[str, Any]], data: Path, kept: Kept, slots: int
+) -> None:
     """Do the tasks whose outcomes are not known."""
     offer = offer_tools(choose_distractors(data, cell[0]), catalog=cell[1] == "catalog")
 
@@ -113,7 +116,9 @@ async def measure(model: LocalModel, cell: Cell, tasks: list[dict[str, Any]], da
 def write_table(kept: Kept) -> list[str]:
     """Return the lines of the table."""
     lines = ["| distracting tools | with a catalog | all tools shown |", "| --- | --- | --- |"]
-    return lines + [f"| {number} | {' | '.join(kept.write_cell((number, way)) for way in WAYS)} |" for number in NUMBERS]
+    return lines + [
+        f"| {number} | {' | '.join(kept.write_cell((number, way)) for way in WAYS)} |" for number in NUMBERS
+    ]
 
 
 async def main() -> None:

@@ -332,9 +332,11 @@ def test_the_examples_search_for_tools_that_are_not_offered():
     first = next(text for text in texts if '"plan": ["find_tools", "final_answer"]' in text)
     assert '"arguments": {"query": "day of the week of a date"}' in first
     loaded = texts[texts.index(first) + 1]
-    assert loaded.index("- week_plan(") < loaded.index("- calendar(input: string): Calculates with dates.")
+    assert "- calendar(input: string): Calculates with dates.\n- week_plan(" in loaded
     assert loaded.endswith("Next: the loaded tool that fits, or find_tools with other words.)")
-    assert texts[texts.index(first) + 2].startswith('{"note": "calendar fits.", "name": "calendar"')
+    assert texts[texts.index(first) + 2].startswith(
+        '{"note": "day of the week of a date: calendar fits.", "name": "calendar"'
+    )
 
 
 def say_found(*calls):
