@@ -26,7 +26,7 @@ _LINES = {
     "send_mail": "- read_mail(folder: string): Reads mails.\n- send_mail(to: string, text: string): Sends a mail.",
 }
 _WEATHER = "- weather(city: string): Reports the weather in a city.\n- city_map(city: string): Shows a map."
-_NOTHING = "No tool fits 'temperature outside'. Try other words, or go on without one."
+_NOTHING = "No tool fits 'temperature of Oslo'. Say in other words what the tool should do, or go on without one."
 
 
 def _write_found(lines: str) -> str:
@@ -109,8 +109,10 @@ _SEARCHING: tuple[_Dialogue, ...] = (
     (
         "How warm is it in Oslo?",
         (
-            _Step(SEARCH, {"query": "temperature outside"}, _NOTHING),
-            _Step(SEARCH, {"query": "weather in a city"}, _write_found(_WEATHER), note="I search with other words."),
+            _Step(SEARCH, {"query": "temperature of Oslo"}, _NOTHING),
+            _Step(
+                SEARCH, {"query": "weather in a city"}, _write_found(_WEATHER), note="I say what the tool should do."
+            ),
             _Step("weather", {"city": "Oslo"}, "4 degrees, rain", note="weather in a city: weather fits."),
         ),
         "It is 4 degrees in Oslo.",
