@@ -290,7 +290,8 @@ def test_a_tool_that_vanishes_between_the_turns_of_a_run_is_not_run():
 def test_no_tool_fits_and_the_groups_are_named():
     box = Catalog(DESK, budget=BUDGET).box()
     assert box.execute(find("bake a cake with chocolate")).text == (
-        "No tool fits 'bake a cake with chocolate'. There are tools for: desk. Say in other words what the tool should do, or go on without one."
+        "No tool fits 'bake a cake with chocolate'. There are tools for: desk. "
+        "Say in other words what the tool should do, or go on without one."
     )
 
 
