@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from toolsemble.catalog.box import CatalogBox
 from toolsemble.catalog.budget import Offer
@@ -87,6 +87,9 @@ class Catalog:
     :param exclude: names or patterns of the tools to leave out
     :param provider: the provider in whose format the tokens of the budget are counted
     """
+
+    lists_all: ClassVar[bool] = True
+    """Its toolboxes have the definitions of all its tools, also of those that the model is not shown."""
 
     def __init__(  # noqa: PLR0913 - keyword settings, each with a default
         self,
