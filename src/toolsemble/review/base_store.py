@@ -95,9 +95,10 @@ class Ledger:
                     records.add(kept, asker)
                 stored.append(kept.id)
                 taken.add(kept.id)
-                said = _describe_arguments(request)
-                detail = f"again: {said}" if found else said
-                records.note(ReviewEvent("asked", kept.id, kept.tool_name, now, detail=detail))
+                if found is None or not request.durable:  # a run in a journal asks each question once
+                    said = _describe_arguments(request)
+                    detail = f"again: {said}" if found else said
+                    records.note(ReviewEvent("asked", kept.id, kept.tool_name, now, detail=detail))
         return stored
 
     def pending(self) -> list[ReviewRequest]:
