@@ -258,7 +258,9 @@ def test_the_audit_shows_lines_as_lines_and_a_request_whole(page, server):
 def test_a_text_that_hides_characters_shows_them(page, server):
     with SQLiteStore(server.data / "reviews.db") as store:
         schema = {"type": "object", "properties": {"file": {"type": "string"}}}
-        store.ask([ReviewRequest("x", "run", {"file": "\u202egnp.exe"}, timeout=None, schema_digest="d", schema=schema)])
+        store.ask(
+            [ReviewRequest("x", "run", {"file": "\u202egnp.exe"}, timeout=None, schema_digest="d", schema=schema)]
+        )
     page.goto(f"{server.base}/approvals")
     card = page.locator("[data-request]")
     expect(card.get_by_text("With its hidden characters")).to_contain_text("\\u202egnp.exe")
