@@ -8,6 +8,7 @@ import random
 import resource
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from toolsemble.mcp.client import worker
 pytestmark = pytest.mark.slow
 
 KILLS = os.environ.get("TOOLSEMBLE_KILLS")
+AT_ONCE = 5 if KILLS else 2
 
 MODERN = """
 import os
@@ -162,26 +164,40 @@ def find_pid(box):
     return int(answers[-1])
 
 
-@pytest.mark.parametrize(("version", "kills"), [("2025-11-25", 10), ("2026-07-28", 2)])
-def test_a_server_that_is_killed_at_random_moments_repeats_nothing(plain, tmp_path, often, version, kills):
-    log = tmp_path / "log"
-    program = tmp_path / "server.py"
-    program.write_text(MODERN)
-    modern = MCPClient.stdio(sys.executable, str(program), str(log), name="modern")
+def kill_often(client, kills, log):
+    """Kill the server of a client again and again during calls; return what it said that it has written."""
     written, sent = [], 0
-    with plain("", log) if version == "2025-11-25" else modern as client:
-        assert client.protocol_version == version
+    with client:
         box = Toolbox([*client])
-        for number in range(int(KILLS or kills)):
+        for number in range(kills):
             pid = find_pid(box)
             killer = threading.Timer(random.random() / 100, os.kill, (pid, 9))  # noqa: S311 - any moment will do
             killer.start()
             while alive(pid):
-                text = f"{number} {sent}"
+                text = f"{log.name} {number} {sent}"
                 sent += 1
                 if call(box, "note", text=text) == "written":
                     written.append(text)
             killer.join()
-    lines = log.read_text().splitlines()
-    assert len(lines) == len(set(lines))
-    assert set(written) <= set(lines)
+    return written
+
+
+@pytest.mark.parametrize(("version", "kills"), [("2025-11-25", 10), ("2026-07-28", 2)])
+def test_a_server_that_is_killed_at_random_moments_repeats_nothing(plain, tmp_path, often, version, kills):
+    program = tmp_path / "server.py"
+    program.write_text(MODERN)
+    logs = [tmp_path / f"log{number}" for number in range(AT_ONCE)]
+    clients = [
+        plain("", log)
+        if version == "2025-11-25"
+        else MCPClient.stdio(sys.executable, str(program), str(log), name="modern")
+        for log in logs
+    ]
+    each = -(-int(KILLS or kills) // AT_ONCE)
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # most of the time is that of servers that start
+        found = list(pool.map(kill_often, clients, [each] * AT_ONCE, logs))
+    assert {client.protocol_version for client in clients} == {version}
+    for log, written in zip(logs, found, strict=True):
+        lines = log.read_text().splitlines()
+        assert len(lines) == len(set(lines))
+        assert set(written) <= set(lines)

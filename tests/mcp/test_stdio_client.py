@@ -176,6 +176,20 @@ def test_a_gate_that_matches_no_tool_is_reported(plain, caplog):
         assert "matches none" not in caplog.text
 
 
+def test_a_choice_of_tools_that_matches_none_is_reported(plain, caplog):
+    with plain(only=["ecko", "p_echo", "note"], prefix="p_") as client:
+        assert "only: 'ecko' matches none of the tools of plain" in caplog.text
+        assert client.find_unused() == ["ecko", "p_echo"]  # by the server's own names
+    caplog.clear()
+    with plain(only="ecko") as client:
+        assert list(client) == []
+        assert "only: 'ecko' matches none of the tools of plain" in caplog.text
+    caplog.clear()
+    with plain(only="echo") as client:
+        assert client.find_unused() == []
+        assert "matches none" not in caplog.text
+
+
 def test_two_clients_with_equal_names_need_a_prefix(plain):
     with plain() as first, plain() as second, pytest.raises(ToolDefinitionError) as raised:
         Toolbox([*first, *second])
