@@ -204,6 +204,11 @@ def call_text_number(number, text):
     say(str(number), "answered")
 
 
+def call_odd_text(number, text):
+    sys.stdout.write(text.replace("NUMBER", str(number)) + "\n")
+    sys.stdout.flush()
+
+
 def call_meta(number, text):
     say(number, json.dumps(state["meta"]))
 

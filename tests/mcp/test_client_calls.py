@@ -13,13 +13,56 @@ from toolsemble.mcp.client import dispatcher
 PARENT = trace.SpanContext(0xABC, 0xDEF, is_remote=False, trace_flags=trace.TraceFlags(1))
 
 
-def call(box, name):
-    return box.execute(ToolCall(name, {})).text
+DEEP = "[" * 5000 + "]" * 5000
+
+
+def call(box, name, **arguments):
+    return box.execute(ToolCall(name, arguments)).text
 
 
 def test_a_server_may_write_the_number_of_a_call_as_a_text(plain):
     with plain() as client:
         assert call(Toolbox([*client]), "text_number") == "answered"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f'{{"jsonrpc": "2.0", "id": NUMBER, "result": {DEEP}}}',
+        f'{{"result": {DEEP}, "id": NUMBER, "jsonrpc": "2.0"}}',
+        f'{{"result": {DEEP}, "jsonrpc": "2.0", "id": NUMBER}}',
+        f'{{"jsonrpc": "2.0", "id": NUMBER, "result": {"[" * 500 + "]" * 500}}}',
+        f'{{"jsonrpc": "2.0", "id": NUMBER, "result": {"9" * 6000}}}',
+        '{"jsonrpc": "2.0", "id": NUMBER.0, "result": {}}',
+        '{"jsonrpc": "2.0", "id": NUMBER, "result": {"content": "\\ud800"}}',
+    ],
+)
+def test_an_answer_that_cannot_be_read_fails_its_call_at_once(plain, answer):
+    with plain(timeout=None) as client:
+        box = Toolbox([*client])
+        said = call(box, "odd_text", text=answer)
+        assert said.startswith(
+            "Error: The answer of the MCP server 'plain' cannot be used: it is not an answer of JSON"
+        )
+        assert call(box, "echo", text="still there") == "still there"
+
+
+def test_a_line_that_answers_nothing_is_skipped(plain):
+    with plain(timeout=0.3) as client:
+        box = Toolbox([*client])
+        assert "did not answer within 0.3 s" in call(box, "odd_text", text=f'{{"result": {DEEP}, "other": NUMBER}}')
+        assert call(box, "echo", text="still there") == "still there"
+
+
+def test_a_tool_that_is_nested_too_deeply_is_left_out(plain, tmp_path, caplog):
+    schema = {"type": "string"}
+    for _ in range(120):
+        schema = {"type": "object", "properties": {"a": schema}}
+    tools = [{"name": "deep", "inputSchema": schema}, {"name": "echo", "inputSchema": {"type": "object"}}]
+    (tmp_path / "tools.json").write_text(json.dumps(tools))
+    with plain("json", tmp_path / "tools.json") as client:
+        assert [each.name for each in client] == ["echo"]
+    assert "A tool of plain is left out: 'deep': the schema is nested deeper than 50 levels" in caplog.text
 
 
 @pytest.mark.parametrize("is_traced", [False, True])

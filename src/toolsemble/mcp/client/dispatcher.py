@@ -47,7 +47,8 @@ class CallDispatcher(JSONRPCDispatcher[Any]):
     def __init__(self, read: Any, write: Any) -> None:
         self._answers = Answers()
         self._output = write
-        super().__init__(AnswerReader(read, self._answers), write)
+        reader: Any = AnswerReader(read, self._answers)
+        super().__init__(reader, write)
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: Any = None, **related: Any
