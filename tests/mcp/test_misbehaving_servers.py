@@ -80,7 +80,7 @@ def call(box, name, **arguments):
         (["hangs"], "no answer within 0.3 s"),
         (["counted-hangs", "file"], "no answer within 0.3 s"),
         (["exits"], "no license key"),
-        (["dies-in-list"], "cannot be started"),
+        (["dies-in-list"], "cannot be started: it ended before it answered"),
         (["endless"], "more than 100 pages"),
     ],
 )
