@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     from toolsemble.tools.schema import SchemaTool as SchemaTool
     from toolsemble.tools.typed import TypedTool as TypedTool
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),

@@ -1,6 +1,8 @@
 """Runs that DBOS drives, with its database in a SQLite file."""
 
 import logging
+import sqlite3
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +24,14 @@ from toolsemble.models.prompt import to_messages
 from toolsemble.review import SQLiteStore
 
 # DBOS has one instance in a process, whose threads end with the event loop that it was first used in.
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.skipif(
+        sys.version_info >= (3, 12) and sqlite3.sqlite_version_info < (3, 42),
+        reason="on this Python, DBOS needs SQLite 3.42",
+    ),
+]
 
 
 class Journal(RunJournal):

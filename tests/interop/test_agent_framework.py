@@ -22,9 +22,8 @@ from toolsemble.interop import agent_framework
 
 
 class FakeContent(SimpleNamespace):
-    @classmethod
-    def from_text(cls, text, additional_properties):
-        return cls(type="text", text=text, additional_properties=additional_properties)
+    def __init__(self, type, **fields):
+        super().__init__(type=type, **fields)
 
     @classmethod
     def from_data(cls, data, media_type, name):
@@ -39,17 +38,20 @@ class FakeContent(SimpleNamespace):
 
 
 class FakeContext:
-    def __init__(self, session=None, **kwargs):
-        self.session, self.kwargs = session, kwargs
+    def __init__(self, function=None, arguments=None, session=None, **kwargs):
+        self.session, self.kwargs, self.metadata = session, kwargs, {}
 
 
 class FakeTool:
     DEFAULT_EXCLUDE = frozenset({"input_model"})
     approval_mode = "never_require"
     declaration_only = False
+    max_invocations = max_invocation_exceptions = None
+    invocation_count = 0
     _context_parameter_name = None
 
-    def __init__(self, *, name, description, func=None, input_model=None):
+    def __init__(self, *, name, description, func=None, input_model=None, result_parser=lambda returned: returned):
+        self.parse = result_parser
         self.name, self.description, self.func, self.input_model = name, description, func, input_model
         self._context_parameter_name = next(
             (key for key, kind in func.__annotations__.items() if kind is FakeContext), None
@@ -69,12 +71,18 @@ class FakeTool:
             values = self._prepare_context_arguments(context, arguments)
         if self._context_parameter_name is not None:
             values = {**values, self._context_parameter_name: context}
-        return await self.__call__(**values)
+        return self.parse(await self._invoke_function(values))
+
+    async def _invoke_function(self, call_kwargs):
+        return await self(**call_kwargs)
 
     def _prepare_arguments(self, arguments):
         return arguments
 
     def __call__(self, *args, **kwargs):
+        if self.max_invocations == self.invocation_count:
+            raise RuntimeError("maximum invocation limit")
+        self.invocation_count += 1
         return self.func(*args, **kwargs)
 
 
@@ -150,7 +158,7 @@ async def test_the_context_chooses_and_its_session_is_the_run():
         return f"{context.memory_id} {context.run_id} {context.deps}"
 
     exported = export_one(who, memory_id=lambda context: context.kwargs["user"])
-    context = FakeContext(SimpleNamespace(session_id="talk_1"), user="ada")
+    context = FakeContext(session=SimpleNamespace(session_id="talk_1"), user="ada")
     [text] = await exported.invoke(arguments={}, context=context)
     assert text.text == "ada talk_1 {'user': 'ada'}"
 
@@ -170,6 +178,17 @@ async def test_an_exported_tool_can_be_called_directly_and_is_not_saved():
     assert {"exported", "input_model"} == exported.DEFAULT_EXCLUDE
 
 
+async def test_calls_are_counted_and_the_limits_of_the_framework_hold():
+    exported = export_one(order)
+    await exported.invoke(arguments={"item": "tea"})
+    assert exported.invocation_count == 1
+    exported.max_invocations = 2
+    await exported.invoke(arguments={"item": "tea"})
+    assert exported.invocation_count == 2
+    with pytest.raises(RuntimeError, match="maximum invocation limit"):
+        await exported.invoke(arguments={"item": "tea"})
+
+
 def test_exported_and_adopted_again_a_tool_answers_the_same():
     @tool
     def draw() -> ToolResult:
@@ -186,7 +205,7 @@ def test_exported_and_adopted_again_a_tool_answers_the_same():
 
 
 def test_items_of_adopted_tools_are_read():
-    text = FakeContent(type="text", text="two", additional_properties={})
+    text = FakeContent("text", text="two", additional_properties={})
     assert adopt_and_call([text, FakeContent(type="text", text=None)]).output == "two\n"
     assert adopt_and_call([media("data:image/png;base64,Li4u", "image/png")]).contents == (
         ImageContent(b"...", "image/png"),

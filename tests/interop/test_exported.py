@@ -14,14 +14,14 @@ from toolsemble import (
     ToolResult,
     tool,
 )
-from toolsemble.interop import autogen, langchain, openai_agents, pydantic_ai
+from toolsemble.interop import agent_framework, autogen, haystack, langchain, openai_agents, pydantic_ai, smolagents
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, current_call_id
 from toolsemble.interop.exported import export_tools
 from toolsemble.interop.pausing import ShownRequests
 from toolsemble.review import AutoApprove, PauseReview
 from toolsemble.review.request import ReviewRequest
 
-MODULES = [autogen, langchain, openai_agents, pydantic_ai]
+MODULES = [agent_framework, autogen, haystack, langchain, openai_agents, pydantic_ai, smolagents]
 
 
 @tool
@@ -75,6 +75,20 @@ def test_approval_is_ours_or_theirs(module):
 
 
 @pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"memory_id": 3}, "memory_id of export must be a str, or a function that returns it for each call, not 3"),
+        ({"run_id": b"a"}, "run_id of export must be a str, or a function that returns it for each call, not b'a'"),
+        ({"parameters": ["ada"]}, r"parameters of export must be a mutable mapping such as .*, not \['ada'\]"),
+    ],
+)
+def test_settings_that_no_call_could_use_are_refused(module, setting, message):
+    with pytest.raises(ToolConfigurationError, match=message):
+        module.export(Toolbox([]), **setting)
+
+
+@pytest.mark.parametrize("module", MODULES)
 def test_adopt_says_what_it_takes(module):
     with pytest.raises(ToolDefinitionError, match=r"adopt takes a .*, or a list of them, not int: 5"):
         module.adopt([5])
@@ -103,6 +117,17 @@ def test_unknown_settings_of_adopted_tools_are_refused():
         adopt_tools("acme", [ForeignTool("a", "", {}, lambda arguments, call_id: "")], {"colour": "red"})
 
 
+@pytest.mark.parametrize("setting", ["name", "description", "execute", "parameters"])
+def test_adopted_tools_keep_what_their_framework_says_of_them(setting):
+    with pytest.raises(ToolDefinitionError, match=f"adopt has no setting '{setting}': tools keep the names"):
+        adopt_tools("acme", [], {setting: "a"})
+
+
+def test_metadata_of_adopted_tools_is_a_mapping():
+    with pytest.raises(ToolDefinitionError, match=r"metadata of adopt must be a mapping or None, not \[3\]"):
+        adopt_tools("acme", [], {"metadata": [3]})
+
+
 def test_adopted_tools_without_a_description_have_one_and_blocking_ones_run():
     [adopted] = adopt_tools("acme", [ForeignTool("a b", "", {}, lambda arguments, call_id: call_id)], {})
     assert (adopted.name, adopted.description) == ("a_b", "The tool a b of acme")
@@ -118,7 +143,7 @@ def test_adopted_tools_of_one_name_are_numbered():
 
 
 def test_find_request_runs_nothing_and_asks_only_for_calls_that_fit():
-    [exported] = export_tools(Toolbox([pay]), pausable=True)
+    [exported] = export_tools(Toolbox([pay]), approval="theirs")
     request = asyncio.run(exported.find_request({"order": "7"}, "call_1"))
     assert (request.arguments, request.call_id) == ({"order": 7}, "call_1")
     assert asyncio.run(exported.find_request({"order": "many"}, "call_1")) is None

@@ -17,7 +17,7 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from helpers import mcp_sample as sample
 from helpers.mcp_servers import run_app, run_handler
 from helpers.wait import until
-from toolsemble import Agent, Toolbox, ToolCall, ToolConfigurationError
+from toolsemble import Agent, Toolbox, ToolCall, ToolConfigurationError, __version__
 from toolsemble.events import CallProgress
 from toolsemble.mcp import MCPClient, TokenFile
 from toolsemble.models import ScriptedModel
@@ -298,6 +298,7 @@ class Issuer(BaseHTTPRequestHandler):
         if self.headers["authorization"] != "Bearer fresh":
             self.answer(401, {}, www_authenticate="Bearer")
         elif message["method"] == "initialize":
+            assert message["params"]["clientInfo"]["version"] == __version__
             info = {"name": "guarded", "version": "1"}
             result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": info}
             self.answer(200, {"jsonrpc": "2.0", "id": message["id"], "result": result})

@@ -13,7 +13,7 @@ import pytest
 import uvicorn
 
 from helpers.mcp_server import SECONDS
-from toolsemble import Toolbox, ToolDefinitionError, tool
+from toolsemble import Toolbox, ToolDefinitionError, __version__, tool
 from toolsemble.cli import main
 from toolsemble.mcp import serve
 from toolsemble.mcp.server import standard_streams
@@ -76,7 +76,7 @@ def test_serves_on_standard_streams_until_the_client_leaves(monkeypatch, way, tm
         streams.requests.close()
         thread.join(SECONDS)
     assert not thread.is_alive()
-    assert introduced["serverInfo"]["name"] == "toolsemble"
+    assert (introduced["serverInfo"]["name"], introduced["serverInfo"]["version"]) == ("toolsemble", __version__)
     assert answered["content"] == [{"type": "text", "text": "HI"}]
     assert codes == ([] if way == "function" else [0])
     assert ("not for the protocol" in streams.stderr.getvalue()) == (way == "function")

@@ -1,4 +1,7 @@
-"""List the public names of the package and how each is called: ``python tests/release/public_api.py > FILE``."""
+"""List the public names of the package and how each is called: ``python tests/release/public_api.py > FILE``.
+
+``public_api_of`` keeps the list of every version, by which the next one is compared.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,23 @@ MODULES = [
     ".telemetry", ".testing", ".weights",
 ]  # fmt: skip
 
+FRAMEWORKS = [
+    "agent_framework", "autogen", "crewai", "dspy", "google_adk", "haystack", "langchain", "llama_index",
+    "openai_agents", "pydantic_ai", "smolagents", "strands",
+]  # fmt: skip
+# Modules that have names for other modules of the package, too.
+NAMES = {
+    ".engines.dask": ["executor"],
+    ".engines.dbos": ["DBOSEngine"],
+    ".engines.ray": ["executor"],
+    ".engines.temporal": ["TemporalEngine"],
+    **{f".interop.{name}": ["adopt", "export"] for name in FRAMEWORKS},
+}
+
 
 def find_modules() -> Iterator[ModuleType]:
     """Yield the public modules that this version has."""
-    for name in MODULES:
+    for name in [*MODULES, *NAMES]:
         try:
             yield import_module(f"toolsemble{name}")
         except ModuleNotFoundError:
@@ -28,6 +44,8 @@ def find_modules() -> Iterator[ModuleType]:
 
 def find_names(module: ModuleType) -> list[str]:
     """Return the names that a module exports."""
+    if (known := NAMES.get(module.__name__.removeprefix("toolsemble"))) is not None:
+        return known
     names: list[str] = getattr(getattr(module, "__getattr__", None), "names", None) or getattr(module, "__all__", None)
     if names is None:
         names = [name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]

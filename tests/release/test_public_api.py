@@ -2,14 +2,16 @@
 
 import inspect
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+import toolsemble
 from release.public_api import list_public_api
 
-HERE = Path(__file__).parent
-CHANGELOG = HERE.parents[1] / "CHANGELOG.md"
+RELEASED = Path(__file__).parent / "public_api_of"
+CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
 NAME = re.compile(r"[\w.]+")
 
 
@@ -61,9 +63,18 @@ def find_breaks(old, new):
             yield name
 
 
-def read_unreleased(text):
-    """Return the newest section of a changelog."""
-    return re.split(r"^## ", text, flags=re.MULTILINE)[1]
+def read_section(text, version):
+    """Return what a changelog says of a version."""
+    return next(each for each in re.split(r"^## ", text, flags=re.MULTILINE) if each.startswith(f"[{version}]"))
+
+
+def list_versions():
+    """Return the versions that were released, the oldest first."""
+    return sorted((path.stem for path in RELEASED.glob("*.txt")), key=lambda text: [*map(int, text.split("."))])
+
+
+def read_released(version):
+    return read_names((RELEASED / f"{version}.txt").read_text(encoding="utf-8").splitlines())
 
 
 def is_listed(name, section):
@@ -71,11 +82,23 @@ def is_listed(name, section):
     return re.search(rf"`[^`]*\b{last}\b[^`]*`", section) is not None
 
 
+def find_unlisted(old, new, version):
+    section = read_section(CHANGELOG.read_text(encoding="utf-8"), version)
+    return [name for name in find_breaks(old, new) if not is_listed(name, section)]
+
+
 def test_changelog_has_a_line_for_every_public_name_that_was_removed_or_changed():
-    released = read_names((HERE / "public_api.txt").read_text(encoding="utf-8").splitlines())
-    section = read_unreleased(CHANGELOG.read_text(encoding="utf-8"))
-    missing = [name for name in find_breaks(released, read_names(list_public_api())) if not is_listed(name, section)]
+    missing = find_unlisted(read_released(list_versions()[-1]), read_names(list_public_api()), "Unreleased")
     assert missing == [], "removed or changed since the last release; add a line to CHANGELOG.md that names them"
+
+
+@pytest.mark.parametrize(("old", "new"), pairwise(list_versions()))
+def test_section_of_a_version_has_a_line_for_every_public_name_that_it_removed_or_changed(old, new):
+    assert find_unlisted(read_released(old), read_released(new), new) == []
+
+
+def test_public_names_of_this_version_are_kept_for_the_comparison_with_the_next():
+    assert list_versions()[-1] == toolsemble.__version__, "run tests/release/public_api.py, as CONTRIBUTING.md says"
 
 
 @pytest.mark.parametrize(
@@ -101,10 +124,9 @@ def test_removed_name_is_reported_once_with_its_class():
     assert list(find_breaks(old, {"x.B": ""})) == ["x.A", "x.B.text"]
 
 
-def test_name_counts_as_listed_only_in_code_of_the_newest_section():
-    section = read_unreleased(
-        "# Changelog\n\n## [Unreleased]\n\n- `Toolbox.around(layer=)` is gone\n\n## [0.1.0]\n- `Agent`\n"
-    )
+def test_name_counts_as_listed_only_in_code_of_the_section_of_a_version():
+    text = "# Changelog\n\n## [Unreleased]\n\n- `Toolbox.around(layer=)` is gone\n\n## [0.1.0]\n- `Agent`\n"
+    section = read_section(text, "Unreleased")
     assert is_listed("toolsemble.Toolbox.around", section)
     assert not is_listed("toolsemble.Agent", section)
     assert not is_listed("toolsemble.gone", section)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,9 +52,22 @@ def adopt_tools(framework: str, tools: Iterable[ForeignTool], settings: dict[str
     {'framework': 'acme', 'name': 'get.weather'}
     """
     listed = list(tools)
+    _check_settings(settings)
     own = [each.name if each.exported is None else each.exported.name for each in listed]
     names = map_names(own, fit_name)
     return [_adopt(framework, each, names[name], settings) for each, name in zip(listed, own, strict=True)]
+
+
+def _check_settings(settings: dict[str, Any]) -> None:
+    """Raise ToolDefinitionError for settings that would replace what the framework says of a tool."""
+    fixed = sorted({"name", "description", "execute", "parameters"} & settings.keys())
+    if fixed:
+        raise ToolDefinitionError(
+            f"adopt has no setting {fixed[0]!r}: tools keep the names, descriptions and schemas of their framework"
+        )
+    metadata = settings.get("metadata")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise ToolDefinitionError(f"metadata of adopt must be a mapping or None, not {metadata!r:.80}")
 
 
 def _adopt(framework: str, tool: ForeignTool, name: str, settings: dict[str, Any]) -> SchemaTool:

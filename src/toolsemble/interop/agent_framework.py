@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from toolsemble.call import ToolReply
-from toolsemble.errors import ToolConfigurationError
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, flatten, join_parts, read_exported, refuse
 from toolsemble.interop.exported import (
     Approval,
+    CallSettings,
     Choice,
     ExportedTool,
     Parameters,
     export_tools,
-    is_theirs,
     media_of,
     payload_of,
     text_of,
@@ -30,9 +28,13 @@ if TYPE_CHECKING:
     from toolsemble.tools.settings import ToolSettings
 
 _import = partial(import_framework, install="agent-framework-core", user="agent_framework")
+_CANNOT_PAUSE = (
+    "The Agent Framework asks for approval before arguments are validated, so that the answer could be about other "
+    "arguments than those that run"
+)
 _CONTEXT = "_toolsemble_context"  # the parameter that the framework sets; no parameter of a tool has this name
 _PAYLOAD = "structured_output"
-_CALL_ID: ContextVar[str | None] = ContextVar("toolsemble_agent_framework_call_id", default=None)
+_CALL_ID = "_toolsemble_call_id"
 
 
 def export(
@@ -63,13 +65,9 @@ def export(
     :param parameters: values that the tools of a run share, or a function of the ``FunctionInvocationContext``
     :param approval: "ours": the reviewer of the toolbox is asked
     """
-    if is_theirs(approval):
-        raise ToolConfigurationError(
-            "The Agent Framework asks for approval before arguments are validated, so that the answer could be about "
-            'other arguments than those that run; pass approval="ours", and a reviewer to the toolbox'
-        )
     kind = _tool_class()
-    return [kind(each) for each in export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters)]
+    settings = CallSettings(memory_id, run_id, parameters)
+    return [kind(each) for each in export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE)]
 
 
 @cache
@@ -92,23 +90,30 @@ def _tool_class() -> Any:
                 description=exported.description,
                 func=execute,
                 input_model=exported.parameters,
+                result_parser=_keep,
             )
             self.exported = exported
 
         def _prepare_arguments(self, arguments: Any) -> dict[str, Any]:
-            return self._arguments_as_mapping(arguments) or {}
+            return arguments if type(arguments) is dict else self._arguments_as_mapping(arguments) or {}
 
         def _prepare_context_arguments(self, context: Any, arguments: Any) -> dict[str, Any]:
-            # The framework would keep a copy to compare with, so as not to validate the same arguments twice.
-            context.arguments = prepared = self._prepare_arguments(arguments)
-            return prepared
+            del context  # the framework would keep a copy there, so as not to validate the same arguments twice
+            return self._prepare_arguments(arguments)
 
-        async def invoke(self, *, tool_call_id: str | None = None, **settings: Any) -> Any:
-            token = _CALL_ID.set(tool_call_id)
-            try:
-                return await super().invoke(tool_call_id=tool_call_id, **settings)
-            finally:
-                _CALL_ID.reset(token)
+        def invoke(self, *, context: Any = None, tool_call_id: str | None = None, **settings: Any) -> Any:
+            # The context is the only object that the framework passes on to the function.
+            known = library.FunctionInvocationContext(self, settings.get("arguments")) if context is None else context
+            known.metadata[_CALL_ID] = tool_call_id
+            return super().invoke(context=known, tool_call_id=tool_call_id, **settings)
+
+        async def _invoke_function(self, call_kwargs: dict[str, Any]) -> Any:
+            if self.max_invocations is not None or self.max_invocation_exceptions is not None:
+                return await super()._invoke_function(call_kwargs)
+            # Without those limits, what the framework does around a function is to find out that it is async.
+            self.invocation_count += 1
+            context = call_kwargs.pop(_CONTEXT)
+            return await self.func(call_kwargs, context)
 
         def __call__(self, /, **arguments: Any) -> Any:
             # By position, since one of the arguments may be called "self".
@@ -119,17 +124,24 @@ def _tool_class() -> Any:
 
 
 async def _execute(tool: ExportedTool, arguments: Any, context: Any) -> ToolReply:
-    session = getattr(context, "session", None)
-    run_id = None if session is None else session.session_id
-    return await tool.aexecute(arguments, _CALL_ID.get(), context, run_id=run_id, deps=getattr(context, "kwargs", None))
+    if context is None:  # a program called the tool as a function
+        return await tool.aexecute(arguments)
+    run_id = None if context.session is None else context.session.session_id
+    call_id = context.metadata.get(_CALL_ID)
+    return await tool.aexecute(arguments, call_id, context, run_id=run_id, deps=context.kwargs)
+
+
+def _keep(items: list[Any]) -> list[Any]:
+    """Return the items of a result, which are what the framework would make of them."""
+    return items
 
 
 def _write_answer(kind: Any, reply: ToolReply) -> list[Any]:
     """Return the items of a result."""
     payload = payload_of(reply)
     properties = None if payload is None else {_PAYLOAD: payload}
-    text = kind.from_text(text_of(reply), additional_properties=properties)
-    return [text, *(_write_media(kind, each) for each in media_of(reply))]
+    text = kind("text", text=text_of(reply), additional_properties=properties)
+    return [text, *(_write_media(kind, each) for each in media_of(reply))] if reply.contents else [text]
 
 
 def _write_media(kind: Any, content: Any) -> Any:

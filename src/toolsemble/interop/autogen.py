@@ -11,10 +11,10 @@ from toolsemble.call import ToolCall, ToolReply
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten
 from toolsemble.interop.exported import (
     Approval,
+    CallSettings,
     Choice,
     ExportedTool,
     Parameters,
-    check_approval,
     export_tools,
     media_of,
     text_of,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from toolsemble.tools.settings import ToolSettings
 
 _import = partial(import_framework, install="autogen-core", user="autogen")
+_CANNOT_PAUSE = "AutoGen cannot pause a run for approval"
 
 
 def export(
@@ -61,8 +62,7 @@ def export(
     >>> asyncio.run(workbench.call_tool("double", {"number": "21"})).to_text()
     '42'
     """
-    check_approval(approval, framework="AutoGen")
-    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters)
+    found = export_tools(box, CallSettings(memory_id, run_id, parameters), approval, cannot_pause=_CANNOT_PAUSE)
     return _workbench_class()(box, {each.shown_name: each for each in found})
 
 

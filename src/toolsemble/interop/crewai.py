@@ -12,10 +12,10 @@ from toolsemble.call import ToolReply
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten
 from toolsemble.interop.exported import (
     Approval,
+    CallSettings,
     Choice,
     ExportedTool,
     Parameters,
-    check_approval,
     export_tools,
     full_text_of,
     payload_of,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from toolsemble.tools.settings import ToolSettings
 
 _import = partial(import_framework, install="crewai", user="crewai")
+_CANNOT_PAUSE = "CrewAI cannot pause a run for approval"
 
 
 def export(
@@ -58,11 +59,9 @@ def export(
 
         agent = Agent(role="Buyer", goal="Buy tea", backstory="Likes tea", tools=crewai.export(box))
     """
-    check_approval(approval, framework="CrewAI")
     kind, fit = _tool_class(), _import("crewai.utilities.string_utils").sanitize_tool_name
-    found = export_tools(
-        box, memory_id=memory_id, run_id=run_id, parameters=parameters, fit_name=lambda name: fit(name) or "tool"
-    )
+    settings = CallSettings(memory_id, run_id, parameters)
+    found = export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE, fit_name=lambda name: fit(name) or "tool")
     return [_write_tool(kind, each) for each in found]
 
 

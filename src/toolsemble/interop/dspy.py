@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten
 from toolsemble.interop.exported import (
     Approval,
+    CallSettings,
     Choice,
     ExportedTool,
     Parameters,
-    check_approval,
     export_tools,
     full_text_of,
 )
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from toolsemble.tools.settings import ToolSettings
 
 _import = partial(import_framework, install="dspy", user="dspy")
+_CANNOT_PAUSE = "DSPy cannot pause a run for approval"
 _RESERVED = ("finish", "submit")  # ReAct replaces a tool with the first name, ReActV2 rejects the second
 
 
@@ -55,9 +56,9 @@ def export(
     :param parameters: values that the tools of a run share, or a function of ``dspy.settings``
     :param approval: "ours": the reviewer of the toolbox is asked
     """
-    check_approval(approval, framework="DSPy")
     kind = _tool_class()
-    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters, fit_name=_fit_name)
+    settings = CallSettings(memory_id, run_id, parameters)
+    found = export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE, fit_name=_fit_name)
     return [kind(each) for each in found]
 
 

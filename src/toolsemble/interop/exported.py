@@ -37,6 +37,17 @@ class CallSettings:
     parameters: Parameters = None
     """Values that the tools of a run share."""
 
+    def __post_init__(self) -> None:
+        """Raise ToolConfigurationError for a setting that no call could use."""
+        for name, value, kind, expected in (
+            ("memory_id", self.memory_id, str, "a str"),
+            ("run_id", self.run_id, str, "a str"),
+            ("parameters", self.parameters, MutableMapping, "a mutable mapping such as {'user': 'ada'}"),
+        ):
+            if value is not None and not isinstance(value, kind) and not callable(value):
+                wanted = f"{expected}, or a function that returns it for each call"
+                raise ToolConfigurationError(f"{name} of export must be {wanted}, not {value!r:.80}")
+
     def for_call(self, source: Any, run_id: str | None, deps: Any) -> dict[str, Any]:
         """Return the keyword arguments of ``execute`` for one call.
 
@@ -47,17 +58,18 @@ class CallSettings:
         >>> CallSettings(memory_id=lambda context: context["user"]).for_call({"user": "ada"}, "run_1", None)
         {'memory_id': 'ada', 'run_id': 'run_1', 'parameters': None, 'deps': None}
         """
-        chosen = _choose(self.run_id, source)
+        memory_id, chosen, parameters = self.memory_id, self.run_id, self.parameters
+        if callable(chosen):
+            chosen = chosen(source)
         return {
-            "memory_id": _choose(self.memory_id, source),
+            "memory_id": memory_id(source) if callable(memory_id) else memory_id,
             "run_id": run_id if chosen is None else chosen,
-            "parameters": _choose(self.parameters, source),
+            "parameters": parameters(source) if callable(parameters) else parameters,
             "deps": deps,
         }
 
 
-def _choose(setting: Any, source: Any) -> Any:
-    return setting(source) if callable(setting) else setting
+_NO_SETTINGS = CallSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,32 +176,46 @@ def _refuse(call: ToolCall, stop: ExitEarlyError) -> ToolReply:
 
 def export_tools(
     box: Toolbox,
+    settings: CallSettings = _NO_SETTINGS,
+    approval: Approval = "ours",
     *,
-    memory_id: Choice = None,
-    run_id: Choice = None,
-    parameters: Parameters = None,
+    cannot_pause: str | None = None,
     fit_name: Callable[[str], str] | None = None,
-    pausable: bool = False,
 ) -> list[ExportedTool]:
     """Return the tools of a toolbox for a framework, with unique names.
 
+    :param settings: the facts that are passed to the toolbox with each call
+    :param approval: "theirs" if the framework asks: gated calls raise :class:`~toolsemble.errors.CallPausedError`
+    :param cannot_pause: why the framework cannot ask, as the beginning of a sentence; None if it can
     :param fit_name: returns a name that the framework accepts
-    :param pausable: whether the framework asks for approval: gated calls raise
-        :class:`~toolsemble.errors.CallPausedError`
+
+    >>> export_tools(Toolbox([]), CallSettings(), "theirs", cannot_pause="DSPy cannot pause a run for approval")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolConfigurationError: DSPy cannot pause a run for approval; pass approval="ours", and a \
+reviewer to the toolbox
     """
     if not isinstance(box, Toolbox):
         raise ToolDefinitionError(f"export takes a Toolbox, not {type(box).__name__}; write export(Toolbox([...]))")
-    if pausable:
-        box = make_pausable(box)
-    else:
-        check_reviewer(box, ToolContext())
-        _refuse_pauses(box)
-    settings = CallSettings(memory_id, run_id, parameters)
+    box = _prepare_approval(box, approval, cannot_pause)
     names = map_names(box.names, fit_name or str)
     return [
         ExportedTool(box, each.name, names[each.name], each.description, parameters_of(each), settings)
         for each in box.specifications
     ]
+
+
+def _prepare_approval(box: Toolbox, approval: str, cannot_pause: str | None) -> Toolbox:
+    """Return the toolbox with a reviewer for the setting; raise ToolConfigurationError if nobody could ask."""
+    if approval not in ("ours", "theirs"):
+        raise ToolConfigurationError(f'approval must be "ours" or "theirs", not {approval!r:.80}')
+    if approval == "ours":
+        check_reviewer(box, ToolContext())
+        _refuse_pauses(box)
+        return box
+    if cannot_pause is not None:
+        raise ToolConfigurationError(f'{cannot_pause}; pass approval="ours", and a reviewer to the toolbox')
+    return make_pausable(box)
 
 
 def _refuse_pauses(box: Toolbox) -> None:
@@ -201,29 +227,6 @@ def _refuse_pauses(box: Toolbox) -> None:
             "PauseReview can pause the runs of an Agent only; pass the toolbox a reviewer that waits, such as "
             'QueueReview, or export it with approval="theirs" if the framework can pause a run'
         ) from problem
-
-
-def check_approval(approval: str, *, framework: str) -> None:
-    """Raise ToolConfigurationError for a framework that cannot pause a run, unless the reviewer of the toolbox asks.
-
-    >>> check_approval("theirs", framework="DSPy")
-    Traceback (most recent call last):
-    ...
-    toolsemble.errors.ToolConfigurationError: DSPy cannot pause a run for approval; pass approval="ours", and a \
-reviewer to the toolbox
-    """
-    if approval == "theirs":
-        raise ToolConfigurationError(
-            f'{framework} cannot pause a run for approval; pass approval="ours", and a reviewer to the toolbox'
-        )
-    is_theirs(approval)
-
-
-def is_theirs(approval: str) -> bool:
-    """Return whether the framework asks for approval; raise ToolConfigurationError for an unknown setting."""
-    if approval not in ("ours", "theirs"):
-        raise ToolConfigurationError(f'approval must be "ours" or "theirs", not {approval!r:.80}')
-    return approval == "theirs"
 
 
 def text_of(reply: ToolReply) -> str:

@@ -12,11 +12,11 @@ from toolsemble.call import ToolReply
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, read_exported, refuse
 from toolsemble.interop.exported import (
     Approval,
+    CallSettings,
     Choice,
     ExportedTool,
     Parameters,
     export_tools,
-    is_theirs,
     payload_of,
 )
 from toolsemble.interop.framework import import_framework
@@ -59,12 +59,10 @@ def export(
     :param approval: "theirs" asks with ADK's tool confirmation, whose payload is the request; the run id is then that
         of the session
     """
-    theirs, kind = is_theirs(approval), _tool_class()
+    kind = _tool_class()
     user = _read_user if memory_id is None else memory_id
-    found = export_tools(
-        box, memory_id=user, run_id=run_id, parameters=parameters, fit_name=_begin_with_letter, pausable=theirs
-    )
-    confirmations = Confirmations() if theirs else None
+    found = export_tools(box, CallSettings(user, run_id, parameters), approval, fit_name=_begin_with_letter)
+    confirmations = Confirmations() if approval == "theirs" else None
     return [kind(each, confirmations) for each in found]
 
 

@@ -11,10 +11,10 @@ from toolsemble.errors import ToolConfigurationError
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
 from toolsemble.interop.exported import (
     Approval,
+    CallSettings,
     Choice,
     ExportedTool,
     Parameters,
-    check_approval,
     export_tools,
     full_text_of,
     media_of,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from toolsemble.tools.settings import ToolSettings
 
 _import = partial(import_framework, install="haystack-ai", user="haystack")
+_CANNOT_PAUSE = "Haystack cannot pause a run for approval"
 # The model is shown the content, with its media; the payload is for the state of an agent.
 _SHOWN = {"source": "content", "raw_result": True}
 
@@ -60,8 +61,7 @@ def export(
 
         agent = Agent(chat_generator=generator, tools=haystack.export(box))
     """
-    check_approval(approval, framework="Haystack")
-    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters)
+    found = export_tools(box, CallSettings(memory_id, run_id, parameters), approval, cannot_pause=_CANNOT_PAUSE)
     return [_write_tool(each) for each in found]
 
 

@@ -9,11 +9,11 @@ from toolsemble.call import ToolReply
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
 from toolsemble.interop.exported import (
     Approval,
+    CallSettings,
     Choice,
     ExportedTool,
     Parameters,
     export_tools,
-    is_theirs,
     media_of,
     payload_of,
     text_of,
@@ -60,8 +60,8 @@ def export(
     '42'
     """
     kind = _tool_class()
-    caller = Interrupts() if is_theirs(approval) else Direct()
-    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters, pausable=caller.pauses)
+    caller = Interrupts() if approval == "theirs" else Direct()
+    found = export_tools(box, CallSettings(memory_id, run_id, parameters), approval)
     return [
         kind(
             name=each.shown_name,
@@ -109,8 +109,6 @@ def _arguments(exported: ExportedTool, given: Any) -> Any:
 
 class Direct:
     """Calls that are made as they come: the reviewer of the toolbox is asked."""
-
-    pauses = False
 
     def execute(self, tool: ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
         """Execute a call; its run is the conversation of the configuration."""

@@ -81,8 +81,6 @@ class Node:
 class Interrupts:
     """The nodes in which calls of one export ran, in this process; the least recently used are dropped."""
 
-    pauses = True
-
     def __init__(self) -> None:
         self._nodes: OrderedDict[tuple[str, str], Node] = OrderedDict()
         self._lock = RLock()

@@ -9,10 +9,10 @@ from toolsemble.call import ToolReply
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
 from toolsemble.interop.exported import (
     Approval,
+    CallSettings,
     Choice,
     ExportedTool,
     Parameters,
-    check_approval,
     export_tools,
     media_of,
     payload_of,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from toolsemble.tools.settings import ToolSettings
 
 _import = partial(import_framework, install="llama-index-core", user="llama_index")
+_CANNOT_PAUSE = "LlamaIndex cannot pause a run for approval"
 # The name under which an agent passes its context; no schema has it.
 _CONTEXT = "toolsemble context"
 
@@ -59,9 +60,9 @@ def export(
 
         agent = FunctionAgent(tools=llama_index.export(box), llm=llm)
     """
-    check_approval(approval, framework="LlamaIndex")
     kind = _tool_class()
-    return [kind(each) for each in export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters)]
+    settings = CallSettings(memory_id, run_id, parameters)
+    return [kind(each) for each in export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE)]
 
 
 @cache

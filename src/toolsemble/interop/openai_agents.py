@@ -13,11 +13,11 @@ from toolsemble.errors import CallPausedError, ToolDefinitionError
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, flatten, refuse
 from toolsemble.interop.exported import (
     Approval,
+    CallSettings,
     Choice,
     ExportedTool,
     Parameters,
     export_tools,
-    is_theirs,
     payload_of,
 )
 from toolsemble.interop.framework import import_framework
@@ -63,9 +63,8 @@ def export(
     >>> exported.name, exported.params_json_schema["required"]
     ('double', ['number'])
     """
-    theirs = is_theirs(approval)
-    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters, pausable=theirs)
-    shown = ShownRequests() if theirs else None
+    found = export_tools(box, CallSettings(memory_id, run_id, parameters), approval)
+    shown = ShownRequests() if approval == "theirs" else None
     return [_export(each, shown) for each in found]
 
 

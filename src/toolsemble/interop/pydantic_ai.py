@@ -11,11 +11,11 @@ from toolsemble.errors import CallPausedError
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, read_exported, refuse
 from toolsemble.interop.exported import (
     Approval,
+    CallSettings,
     Choice,
     ExportedTool,
     Parameters,
     export_tools,
-    is_theirs,
     media_of,
     payload_of,
     text_of,
@@ -62,9 +62,10 @@ def export(
     >>> export(Toolbox([double])).label
     'Toolbox: double'
     """
-    theirs = is_theirs(approval)
-    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters, pausable=theirs)
-    return _toolset_class()({each.shown_name: each for each in found}, ShownRequests() if theirs else None)
+    found = export_tools(box, CallSettings(memory_id, run_id, parameters), approval)
+    return _toolset_class()(
+        {each.shown_name: each for each in found}, ShownRequests() if approval == "theirs" else None
+    )
 
 
 @cache

@@ -13,10 +13,10 @@ from toolsemble.errors import ToolConfigurationError, ToolExecutionError
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
 from toolsemble.interop.exported import (
     Approval,
+    CallSettings,
     Choice,
     ExportedTool,
     Parameters,
-    check_approval,
     export_tools,
     full_text_of,
 )
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from toolsemble.tools.settings import ToolSettings
 
 _import = partial(import_framework, install="smolagents", user="smolagents")
+_CANNOT_PAUSE = "smolagents cannot pause a run for approval"
 _MEDIA = frozenset({"image", "audio"})
 
 
@@ -58,9 +59,9 @@ def export(
 
         agent = ToolCallingAgent(tools=smolagents.export(box), model=model)
     """
-    check_approval(approval, framework="smolagents")
     kind = _tool_class()
-    found = export_tools(box, memory_id=memory_id, run_id=run_id, parameters=parameters, fit_name=_fit_name)
+    settings = CallSettings(memory_id, run_id, parameters)
+    found = export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE, fit_name=_fit_name)
     return [kind(each) for each in found]
 
 

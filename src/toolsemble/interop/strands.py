@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from toolsemble.call import ToolReply, new_id
 from toolsemble.errors import CallPausedError
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
-from toolsemble.interop.exported import Approval, Choice, ExportedTool, Parameters, export_tools, is_theirs
+from toolsemble.interop.exported import Approval, CallSettings, Choice, ExportedTool, Parameters, export_tools
 from toolsemble.interop.framework import import_framework
 from toolsemble.interop.pausing import asks_before, bind_decision, fingerprint_of, read_decision, show_request
 from toolsemble.interop.strands_results import read_result, write_result
@@ -51,12 +51,12 @@ def export(
     :param parameters: values that the tools of a run share, or a function of the invocation state
     :param approval: "theirs" interrupts the agent; its reason is the request, and the response to it is a decision
     """
-    pausable, kind = is_theirs(approval), _tool_class()
-    find = partial(export_tools, box, memory_id=memory_id, run_id=run_id, parameters=parameters, pausable=pausable)
+    kind = _tool_class()
+    find = partial(export_tools, box, CallSettings(memory_id, run_id, parameters), approval)
     found = find()
     if len({_use_underscores(each.name) for each in found}) < len(found):
         found = find(fit_name=_use_underscores)  # Strands rejects two names that differ only by - and _
-    return [kind(each, pausable=pausable) for each in found]
+    return [kind(each, pausable=approval == "theirs") for each in found]
 
 
 def _use_underscores(name: str) -> str:

@@ -54,13 +54,7 @@ def read(result):
 
 
 def offer(function):
-    """Return a tool that takes the context of a run, as exported ones do."""
-
-    async def add(a: int, b: int, context: FunctionInvocationContext) -> int:
-        """Add two numbers."""
-        return await function(a, b)
-
-    return [tool(add)]
+    return [tool(function)]
 
 
 def native(log):

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import Context
+from importlib.metadata import version
 from typing import Any, Protocol
 
 import mcp_types as types
@@ -26,7 +27,7 @@ from toolsemble.runtime.checks import format_seconds
 from toolsemble.runtime.text import describe_error, preview
 
 _REFUSALS = (MCPError, BrokenResourceError, ClosedResourceError)
-_CLIENT = types.Implementation(name="toolsemble", version="0.1.0")
+_CLIENT = types.Implementation(name="toolsemble", version=version("toolsemble"))
 _MAX_CAUSE = 1000
 _PATIENCE = 10.0
 
