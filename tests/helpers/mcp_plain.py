@@ -30,7 +30,7 @@ def write(message):
 
 
 def answer(number, result):
-    write({"jsonrpc": "2.0", "id": number, "result": result})
+    write({"jsonrpc": "2.0", "id": str(number) if MODE == "text-numbers" else number, "result": result})
 
 
 def refuse(number, code, message):
@@ -197,11 +197,6 @@ def call_unknown_answers(number, text):
     write({"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 77, "progress": 1}})
     say(number, "known")
     say(number, "twice")
-
-
-def call_text_number(number, text):
-    say("another", "nobody asked")
-    say(str(number), "answered")
 
 
 def call_odd_text(number, text):

@@ -20,9 +20,9 @@ def call(box, name, **arguments):
     return box.execute(ToolCall(name, arguments)).text
 
 
-def test_a_server_may_write_the_number_of_a_call_as_a_text(plain):
-    with plain() as client:
-        assert call(Toolbox([*client]), "text_number") == "answered"
+def test_a_server_may_write_the_numbers_of_its_answers_as_texts(plain):
+    with plain("text-numbers") as client:
+        assert call(Toolbox([*client]), "echo", text="hello") == "hello"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from toolsemble.mcp.client.definitions import RemoteDefinition
+from toolsemble.mcp.client.dispatcher import read_number
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.remote_call import RemoteCall, current_call
 
@@ -72,7 +73,7 @@ class Screen:
     def incoming(self, message: Any) -> None:
         """Change a message of the server to what the SDK gets."""
         if self._lists and isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-            is_own = self._lists.pop(message.id, None)  # type: ignore[arg-type]  # an error may have no id
+            is_own = self._lists.pop(read_number(message.id), None)
             if is_own is not None and isinstance(message, types.JSONRPCResponse):
                 self._screen_list(message.result, is_own=is_own)
 
