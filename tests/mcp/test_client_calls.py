@@ -1,13 +1,18 @@
-"""How calls of remote tools travel: their numbers, and the trace context that they carry."""
+"""How calls of remote tools travel: their numbers, headers and trace context, and answers that cannot be read."""
 
 import json
 
+import mcp_types as types
 import pytest
+from mcp.server.lowlevel import Server
 from mcp.shared import jsonrpc_dispatcher as sdk
+from mcp.shared.exceptions import MCPError
 from opentelemetry import context, trace
 from opentelemetry.sdk.trace import TracerProvider
 
+from helpers.mcp_servers import run_app
 from toolsemble import Toolbox, ToolCall
+from toolsemble.mcp import MCPClient
 from toolsemble.mcp.client import dispatcher
 
 PARENT = trace.SpanContext(0xABC, 0xDEF, is_remote=False, trace_flags=trace.TraceFlags(1))
@@ -63,6 +68,35 @@ def test_a_tool_that_is_nested_too_deeply_is_left_out(plain, tmp_path, caplog):
     with plain("json", tmp_path / "tools.json") as client:
         assert [each.name for each in client] == ["echo"]
     assert "A tool of plain is left out: 'deep': the schema is nested deeper than 50 levels" in caplog.text
+
+
+def test_parameters_that_a_server_wants_as_headers_are_sent_as_such():
+    region = {"type": "string", "x-mcp-header": "Region"}
+    schema = {"type": "object", "properties": {"names": {"enum": ["a"]}, "region": region}, "required": ["region"]}
+    seen = []
+
+    async def list_tools(*_):
+        return types.ListToolsResult(tools=[types.Tool(name="deploy", input_schema=schema)])
+
+    async def call_tool(_, params):
+        return types.CallToolResult(content=[types.TextContent(type="text", text=params.arguments["region"])])
+
+    app = Server("regions", on_list_tools=list_tools, on_call_tool=call_tool).streamable_http_app()
+
+    async def record_headers(scope, receive, send):
+        seen.append(dict(scope.get("headers", ())))
+        await app(scope, receive, send)
+
+    with run_app(record_headers) as address, MCPClient.http(f"{address}/mcp") as client:
+        assert call(Toolbox([*client]), "deploy", region="eu") == "eu"
+    assert [each[b"mcp-param-region"] for each in seen if b"mcp-param-region" in each] == [b"eu"]
+
+
+def test_a_call_on_a_closed_connection_is_not_sent():
+    answers = dispatcher.Answers()
+    answers.close()
+    with pytest.raises(MCPError, match="Connection closed"):
+        answers.expect()
 
 
 @pytest.mark.parametrize("is_traced", [False, True])
