@@ -1,5 +1,6 @@
 """Run the examples in the pages and docstrings as tests."""
 
+import ast
 import doctest
 import gc
 import io
@@ -11,9 +12,11 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
+from _pytest._code import ExceptionInfo, Traceback
 from sybil import Example, Sybil
 from sybil.document import PythonDocStringDocument
 from sybil.evaluators.python import PythonEvaluator
+from sybil.integration.pytest import SybilItem
 from sybil.parsers.doctest import DocTestParser
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from sybil.sybil import SybilCollection
@@ -54,14 +57,18 @@ pages = Sybil(
 )
 
 
+DOCSTRING = re.compile(r'r?"""(.*?)"""', re.DOTALL)
+
+
 class DocStrings(PythonDocStringDocument):
-    """The docstrings of a module; one without any example is not parsed."""
+    """The docstrings of a module, which is not parsed: every process of a test run collects all examples."""
 
     @staticmethod
     def extract_docstrings(python_source_code: str) -> Iterator[tuple[int, int, str]]:
-        """Yield where each docstring begins and ends, and its text."""
-        if ">>>" in python_source_code:
-            yield from PythonDocStringDocument.extract_docstrings(python_source_code)
+        """Yield where each docstring with an example begins and ends, and its text."""
+        for found in DOCSTRING.finditer(python_source_code):
+            if ">>>" in found[1]:
+                yield found.start(1), found.end(1), ast.literal_eval(found[0])
 
 
 docstrings = Sybil(
@@ -73,8 +80,27 @@ docstrings = Sybil(
 
 pytest_collect_file = SybilCollection([pages, docstrings]).pytest()
 
+cut_traceback = SybilItem._traceback_filter  # noqa: SLF001 - as below
+
+
+def show_traceback(item: SybilItem, error: ExceptionInfo[BaseException]) -> Traceback:
+    """Return the part of a traceback inside the example; all of it, if the error was raised elsewhere.
+
+    That is so in a group of errors, such as the warnings of what an example did not close.
+    """
+    try:
+        return cut_traceback(item, error)
+    except IndexError:
+        return error.traceback
+
+
+SybilItem._traceback_filter = show_traceback  # noqa: SLF001 - else such an error ends the whole test run
+
 # A call waits a quarter of a second for its sinks, which on a busy machine may not have received the events by then.
 sinks.PATIENCE = 60.0
+
+# Clients would read all certificates of the system for each connection, and no test connects to another machine.
+os.environ["SSL_CERT_FILE"] = str(ROOT / "tests" / "helpers" / "certificate.pem")
 
 # What is started in the background ignores Ctrl-C, and so do its children; some tests press it.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -51,14 +51,16 @@ def aim_of(row: Row) -> str:
 
 
 def is_met(row: Row) -> bool:
-    """Return whether the ratio, or the added time, is below the aim; True without an aim."""
+    """Return whether the ratio, the time, or the added time is below the aim; True without an aim."""
     if not row["aim"]:
         return True
-    parts = re.fullmatch(r"< (?P<most>[\d.]+)(?: (?P<unit>\S+) more)?", row["aim"])
+    parts = re.fullmatch(r"< (?P<most>[\d.]+)(?: (?P<unit>\S+)(?P<more> more)?)?", row["aim"])
     if parts is None:
-        raise ValueError(f"An aim is written '< 4' or '< 8 µs more', not {row['aim']!r}: {row['what']}")
+        raise ValueError(f"An aim is written '< 4', '< 30 µs' or '< 8 µs more', not {row['aim']!r}: {row['what']}")
     most = float(parts["most"])
-    return row["ours"] - row["other"] < most * UNITS[parts["unit"]] if parts["unit"] else row["ratio"] < most
+    if not parts["unit"]:
+        return row["ratio"] < most
+    return row["ours"] - (row["other"] if parts["more"] else 0) < most * UNITS[parts["unit"]]
 
 
 def setting_of(found: Setting) -> str:

@@ -49,7 +49,7 @@ class Row(Ratio):
     pairs: int
     """How many pairs were measured."""
     aim: str
-    """What to stay below: a ratio, or a time on top of the other; empty for no aim."""
+    """What to stay below: a ratio, a time, or a time on top of the other; empty for no aim."""
 
 
 class Growth(TypedDict):

@@ -22,7 +22,7 @@ INTRODUCTION = """\
 
 The cost of a tool call with toolsemble, compared with the minimum work and with other libraries.
 
-- **Compared with the minimum**: the same work in plain Python and pydantic-core. `make bench` takes under a minute.
+- **Compared with the minimum**: the same work in plain Python and pydantic-core. `make bench` takes about a minute.
 - **Compared with other libraries**: the same task in each library, each in its own environment. `make bench-peers`
   installs pinned versions on its first run and then takes about 15 minutes.
 - **MCP**, servers and clients beside the official SDK and FastMCP: [the speed of MCP](mcp.md). `make bench-mcp` takes
@@ -39,9 +39,10 @@ Libraries that take parsed arguments get them from `json.loads`. Models are scri
 
 To cancel noise, the two sides of a comparison alternate: A B A B. The tables show the median of the ratios of all
 pairs, with the 10th and 90th percentile in parentheses. Ratios from one or two pairs are marked; they can be far off.
-Growth is measured the same way, except that 10,000 tools are built only once, at the end. Times are medians on the
-machine named below. CPU-bound work is timed by CPU time; waits and imports are timed by wall-clock time. Missed aims
-are marked.
+Growth is measured the same way, except that 10,000 tools are built only once. Times are medians on the machine named
+below. Work in one thread is timed by CPU time, which depends little on what else the machine does; if an event loop
+would wait, the time of the wait is added. Imports, threads and processes are timed by wall-clock time. Missed aims are
+marked.
 
 The raw results are in `results/`, and the code of each comparison is in `own/` and `peers/`.
 """
@@ -82,6 +83,7 @@ GROUPS = {
     "journal": "Durable runs, on SQLite",
     "parallel": "Concurrent calls",
     "telemetry": "Telemetry",
+    "web": "Built-in tools",
     "scale": "Many tools",
 }
 LINEAR = 1.5

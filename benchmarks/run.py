@@ -1,6 +1,6 @@
 """Measure toolsemble against the floor, and keep the findings in `results/own.json`: `run.py [--seconds 0.5]`.
 
-The floor is the same work with bare Python and pydantic-core. It takes under a minute.
+The floor is the same work with bare Python and pydantic-core. It takes about a minute.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from cells import aim_of, amounts_of
 from comparison import weight
 from findings import OWN, Own, Row, setting, write
-from own import agents, calls, definitions, growth, imports, journal, parallel, pipelines, telemetry
+from own import agents, calls, definitions, growth, imports, journal, parallel, pipelines, telemetry, web
 from own.scale import Scale
 
-PARTS = (imports, definitions, calls, pipelines, agents, journal, parallel, telemetry)
+PARTS = (imports, definitions, calls, pipelines, agents, journal, parallel, telemetry, web)
 
 
 def rows(seconds: float, least: int = 9) -> Iterator[Row]:

@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parallel import make_model, map_slots
+
 from toolsemble import Agent, AgentResult, AgentTool
 from toolsemble.builtin import (
     CalculatorTool,
@@ -127,15 +129,11 @@ async def outcome(
     return Outcome(kind, wrong, seconds, result.usage.model_calls)
 
 
-async def measured(model: LocalModel, half: str, kinds: list[str], only: str, *, told: bool) -> list[Outcome]:
+async def measured(model: LocalModel, half: str, kinds: list[str], only: str, slots: int, every: int) -> list[Outcome]:
     """Return the outcomes of one half."""
     tasks = json.loads((HERE / f"{half}.json").read_text())
-    return [
-        await outcome(model, kind, task, told=told)
-        for kind in kinds
-        for task in tasks[kind]
-        if re.search(only, task["prompt"], re.IGNORECASE)
-    ]
+    chosen = [(kind, task) for kind in kinds for task in tasks[kind] if re.search(only, task["prompt"], re.IGNORECASE)]
+    return await map_slots(lambda each: outcome(model, *each, told=True), chosen[::every], slots)
 
 
 def row(name: str, half: str, outcomes: list[Outcome]) -> str:
@@ -169,11 +167,14 @@ async def main() -> None:
     parser.add_argument("--half", action="append", choices=["tuned", "unseen", "earlier"], help="two by default")
     parser.add_argument("--kind", action="append", choices=KINDS, help="all by default")
     parser.add_argument("--only", default="", help="only tasks with one of these words, which | separates")
+    parser.add_argument("--slots", type=int, default=1, help="how many tasks are done at once")
+    parser.add_argument("--threads", type=int, help="on a busy machine one is fastest; all cores by default")
+    parser.add_argument("--every", type=int, default=1, help="only one task in this many")
     parser.add_argument("--write", action="store_true", help="write the table into the page")
     given = parser.parse_args()
-    model, rows = LocalModel(given.model), []
+    model, rows = make_model(given.model, threads=given.threads, slots=given.slots), []
     for half in given.half or ["tuned", "unseen"]:
-        outcomes = await measured(model, half, given.kind or KINDS, given.only, told=True)
+        outcomes = await measured(model, half, given.kind or KINDS, given.only, given.slots, given.every)
         rows.append(row(model.path.name.removesuffix(".gguf"), half, outcomes))
         print(rows[-1], flush=True)
     if given.write:

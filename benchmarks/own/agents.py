@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from itertools import cycle
 
 from peers.task import ARGUMENTS, gathered, new_async_search
 
 from own.job import Nap, adapter, add
 from own.measure import Comparison, Subject, awaited, computed
 from own.parallel import calls_of
+from own.steady_loop import SteadyLoop
 from toolsemble import Agent, ConversationMemory, Toolbox, ToolCall, ToolReply, ToolResult, tool
-from toolsemble.models import AssistantMessage, ChatRequest, Message, ScriptedModel, ToolMessage, UserMessage
+from toolsemble.models import (
+    AssistantMessage,
+    ChatRequest,
+    FunctionModel,
+    Message,
+    ScriptedModel,
+    ToolMessage,
+    UserMessage,
+)
 
 
 def comparisons(turns: int = 20, many: int = 200, conversation: tuple[int, int] = (1000, 100)) -> Iterator[Comparison]:
     """Return the comparisons of agents."""
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=SteadyLoop) as runner:
         yield _run(runner, turns)
         yield _turn(runner, turns * 5)
         yield _many_calls(runner, many)
@@ -46,12 +56,15 @@ def _run(runner: asyncio.Runner, turns: int) -> Comparison:
     box, validate = Toolbox([tool(new_async_search())]), adapter(new_async_search()).validator.validate_json
     texts = [ARGUMENTS.replace("Rome", f"Rome {number}") for number in range(turns)]
     calls = [ToolCall("search", text, id=f"call_{number}") for number, text in enumerate(texts)]
+    first, second = (cycle([*calls, "done"]) for _ in range(2))
+    agent = Agent(FunctionModel(lambda _: next(first)), box, max_iterations=turns + 1)
+    model = FunctionModel(lambda _: next(second))
 
     async def ours() -> None:
-        await Agent(ScriptedModel([*calls, "done"]), box, max_iterations=turns + 1).run("go")
+        await agent.run("go")
 
     async def by_hand() -> None:
-        model, messages = ScriptedModel([*calls, "done"]), list[Message]([UserMessage("go")])
+        messages = list[Message]([UserMessage("go")])
         while (reply := await model.reply(ChatRequest(messages))).calls:
             messages.append(AssistantMessage("", reply.calls))
             for call in reply.calls:
@@ -59,7 +72,7 @@ def _run(runner: asyncio.Runner, turns: int) -> Comparison:
                 messages.append(ToolMessage(ToolReply(call, ToolResult.success(text))))
 
     what = f"a turn of an agent with a call of five parameters, out of {turns} in a run"
-    subject = Subject("agent", what, "the loop by hand, with `validate_json`", figure="agent")
+    subject = Subject("agent", what, "the loop by hand, with `validate_json`", "< 32 µs", figure="agent")
     return Comparison(subject, computed(runner, ours, turns), computed(runner, by_hand, turns))
 
 

@@ -10,6 +10,7 @@ from peers.task import gathered
 
 from own.job import TEXT, Doze, Nap
 from own.measure import Comparison, Subject, awaited, once
+from own.steady_loop import SteadyLoop
 from toolsemble import Toolbox, ToolCall
 
 PAIRS = 41
@@ -19,10 +20,11 @@ collector lets it be."""
 
 def comparisons(waiting: Sequence[int] = (200, 1000, 2000), blocking: int = 200) -> Iterator[Comparison]:
     """Return the comparisons of calls that wait, and of calls that block."""
-    with asyncio.Runner() as runner, ThreadPoolExecutor(blocking) as pool:
+    with asyncio.Runner(loop_factory=SteadyLoop) as runner:
         for count in waiting:
             yield _waiting(runner, count)
         yield _with_timeouts(runner, waiting[1])
+    with asyncio.Runner() as runner, ThreadPoolExecutor(blocking) as pool:
         yield _blocking(pool, blocking)
         yield _blocking_async(runner, pool, blocking)
 

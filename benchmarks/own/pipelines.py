@@ -9,6 +9,7 @@ from timing import Repeated
 
 from own.job import TEXT, Echo, Nap
 from own.measure import Comparison, Subject, awaited
+from own.steady_loop import SteadyLoop
 from toolsemble import Toolbox, ToolCall, ToolPipeline, map_over
 
 
@@ -28,7 +29,7 @@ def comparisons(items: int = 1000, places: int = 100) -> Iterator[Comparison]:
         Subject("pipeline", what, "a toolbox call of one", "< 4", itself=True), ours, Repeated(lambda: box.execute(one))
     )
     yield Comparison(Subject("pipeline", what, "three toolbox calls"), ours, Repeated(by_hand))
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=SteadyLoop) as runner:
         yield _mapped(runner, [str(number) for number in range(items)], places)
 
 

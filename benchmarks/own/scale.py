@@ -40,14 +40,16 @@ def build(kind: str, count: int) -> Build:
 
 
 class Scale:
-    """The builds of some sizes, by turns; the largest takes long, and is made once, after the others."""
+    """The builds of some sizes, by turns; the largest takes long, and is made once, between rounds of the others."""
 
-    def __init__(self, sizes: Sequence[int] = (10, 100, 1000, 10_000), rounds: int = 3) -> None:
+    def __init__(self, sizes: Sequence[int] = (10, 100, 1000, 10_000), rounds: int = 2) -> None:
         self._thousand, self._most = sizes[-2:]
-        several = [(self._builds(sizes[:-1]), build("bare", self._thousand)) for _ in range(rounds)]
+        several = [self._builds(sizes[:-1]) for _ in range(rounds)]
+        largest = build("toolsemble", self._most)
+        several += [self._builds(sizes[:-1]) for _ in range(rounds)]
         self._ours = {size: [ours[size] for ours, _ in several] for size in sizes[:-1]}
         self._bare = [bare for _, bare in several]
-        self._ours[self._most] = [build("toolsemble", self._most)]
+        self._ours[self._most] = [largest]
 
     def rows(self) -> list[Row]:
         """Return the comparisons of time, memory and look-up."""
@@ -78,8 +80,8 @@ class Scale:
             Growth(what="names that an unknown one is compared with", points=self._points("unknown")),
         ]
 
-    def _builds(self, sizes: Sequence[int]) -> dict[int, Build]:
-        return {size: build("toolsemble", size) for size in sizes}
+    def _builds(self, sizes: Sequence[int]) -> tuple[dict[int, Build], Build]:
+        return {size: build("toolsemble", size) for size in sizes}, build("bare", self._thousand)
 
     def _points(self, fact: Fact) -> list[list[float]]:
         return [[size, rounded(self._median(fact, size) / size)] for size in self._ours]

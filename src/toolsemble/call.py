@@ -241,8 +241,15 @@ class ToolReply:
         edits: str = "",
         arguments: dict[str, Any] | None = None,
     ) -> None:
-        values = {"call": call, "result": result, "limit": limit, "more": more, "note": note, "edits": edits}
-        values["arguments"] = arguments
+        values = {
+            "call": call,
+            "result": result,
+            "limit": limit,
+            "more": more,
+            "note": note,
+            "edits": edits,
+            "arguments": arguments,
+        }
         _set_fields(self, values)
 
     @property

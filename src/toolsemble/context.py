@@ -227,10 +227,6 @@ enter: Callable[[ToolContext | None], Token[ToolContext | None]] = _current.set
 Code that must survive an interrupt reads the previous context first: it may come before the token is stored."""
 
 
-reset: Callable[[Token[ToolContext | None]], None] = _current.reset
-"""Makes the previous context the current one again; raises ``ValueError`` in another ``contextvars.Context``."""
-
-
 def leave(token: Token[ToolContext | None]) -> None:
     """Make the previous context the current one again."""
     try:  # noqa: SIM105 - suppress() would double the cost

@@ -26,7 +26,7 @@ Errors that a model can cause become failed results. Errors of the programmer ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -124,8 +124,6 @@ class RunParkedError(RunInterruptedError):
         super().__init__(message, run_id=run_id)
         #: Whether it waits for a person; False if it may continue at once.
         self.waits = waits
-        #: The reviewers that the run waits for, by the ids of their requests; None where one cannot tell what is open.
-        self.reviewers: Mapping[str, Any] = {}
 
 
 class RunCancelledError(RunInterruptedError):

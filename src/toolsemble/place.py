@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class RecordedCall(Protocol):
@@ -27,6 +27,19 @@ class RecordedCall(Protocol):
     def data(self) -> Any:
         """What was recorded with its result, as JSON values."""
         ...
+
+
+class AskedQuestion(NamedTuple):
+    """A question to a reviewer about a call, as a journal knows it."""
+
+    at: float
+    """When it was first asked, in seconds since the epoch."""
+    id: str
+    """The id of the request."""
+    is_known: bool
+    """Whether people know it already: the run was parked with it."""
+    outdated: str
+    """The id of the request that it replaces, because the call or its tool has changed; empty for none."""
 
 
 class JournaledRun(Protocol):
@@ -65,8 +78,16 @@ class JournaledRun(Protocol):
         """Raise if the run has to wait until a person has settled a call of unknown outcome."""
         ...
 
-    def note_question(self, path: str) -> tuple[float, str]:
-        """Return when the next reviewer of a call was first asked, and the token of the question; record them once."""
+    def note_question(self, path: str, subject: str) -> AskedQuestion:
+        """Return the next question of a call, which is recorded once; ``subject`` is a digest of what is asked."""
+        ...
+
+    def note_asking(self, id: str, reviewer: Any) -> None:
+        """Keep who was asked, to close the question if the run ends without its answer."""
+        ...
+
+    def note_answer(self, id: str) -> None:
+        """Forget a question that was answered."""
         ...
 
     async def wait_for_drain(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import get_args, get_origin
 
 import pytest
-from hypothesis import given, strategies
+from hypothesis import HealthCheck, given, settings, strategies
 
 from toolsemble import Agent, ToolCall, ToolReply, ToolResult, tool
 from toolsemble.agent import (
@@ -227,6 +227,7 @@ def test_a_history_survives_json():
 texts = strategies.text(strategies.characters(), max_size=20)
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine generates slowly
 @given(strategies.lists(strategies.builds(UserMessage, texts) | strategies.builds(AssistantMessage, texts)))
 def test_any_texts_survive_json(messages):
     assert messages_from_json(messages_to_json(messages)) == messages

@@ -505,14 +505,14 @@ def query_with_library(query, document):
         return f"Error: Invalid JSONPath: {problem}"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), JSON)
 def test_limited_queries_agree_with_library(rest, document):
     """What is built upon the library answers as the library does."""
     assert repr(select(f"${rest}", document)) == repr(query_with_library(f"${rest}", document))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.text(st.sampled_from("$@.[]()?*:,'\"\\!=<>&|0a-u \n") | st.characters(), max_size=30), JSON)
 def test_no_path_raises(path, document):
     text = parse(path, document)

@@ -264,9 +264,9 @@ async def test_page_that_takes_too_long_to_parse_fails():
         await read_article(page, "https://example.com/", 0.5)
 
 
-@pytest.fixture(autouse=True)
-def _no_idle_readers():
-    """End the processes that wait for the next page."""
+@pytest.fixture(scope="module", autouse=True)
+def _no_readers_left():
+    """End the processes that wait for the next page when no test needs them any more."""
     yield
     READERS.close()
 
@@ -285,6 +285,7 @@ def find_reader_processes():
 
 
 async def test_cancelled_call_leaves_no_reader_running(web):
+    READERS.close()  # those that have read the pages before
     web.html("/", f"<html><body><p {' '.join(f'a{each}=1' for each in range(100_000))}>hi</p></body></html>")
     task = asyncio.create_task(make_tool(timeout=1000).aexecute({"url": web.url()}))
     async with asyncio.timeout(60):
@@ -311,7 +312,7 @@ async def test_page_that_expands_too_much_is_rejected():
 
 @pytest.mark.parametrize(
     "html",
-    ["<div>" * 100_000 + "deep", "<" * 1_000_000, "<!--" + "--!" * 300_000, "<table><tr><td>" * 2000, "&" * 1_000_000,
+    ["<div>" * 100_000 + "deep", "<" * 300_000, "<!--" + "--!" * 300_000, "<table><tr><td>" * 2000, "&" * 300_000,
      "\ud7ff\uffff" * 1000, "<html/>", "<?xml version='1.0' encoding='x'?><html><body>hi</body></html>", "]]>", "<a"],
 )  # fmt: skip
 async def test_hostile_pages_do_not_crash_reader(html):

@@ -599,7 +599,9 @@ def test_the_repr_names_the_budget():
 @pytest.mark.slow
 def test_the_list_of_a_turn_is_a_prefix_of_the_next_in_1000_random_runs():
     dice = random.Random(7)  # noqa: S311 - the same runs each time
-    pool = [make_tool(f"{group}_{verb}", f"{verb} a {group}") for group in WORDS[:20] for verb in WORDS[20:26]]
+    pool = [
+        make_tool(f"{group}_{verb}", f"{verb} a {group}", inline=True) for group in WORDS[:20] for verb in WORDS[20:26]
+    ]
     for _ in range(1_000):
         catalog = _random_catalog(dice, pool)
         messages, before = [], []

@@ -10,7 +10,7 @@ from helpers.mcp_servers import PLAIN
 from toolsemble import Agent, Catalog, SchemaTool, Toolbox, ToolCall, ToolDefinitionError, ToolSpecification, tool
 from toolsemble.agent import RunView
 from toolsemble.catalog import Source
-from toolsemble.errors import AgentExecutionError
+from toolsemble.errors import AgentExecutionError, ToolConfigurationError, ToolsembleError
 from toolsemble.mcp import MCPClient
 from toolsemble.testing import ScriptedModel
 
@@ -160,15 +160,51 @@ def test_a_callable_without_a_signature_is_taken():
 
 @pytest.mark.parametrize("returned", [None, 5, "tools"])
 def test_a_function_that_returns_no_list_is_refused(returned):
-    with pytest.raises(TypeError, match="must return a list of tools"):
+    with pytest.raises(
+        ToolDefinitionError,
+        match=rf"The source '<lambda> in line \d+' .* must return a list of tools, not {returned!r}",
+    ):
         Catalog(lambda run: returned).box()
 
 
-def test_the_error_of_a_function_ends_the_run():
+def test_a_key_that_is_not_hashable_is_refused():
+    with pytest.raises(
+        ToolDefinitionError, match=r"The source 'crm' of a Catalog: its by must return a hashable key, not"
+    ):
+        Catalog(Source(lambda run: [], max_age=1, by=lambda run: [], group="crm")).box()
+
+
+def test_what_is_not_a_tool_is_refused_with_the_name_of_its_source():
+    def of_tenant(run):
+        return [3]
+
+    with pytest.raises(ToolDefinitionError, match=r"The source 'of_tenant' of a Catalog: Tool at index 0 \(int\)"):
+        Catalog(of_tenant).box()
+
+
+FAILED = r"The source 'crm' of a Catalog failed: OSError: the server is down. To go on without its tools, catch this"
+
+
+def test_the_error_of_a_function_ends_the_run_and_names_the_source():
     def find(run):
         raise OSError("the server is down")
 
-    with pytest.raises(AgentExecutionError, match="the server is down"):
+    async def find_later(run):
+        raise OSError("the server is down")
+
+    for source in (Source(find, group="crm"), Source(find_later, group="crm")):
+        with pytest.raises(AgentExecutionError, match=FAILED) as ended:
+            run_turns(Catalog(source), [])
+        assert isinstance(ended.value.__cause__.__cause__, OSError)
+        with pytest.raises(ToolsembleError, match=FAILED):
+            Catalog(source).box()
+
+
+def test_an_error_of_the_configuration_reaches_the_caller_as_it_is():
+    def find(run):
+        raise ToolConfigurationError("set CRM_URL")
+
+    with pytest.raises(ToolConfigurationError, match=r"^set CRM_URL$"):
         run_turns(Catalog(find), [])
 
 

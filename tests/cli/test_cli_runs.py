@@ -9,12 +9,12 @@ import threading
 
 import pytest
 
-from helpers.journal_runs import Killed, clerk
+from helpers.journal_runs import Killed, clerk, do_until_parked
 from helpers.terminal import Person
 from helpers.wait import until
 from toolsemble import RunJournal, RunParkedError, ToolCall, tool
 from toolsemble.cli import main
-from toolsemble.review import AutoApprove
+from toolsemble.review import AutoApprove, QueueReview, SQLiteStore
 
 pytestmark = pytest.mark.slow
 
@@ -223,6 +223,7 @@ def test_a_run_that_waits_ends_with_its_own_code(run, lost, bots, file, monkeypa
         (["resolve", "order-7", "/1.1", "--not-happened", "--result", "x"], 2, "--result goes with --happened."),
         (["fork", "order-7", "/4", "new"], 1, "Run 'order-7' has no turn '/4'; it has /1"),
         (["resume", "order-7", "math:pi"], 2, "'math:pi' is not an agent, but a float; name one"),
+        (["resume", "order-7", "sys:maxsize"], 2, "'sys:maxsize' is not an agent, but an int; name one"),
         (["resume", "order-7", "math"], 2, "'math' defines no agents; name one, such as bots.py:clerk"),
         (["resume", "order-7", "no_such_module"], 2, "There is no module 'no_such_module'; name an agent"),
         (["forget"], 2, "Missing option '--days'"),
@@ -291,3 +292,35 @@ def test_a_signal_stops_a_worker_without_an_error(file, runs, bots, number):
     finally:
         process.kill()
     assert (process.returncode, err) == (0, "working for clerk; Ctrl-C stops\nRun 'order-7' is done\n")
+
+
+@pytest.fixture
+def waiting(file, tmp_path):
+    """The review store of a run that waits for approval."""
+
+    @tool(effects="irreversible", requires_approval=True, approval_timeout=None)
+    def refund(order: int) -> str:
+        """Refund an order."""
+        return "refunded"
+
+    with RunJournal(file, park_after=0) as runs, SQLiteStore(tmp_path / "reviews.db") as store:
+        do_until_parked(clerk(runs, [refund], REFUND, "Refunded.", review=QueueReview(store)), "order-7")
+        yield store
+
+
+def test_a_waiting_run_says_what_it_waits_for(run, waiting):
+    assert run()[1].rstrip().split("\t")[-1] == 'for approval of refund({"order": 7})'
+    assert 'state:    waiting, for approval of refund({"order": 7})' in run("show", "order-7")[1].splitlines()
+
+
+def test_a_run_that_waits_until_a_call_is_settled_says_so(run, lost, file):
+    with RunJournal(file, on_unknown="ask") as asking, pytest.raises(RunParkedError):
+        clerk(asking, [], REFUND, "Refunded.").run_sync("Refund order 7", run_id="order-7")
+    assert run()[1].rstrip().split("\t")[-1] == "for somebody to settle refund at /1.1"
+
+
+def test_cancelling_a_run_closes_its_questions_in_the_given_store(run, waiting, tmp_path):
+    assert run("cancel", "order-7") == (0, "cancelled: order-7\n", "")
+    assert len(waiting.pending()) == 1
+    assert run("cancel", "order-7", "--store", tmp_path / "reviews.db")[0] == 0
+    assert waiting.pending() == []

@@ -1,4 +1,4 @@
-"""The comparison of `text` blocks with the output of the `python` blocks above them."""
+"""The examples of pages: their output is compared with the `text` blocks below, and their errors are shown."""
 
 import importlib.util
 from pathlib import Path
@@ -10,11 +10,11 @@ PRINT = "```python\nprint('one two')\n```\n"
 
 
 @pytest.fixture(scope="module")
-def pages():
+def root_conftest():
     specification = importlib.util.spec_from_file_location("root_conftest", ROOT / "conftest.py")
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    return module.pages
+    return module
 
 
 @pytest.mark.parametrize(
@@ -30,10 +30,10 @@ def pages():
         ("```text\none\n```\n", True),
     ],
 )
-def test_text_block_is_output_of_python_block_above(pages, tmp_path, page, matches):
+def test_text_block_is_output_of_python_block_above(root_conftest, tmp_path, page, matches):
     path = tmp_path / "page.md"
     path.write_text(page, encoding="utf-8")
-    document = pages.parse(path)
+    document = root_conftest.pages.parse(path)
     failures = []
     for example in document.examples():
         try:
@@ -41,3 +41,12 @@ def test_text_block_is_output_of_python_block_above(pages, tmp_path, page, match
         except AssertionError as failure:
             failures.append(str(failure))
     assert (failures == []) is matches
+
+
+def test_errors_without_a_traceback_in_the_block_are_shown(root_conftest, request):
+    group = ExceptionGroup("not closed", [ResourceWarning("unclosed loop"), ResourceWarning("unclosed socket")])
+    with pytest.raises(ExceptionGroup) as caught:
+        raise group
+    shown = str(caught.getrepr(tbfilter=lambda error: root_conftest.show_traceback(request.node, error)))
+    assert "unclosed loop" in shown
+    assert "unclosed socket" in shown

@@ -1,4 +1,7 @@
-"""Check one engine in its own environment, and print what was found as a line of JSON: `check.py ENGINE`."""
+"""Check one engine in its own environment, and print what was found as a line of JSON: `check.py ENGINE [postgres]`.
+
+With ``postgres``, the journal and the review store are in a Postgres database.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +19,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 from chaos import Chaos
 from cluster_chaos import ClusterChaos
 from workload import Places
+
+from helpers.postgres_server import postgres_server
 
 KILLS, SEED = 20, 7
 
@@ -55,25 +62,25 @@ async def connect(address: str) -> Any:
                 await asyncio.sleep(0.1)
 
 
-async def check_temporal(folder: Path) -> dict[str, Any]:
+async def check_temporal(places: Places) -> dict[str, Any]:
     from toolsemble.engines.temporal import TemporalEngine
 
-    with temporal_server(folder) as address:
+    with temporal_server(places.folder) as address:
         engine = TemporalEngine(await connect(address), heartbeat=1, poll=0.5)
-        return await Chaos("temporal", Places(folder), engine, kills=KILLS, seed=SEED, args=(address,)).run()
+        return await Chaos("temporal", places, engine, kills=KILLS, seed=SEED, args=(address,)).run()
 
 
-async def check_dbos(folder: Path) -> dict[str, Any]:
+async def check_dbos(places: Places) -> dict[str, Any]:
     from dbos import DBOSClient
 
     from toolsemble.engines.dbos import DBOSEngine
 
-    url = f"sqlite:///{folder}/dbos.sqlite"
+    url = f"sqlite:///{places.folder}/dbos.sqlite"
     engine = DBOSEngine(client=DBOSClient(system_database_url=url))
-    return await Chaos("dbos", Places(folder), engine, kills=KILLS, seed=SEED, args=(url,)).run()
+    return await Chaos("dbos", places, engine, kills=KILLS, seed=SEED, args=(url,)).run()
 
 
-async def check_ray(folder: Path) -> dict[str, Any]:
+async def check_ray(places: Places) -> dict[str, Any]:
     import ray
 
     from toolsemble.engines.ray import executor
@@ -81,27 +88,43 @@ async def check_ray(folder: Path) -> dict[str, Any]:
     os.environ["RAY_AUTH_MODE"] = "disabled"  # a cluster of one machine, on its loopback device
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     try:
-        return await ClusterChaos(Places(folder), executor(), ["look", "label", "charge"], kills=10, seed=SEED).run()
+        return await ClusterChaos(places, executor(), ["look", "label", "charge"], kills=10, seed=SEED).run()
     finally:
         ray.shutdown()
 
 
-async def check_dask(folder: Path) -> dict[str, Any]:
+async def check_dask(places: Places) -> dict[str, Any]:
     from distributed import Client, LocalCluster
 
     from toolsemble.engines.dask import executor
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    where = {"dashboard_address": "127.0.0.1:0", "local_directory": str(folder), "silence_logs": logging.CRITICAL}
+    where = {
+        "dashboard_address": "127.0.0.1:0",
+        "local_directory": str(places.folder),
+        "silence_logs": logging.CRITICAL,
+    }
     with LocalCluster(n_workers=2, threads_per_worker=1, **where) as cluster, Client(cluster) as client:
-        return await ClusterChaos(Places(folder), executor(client), ["look", "label"], kills=10, seed=SEED).run()
+        return await ClusterChaos(places, executor(client), ["look", "label"], kills=10, seed=SEED).run()
 
 
 CHECKS = {"temporal": check_temporal, "dbos": check_dbos, "ray": check_ray, "dask": check_dask}
 PACKAGES = {"temporal": "temporalio", "dbos": "dbos", "ray": "ray", "dask": "distributed"}
 
-if __name__ == "__main__":
-    engine = sys.argv[1]
+
+@contextmanager
+def places(where: str) -> Iterator[Places]:
+    """Return an empty place for a check, in files or on a Postgres server."""
     with tempfile.TemporaryDirectory() as folder:
-        found = asyncio.run(CHECKS[engine](Path(folder)))
+        if where != "postgres":
+            yield Places(folder)
+            return
+        with postgres_server() as server:
+            yield Places(folder, server.new_url())
+
+
+if __name__ == "__main__":
+    _, engine, *where = sys.argv
+    with places(*where or ["files"]) as found_places:
+        found = asyncio.run(CHECKS[engine](found_places))
     print(json.dumps({"version": version(PACKAGES[engine]), **found}))

@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results.json"
 PAGE = HERE.parents[1] / "docs" / "scaling.md"
 BETWEEN = re.compile(r"(?<=<!-- engines -->\n).*?(?=<!-- end -->)", re.DOTALL)
+DRIVERS = frozenset({"temporal", "dbos"})  # also checked with the journal on Postgres
 COLUMNS = (
     "kills",
     "runs",
@@ -28,10 +29,11 @@ COLUMNS = (
 )
 
 
-def check(environments: Path, engine: str) -> dict[str, Any]:
+def check(environments: Path, engine: str, *where: str) -> dict[str, Any]:
     """Return what was found with an engine."""
     python = environments.absolute() / engine / "bin" / "python"
-    ended = subprocess.run([python, HERE / "check.py", engine], stdout=subprocess.PIPE, text=True, check=True, cwd=HERE)
+    command = [python, HERE / "check.py", engine, *where]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, cwd=HERE)
     return json.loads(ended.stdout.splitlines()[-1])
 
 
@@ -45,11 +47,16 @@ def render(found: dict[str, Any]) -> str:
     """Return the table: a row for each engine."""
     heads = ["engine", *COLUMNS, "seconds"]
     rows = [
-        [f"{name} {each['version']}", *(str(each[column]) for column in COLUMNS), str(each["seconds"])]
+        [_describe(name, each["version"]), *(str(each[column]) for column in COLUMNS), str(each["seconds"])]
         for name, each in found.items()
     ]
     lines = [heads, ["---", *("---:" for _ in heads[1:])], *rows]
     return "\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n\n"
+
+
+def _describe(name: str, version: str) -> str:
+    engine, _, where = name.partition(" ")
+    return f"{engine} {version}, journal on Postgres" if where else f"{engine} {version}"
 
 
 def write(found: dict[str, Any]) -> None:
@@ -64,6 +71,8 @@ def write(found: dict[str, Any]) -> None:
 def main(environments: Path, engines: list[str]) -> int:
     """Check engines, and return the exit code."""
     found = {name: check(environments, name) for name in engines}
+    for name in DRIVERS.intersection(engines):
+        found[f"{name} postgres"] = check(environments, name, "postgres")
     write(found)
     print(render(found))
     return 0 if all(map(holds, found.values())) else 1

@@ -20,18 +20,30 @@ REPEATABLE = ("look", "label")
 """The tools whose calls may be repeated if nobody knows how they ended."""
 
 
-class Places:
-    """The files of one check: the journal, the review store, and the log of the bodies."""
+LEASE = 2.0
+"""Seconds after which a run on Postgres is taken over from a worker that was killed."""
 
-    def __init__(self, folder: str | Path) -> None:
+
+class Places:
+    """Where one check keeps its journal, its review store, and the log of the bodies.
+
+    :param url: the URL of a Postgres database for the journal and the store; None: that of an earlier object for the
+        same folder, or files if it has none
+    """
+
+    def __init__(self, folder: str | Path, url: str | None = None) -> None:
         self.folder = Path(folder)
         self.log = self.folder / "effects.log"
+        known = self.folder / "postgres.url"
+        if url is not None:
+            known.write_text(url)
+        self._url = known.read_text() if known.exists() else None
 
     def journal(self, **settings: Any) -> RunJournal:
-        return RunJournal(self.folder / "runs.db", **settings)
+        return RunJournal(self._url or self.folder / "runs.db", lease=LEASE, **settings)
 
     def store(self) -> SQLiteStore:
-        return SQLiteStore(self.folder / "reviews.db")
+        return SQLiteStore(self._url or self.folder / "reviews.db")
 
     def note(self, what: str, context: ToolContext) -> None:
         """Append a line in one write, so that the lines of several processes do not mix."""

@@ -256,9 +256,11 @@ LEAKS = """
     from toolsemble import Cache, EffectLedger, InMemoryMetrics, Toolbox, ToolCall, tool
     from toolsemble.processes.pool import WORKERS
     from toolsemble.telemetry import TraceFile
+    from toolsemble.work.timeout import DAEMON_THREADS
     from helpers.isolated_tools import die, where
 
     folder = Path(sys.argv[1])
+    DAEMON_THREADS._seconds = 0.1  # for how long a thread waits for another job
 
     def children():
         found = []

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from toolsemble import Agent, ToolCall, ToolContext, tool
+from toolsemble import Agent, RunJournal, RunParkedError, ToolCall, ToolContext, tool
 from toolsemble.models import AssistantMessage, FunctionModel, TokenUsage
+from toolsemble.review import Continue
 
 USAGE = TokenUsage(10, 5)
 
@@ -72,10 +73,28 @@ class Shop:
         return "noted"
 
 
-LOOK, REFUND = ToolCall("look", {"order": 7}), ToolCall("refund", {"order": 7})
+LOOK, REFUND, PAY = (ToolCall(name, {"order": 7}) for name in ("look", "refund", "pay"))
 
 
 def kill(agent, prompt="Refund order 7", **settings):
     """Do a run that is killed."""
     with pytest.raises(Killed):
         agent.run_sync(prompt, **{"run_id": "r1", **settings})
+
+
+def park(folder, **settings):
+    """Return a journal whose runs are parked as soon as they wait for a person."""
+    return RunJournal(folder / "runs.db", **{"park_after": 0, **settings})
+
+
+def do_until_parked(agent, run_id="r1"):
+    """Do a run until it waits for a person; return the error that says so."""
+    with pytest.raises(RunParkedError, match=f"Run '{run_id}' waits for approval") as parked:
+        agent.run_sync("Pay order 7", run_id=run_id)
+    return parked.value
+
+
+def answer(store, decision=None):
+    """Answer everything that is asked."""
+    for request in store.pending():
+        store.answer(request, decision or Continue(), person="ada")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from toolsemble import RunJournal
+from toolsemble import RunJournal, tool
+from toolsemble.review import SQLiteStore
 
 
 @pytest.fixture(params=["file", "postgres"])
@@ -15,3 +16,25 @@ def place(request, tmp_path):
 def runs(place):
     with RunJournal(place) as journal:
         yield journal
+
+
+@pytest.fixture
+def store(tmp_path):
+    with SQLiteStore(tmp_path / "reviews.db") as made:
+        yield made
+
+
+@pytest.fixture
+def paid():
+    return []
+
+
+@pytest.fixture
+def pay(paid):
+    @tool(effects="irreversible", requires_approval=True, approval_timeout=None)
+    def pay(order: int) -> str:
+        """Pay an order."""
+        paid.append(order)
+        return f"paid {order}"
+
+    return pay

@@ -4,6 +4,8 @@ import pytest
 
 from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill
 from toolsemble import RunChangedError, RunJournal, Toolbox, ToolCall, ToolPipeline, tool
+from toolsemble.catalog import Catalog
+from toolsemble.journal.describe import find_changes
 from toolsemble.pipeline.step import Step
 
 
@@ -76,3 +78,43 @@ def test_functions_for_instructions_count_by_their_names(tmp_path):
         kill(clerk(runs, [Shop()], LOOK, Killed, instructions=kind))
         agent = clerk(runs, [Shop()], LOOK, "Done.", instructions=kind)
         assert agent.run_sync("Refund order 7", run_id="r1").text == "Done."
+
+
+def find_marks(runs):
+    return [step.data["agent"] for step in runs.steps("r1") if step.kind == "reply"]
+
+
+def do_with(runs, tools, *replies, **settings):
+    """Do a run to its end, with other tools than before if it was killed."""
+    clerk(runs, tools, *replies, **settings).run_sync("Refund order 7", run_id="r1")
+
+
+def test_tools_that_a_catalog_shows_later_do_not_change_the_agent(runs):
+    shop = Shop()
+    catalog = Catalog([shop.look, shop.refund, shop.note], budget=150)
+    do_with(runs, catalog, ToolCall("find_tools", {"query": "refund an order"}), REFUND, "Done.")
+    assert len(set(find_marks(runs))) == 1
+    assert (shop.done, find_changes(runs.steps("r1"))) == (["refund 7"], [])
+
+
+def test_another_tool_in_a_catalog_changes_the_agent(runs):
+    shop = Shop()
+    kill(clerk(runs, Catalog([shop.look, shop.refund], budget=150), LOOK, Killed))
+    do_with(runs, Catalog([shop.look], budget=150), LOOK, "Done.")
+    assert find_changes(runs.steps("r1")) == ["2"]
+
+
+def test_a_function_that_returns_other_tools_each_turn_is_not_a_change_but_is_pinned(tmp_path):
+    shop = Shop()
+
+    def choose(run):
+        return [shop.look, shop.refund] if len(run.messages) > 1 else [shop.look]
+
+    with RunJournal(tmp_path / "runs.db", pin=True) as runs:
+        kill(clerk(runs, choose, LOOK, Killed))
+        do_with(runs, choose, LOOK, "Done.")
+        assert (len(set(find_marks(runs))), find_changes(runs.steps("r1"))) == (2, [])
+        kill(clerk(runs, choose, LOOK, Killed), run_id="r2")
+        shop.look = shop.note  # the function has the same name, and returns something else
+        with pytest.raises(RunChangedError, match="with another model, other instructions or other tools at turn /1"):
+            clerk(runs, choose, LOOK, "Done.").run_sync("Refund order 7", run_id="r2")

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -28,7 +29,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.journal.ownership import new_owner
-from toolsemble.models import ScriptedModel, UserMessage
+from toolsemble.models import ScriptedModel, SystemMessage, UserMessage
 from toolsemble.review import PauseReview
 
 PAY = ToolCall("pay", {"order": 7})
@@ -500,3 +501,50 @@ def test_a_pause_review_is_refused_before_the_model_is_asked(runs):
         ToolConfigurationError, match="PauseReview ends a run whose journal would wait; pass a reviewer"
     ):
         agent.run_sync("Pay order 7", run_id="r1")
+
+
+@pytest.mark.parametrize("prompt", ["", " ", [], ["  "], [SystemMessage("Be kind.")]])
+def test_a_run_needs_a_prompt(runs, prompt):
+    with pytest.raises(ToolConfigurationError, match="There is nothing to answer; pass a prompt"):
+        runs.begin("r1", "clerk", prompt)
+    assert runs.list() == []
+    runs.begin("r1", "clerk", [], history=[UserMessage("Hello")])
+
+
+@pytest.mark.parametrize("run_id", ["", " \t"])
+def test_an_empty_id_is_refused(runs, till, run_id):
+    with pytest.raises(ToolConfigurationError, match="The run_id of a run is empty; choose one, or leave it out"):
+        clerk(runs, [till], "Done.").run_sync("Hello", run_id=run_id)
+    with pytest.raises(ToolConfigurationError, match="The run_id of a run is empty"):
+        clerk(None, [], "Done.").run_sync("Hello", run_id=run_id)
+    assert runs.list() == []
+
+
+@pytest.mark.parametrize("use", ["find", "cancel", "take_over"])
+def test_an_id_that_is_not_a_text_is_named(runs, use):
+    with pytest.raises(TypeError, match="The id of a run is a str, not None"):
+        getattr(runs, use)(None)
+
+
+def test_an_empty_file_becomes_a_journal(tmp_path):
+    (tmp_path / "runs.db").touch()
+    with RunJournal(tmp_path / "runs.db") as runs:
+        runs.begin("r1", "clerk", "Pay order 7")
+    with RunJournal(tmp_path / "runs.db") as runs:
+        assert [run.run_id for run in runs.list()] == ["r1"]
+
+
+def test_a_file_of_the_first_version_is_upgraded(tmp_path, till):
+    path = tmp_path / "runs.db"
+    with RunJournal(path) as runs, pytest.raises(Killed):
+        clerk(runs, [till], PAY, Killed).run_sync("Pay order 7", run_id="r1")
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("DROP INDEX steps_by_state")
+        file.execute("CREATE INDEX steps_by_state ON steps (state)")
+        file.execute("PRAGMA user_version = 1")
+    with RunJournal(path) as runs:
+        assert go_on(runs, till).text == "Done."
+        assert runs.unknown() == []
+    with closing(sqlite3.connect(path)) as file:
+        (index,) = file.execute("SELECT sql FROM sqlite_master WHERE name = 'steps_by_state'").fetchone()
+        assert "NOT IN ('done', 'repeatable')" in index

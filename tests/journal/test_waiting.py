@@ -1,100 +1,58 @@
 """Runs that wait for a person: nothing is asked twice, answers count while nobody runs, and no process has to wait."""
 
 import asyncio
-import os
-import signal
 import threading
 import time
 
 import pytest
 
-from helpers.journal_runs import Killed, clerk, script
+from helpers.journal_runs import PAY, Killed, answer, clerk, do_until_parked, park
 from helpers.wait import auntil
 from toolsemble import (
-    Agent,
     RunBusyError,
     RunCancelledError,
-    RunJournal,
     RunParkedError,
     Toolbox,
     ToolCall,
-    ToolDefinitionError,
     ToolPipeline,
     tool,
 )
+from toolsemble.errors import ReviewRefusedError
 from toolsemble.journal.driver import RunDriver
-from toolsemble.models import ScriptedModel, UserMessage
 from toolsemble.pipeline.step import Step
-from toolsemble.review import Continue, Edit, ExitEarly, PauseReview, QueueReview, RememberReview, SQLiteStore
+from toolsemble.review import Continue, Edit, ExitEarly, QueueReview, RememberReview, SQLiteStore
 from toolsemble.testing import RecordingSink
-
-PAY = ToolCall("pay", {"order": 7})
-
-
-@pytest.fixture
-def store(tmp_path):
-    with SQLiteStore(tmp_path / "reviews.db") as made:
-        yield made
-
-
-@pytest.fixture
-def paid():
-    return []
-
-
-@pytest.fixture
-def pay(paid):
-    @tool(effects="irreversible", requires_approval=True, approval_timeout=None)
-    def pay(order: int) -> str:
-        """Pay an order."""
-        paid.append(order)
-        return f"paid {order}"
-
-    return pay
-
-
-def park(tmp_path, **settings):
-    return RunJournal(tmp_path / "runs.db", **{"park_after": 0, **settings})
-
-
-def answer(store, decision=None):
-    for request in store.pending():
-        store.answer(request, decision or Continue(), person="ada")
 
 
 def test_a_run_is_parked_and_continues_with_the_answer(tmp_path, store, pay, paid):
     with park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
-        with pytest.raises(RunParkedError, match="Run 'r1' waits for approval") as parked:
-            agent.run_sync("Pay order 7", run_id="r1")
-        assert parked.value.run_id == "r1"
+        assert do_until_parked(agent).run_id == "r1"
         assert runs.find("r1").state == "waiting"
         assert len(store.pending()) == 1
         answer(store)
         assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
     assert paid == [7]
-    assert [event.kind for event in store.audit()] == ["asked", "answered", "asked", "used"]
+    assert [event.kind for event in store.audit()] == ["asked", "answered", "used"]
 
 
 def test_sinks_are_told_that_a_parked_run_is_paused_and_not_that_it_failed(tmp_path, store, pay):
     sink = RecordingSink()
     with park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store), sinks=[sink])
-        with pytest.raises(RunParkedError) as parked:
-            agent.run_sync("Pay order 7", run_id="r1")
+        parked = do_until_parked(agent)
         answer(store)
         agent.run_sync("Pay order 7", run_id="r1")
     ends = [event for event in sink.events if event.kind == "run_finished"]
     assert [(event.stop_reason, event.error) for event in ends] == [("paused", ""), ("answer", "")]
-    assert parked.value.partial.stop_reason == "paused"
+    assert parked.partial.stop_reason == "paused"
 
 
 def test_a_rejection_and_an_edit_count_as_well(tmp_path, store, pay, paid):
     with park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
         for run_id, decision in (("r1", ExitEarly("too much")), ("r2", Edit('{"order": 8}'))):
-            with pytest.raises(RunParkedError):
-                agent.run_sync("Pay order 7", run_id=run_id)
+            do_until_parked(agent, run_id)
             answer(store, decision)
         rejected = agent.run_sync("Pay order 7", run_id="r1")
         edited = agent.run_sync("Pay order 7", run_id="r2")
@@ -116,8 +74,7 @@ def test_the_other_calls_of_the_turn_end_and_are_recorded_before_a_run_is_parked
 
     with park(tmp_path) as runs:
         agent = clerk(runs, [pay, look], [PAY, ToolCall("look")], "Done.", review=QueueReview(store))
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
         answer(store)
         result = agent.run_sync("Pay order 7", run_id="r1")
     assert looked == [1]
@@ -127,12 +84,10 @@ def test_the_other_calls_of_the_turn_end_and_are_recorded_before_a_run_is_parked
 def test_two_questions_of_a_turn_are_parked_together(tmp_path, store, pay, paid):
     with park(tmp_path) as runs:
         agent = clerk(runs, [pay], [PAY, ToolCall("pay", {"order": 8})], "Done.", review=QueueReview(store))
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
         first, second = store.pending()
         store.answer(first, Continue(), person="ada")
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
         assert [request.id for request in store.pending()] == [second.id]
         assert paid == [7]
         store.answer(second, Continue(), person="ada")
@@ -154,8 +109,7 @@ def test_a_step_of_a_pipeline_can_wait_and_the_steps_before_it_are_not_undone(tm
     pipeline = ToolPipeline("settle", "Settles an order", [Step(reserve, compensate=undo), pay])
     with park(tmp_path) as runs:
         agent = clerk(runs, [pipeline], ToolCall("settle", {"order": 7}), "Done.", review=QueueReview(store))
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
         answer(store)
         result = agent.run_sync("Pay order 7", run_id="r1")
     assert (undone, paid) == ([], [7])
@@ -170,8 +124,7 @@ def test_a_call_of_an_agent_inside_can_wait(tmp_path, store, pay, paid):
             outer = [ToolCall("helper", {"input": "Pay"}), "Done."]
             return clerk(runs, [inner], *outer, review=QueueReview(store))
 
-        with pytest.raises(RunParkedError):
-            make().run_sync("Pay order 7", run_id="r1")
+        do_until_parked(make())
         assert runs.find("r1").state == "waiting"
         answer(store)
         result = make().run_sync("Pay order 7", run_id="r1")
@@ -183,8 +136,7 @@ def test_a_call_of_an_agent_inside_can_wait(tmp_path, store, pay, paid):
 def test_a_reviewer_that_remembers_can_be_parked(tmp_path, store, pay):
     with park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=RememberReview(QueueReview(store)))
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
         assert agent.find_open_requests([request.id for request in store.pending()])
 
 
@@ -232,8 +184,7 @@ def test_an_answer_is_valid_until_the_run_ends(tmp_path, pay, paid):
     now = [time.time()]
     with SQLiteStore(tmp_path / "reviews.db", clock=lambda: now[0]) as store, park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
         answer(store)
         now[0] += 7 * 24 * 3600
         assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
@@ -251,11 +202,9 @@ def test_the_time_for_an_answer_counts_from_the_first_question(tmp_path, monkeyp
 
     with SQLiteStore(tmp_path / "reviews.db") as store, park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
         (first,) = store.pending()
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
         (second,) = store.pending()
         assert second.id == first.id
         assert abs(second.deadline - first.deadline) < 1
@@ -269,8 +218,7 @@ def test_the_time_for_an_answer_counts_from_the_first_question(tmp_path, monkeyp
 def test_an_answer_that_was_used_before_the_kill_counts_again(tmp_path, store, pay, paid, monkeypatch):
     with park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
         answer(store)
 
         def kill(*_, **__):
@@ -288,8 +236,7 @@ def test_an_answer_counts_for_one_call_only(tmp_path, store, pay, paid):
     with park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, PAY, "Done.", review=QueueReview(store))
         for expected in ([], [7]):
-            with pytest.raises(RunParkedError):
-                agent.run_sync("Pay order 7", run_id="r1")
+            do_until_parked(agent)
             assert paid == expected
             answer(store)
         assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
@@ -305,13 +252,10 @@ def test_of_two_reviewers_the_first_is_not_asked_again_while_the_second_takes_ti
         inner = clerk(None, [pay], PAY, "Paid.", review=QueueReview(first)).as_tool("helper", "Helps")
         box = Toolbox([inner], approve=["pay"], approval_timeout=None, review=QueueReview(second))
         agent = clerk(runs, box, ToolCall("helper", {"input": "Pay"}), "Done.")
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
         answer(first)
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
+        do_until_parked(agent)
         assert (len(first.pending()), len(second.pending()), paid) == (0, 1, [])
         assert [event.kind for event in first.audit()].count("answered") == 1
         answer(second)
@@ -323,8 +267,7 @@ def test_a_question_without_a_time_limit_stays_open_for_weeks(tmp_path, pay, pai
     now = [time.time()]
     with SQLiteStore(tmp_path / "reviews.db", clock=lambda: now[0]) as store, park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
         now[0] += 30 * 24 * 3600
         answer(store)
         assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
@@ -336,8 +279,7 @@ def test_a_clock_that_is_a_day_off_does_not_take_an_answer_back(tmp_path, pay, p
     now = [time.time()]
     with SQLiteStore(tmp_path / "reviews.db", clock=lambda: now[0]) as store, park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
         answer(store)
         now[0] += days * 24 * 3600
         assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
@@ -356,12 +298,9 @@ def test_a_changed_tool_is_asked_about_again_once(tmp_path, store, paid):
     with park(tmp_path) as runs:
         before = clerk(runs, [make("Pay an order")], PAY, "Done.", review=QueueReview(store))
         after = clerk(runs, [make("Pay an order at once")], PAY, "Done.", review=QueueReview(store))
-        with pytest.raises(RunParkedError):
-            before.run_sync("Pay order 7", run_id="r1")
-        answer(store)
+        do_until_parked(before)
         for _ in range(2):
-            with pytest.raises(RunParkedError):
-                after.run_sync("Pay order 7", run_id="r1")
+            do_until_parked(after)
             assert len(store.pending()) == 1
         answer(store)
         assert after.run_sync("Pay order 7", run_id="r1").text == "Done."
@@ -377,12 +316,10 @@ def test_a_fork_asks_for_itself_and_has_all_the_time_for_the_answer(tmp_path, st
 
     with park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
-        with pytest.raises(RunParkedError):
-            agent.run_sync("Pay order 7", run_id="r1")
+        do_until_parked(agent)
         clock.advance(120)
         runs.fork("r1", "/1", "r2")
-        with pytest.raises(RunParkedError, match="Run 'r2' waits for approval"):
-            agent.run_sync("Pay order 7", run_id="r2")
+        do_until_parked(agent, "r2")
         answer(store)
         assert agent.run_sync("Pay order 7", run_id="r2").text == "Done."
     assert paid == [7]
@@ -424,182 +361,155 @@ async def test_a_run_that_is_taken_over_while_it_waits_leaves_its_question_to_th
         assert (len(store.pending()), runs.find("r1").state) == (1, "queued")
 
 
-class TestWorker:
-    async def test_a_worker_does_what_is_queued(self, runs, pay, paid):
-        for number in range(5):
-            runs.begin(f"r{number}", "clerk", f"Pay order {number}")
-        runs.begin("other", "poet", "A poem")
-        agent = clerk(None, [], "Done.")
-        await runs.work({"clerk": agent}, at_once=2, until_idle=True, poll=0.01)
-        assert [run.state for run in runs.list()] == ["done"] * 5 + ["queued"]
+def test_each_question_of_a_parked_run_is_announced_and_audited_once(tmp_path, store, pay, paid):
+    class Announcing(QueueReview):
+        async def announce(self, request):
+            announced.append(request.arguments["order"])
 
-    async def test_a_run_gets_what_it_was_begun_with(self, runs):
-        seen = []
+    announced, sink = [], RecordingSink()
+    with park(tmp_path) as runs:
+        calls = [PAY, ToolCall("pay", {"order": 8})]
+        agent = clerk(runs, [pay], calls, "Done.", review=Announcing(store), sinks=[sink])
+        do_until_parked(agent)
+        for request in store.pending():
+            store.answer(request, Continue(), person="ada")
+            if request.arguments["order"] == 7:
+                do_until_parked(agent)
+        agent.run_sync("Pay order 7", run_id="r1")
+    kinds = [event.kind for event in store.audit()]
+    assert (announced, paid, kinds.count("asked"), kinds.count("used")) == ([7, 8], [7, 8], 2, 2)
+    asked = [event.request.arguments["order"] for event in sink.events if event.kind == "review_requested"]
+    assert (asked, [event.kind for event in sink.events].count("review_decided")) == ([7, 8], 2)
 
-        def reply(messages):
-            seen.append([message.text for message in messages])
-            return "Done."
 
-        runs.begin("r1", "clerk", "And now?", history=[UserMessage("Hello")], memory_id="ada", parameters={"a": 1})
-        agent = Agent(ScriptedModel([reply]))
-        await runs.work({"clerk": agent}, until_idle=True, poll=0.01)
-        assert seen == [["Hello", "And now?"]]
+class SlowlyAnnouncing(QueueReview):
+    """A reviewer whose first question reaches nobody."""
 
-    async def test_a_failed_run_does_not_stop_the_worker(self, runs):
-        runs.begin("r1", "clerk", "Fail")
-        runs.begin("r2", "poet", "A poem")
-        failing = clerk(None, [], RuntimeError("no credit"))
-        await runs.work({"clerk": failing, "poet": clerk(None, [], "Roses")}, until_idle=True, poll=0.01)
-        assert [(run.state, run.error) for run in runs.list()] == [("failed", "no credit"), ("done", "")]
+    def __init__(self, store):
+        super().__init__(store)
+        self.announced = []
 
-    async def test_a_worker_takes_over_what_was_left_behind(self, runs):
-        with pytest.raises(Killed):
-            await clerk(runs, [], Killed).run("Pay order 7", run_id="r1")
-        assert runs.find("r1").state == "running"
-        await runs.work({"clerk": clerk(None, [], "Done.")}, until_idle=True, poll=0.01)
-        assert runs.find("r1").text == "Done."
-
-    async def test_a_worker_continues_a_run_when_it_was_answered(self, tmp_path, store, pay, paid):
-        with park(tmp_path) as runs:
-            agent = clerk(None, [pay], PAY, "Done.", review=QueueReview(store, poll=0.01))
-            runs.begin("r1", "clerk", "Pay order 7")
-            await runs.work({"clerk": agent}, until_idle=True, poll=0.01)
-            assert (runs.find("r1").state, paid) == ("waiting", [])
-            await runs.work({"clerk": agent}, until_idle=True, poll=0.01)
-            assert [event.kind for event in store.audit()] == ["asked"]
-            answer(store)
-            await runs.work({"clerk": agent}, until_idle=True, poll=0.01)
-            assert (runs.find("r1").state, paid) == ("done", [7])
-
-    async def test_a_worker_waits_also_for_reviewers_that_are_not_known_in_advance(self, tmp_path, store, pay, paid):
-        with park(tmp_path) as runs:
-            inside = Agent(script(PAY, "Paid."), [pay], review=QueueReview(store, poll=0.01))
-            ask = ToolCall("ask", {"input": "Pay order 7"})
-            agent = clerk(None, [inside.as_tool("ask", "Asks")], ask, "Done.")
-            runs.begin("r1", "clerk", "Pay order 7")
-            await asyncio.wait_for(runs.work({"clerk": agent}, until_idle=True, poll=0.01), 60)
-            assert (runs.find("r1").state, [event.kind for event in store.audit()]) == ("waiting", ["asked"])
-            runs.begin("r2", "clerk", "Pay order 7")
-            working = asyncio.create_task(runs.work({"clerk": agent}, poll=0.01))
-            await auntil(lambda: len(store.pending()) == 2)
-            await auntil(lambda: runs.find("r2").state == "waiting")
-            answer(store)
-            await auntil(lambda: {run.state for run in runs.list()} == {"done"})
-            working.cancel()
-            await asyncio.wait([working])
-            assert paid == [7, 7]
-
-    async def test_a_worker_leaves_a_run_alone_whose_reviewer_cannot_tell_what_is_open(self, tmp_path, pay):
-        class Later:
-            def review(self, request):
-                return PauseReview().review(request)
-
-        with park(tmp_path) as runs:
-            asked = []
-            agent = clerk(None, [pay], PAY, "Done.", review=Later(), asked=asked)
-            runs.begin("r1", "clerk", "Pay order 7")
-            await asyncio.wait_for(runs.work({"clerk": agent}, until_idle=True, poll=0.01), 60)
-            assert (runs.find("r1").state, asked) == ("waiting", [0])
-
-    async def test_a_worker_goes_on_after_a_run_that_it_has_parked_was_cancelled(self, tmp_path, store, pay, paid):
-        with park(tmp_path) as runs:
-            agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store, poll=0.01))
-            working = asyncio.create_task(runs.work({"other": agent, "clerk": agent}, poll=0.01))
-            runs.begin("r1", "clerk", "Pay order 7")
-            await auntil(lambda: runs.find("r1").state == "waiting")
-            runs.cancel("r1")
-            runs.begin("r2", "other", "Pay order 7")
-            await auntil(lambda: runs.find("r2").state == "waiting")
-            working.cancel()
-            await asyncio.wait([working])
-            assert (runs.find("r1").state, paid) == ("cancelled", [])
-
-    async def test_a_worker_leaves_a_run_that_is_cancelled_while_it_waits_here(self, tmp_path, store, pay, paid):
-        with park(tmp_path, park_after=None) as runs:
-            agent = clerk(None, [pay], PAY, "Done.", review=QueueReview(store, poll=0.01))
-            runs.begin("r1", "clerk", "Pay order 7")
-            working = asyncio.create_task(runs.work({"clerk": agent}, until_idle=True, poll=0.01))
-            await auntil(store.pending)
-            runs.cancel("r1")
-            await asyncio.wait_for(working, 60)
-            assert (runs.find("r1").state, store.pending(), paid) == ("cancelled", [], [])
-
-    async def test_a_worker_runs_until_it_is_cancelled(self, runs):
-        working = asyncio.create_task(runs.work({"clerk": clerk(None, [], "Done.")}, poll=0.01))
-        await asyncio.sleep(0.05)
-        runs.begin("r1", "clerk", "Pay order 7")
-        while runs.find("r1").state != "done":
-            await asyncio.sleep(0.01)
-        working.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await working
-
-    async def test_at_sigterm_calls_end_and_runs_go_back_to_the_queue(self, runs):
-        entered, free, done = asyncio.Event(), asyncio.Event(), []
-
-        @tool(effects="irreversible")
-        async def pay(order: int) -> str:
-            """Pay an order."""
-            entered.set()
-            await free.wait()
-            done.append(order)
-            return "paid"
-
-        runs.begin("r1", "clerk", "Pay order 7")
-        agent = clerk(None, [pay], PAY, "Done.")
-        working = asyncio.create_task(runs.work({"clerk": agent}, poll=0.01))
-        await entered.wait()
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.sleep(0.05)
-        free.set()
-        await working
-        assert done == [7]
-        assert (runs.find("r1").state, runs.unknown()) == ("queued", [])
-
-    async def test_at_sigterm_a_worker_without_runs_ends(self, runs):
-        working = asyncio.create_task(runs.work({"clerk": clerk(None, [], "Done.")}, poll=60))
-        await auntil(lambda: signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(working, 60)
-
-    async def test_calls_that_take_longer_than_the_grace_are_cancelled_and_unknown(self, runs):
-        entered = asyncio.Event()
-
-        @tool(effects="irreversible")
-        async def pay(order: int) -> str:
-            """Pay an order."""
-            entered.set()
+    async def announce(self, request):
+        self.announced.append(request.id)
+        if len(self.announced) == 1:
             await asyncio.Event().wait()
-            return "paid"
 
-        runs.begin("r1", "clerk", "Pay order 7")
-        working = asyncio.create_task(runs.work({"clerk": clerk(None, [pay], PAY, "Done.")}, poll=0.01, grace=0))
-        await entered.wait()
-        os.kill(os.getpid(), signal.SIGTERM)
-        await asyncio.wait_for(working, 60)
-        assert [call.place for call in runs.unknown()] == ["/1.1"]
 
-    def test_a_worker_may_run_in_any_thread(self, runs):
-        runs.begin("r1", "clerk", "Pay order 7")
-        agents = {"clerk": clerk(None, [], "Done.")}
-        thread = threading.Thread(target=lambda: asyncio.run(runs.work(agents, until_idle=True, poll=0.01)))
-        thread.start()
-        thread.join(60)
-        assert runs.find("r1").text == "Done."
+async def stop_while_announcing(agent, review):
+    """Do a run until it announces a question, and cancel its task."""
+    task = asyncio.create_task(agent.run("Pay order 7", run_id="r1"))
+    await auntil(lambda: review.announced)
+    task.cancel()
+    await asyncio.wait([task])
 
-    async def test_at_sigterm_questions_stay_open(self, tmp_path, store, pay, paid):
-        with park(tmp_path, park_after=None) as runs:
-            runs.begin("r1", "clerk", "Pay order 7")
-            agent = clerk(None, [pay], PAY, "Done.", review=QueueReview(store, poll=0.01))
-            working = asyncio.create_task(runs.work({"clerk": agent}, poll=0.01))
-            while not store.pending():
-                await asyncio.sleep(0.01)
-            os.kill(os.getpid(), signal.SIGTERM)
-            await working
-            assert (runs.find("r1").state, len(store.pending())) == ("waiting", 1)
 
-    async def test_only_agents_can_work(self, runs):
-        with pytest.raises(ToolDefinitionError, match=r"RunJournal\.work takes agents by name; 'clerk' is 'gpt-5'"):
-            await runs.work({"clerk": "gpt-5"})
-        with pytest.raises(ToolDefinitionError, match=r"takes agents by name, such as {'clerk': agent}, not Agent\("):
-            await runs.work(clerk(None, [], "Done."))
+async def test_a_question_that_nobody_was_told_of_is_announced_by_the_next_process(tmp_path, store, pay):
+    review = SlowlyAnnouncing(store)
+    with park(tmp_path) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=review)
+        await stop_while_announcing(agent, review)
+        with pytest.raises(RunParkedError):
+            await agent.run("Pay order 7", run_id="r1")
+    assert review.announced == [store.pending()[0].id] * 2
+
+
+def test_a_question_that_cannot_be_announced_is_closed(tmp_path, store, pay):
+    class Unreachable(QueueReview):
+        async def announce(self, request):
+            raise OSError("no route to host")
+
+    with park(tmp_path) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=Unreachable(store))
+        result = agent.run_sync("Pay order 7", run_id="r1")
+    assert result.tool_calls[0].reply.text == "Error: Rejected by reviewer: the reviewer failed to answer"
+    assert store.pending() == []
+
+
+class TestCancelledRun:
+    def test_its_question_is_closed_by_the_process_that_has_parked_it(self, tmp_path, store, pay):
+        with park(tmp_path) as runs:
+            do_until_parked(clerk(runs, [pay], PAY, "Done.", review=QueueReview(store)))
+            (request,) = store.pending()
+            runs.cancel("r1")
+            assert store.pending() == []
+        with pytest.raises(ReviewRefusedError, match="it was withdrawn: nobody waits for the answer"):
+            store.answer(request, Continue())
+
+    def test_its_question_is_closed_in_a_given_store(self, tmp_path, store, pay):
+        with park(tmp_path) as here, park(tmp_path) as elsewhere:
+            do_until_parked(clerk(here, [pay], PAY, "Done.", review=QueueReview(store)))
+            elsewhere.cancel("r1", store=store)
+            assert store.pending() == []
+
+    async def test_its_question_is_closed_by_a_worker(self, tmp_path, store, pay, paid):
+        with park(tmp_path) as runs, park(tmp_path) as elsewhere:
+            agent = clerk(None, [pay], PAY, "Done.", review=QueueReview(store))
+            for run_id in ("r1", "r2"):
+                runs.begin(run_id, "clerk", "Pay order 7")
+            await runs.work({"clerk": agent}, until_idle=True, poll=0.01)
+            elsewhere.cancel("r1")
+            assert len(store.pending()) == 2
+            await runs.work({"poet": clerk(None, [], "Roses")}, until_idle=True, poll=0.01)
+            assert len(store.pending()) == 1  # this process has parked it
+            elsewhere.cancel("r2")
+            with park(tmp_path) as others:
+                await others.work({"poet": clerk(None, [], "Roses")}, until_idle=True, poll=0.01)
+                assert len(store.pending()) == 1  # it does not know the reviewers of that agent
+                await others.work({"clerk": agent}, until_idle=True, poll=0.01)
+            assert (store.pending(), paid) == ([], [])
+
+    async def test_the_question_of_a_run_that_was_not_parked_is_closed_as_well(self, tmp_path, store, pay):
+        review = SlowlyAnnouncing(store)
+        with park(tmp_path) as runs:
+            await stop_while_announcing(clerk(runs, [pay], PAY, "Done.", review=review), review)
+            assert len(store.pending()) == 1
+            runs.cancel("r1", store=store)
+        assert store.pending() == []
+
+    def test_a_store_that_fails_does_not_keep_it_from_being_cancelled(self, tmp_path, store, pay, caplog):
+        class Full:
+            def withdraw(self, ids):
+                raise OSError("the disk is full")
+
+        with park(tmp_path) as runs, park(tmp_path) as elsewhere:
+            do_until_parked(clerk(runs, [pay], PAY, "Done.", review=QueueReview(store)))
+            elsewhere.cancel("r1", store=Full())
+            assert "could not be closed: the disk is full" in caplog.text
+            assert (runs.find("r1").state, len(store.pending())) == ("cancelled", 1)
+            runs.cancel("r1")  # closes what is still open
+            assert store.pending() == []
+
+
+async def test_a_run_that_ends_without_an_answer_closes_its_question(tmp_path, store, pay):
+    with park(tmp_path, park_after=None) as runs:
+        agent = clerk(runs, [pay], PAY, "Too late.", review=QueueReview(store, poll=0.01), max_seconds=0.5)
+        result = await agent.run("Pay order 7", run_id="r1")
+        assert (result.stop_reason, runs.find("r1").state, store.pending()) == ("max_seconds", "done", [])
+
+
+async def test_another_process_can_continue_a_run_whose_task_was_cancelled(tmp_path, store, pay, paid):
+    with park(tmp_path, park_after=None) as runs:
+        task = asyncio.create_task(
+            clerk(runs, [pay], PAY, "Done.", review=QueueReview(store)).run("Pay order 7", run_id="r1")
+        )
+        await auntil(store.pending)
+        task.cancel()
+        await asyncio.wait([task])
+        assert (task.cancelled(), runs.find("r1").state) == (True, "queued")
+
+
+def test_a_waiting_run_says_what_it_waits_for(tmp_path, store, pay):
+    with park(tmp_path) as runs:
+        agent = clerk(runs, [pay], [PAY, ToolCall("pay", {"order": 8})], "Done.", review=QueueReview(store))
+        do_until_parked(agent)
+        assert runs.find("r1").waits_for == 'pay({"order": 7}), pay({"order": 8})'
+        answer(store)
+        agent.run_sync("Pay order 7", run_id="r1")
+        assert runs.find("r1").waits_for == ""
+
+
+def test_reviewers_are_told_the_name_of_an_agent_without_a_role(tmp_path, store, pay):
+    with park(tmp_path) as runs:
+        do_until_parked(clerk(runs, [pay], PAY, "Done.", review=QueueReview(store)))
+        do_until_parked(clerk(runs, [pay], PAY, "Done.", review=QueueReview(store), role="a cashier"), "r2")
+    assert [request.agent_role for request in store.pending()] == ["clerk", "a cashier"]

@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from helpers.tiny_model import TEMPLATE, write_model
-from toolsemble import ModelError, ToolCall, ToolReply, ToolResult, ToolSpecification
+from toolsemble import Catalog, ModelError, SchemaTool, ToolCall, ToolReply, ToolResult, ToolSpecification
 from toolsemble.local.engine import Setup, shared_engine
 from toolsemble.local.history import PromptMessage
 from toolsemble.local.prompt import LocalRequest
@@ -31,7 +31,7 @@ def engine(tmp_path_factory):
 
 async def render(engine, opening, conversation, room=LONG):
     """Return the prompt as text; it contains marks of the template, because special tokens have no text."""
-    prompt = await build_prompt(engine, opening, conversation, room)
+    prompt = await build_prompt(engine, lambda _: opening, conversation, room)
     assert len(prompt.tokens) <= room
     return await engine.detokenize(prompt.tokens)
 
@@ -54,7 +54,7 @@ def call_turn(step, *results):
 
 async def test_prompt_is_complete_when_it_fits(engine):
     turns = [user_turn("one"), assistant_turn("two"), user_turn("three")]
-    prompt = await build_prompt(engine, SYSTEM, turns, LONG)
+    prompt = await build_prompt(engine, lambda _: SYSTEM, turns, LONG)
     assert await engine.detokenize(prompt.tokens) == (
         "<|im_start|>system\nbe brief<|im_end|>\n<|im_start|>user\none<|im_end|>\n"
         "<|im_start|>assistant\ntwo<|im_end|>\n<|im_start|>user\nthree<|im_end|>\n<|im_start|>assistant\n"
@@ -123,14 +123,14 @@ async def test_too_long_question_is_rejected(engine):
     with pytest.raises(
         ModelError, match=r"The question and its last step have \d+ tokens, and there is room for \d+; shorten"
     ):
-        await build_prompt(engine, SYSTEM, [user_turn("old"), user_turn("q" * 500)], 300)
+        await build_prompt(engine, lambda _: SYSTEM, [user_turn("old"), user_turn("q" * 500)], 300)
     with pytest.raises(ModelError, match="The question and its last step"):
-        await build_prompt(engine, SYSTEM, [user_turn("q" * 150), assistant_turn("c" * 100)], 250)
+        await build_prompt(engine, lambda _: SYSTEM, [user_turn("q" * 150), assistant_turn("c" * 100)], 250)
 
 
 async def test_too_many_tools_are_rejected(engine):
     with pytest.raises(ModelError, match="takes 58 tokens of 50; offer fewer tools"):
-        await build_prompt(engine, [(PromptMessage("system", "x" * 50),)], [user_turn("q")], 50)
+        await build_prompt(engine, lambda _: [(PromptMessage("system", "x" * 50),)], [user_turn("q")], 50)
 
 
 async def test_template_with_long_markup_keeps_fewer_turns(tmp_path):
@@ -149,7 +149,7 @@ async def test_too_long_template_is_reported(tmp_path):
     path = write_model(tmp_path / "endless.gguf", {"a": "b"}, template=endless)
     engine = shared_engine(Setup(path, 4096, 1, None), pytest.importorskip("xllamacpp"))
     with pytest.raises(ModelError, match="The system prompt takes 1524 tokens of 900; offer fewer tools"):
-        await build_prompt(engine, SYSTEM, [user_turn("q")], 900)
+        await build_prompt(engine, lambda _: SYSTEM, [user_turn("q")], 900)
 
 
 async def test_token_cache_is_limited(engine):
@@ -271,7 +271,7 @@ def test_tools_are_shown_as_lines():
         [SystemMessage("You are brief.")],
         [ToolSpecification("go", "Goes\n  there. Fast.", schema), ToolSpecification("no", "")],
     )
-    ((message,), *_) = LocalRequest(request).opening_turns()
+    (*_, (message,)) = LocalRequest(request).opening_turns()
     own, details, *_, go, no, _ = message.text.splitlines()
     assert own == "You are brief."
     assert (
@@ -280,13 +280,23 @@ def test_tools_are_shown_as_lines():
     assert (go, no) == ("- go(what: string[]): Goes there.", "- no(): ")
 
 
-def test_examples_use_names_of_offered_tools():
+def test_the_examples_are_the_same_for_all_tools():
+    go, no = ToolSpecification("go", "Goes."), ToolSpecification("no", "Says no.")
+    (*first, tools), (*second, others) = (
+        LocalRequest(ChatRequest([SystemMessage(f"Be {each.name}."), UserMessage("do")], [each])).opening_turns()
+        for each in (go, no)
+    )
+    assert first == second
+    assert (tools[0].text.splitlines()[0], others[0].text.splitlines()[0]) == ("Be go.", "Be no.")
+
+
+def test_an_example_does_not_use_the_name_of_an_offered_tool_with_other_parameters():
     schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
     other = {"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]}
     tools = [ToolSpecification("calculator", "", schema), ToolSpecification("file_read", "", other)]
     text = "".join(
         message.text
-        for turn in LocalRequest(ChatRequest([UserMessage("do")], tools)).opening_turns()[1:]
+        for turn in LocalRequest(ChatRequest([UserMessage("do")], tools)).opening_turns()[1:-1]
         for message in turn
     )
     assert '"plan": ["open_file", "calculator", "final_answer"]' in text
@@ -322,9 +332,34 @@ def test_the_examples_search_for_tools_that_are_not_offered():
     first = next(text for text in texts if '"plan": ["find_tools", "final_answer"]' in text)
     assert '"arguments": {"query": "day of the week of a date"}' in first
     loaded = texts[texts.index(first) + 1]
-    assert "- calendar(input: string): Calculates with dates." in loaded
-    assert loaded.endswith("Next: the tool that was loaded.)")
-    assert texts[texts.index(first) + 2].startswith('{"note": "calendar is loaded.", "name": "calendar"')
+    assert loaded.index("- week_plan(") < loaded.index("- calendar(input: string): Calculates with dates.")
+    assert loaded.endswith("Next: the loaded tool that fits, or find_tools with other words.)")
+    assert texts[texts.index(first) + 2].startswith('{"note": "calendar fits.", "name": "calendar"')
+
+
+def say_found(*calls):
+    """Return what a catalog says of searches."""
+    tools = [SchemaTool(f"{name}weather", "Weather.", str, {"properties": {}}) for name in "abcd"]
+    return [
+        reply.text
+        for reply in Catalog(tools, budget=130).box().execute_all([ToolCall("find_tools", each) for each in calls])
+    ]
+
+
+def test_the_examples_show_what_a_catalog_says():
+    opening = LocalRequest(ChatRequest([UserMessage("do")], [SEARCH])).opening_turns()
+    shown = "\n".join(message.text for turn in opening for message in turn)
+    said = say_found({"query": "weather", "limit": 2}, {"query": "temperature outside"})
+    assert [f"Result of find_tools: {each.splitlines()[0]}\n" in shown for each in said] == [True, True]
+
+
+def test_an_example_searches_again_when_nothing_fits():
+    opening = LocalRequest(ChatRequest([UserMessage("do")], [SEARCH])).opening_turns()
+    texts = [message.text for turn in opening for message in turn]
+    nothing = "Result of find_tools: No tool fits 'temperature outside'. Try other words, or go on without one."
+    place = next(index for index, text in enumerate(texts) if text.startswith(nothing))
+    assert texts[place].endswith("Next: find_tools with other words.)")
+    assert texts[place + 1].startswith('{"note": "I search with other words.", "name": "find_tools"')
 
 
 def test_the_examples_call_offered_tools_without_a_search():
@@ -339,11 +374,41 @@ def test_a_tool_that_was_loaded_does_not_change_the_prompt_before_the_conversati
     before = LocalRequest(ChatRequest(search_turns(), [SEARCH]))
     added = ToolSpecification("add", "Adds.", {"properties": {"a": {"type": "integer"}}, "required": ["a"]})
     after = LocalRequest(ChatRequest(search_turns(ToolResult.success(LOADED)), [SEARCH, added]))
-    assert after.opening_turns() == before.opening_turns()
+    assert after.opening_turns({"add"}) == before.opening_turns()
     assert '"add' in after.grammar().replace("\\", "")
-    assert after.history.turns[-1][-1].text.endswith("Next: the tool that was loaded.)")
+    assert after.history.turns[-1][-1].text.endswith(
+        "Next: the loaded tool that fits, or find_tools with other words.)"
+    )
+
+
+async def test_a_loaded_tool_whose_search_is_left_out_is_described_with_the_others(engine):
+    added = ToolSpecification("add", "Adds.", {"properties": {"a": {"type": "integer"}}, "required": ["a"]})
+    call = ToolCall("add", {"a": 1})
+    messages = search_turns(ToolResult.success(LOADED))
+    for _ in range(4):
+        messages += [AssistantMessage("", (call,)), ToolMessage(ToolReply(call, ToolResult.success("number " * 30)))]
+    request = LocalRequest(ChatRequest(messages, [SEARCH, added]))
+    whole = await build_prompt(engine, request.opening_turns, request.history.turns, LONG)
+    cut = await build_prompt(engine, request.opening_turns, request.history.turns, len(whole.tokens) - 1)
+    for prompt in (whole, cut):
+        text = await engine.detokenize(prompt.tokens)
+        assert text.count("- add(a: integer): Adds.") == 1
+    tools = (await engine.detokenize(cut.tokens[cut.shared : cut.prefix])).splitlines()
+    assert "- add(a: integer): Adds." in tools
+    assert (cut.shared, cut.tokens[: cut.shared]) == (whole.shared, whole.tokens[: whole.shared])
+
+
+async def test_a_tool_of_a_search_that_is_cut_is_described_with_the_others(engine):
+    names = [f"tool_{number}" for number in range(60)]
+    found = "\n".join(["60 tools are loaded now", *(f"- {name}(a: integer): Adds to {name}." for name in names)])
+    tools = [ToolSpecification(name, f"Adds to {name}.") for name in names]
+    request = LocalRequest(ChatRequest(search_turns(ToolResult.success(found)), [SEARCH, *tools]))
+    opening = await build_prompt(engine, request.opening_turns, [], LONG)
+    prompt = await build_prompt(engine, request.opening_turns, request.history.turns, len(opening.tokens) + 800)
+    text = await engine.detokenize(prompt.tokens)
+    assert all(f"Adds to {name}." in text for name in names)
 
 
 def test_a_search_that_found_nothing_leads_on():
     (*_, last) = LocalRequest(ChatRequest(search_turns(ToolResult.success("No tool fits")), [SEARCH])).history.turns
-    assert last[-1].text.endswith("call final_answer with what the results say.)")
+    assert last[-1].text.endswith("Next: find_tools with other words.)")

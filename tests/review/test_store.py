@@ -99,7 +99,7 @@ def test_audit_log_records_everything(store, clock):
     store.take({stored: request})
     (other,) = store.ask([make_request("other")])
     assert store.audit(stored) == [
-        ReviewEvent("asked", stored, "delete", NOW, detail='{\\n  "path": "old\\nlog"\\n}'),
+        ReviewEvent("asked", stored, "delete", NOW, detail='{"path": "old\\nlog"}'),
         ReviewEvent("answered", stored, "delete", NOW + 1, "ada", "admin", "edit x"),
         ReviewEvent("used", stored, "delete", NOW + 2, "ada", "admin", "edit"),
     ]
@@ -724,10 +724,6 @@ def make_text(path):
     path.write_text("a diary, not a database, and long enough to be looked at" * 20)
 
 
-def make_empty(path):
-    path.touch()
-
-
 def make_foreign(path):
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE other (x)")
@@ -739,7 +735,6 @@ def make_foreign(path):
     [
         (make_folder, "unable to open database file"),
         (make_text, "file is not a database"),
-        (make_empty, "it is not a review store of this version; name a file that does not exist yet"),
         (make_foreign, "it is not a review store of this version; name a file that does not exist yet"),
     ],
 )
@@ -752,12 +747,46 @@ def test_rejects_path_that_is_not_a_store(tmp_path, make, reason):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_an_empty_file_is_a_new_store(tmp_path):
+    path = tmp_path / "reviews.db"
+    path.touch(0o644)
+    with SQLiteStore(path) as store, SQLiteStore(path) as same:
+        store.ask([make_request(timeout=None)])
+        assert len(same.pending()) == 1
+        with pytest.raises(sqlite3.DatabaseError, match="events are never deleted"), store._database.writing() as rows:
+            rows.execute("DELETE FROM events")
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_store_that_was_emptied_is_refused(tmp_path):
+    path = tmp_path / "reviews.db"
+    SQLiteStore(path).close()
+    path.write_bytes(b"")
+    with pytest.raises(ToolConfigurationError, match=r"it is empty, but 'reviews\.db\.key' says that it was in use"):
+        SQLiteStore(path)
+
+
+def test_of_several_processes_one_fills_an_empty_file(tmp_path):
+    path = tmp_path / "reviews.db"
+    for _ in range(5):
+        path.touch()
+        with ThreadPoolExecutor(8) as threads:
+            stores = list(threads.map(lambda _: SQLiteStore(path, "secret"), range(8)))
+        stores[0].ask([make_request(timeout=None)])
+        assert [len(store.pending()) for store in stores] == [1] * 8
+        for store in stores:
+            store.close()
+        path.unlink()
+
+
 @pytest.mark.parametrize("secret", [None, "secret"])
 def test_missing_folder_error_names_it(tmp_path, secret):
-    with pytest.raises(
-        ToolConfigurationError, match=r"missing/reviews.db.*cannot be used: .*No such file or directory"
-    ):
+    with pytest.raises(ToolConfigurationError) as refusal:
         SQLiteStore(tmp_path / "missing" / "reviews.db", secret)
+    assert str(refusal.value) == (
+        f"The review store '{tmp_path}/missing/reviews.db' cannot be used: no file can be created in the folder "
+        f"'{tmp_path}/missing': No such file or directory"
+    )
 
 
 @pytest.mark.parametrize(
@@ -948,3 +977,12 @@ def test_file_of_the_second_version_gets_schemas(tmp_path):
     with SQLiteStore(path) as store:
         assert store.schema("d1") is None
         assert len(store.pending()) == 1
+
+
+def test_the_audit_keeps_lines_and_writes_arguments_on_one(store):
+    request = ReviewRequest("Deletes a file", "delete", {"path": "a", "why": ["b"]}, timeout=None)
+    store.ask([request])
+    store.answer(request, ExitEarly("No.\n\x1b[2JNever."), person="ada\nbob")
+    asked, answered = store.audit()
+    assert asked.detail == '{"path": "a", "why": ["b"]}'
+    assert (answered.detail, answered.person) == ("exit_early No.\n\\x1b[2JNever.", "ada\\nbob")

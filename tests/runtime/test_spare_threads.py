@@ -3,6 +3,7 @@
 import os
 import threading
 import warnings
+import weakref
 from concurrent.futures import CancelledError, Future
 from contextvars import ContextVar
 
@@ -55,6 +56,17 @@ def test_idle_thread_ends_after_a_while():
     assert count_idle(threads) == 0
 
 
+class Result:
+    """An object with weak references, so that a test can see when it is collected."""
+
+
+def test_idle_thread_keeps_no_result():
+    threads = SpareThreads(seconds=60)
+    for _ in range(2):  # in a new thread, and in an idle one
+        result = weakref.ref(run_in(threads, Result))
+        until(lambda result=result: result() is None)
+
+
 class HandingOver(list):
     """A list of idle threads from which one is taken just when it stops waiting."""
 
@@ -68,12 +80,19 @@ class HandingOver(list):
         super().remove(thread)
 
 
-def test_job_that_comes_at_the_last_moment_is_run():
-    assert _SpareThread().wait(0.01, HandingOver("job")) == "job"
+@pytest.fixture
+def idle_thread():
+    thread = _SpareThread(int)
+    assert thread.wait(60, []) is int
+    return thread
 
 
-def test_thread_whose_job_was_lost_by_an_interrupt_ends():
-    assert _SpareThread().wait(0.01, HandingOver(None)) is None
+def test_job_that_comes_at_the_last_moment_is_run(idle_thread):
+    assert idle_thread.wait(0.01, HandingOver("job")) == "job"
+
+
+def test_thread_whose_job_was_lost_by_an_interrupt_ends(idle_thread):
+    assert idle_thread.wait(0.01, HandingOver(None)) is None
 
 
 def test_failed_job_leaves_its_thread_usable():

@@ -317,7 +317,7 @@ class Trial:
 VALIDATES_DEQUES_TWICE = tuple(map(int, pydantic.VERSION.split(".")[:2])) < (2, 14)
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
+@settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), database=None)
 @given(st.data())
 def test_displayed_arguments_are_distinct_and_validate_to_same_value(data):
     kind, inputs = data.draw(TYPES)

@@ -115,7 +115,7 @@ def same(first, second):
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCHEMAS)
 def test_a_value_of_any_schema_comes_back_as_it_was(pair):
     schema, value = pair

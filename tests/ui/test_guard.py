@@ -29,6 +29,7 @@ from toolsemble.ui.sessions import LIFETIME, Sessions
         ("evil.example:7771", 421),
         ("localhost.evil.example", 421),
         ("evil.example@127.0.0.1", 421),
+        ("localhost:80:evil.example", 421),
         ("127.0.0.1/api/login?", 421),
         ("127.0.0.1#", 421),
         ("127.0.0.1 ", 421),

@@ -9,7 +9,7 @@ import pytest
 from helpers import ui_shop
 from helpers.ui_client import Desk
 from helpers.wait import LONG, until
-from toolsemble import Toolbox, ToolResult, tool
+from toolsemble import Secret, Toolbox, ToolResult, tool
 from toolsemble.result import AudioContent, ImageContent
 from toolsemble.review import AutoApprove
 from toolsemble.ui.interface import Targets
@@ -24,7 +24,13 @@ def draw(kind: str) -> ToolResult:
     return ToolResult.success("drawn", contents=[ImageContent(PIXEL, f"image/{kind}"), AudioContent(b"", "audio/wav")])
 
 
-TOOLS = [ui_shop.find_order, ui_shop.refund, ui_shop.count_folders, ui_shop.echo, ui_shop.order_report, draw]
+@tool
+def sign_in(user: str, token: Secret[str], codes: list[Secret[int]] | None = None) -> str:
+    """Sign in."""
+    return user
+
+
+TOOLS = [ui_shop.find_order, ui_shop.refund, ui_shop.count_folders, ui_shop.echo, ui_shop.order_report, draw, sign_in]
 
 
 @pytest.fixture
@@ -36,7 +42,7 @@ def shop(tmp_path):
 
 def test_tools_are_listed_once_with_what_matters(shop):
     tools = {each["name"]: each for each in shop.get("/api/tools")["tools"]}
-    assert list(tools) == ["find_order", "refund", "count_folders", "echo", "find_order_then_echo", "draw"]
+    assert list(tools) == ["find_order", "refund", "count_folders", "echo", "find_order_then_echo", "draw", "sign_in"]
     assert (tools["refund"]["gated"], tools["refund"]["effects"]) == (True, "write")
     assert [name for name, each in tools.items() if each["is_pipeline"]] == ["find_order_then_echo"]
     assert shop.get("/api/me")["agents"] == ["clerk"]
@@ -132,6 +138,29 @@ def test_images_are_shown_unless_they_can_hold_programs(shop):
     svg = shop.post("/api/tool/call", name="draw", arguments={"kind": "svg+xml"})
     assert (png["images"], svg["images"]) == (["data:image/png;base64,iVBORw=="], [])
     assert png["contents"] == ["ImageContent", "AudioContent"]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ('{"user": "ada", "token": "sk-1", "codes": [4711]}', "ada"),
+        ('{"token": "sk-1"}', "token"),
+        ('{"user": "ada", "token": ["sk-1"], "more": 5}', "more"),
+        ('{"user": "ada", "token": "sk-1', "sign_in"),
+    ],
+)
+def test_secrets_are_masked_in_the_call_as_code(shop, text, kept):
+    snippets = shop.post("/api/tool/convert", name="sign_in", text=text)["snippets"]
+    for each in snippets.values():
+        assert kept in each
+        assert "**********" in each
+        assert "sk-1" not in each
+        assert "4711" not in each
+
+
+def test_a_secret_that_is_not_set_is_not_in_the_call_as_code(shop):
+    snippets = shop.post("/api/tool/convert", name="sign_in", text='{"user": "ada", "codes": null}')["snippets"]
+    assert "{'user': 'ada', 'codes': None}" in snippets["python"]
 
 
 def test_arguments_are_converted_between_form_text_and_code(shop):

@@ -1,5 +1,7 @@
 """Timelines: rows in the order of a tree, on an axis whose waits are folded."""
 
+from itertools import pairwise
+
 import pytest
 
 from toolsemble import Agent, Toolbox, ToolCall, ToolPipeline, tool
@@ -16,7 +18,7 @@ from toolsemble.models import AssistantMessage
 from toolsemble.review import Continue, ReviewRequest
 from toolsemble.telemetry import RunHistory
 from toolsemble.testing import ScriptedModel
-from toolsemble.ui.time_axis import fold_waits, locate
+from toolsemble.ui.time_axis import fold_waits, locate, place_ticks
 from toolsemble.ui.timeline import build_timeline
 
 
@@ -163,3 +165,21 @@ def test_an_axis_without_time_has_no_places():
     assert locate((), 3.0) == 0.0
     (segment,) = fold_waits([(0.0, 1.0)], [], 0.0, 1.0)
     assert (locate([segment], -9.0), locate([segment], 9.0)) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("busy", "ended", "expected"),
+    [
+        ([(0.0, 1.0)], 1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        ([(0.0, 0.009)], 0.009, [0.0, 0.001, 0.002, 0.003, 0.004, 0.005, 0.006, 0.007, 0.008, 0.009]),
+        ([(0.0, 40.0)], 40.0, [0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0, 35.0, 40.0]),
+        ([(0.0, 1.0), (3601.0, 3602.0)], 3602.0, [0.0, 0.5, 1.0, 3601.5, 3602.0]),
+        ([(0.0, 100.0), (3700.0, 3701.0)], 3701.0, [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]),
+        ([], 100.0, []),
+    ],
+)
+def test_ticks_are_round_and_leave_room_for_their_labels(busy, ended, expected):
+    ticks = place_ticks(fold_waits(busy, [], 0.0, ended))
+    assert [seconds for _, seconds in ticks] == pytest.approx(expected)
+    places = [place for place, _ in ticks]
+    assert all(second - first >= 0.1 for first, second in pairwise(places))

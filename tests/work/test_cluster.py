@@ -364,3 +364,21 @@ def test_resources_of_a_tool_reach_the_executor(cluster):
 def test_invalid_resources_are_refused(setting, value, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         Toolbox([tool(**{setting: value})(where.__wrapped__)])
+
+
+@pytest.mark.parametrize(("effects", "unknown"), [("irreversible", ["/1.1"]), ("read", [])])
+def test_a_body_that_is_lost_with_its_worker_is_one_of_unknown_outcome_in_the_journal(tmp_path, effects, unknown):
+    @tool(effects=effects)
+    def pay(order: int) -> str:
+        """Pay an order."""
+        return "paid"
+
+    box = Toolbox([pay], executor=ThreadCluster(lose=lambda future: future.set_exception(OSError("the node is gone"))))
+    model = ScriptedModel([ToolCall("pay", {"order": 7}), "Done."])
+    with RunJournal(tmp_path / "runs.db") as runs:
+        result = Agent(model, box, journal=runs).run_sync("Pay order 7", run_id="r1")
+        assert "it is unknown whether it took effect: the node is gone" in result.tool_calls[0].reply.text
+        assert [call.place for call in runs.unknown()] == unknown
+        for place in unknown:
+            runs.resolve("r1", place, happened=True)
+        assert runs.unknown() == []

@@ -31,7 +31,7 @@ from toolsemble import (
 )
 from toolsemble.locks.holds import TABLE
 from toolsemble.review import Continue
-from toolsemble.runtime.concurrency import GRACE, forget_dead_tasks
+from toolsemble.runtime.concurrency import GRACE, SpareThreads, forget_dead_tasks
 from toolsemble.testing import CallbackReview, ScriptedModel
 
 SHORT = 0.05
@@ -457,7 +457,9 @@ def test_changed_limit_applies():
     assert made._define().policy is None
 
 
-def test_calls_in_time_leave_no_threads_and_tasks():
+def test_calls_in_time_leave_no_threads_and_tasks(monkeypatch):
+    monkeypatch.setattr("toolsemble.work.timeout.DAEMON_THREADS", SpareThreads(seconds=0.01))
+
     @tool(timeout=LONG)
     def quick(number: int) -> int:
         return number
@@ -467,14 +469,13 @@ def test_calls_in_time_leave_no_threads_and_tasks():
         return number
 
     box = Toolbox([quick, aquick])
-    before = threading.active_count()
+    before = set(threading.enumerate())
     for _ in range(5):
         box.execute_all([ToolCall(name, {"number": n}) for name in ("quick", "aquick") for n in range(50)])
     assert box.execute(ToolCall("quick", {"number": 1})).text == "1"
-    for thread in threading.enumerate():
-        if thread.name == "toolsemble-job":
-            thread.join(LONG)
-    assert threading.active_count() <= before
+    for thread in set(threading.enumerate()) - before:
+        thread.join(LONG)
+        assert not thread.is_alive()
 
 
 def test_watchers_see_timeouts_and_abandoned_bodies(gate):

@@ -9,7 +9,7 @@ from toolsemble.agent.budget import Prices
 from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.retry import Retry
-from toolsemble.errors import ToolDefinitionError
+from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.base import Tool
 
@@ -74,6 +74,8 @@ def check_run(history: object, memory_id: object, parameters: object, run_id: ob
     ):
         if value is not None and not isinstance(value, kind):
             raise TypeError(f"The {name} of a run must be {expected}, not {value!r:.80}")
+    if isinstance(run_id, str) and not run_id.strip():
+        raise ToolConfigurationError("The run_id of a run is empty; choose one, or leave it out for a new id")
 
 
 def _is_text(value: object) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from toolsemble.agent.budget import Stop, StopReason, Usage
@@ -27,7 +29,8 @@ from toolsemble.models.chat import ChatReply, TokenUsage
 from toolsemble.models.message import Message, read_call, write_call
 from toolsemble.models.transcript import Transcript
 from toolsemble.place import Place
-from toolsemble.runtime.text import describe_error
+from toolsemble.review.request import ReviewRequest
+from toolsemble.runtime.text import describe_error, preview
 from toolsemble.shape import to_json_value
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.work.thread import RunInThread
@@ -68,6 +71,7 @@ class DurableRun:
         settings: Mapping[str, Any],
     ) -> None:
         self._config = config
+        self._journal = journal
         self._run_id = run_id
         begun = {name: settings.get(name) for name in ("memory_id", "history", "parameters")}
         self._claim = partial(journal.claim, run_id, config.name, prompt, **begun)
@@ -86,6 +90,7 @@ class DurableRun:
             result = await run(Place(driver, "", is_scope=True), driver.earlier)
             text = await _run_in_thread(partial(write_result, result))
             await _run_in_thread(partial(driver.finish, "done", result=text))
+            await _run_in_thread(driver.close_questions)
         except BaseException as error:
             await self._give_back(driver, error)
             raise
@@ -107,19 +112,36 @@ class DurableRun:
 
     async def _give_back(self, driver: RunDriver, error: BaseException) -> None:
         """Record why the run does not go on here; raise the error that says so, if it is another one."""
-        if isinstance(error, (RunBusyError, RunCancelledError)):
-            return  # nothing may be written
-        if isinstance(error, CallPausedError):
-            reviewers = {each.request.id: each.reviewer for each in (error, *error.others)}
-            await _run_in_thread(partial(driver.finish, "waiting", waiting=json.dumps([*reviewers])))
+        if isinstance(error, RunCancelledError):
+            await _run_in_thread(driver.close_questions)
+        elif isinstance(error, CallPausedError):
+            await self._park(driver, (error, *error.others))
             parked = RunParkedError(f"Run '{self._run_id}' waits for approval: {error}", run_id=self._run_id)
-            parked.partial, parked.reviewers = error.partial, reviewers
+            parked.partial = error.partial
             raise parked from error
-        if isinstance(error, RunParkedError):
+        elif isinstance(error, RunBusyError):
+            return  # nothing may be written
+        elif isinstance(error, RunParkedError):
             await _run_in_thread(partial(driver.finish, "waiting" if error.waits else "queued"))
         elif isinstance(error, Exception):
             await _run_in_thread(partial(driver.finish, "failed", error=describe_error(error)))
-        # Anything else ends the task or the program: the run stays as it is, for the next driver.
+        elif isinstance(error, asyncio.CancelledError):
+            with suppress(Exception):  # the task ends in any case; other processes then wait until this one has ended
+                await _run_in_thread(partial(driver.finish, "queued"))
+        # Anything else ends the program: the run stays as it is, for the next driver.
+
+    async def _park(self, driver: RunDriver, paused: Sequence[CallPausedError]) -> None:
+        """Record what the run waits for, and give it back."""
+        self._journal.note_parked(self._run_id, {each.request.id: each.reviewer for each in paused})
+        waiting = {each.request.id: _describe_request(each.request) for each in paused}
+        await _run_in_thread(partial(driver.finish, "waiting", waiting=json.dumps(waiting)))
+
+
+def _describe_request(request: ReviewRequest) -> str:
+    """Return a call that waits for approval in words."""
+    arguments = request.arguments
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+    return f"{request.tool_name}({preview(text)})"
 
 
 def _add_usage(amounts: Sequence[float]) -> None:
@@ -159,11 +181,24 @@ async def record_reply(turn: Place, reply: ChatReply, seconds: float, stop: Stop
 def mark_agent(config: AgentConfig, box: Toolbox) -> str:
     """Return a digest of the model, the instructions and the tools of a turn, by which a changed agent is recognized.
 
-    Functions that write instructions count by their names.
+    Functions that write instructions, or that return the tools, count by their names; behind a slash comes a digest of
+    the tools that such a function has returned for this turn.
     """
     instructions = [part if isinstance(part, str) else part.name for part in config.instructions]
-    shown = [config.model_name, instructions, [each.to_json() for each in box.specifications]]
-    return hashlib.sha256(json.dumps(shown).encode()).hexdigest()[:12]
+    source = config.tools
+    if isinstance(source, Toolbox) or getattr(source, "lists_all", False):
+        return _digest([config.model_name, instructions, _list_tools(box)])
+    name = getattr(source, "__name__", type(source).__name__)
+    return f"{_digest([config.model_name, instructions, name])}/{_digest(_list_tools(box))}"
+
+
+def _list_tools(box: Toolbox) -> list[Any]:
+    """Return what counts of the tools, also of those that the model is not shown in this turn."""
+    return sorted(([each.name, each.description, each.schema()] for each in box.definitions()), key=itemgetter(0))
+
+
+def _digest(values: Any) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
 def read_reply(data: Mapping[str, Any]) -> ChatReply:

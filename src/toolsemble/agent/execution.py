@@ -153,7 +153,7 @@ class Execution:
             self._fail_unfinished(due, error)
             return error
         finally:
-            replayed = max((self._find_seconds(index) for index in self._recorded.intersection(due)), default=0.0)
+            replayed = max(map(self._find_seconds, self._recorded.intersection(due)), default=0.0)
             self._state.spending.tool_seconds += time.monotonic() - self._begun + replayed
         return None
 

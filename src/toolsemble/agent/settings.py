@@ -68,7 +68,7 @@ class AgentConfig:
     instructions: tuple[Part, ...]
     """The instructions for the model, beginning with its role, goal and background."""
     role: str
-    """The agent's role, for the context of its calls."""
+    """The agent's role, or its name if it has none, for the context of its calls."""
     limits: Limits
     prices: Prices | None
     review: ReviewHandler | None
@@ -154,9 +154,10 @@ def build_config(
         "settings": MappingProxyType(dict(values["settings"] or {})),
         "history_processors": read_processors(values["history_processors"]),
         "sinks": build_sinks("Agent", values["sinks"]),
+        "role": role or values["name"],
         "name": values["name"] or role or "agent",
     }
-    box = build_tools(tools, role, output)
+    box = build_tools(tools, values["role"], output)
     check_prices(limits, values["prices"])
     # The model comes last, because it may take long.
     return AgentConfig(tools=box, limits=limits, output=output, **values, model=model_of(model))

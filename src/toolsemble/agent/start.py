@@ -44,10 +44,11 @@ def start_run(
         raise TypeError("Only a paused run takes decisions; pass result.paused in place of the prompt")
     messages = to_messages(prompt)
     durable = None
-    if config.journal is not None and (current_context() is None or own.get("run_id")):
+    if config.journal is not None and (current_context() is None or own.get("run_id") is not None):
         from toolsemble.agent.durable_run import DurableRun  # noqa: PLC0415 - most runs have no journal
 
-        own["run_id"] = own.get("run_id") or new_id()
+        if own.get("run_id") is None:
+            own["run_id"] = new_id()
         durable = DurableRun(config.journal, config, own["run_id"], messages, own)
     return Loop(config, RunState(config, messages, **own), channel, streaming=streaming, durable=durable)
 

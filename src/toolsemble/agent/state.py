@@ -31,7 +31,7 @@ from toolsemble.context import InvocationParameters, ToolContext, current_contex
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.locks.holds import Hold
 from toolsemble.models.message import Message, SystemMessage, UserMessage, message_to_json
-from toolsemble.models.prompt import is_blank
+from toolsemble.models.prompt import check_question
 from toolsemble.models.transcript import Transcript
 from toolsemble.place import Place
 from toolsemble.work.thread import RunInThread
@@ -151,8 +151,8 @@ class RunState:
             if self._paused is not None:
                 self._saved = self._paused.stored + self._count_system()
         self._question = _find_question(self.messages)
-        if all(message.role == "system" for message in self.messages) or any(map(is_blank, self._prompt)):
-            raise ToolConfigurationError("There is nothing to answer; pass a prompt, or a history that ends with one")
+        has_earlier = any(message.role != "system" for message in self.messages)
+        check_question(self._prompt, has_earlier=has_earlier)
 
     def _restore(self, paused: PausedRun) -> None:
         """Continue with the records and the spending of a run that was paused."""
@@ -226,6 +226,12 @@ class RunState:
     def deadline(self) -> float | None:
         """The deadline of the model, on the clock of ``time.monotonic``; None: no deadline."""
         return self.spending.deadline if self.stop is None else self._last_deadline
+
+    @property
+    def turn_place(self) -> Place | None:
+        """The place of the current turn in a journal; None: it is not recorded."""
+        place = self.context.place
+        return None if place is None else place.turn(self.spending.turns + 1)
 
     def window(self) -> Sequence[Message]:
         """Return the part of the conversation that the model sees."""

@@ -35,9 +35,11 @@ class CalculatorTool(Tool):
     description = (
         "Computes an arithmetic expression exactly, such as (3 + 4.5) * 2, 15% of 80 or factorial(5). Input: only the "
         "expression.\n"
-        "Operators: + - * / // (rounds down) % (modulo, with the sign of the dividend) ^ or ** (power), parentheses.\n"
+        "Operators: + (add) - (subtract) * (multiply) / (divide) // (rounds down) % (modulo, with the sign of the "
+        "dividend) ^ or ** (power), parentheses.\n"
         "Percent: 15% of 840 is 126, 50% is 0.5, 200 + 10% is 220, 200 - 10% is 180.\n"
-        "Functions: sqrt, abs, round(x) or round(x, places), floor, ceil, min, max, sum, mean, log (base 10), "
+        "Functions: sqrt (square root), abs, round(x) or round(x, places), floor, ceil, min, max, sum, mean (average), "
+        "log (base 10), "
         "log(x, base), ln, log10, exp, sin, cos, tan (radians), factorial(5) for 5!, gcd. Constants: pi, e, tau.\n"
         "Write multiplication out (2 * pi). Numbers may be 1,000 or 1.5e-3, but among the arguments of a function a "
         "comma separates: max(1000, 2000). No units, no words, no variables."

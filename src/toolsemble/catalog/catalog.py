@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from toolsemble.catalog.box import CatalogBox
 from toolsemble.catalog.budget import Offer
@@ -86,6 +86,9 @@ class Catalog:
     :param exclude: names or patterns of the tools to leave out
     :param provider: the provider in whose format the tokens of the budget are counted
     """
+
+    lists_all: ClassVar[bool] = True
+    """Its toolboxes have the definitions of all its tools, also of those that the model is not shown."""
 
     def __init__(  # noqa: PLR0913 - keyword settings, each with a default
         self,
@@ -260,6 +263,11 @@ async def _afinish(finding: Generator[Awaitable[Any], Any, T], waiting: Awaitabl
     """Return what a generator returns, awaiting what it yields."""
     try:
         while True:
-            waiting = finding.send(await waiting)
+            try:
+                awaited = await waiting
+            except Exception as error:  # noqa: BLE001 - the source of the tools is named in it
+                waiting = finding.throw(error)
+            else:
+                waiting = finding.send(awaited)
     except StopIteration as found:
         return found.value  # type: ignore[no-any-return]  # as above

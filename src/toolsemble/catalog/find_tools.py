@@ -55,8 +55,9 @@ def _write_result(query: str, found: Sequence[Entry], groups: Sequence[str]) -> 
         there = f" There are tools for: {', '.join(groups)}." if groups else ""
         text = f"No tool fits {quote_text(query, _LONGEST_QUERY)}.{there} Try other words, or go on without one."
     else:
-        head = "1 tool is loaded now; call it" if len(found) == 1 else f"{len(found)} tools are loaded now; call them"
-        text = "\n".join([f"{head} by name:", *(f"{_BEGIN}{write_line(each.specification())}" for each in found)])
+        several = f"{len(found)} tools are loaded now; call by name the one that fits:"
+        head = "1 tool is loaded now; call it by name:" if len(found) == 1 else several
+        text = "\n".join([head, *(f"{_BEGIN}{write_line(each.specification())}" for each in found)])
     return ToolResult.success(text, names, attributes={"found": names})
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from heapq import nlargest
 from typing import Any, NamedTuple
 
 from toolsemble.catalog.query import RELATED, Query, read_query
-from toolsemble.catalog.terms import split_terms
+from toolsemble.catalog.terms import split_terms, stem
 from toolsemble.catalog.weights import WEIGHTS, Weights
 
 _MOST_NODES = 500  # of the schema of one tool that are read
 
 
 _LEAST_TOOLS = 200  # in a small catalog all words are rare or common; it counts as part of one of this size
+_SHORTEST_PART = 4  # characters of a part of a compound such as "datetime"
+_COMPOUND = re.compile(rf"[a-z]{{{2 * _SHORTEST_PART},40}}")
 _SHORT = 2  # words of a task, of which one may be missing
 
 
@@ -91,7 +94,7 @@ class Index:
         self._size = len(documents)
         self._weights = weights
         self._postings: dict[str, tuple[list[int], list[float]]] = {}
-        split = [[split_terms(text) for text in document] for document in documents]
+        split = [_split_fields(document) for document in documents]
         averages = [max(1.0, sum(map(len, column)) / self._size) for column in zip(*split, strict=True)]
         for number, fields in enumerate(split):
             self._add(number, fields, averages)
@@ -106,7 +109,7 @@ class Index:
         counts: dict[str, float] = {}
         for terms, average, (weight, length) in zip(fields, averages, _weigh_fields(self._weights), strict=True):
             if terms:
-                share = weight / (1 - length + length * len(terms) / average)
+                share = weight / (1 - length + length * min(len(terms) / average, self._weights.longest))
                 for term in terms:
                     counts[term] = counts.get(term, 0.0) + share
         saturation = self._weights.saturation
@@ -161,6 +164,18 @@ class Index:
                 for number, score in zip(*self._postings[term], strict=True):
                     scores[number] += factor * score
         return scores
+
+
+def _split_fields(document: Document) -> list[list[str]]:
+    """Return the terms of each text; a compound in a name is also its parts, if the other texts have both as words."""
+    name, *others = [split_terms(text) for text in document]
+    known = {term for terms in others for term in terms}
+    for word in _COMPOUND.findall(document.name.lower()):
+        for end in range(_SHORTEST_PART, len(word) - _SHORTEST_PART + 1):
+            parts = [stem(word[:end]), stem(word[end:])]
+            if known.issuperset(parts):
+                name += parts
+    return [name, *others]
 
 
 def _weigh_fields(weights: Weights) -> list[tuple[float, float]]:

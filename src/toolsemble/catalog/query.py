@@ -87,6 +87,8 @@ _SYNONYMS = (
     "flight plane airline",
     "hotel accommodation stay room",
     "food meal dish recipe",
+    "web internet online",
+    "average mean",
 )
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from toolsemble.catalog.entry import Entry
-from toolsemble.errors import ToolDefinitionError
+from toolsemble.errors import ToolConfigurationError, ToolDefinitionError, ToolsembleError
 from toolsemble.runtime.checks import check_seconds
 from toolsemble.runtime.concurrency import is_awaitable
 from toolsemble.runtime.lru import LRUCache
+from toolsemble.runtime.text import describe_with_class
 from toolsemble.toolbox.formats import ToolSet
 from toolsemble.toolbox.members import collect_members
 from toolsemble.tools.base import Tool
@@ -73,7 +75,7 @@ class Lookup:
         source = self.source
         if not source.max_age:
             return (yield from self._ask(run))
-        key = ("run", run.run_id) if source.by is None else ("key", source.by(run))
+        key = ("run", run.run_id) if source.by is None else ("key", _check_key(source.by(run)))
         known = self._recent.get(key) if key != ("run", "") else None
         now = time.monotonic()
         if known is not None and now - known[0] < source.max_age:
@@ -86,8 +88,40 @@ class Lookup:
         if isinstance(found, ToolSet):
             return (found,)
         if isinstance(found, (str, bytes)) or not isinstance(found, Iterable):
-            raise TypeError(f"The function for a catalog's tools must return a list of tools, not {found!r:.80}")
+            raise ToolDefinitionError(f"its function must return a list of tools, not {found!r:.80}")
         return tuple(found)
+
+
+@contextmanager
+def _name_failures(source: Source) -> Iterator[None]:
+    """Name the source in what its function raises, and what can be done about it.
+
+    An error of the configuration says what to do by itself, and always reaches the caller as it is.
+    """
+    name = source.group or _name_function(source.find)
+    try:
+        yield
+    except ToolConfigurationError:
+        raise
+    except ToolDefinitionError as error:
+        raise ToolDefinitionError(f"The source {name!r:.80} of a Catalog: {error}") from error
+    except Exception as error:
+        raise ToolsembleError(
+            f"The source {name!r:.80} of a Catalog failed: {describe_with_class(error)}. To go on without its tools, "
+            "catch this in its function and return []"
+        ) from error
+
+
+def _name_function(find: Any) -> str:
+    name, code = str(getattr(find, "__name__", find)), getattr(find, "__code__", None)
+    # All functions without a name have the same name.
+    return f"{name} in line {code.co_firstlineno}" if code is not None and name.endswith("<lambda>") else name
+
+
+def _check_key(key: object) -> Hashable:
+    if not isinstance(key, Hashable):
+        raise ToolDefinitionError(f"its by must return a hashable key, not {key!r:.80}")
+    return key
 
 
 def _check_function(find: Any) -> None:
@@ -148,8 +182,9 @@ class Sources:
         """
         listings = [self._list(0, self._fixed, "", reviewed=reviewed)]
         for number, lookup in enumerate(self._lookups, start=1):
-            found = yield from lookup.find(run)
-            listings.append(self._list(number, found, lookup.source.group, reviewed=reviewed))
+            with _name_failures(lookup.source):
+                found = yield from lookup.find(run)
+                listings.append(self._list(number, found, lookup.source.group, reviewed=reviewed))
         return tuple(listings)
 
     def _list(self, number: int, tools: tuple[object, ...], group: str, *, reviewed: bool) -> Listing:

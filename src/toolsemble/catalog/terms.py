@@ -45,7 +45,8 @@ _ENDINGS = (
 _SHORTEST_STEM = 3
 _IRREGULAR = {
     "bought": "buy", "children": "child", "conversion": "convert", "conversions": "convert", "found": "find",
-    "paid": "pay", "people": "person", "sent": "send", "sold": "sell", "spent": "spend", "written": "write",
+    "paid": "pay", "people": "person", "percentage": "percent", "percentages": "percent", "sent": "send",
+    "sold": "sell", "spent": "spend", "written": "write",
 }  # fmt: skip
 _VOWELS = frozenset("aeiouy")
 

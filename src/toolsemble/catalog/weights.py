@@ -29,6 +29,8 @@ class Weights:
     """The same for descriptions."""
     parameters_length: float = 0.3
     """The same for names, descriptions and values of parameters."""
+    longest: float = 2.0
+    """How many times the average length a text counts at most: a tool that is explained at length is not punished."""
     saturation: float = 2.4
     """How slowly further mentions of a term count less."""
     rarity: float = 0.6
@@ -51,7 +53,7 @@ class Weights:
     """A word of the task in a script without capitals: names look like words there, and pairs of characters overlap."""
     short: float = 1.5
     """How much better a tool fits a task of one or two words, of which one may be missing."""
-    floor: float = 1.94
+    floor: float = 2.0
     """The least fitness of a tool that is found; `evals/catalog.py` shows the recall and the false offers of others."""
 
 

@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 from toolsemble.cli.duration import format_seconds
@@ -16,7 +15,7 @@ from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
 from toolsemble.context import ToolContext
-from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.errors import ReviewRefusedError, ToolDefinitionError
 from toolsemble.review import (
     Continue,
     Edit,
@@ -77,15 +76,6 @@ class Answer:
         if isinstance(request.arguments, dict) and not request.editable:
             _check_object(revised)
         return Edit(revised)
-
-
-def open_store(file: str, secret: str | None) -> SQLiteStore:
-    """Return the store of a file or a URL; raise ToolConfigurationError if its secret is not known."""
-    if secret is None and "://" not in file and not Path(f"{file}.key").exists():
-        raise ToolConfigurationError(
-            f"The review store '{file}' has no file '{file}.key'; set TOOLSEMBLE_REVIEW_SECRET to its secret"
-        )
-    return SQLiteStore(file, secret)
 
 
 def list_reviews(store: SQLiteStore, screen: Screen, *, as_json: bool, everything: bool = False) -> Exit:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from toolsemble.cli.options import GlobalOptions, common_options, json_option
+from toolsemble.cli.options import STORE, GlobalOptions, common_options, json_option, secret_option
 
 STATES = ("queued", "running", "waiting", "done", "failed", "cancelled")
 """The states of runs."""
@@ -120,11 +120,16 @@ def resume_command(journal: Any, screen: Any, run_id: str, target: str) -> int:
 
 @_command("cancel")
 @click.argument("run_id", metavar="ID")
-def cancel_command(journal: Any, screen: Any, run_id: str) -> int:
-    """Cancel a run: it stops before its next call, and is not continued."""
+@click.option("--store", type=STORE, metavar="URL", help="The review store, to close the questions of the run at once.")
+@secret_option
+def cancel_command(journal: Any, screen: Any, run_id: str, **given: Any) -> int:
+    """Cancel a run: it stops before its next call, and is not continued.
+
+    Its open questions are closed by the next worker that has its agent, or at once with --store.
+    """
     from toolsemble.cli.runs_command import cancel_run
 
-    return cancel_run(journal, run_id, screen)
+    return cancel_run(journal, run_id, screen, **given)
 
 
 @_command("unknown", has_json=True)
@@ -195,8 +200,8 @@ def forget_command(journal: Any, screen: Any, days: float) -> int:
     metavar="SECONDS",
     help="How long a run that waits for a person keeps its place; then others have it.",
 )
-@click.option("--grace", type=click.FloatRange(min=0), default=10.0, show_default=True, metavar="SECONDS",
-              help="How long calls may take to end after SIGTERM.")  # fmt: skip
+@click.option("--grace", type=click.FloatRange(min=0), metavar="SECONDS",
+              help="How long calls may take to end after SIGTERM; by default as long as they need.")  # fmt: skip
 @click.option("--poll", type=click.FloatRange(min=0.01), default=0.5, show_default=True, metavar="SECONDS",
               help="How often to look for runs.")  # fmt: skip
 @click.option(
@@ -214,7 +219,8 @@ def work(options: GlobalOptions, /, targets: tuple[str, ...], url: str | None, *
 
     A target is an agent, such as bots.py:clerk, a dict of agents by name, or a file or module with agents. The worker
     takes runs that are queued, continues those that a person has answered, and takes over those whose process has
-    ended. At SIGTERM and Ctrl-C it takes no more runs, lets calls end, and gives its runs back.
+    ended. At SIGTERM and Ctrl-C it takes no more runs, lets calls end, and gives its runs back; at the second one it
+    ends at once.
 
     \b
     toolsemble work bots.py:clerk --journal runs.db

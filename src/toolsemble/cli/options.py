@@ -53,3 +53,23 @@ def common_options(command: _Function) -> _Function:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Write lines of JSON.")
 """The option of commands that can write JSON."""
+
+
+class _StorePath(click.Path):
+    """The path of a file that exists, or a URL."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a URL as it is; the store reads it."""
+        return value if "://" in value else super().convert(value, param, ctx)
+
+
+STORE = _StorePath(exists=True, dir_okay=False)
+"""The file of a store, or its URL."""
+
+secret_option = click.option(
+    "--secret",
+    envvar="TOOLSEMBLE_REVIEW_SECRET",
+    show_envvar=True,
+    help="The secret of the store, if it is not in FILE.key.",
+)
+"""The option for the secret of a review store."""

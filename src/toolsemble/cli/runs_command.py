@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -17,15 +17,17 @@ from toolsemble.agent.agent import Agent
 from toolsemble.cli.duration import format_seconds
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
+from toolsemble.cli.review_store import open_store
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
 from toolsemble.cli.targets import load_object, split_targets
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError, ToolsembleError
 from toolsemble.journal.describe import describe_step, find_changes
 from toolsemble.journal.journal import RunJournal
+from toolsemble.journal.questions import LOGGER
 from toolsemble.journal.records import RunRecord, RunStatus, UnknownCall
-from toolsemble.journal.worker import LOGGER, Worker, is_runner
-from toolsemble.runtime.text import escape_line, escape_prose
+from toolsemble.journal.worker import Worker, is_runner
+from toolsemble.runtime.text import escape_line, escape_prose, with_article
 
 _RUN_TITLES = ("run", "agent", "state", "changed", "prompt", "about")
 _STEP_TITLES = ("place", "what", "state", "about")
@@ -53,8 +55,8 @@ def list_runs(journal: RunJournal, state: RunStatus | None, screen: Screen, *, a
         for run in found:
             screen.write(json_line(asdict(run)))
     elif found:
-        left = _find_left(journal)
-        show_table(screen, _RUN_TITLES, [_to_row(run, left, time.time()) for run in found])
+        about = _find_reasons(journal)
+        show_table(screen, _RUN_TITLES, [_to_row(run, about, time.time()) for run in found])
     else:
         screen.report("There are no runs." if state is None else f"No run is {state}.")
     return Exit.DONE
@@ -67,7 +69,7 @@ def show_run(journal: RunJournal, run_id: str, screen: Screen, *, full: bool, as
         shown = [{"place": each.place, "state": each.state, **describe_step(each)} for each in steps]
         screen.write(json_line({**asdict(run), "steps": shown}))
         return Exit.DONE
-    for title, text in _describe(run, _find_left(journal), find_changes(steps)).items():
+    for title, text in _describe(run, _find_reasons(journal), find_changes(steps)).items():
         screen.write(f"{title + ':':<10}{escape_prose(text) if full else escape_line(text, _SHOWN)}")
     limit = _NO_LIMIT if full else _SHOWN
     rows = []
@@ -101,9 +103,13 @@ def resume_run(journal: RunJournal, run_id: str, target: str, screen: Screen) ->
     return Exit.DONE
 
 
-def cancel_run(journal: RunJournal, run_id: str, screen: Screen) -> Exit:
-    """Cancel a run."""
-    journal.cancel(run_id)
+def cancel_run(journal: RunJournal, run_id: str, screen: Screen, *, store: str | None, secret: str | None) -> Exit:
+    """Cancel a run, and close its questions in a review store."""
+    if store is None:
+        journal.cancel(run_id)
+    else:
+        with open_store(store, secret) as reviews:
+            journal.cancel(run_id, store=reviews)
     screen.answer(f"{_find(journal, run_id).state}: {run_id}")
     return Exit.DONE
 
@@ -197,8 +203,8 @@ def _load_agents(target: str) -> Mapping[str, Agent]:
             raise ToolDefinitionError(f"{target!r:.80} defines no agents; name one, such as bots.py:clerk")
         return {agent.name: agent for agent in agents}
     if not isinstance(thing, Agent):
-        kind = type(thing).__name__
-        raise ToolDefinitionError(f"{target!r:.80} is not an agent, but a {kind}; name one, such as bots.py:clerk")
+        kind = with_article(type(thing).__name__)
+        raise ToolDefinitionError(f"{target!r:.80} is not an agent, but {kind}; name one, such as bots.py:clerk")
     return {thing.name: thing}
 
 
@@ -235,24 +241,29 @@ def _find(journal: RunJournal, run_id: str) -> RunRecord:
     return run
 
 
-def _find_left(journal: RunJournal) -> frozenset[str]:
-    """Return the runs whose process has ended before them."""
-    return frozenset(row.run for row in journal.find_work() if row.state == "running")
+def _find_reasons(journal: RunJournal) -> dict[str, str]:
+    """Return why runs that have not ended do not go on, by their ids: left behind, or a call has to be settled."""
+    left = {row.run: "left behind" for row in journal.find_work() if row.state == "running"}
+    unknown = {call.run_id: f"somebody to settle {call.tool} at {call.place}" for call in journal.unknown()}
+    return unknown | left
 
 
-def _describe_owner(run: RunRecord, left: Container[str]) -> str:
-    if run.state != "running":
-        return ""
-    return f"left behind by {run.owner}" if run.run_id in left else f"driven by {run.owner}"
+def _describe_state(run: RunRecord, reasons: Mapping[str, str]) -> str:
+    """Return what a run that has not ended waits for, or who drives it."""
+    if run.state == "waiting":
+        return f"for {f'approval of {run.waits_for}' if run.waits_for else reasons.get(run.run_id, 'a person')}"
+    if run.state == "running":
+        return f"left behind by {run.owner}" if reasons.get(run.run_id) == "left behind" else f"driven by {run.owner}"
+    return ""
 
 
-def _describe(run: RunRecord, left: Container[str], changes: Sequence[str]) -> dict[str, str]:
+def _describe(run: RunRecord, reasons: Mapping[str, str], changes: Sequence[str]) -> dict[str, str]:
     """Return the lines about a run, by their titles; those without a text are left out."""
     now = time.time()
     lines = {
         "run": run.run_id,
         "agent": run.agent,
-        "state": ", ".join(filter(None, (run.state, _describe_owner(run, left)))),
+        "state": ", ".join(filter(None, (run.state, _describe_state(run, reasons)))),
         "begun": f"{format_seconds(now - run.created)} ago",
         "changed": f"{format_seconds(now - run.updated)} ago",
         "prompt": run.prompt,
@@ -263,8 +274,8 @@ def _describe(run: RunRecord, left: Container[str], changes: Sequence[str]) -> d
     return {title: text for title, text in lines.items() if text}
 
 
-def _to_row(run: RunRecord, left: Container[str], now: float) -> Sequence[str]:
-    about = run.error or run.text or _describe_owner(run, left)
+def _to_row(run: RunRecord, reasons: Mapping[str, str], now: float) -> Sequence[str]:
+    about = run.error or run.text or _describe_state(run, reasons)
     shown = [escape_line(text, _SHOWN_IN_LIST) for text in (run.prompt, about)]
     return (run.run_id, run.agent, run.state, f"{format_seconds(now - run.updated)} ago", *shown)
 

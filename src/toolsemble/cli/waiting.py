@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from toolsemble.cli.options import GlobalOptions, common_options, json_option
+from toolsemble.cli.options import STORE, GlobalOptions, common_options, json_option, secret_option
 
 REVIEW_ACTIONS = ("list", "show", "approve", "reject", "edit")
 """The actions of ``approvals``."""
@@ -16,22 +16,11 @@ LEDGER_ACTIONS = ("list", "resolve")
 """The actions of ``ledger``."""
 
 
-class _StorePath(click.Path):
-    """The path of a file that exists, or a URL."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return a URL as it is; the store reads it."""
-        return value if "://" in value else super().convert(value, param, ctx)
-
-
-_STORE = _StorePath(exists=True, dir_okay=False)
-
-
 @click.command()
 @click.argument("action", type=click.Choice(REVIEW_ACTIONS), default="list")
 @click.argument("request_id", metavar="[ID]", required=False)
 @click.argument("revised", metavar="[JSON]", required=False)
-@click.option("--store", "file", type=_STORE, required=True, metavar="URL", help="The file or postgresql:// URL.")
+@click.option("--store", "file", type=STORE, required=True, metavar="URL", help="The file or postgresql:// URL.")
 @click.option("--reason", help="Why the call is rejected; the model sees it.")
 @click.option("--person", help="Who answers; your user name by default.")
 @click.option("--role", default="", help="The role in which you answer, if the call requires one.")
@@ -41,12 +30,7 @@ _STORE = _StorePath(exists=True, dir_okay=False)
     help="Approve for the rest of the run: the tool, or the tool with these arguments.",
 )
 @click.option("--all", "everything", is_flag=True, help="List the latest requests in any state, with who answered.")
-@click.option(
-    "--secret",
-    envvar="TOOLSEMBLE_REVIEW_SECRET",
-    show_envvar=True,
-    help="The secret of the store, if it is not in FILE.key.",
-)
+@secret_option
 @json_option
 @common_options
 @click.pass_obj
@@ -78,7 +62,8 @@ def approvals(
     message says why.
     """  # noqa: D301 - click reads the backspace
     _check_approvals(action, everything=everything, **given)
-    from toolsemble.cli.approvals_command import Answer, list_reviews, open_store, send_answer, show_review
+    from toolsemble.cli.approvals_command import Answer, list_reviews, send_answer, show_review
+    from toolsemble.cli.review_store import open_store
 
     screen = options.make_screen()
     with open_store(file, secret) as store:
@@ -118,7 +103,7 @@ def _check_approvals(
 @click.command()
 @click.argument("action", type=click.Choice(LEDGER_ACTIONS), default="list")
 @click.argument("key", required=False)
-@click.option("--store", "file", type=_STORE, required=True, metavar="URL", help="The file or postgresql:// URL.")
+@click.option("--store", "file", type=STORE, required=True, metavar="URL", help="The file or postgresql:// URL.")
 @click.option("--happened/--not-happened", default=None, help="Whether the effect is there; find out first.")
 @click.option("--result", default=None, help="The answer to repeated calls, if it happened.")
 @click.option("--all", "everything", is_flag=True, help="List every entry, not only those of unknown outcome.")

@@ -18,7 +18,7 @@ from toolsemble.errors import (
     ToolDefinitionError,
 )
 from toolsemble.models.message import Message
-from toolsemble.models.prompt import Prompt, to_messages
+from toolsemble.models.prompt import Prompt, check_question, to_messages
 from toolsemble.models.transcript import messages_from_json, messages_to_json
 from toolsemble.review.callback import Callback
 from toolsemble.review.receipt import split_decision
@@ -75,10 +75,12 @@ def write_request(run_id: str, agent: str, prompt: Prompt, begin: BeginSettings)
     for name, value in texts.items():
         if not isinstance(value, str) or not value.strip():
             raise ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
+    messages, history = to_messages(prompt), begin.get("history")
+    check_question(messages, has_earlier=bool(history) or begin.get("memory_id") is not None)
     settings: dict[str, Any] = {"memory_id": begin.get("memory_id"), "parameters": dict(begin.get("parameters") or {})}
-    if (history := begin.get("history")) is not None:
+    if history is not None:
         settings["history"] = messages_to_json(history)
-    request = {"run_id": run_id, "agent": agent, "prompt": messages_to_json(to_messages(prompt)), "settings": settings}
+    request = {"run_id": run_id, "agent": agent, "prompt": messages_to_json(messages), "settings": settings}
     try:
         copied: dict[str, Any] = json.loads(compact_json(request))
     except (TypeError, ValueError) as problem:
@@ -171,7 +173,8 @@ class AgentRuns:
     def cancel(self, run_id: str) -> None:
         """Cancel a run in the journal, so that nobody continues it; one that never began needs nothing."""
         if self._journal.find(run_id) is not None:
-            self._journal.cancel(run_id)
+            self._journal.cancel(run_id, store=self._store)
+            self._journal.close_questions(self._agents)
 
     def drain(self) -> None:
         """Let the runs stop before their next turn, with their questions left open."""

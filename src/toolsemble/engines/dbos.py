@@ -4,21 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
-from toolsemble.engines.agent_runs import (
-    CANCELLED,
-    AgentRuns,
-    BeginSettings,
-    RunOutcome,
-    check_request,
-    read_failure,
-    write_answer,
-    write_request,
-)
+from toolsemble.engines.agent_runs import CANCELLED, AgentRuns, read_failure
+from toolsemble.engines.run_engine import RunEngine
 from toolsemble.errors import AgentExecutionError, RunBusyError, RunParkedError
-from toolsemble.models.prompt import Prompt
-from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.text import describe_error
@@ -26,13 +16,12 @@ from toolsemble.runtime.text import describe_error
 if TYPE_CHECKING:
     from toolsemble.agent.agent import Agent
     from toolsemble.journal.journal import RunJournal
-    from toolsemble.review.decision import ReviewDecision
     from toolsemble.review.store import ReviewStore
 
 _WAITING = "waiting"
 
 
-class DBOSEngine:
+class DBOSEngine(RunEngine):
     """Runs of agents on DBOS: its database keeps them, its queue distributes them, and messages bring approvals.
 
     A run is a workflow with the id of the run. Its one step does or continues the run from the journal, so DBOS only
@@ -96,52 +85,8 @@ class DBOSEngine:
         await register(self._queue, worker_concurrency=at_once, polling_interval_sec=self._poll)
         await register(f"{self._queue}.answers", polling_interval_sec=self._poll)
 
-    async def begin(self, run_id: str, agent: str, prompt: Prompt, **settings: Unpack[BeginSettings]) -> None:
-        """Queue a run; do nothing if it was begun already with the same prompt, agent and settings.
-
-        A run that has failed continues; one that was cancelled does not.
-
-        :param settings: ``memory_id``, ``history`` and ``parameters``, as in ``RunJournal.begin``
-        """
-        request = write_request(run_id, agent, prompt, settings)
-        await self._enqueue(self._queue, "run", run_id, request)
-        status = await (await self._api.retrieve_workflow_async(run_id)).get_status()
-        check_request(status.input["args"][0], request)
-        if status.status == "ERROR":
-            await self._api.rewind_workflow_async(run_id, queue_name=self._queue)
-
-    async def result(self, run_id: str) -> RunOutcome:
-        """Wait for the end of a run, and return its outcome.
-
-        Raise :class:`~toolsemble.errors.RunCancelledError`, or :class:`~toolsemble.AgentExecutionError` if it failed.
-        """
-        handle = await self._api.retrieve_workflow_async(run_id)
-        try:
-            outcome = await handle.get_result()
-        except Exception as failure:
-            is_cancelled = (await handle.get_status()).status == "CANCELLED"
-            raise read_failure(run_id, CANCELLED if is_cancelled else "", str(failure)) from failure
-        return RunOutcome(run_id, **outcome)
-
-    async def waiting(self, run_id: str) -> list[ReviewRequest]:
-        """Return the requests that a parked run waits for; none if it is not parked."""
-        waiting: list[str] = await self._api.get_event_async(run_id, _WAITING, 0) or []
-        return [ReviewRequest.from_json(each) for each in waiting]
-
-    async def answer(
-        self, run_id: str, request: ReviewRequest, decision: ReviewDecision, *, person: str = "", role: str = ""
-    ) -> None:
-        """Send the answer to a request to the workers; one that the store refuses is logged by them.
-
-        :param request: one of those that :meth:`waiting` returns
-        :param person: who decided
-        :param role: the role of the person
-        """
-        text = write_answer(request, decision, person, role)
-        await self._enqueue(f"{self._queue}.answers", "answer", f"{run_id}/answer/{request.id}", run_id, text)
-
     async def cancel(self, run_id: str) -> None:
-        """Cancel a run: its calls in flight are cancelled, and nobody continues it."""
+        """Cancel a run: its calls in flight are cancelled, nobody continues it, and its questions are closed."""
         await self._api.cancel_workflow_async(run_id)
         if self._runs is not None:
             await asyncio.to_thread(self._runs.cancel, run_id)
@@ -150,6 +95,30 @@ class DBOSEngine:
         """Let the runs of this process stop before their next turn, to be recovered by another; for SIGTERM."""
         if self._runs is not None:
             self._runs.drain()
+
+    async def _begin(self, run_id: str, request: dict[str, Any]) -> Any:
+        await self._enqueue(self._queue, "run", run_id, request)
+        status = await (await self._api.retrieve_workflow_async(run_id)).get_status()
+        known = status.input["args"][0]
+        if status.status == "ERROR" and known == request:
+            await self._api.rewind_workflow_async(run_id, queue_name=self._queue)
+        return known
+
+    async def _finish(self, run_id: str) -> dict[str, Any]:
+        handle = await self._api.retrieve_workflow_async(run_id)
+        try:
+            outcome: dict[str, Any] = await handle.get_result()
+        except Exception as failure:
+            is_cancelled = (await handle.get_status()).status == "CANCELLED"
+            raise read_failure(run_id, CANCELLED if is_cancelled else "", str(failure)) from failure
+        return outcome
+
+    async def _find_waiting(self, run_id: str) -> list[str]:
+        waiting: list[str] = await self._api.get_event_async(run_id, _WAITING, 0) or []
+        return waiting
+
+    async def _send_answer(self, run_id: str, request_id: str, text: str) -> None:
+        await self._enqueue(f"{self._queue}.answers", "answer", f"{run_id}/answer/{request_id}", run_id, text)
 
     @property
     def _api(self) -> Any:

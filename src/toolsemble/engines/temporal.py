@@ -4,20 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
-from toolsemble.engines.agent_runs import (
-    CANCELLED,
-    AgentRuns,
-    BeginSettings,
-    RunOutcome,
-    check_request,
-    read_failure,
-    write_answer,
-    write_request,
-)
-from toolsemble.models.prompt import Prompt
-from toolsemble.review.request import ReviewRequest
+from toolsemble.engines.agent_runs import CANCELLED, AgentRuns, read_failure
+from toolsemble.engines.run_engine import RunEngine
 from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.extras import import_extra
 
@@ -27,11 +17,12 @@ if TYPE_CHECKING:
 
     from toolsemble.agent.agent import Agent
     from toolsemble.journal.journal import RunJournal
-    from toolsemble.review.decision import ReviewDecision
     from toolsemble.review.store import ReviewStore
 
+_NO_LIMIT = timedelta(days=3650)  # Temporal takes no None
 
-class TemporalEngine:
+
+class TemporalEngine(RunEngine):
     """Runs of agents on Temporal: its server keeps them, its workers do them, and signals bring approvals.
 
     A run is a workflow with the id of the run. Its one activity does or continues the run from the journal, so Temporal
@@ -81,20 +72,22 @@ class TemporalEngine:
         self._runs = (agents, journal, store)
         self._times = {"heartbeat": float(heartbeat), "poll": float(poll)}
 
-    def worker(self, *, at_once: int = 4, grace: float = 10.0, **options: Any) -> Worker:
+    def worker(self, *, at_once: int = 4, grace: float | None = None, **options: Any) -> Worker:
         """Return a worker: ``async with`` it, or await its method ``run``.
 
-        When it is shut down, it lets the calls in flight end, and gives the runs back before their next turn.
+        When it is shut down, it lets the calls in flight end, and gives the runs back before their next calls.
 
         :param at_once: how many runs it does at the same time
-        :param grace: seconds that calls in flight have at the end
+        :param grace: seconds after which calls that are still in flight are cancelled, as in ``RunJournal.work``; None:
+            no limit
         :param options: further options of ``temporalio.worker.Worker``
         """
         check_count("TemporalEngine.worker at_once", at_once, least=1)
-        check_seconds("TemporalEngine.worker grace", grace, zero=True)
+        if grace is not None:
+            check_seconds("TemporalEngine.worker grace", grace, zero=True)
         chosen = {
             "max_concurrent_activities": at_once,
-            "graceful_shutdown_timeout": timedelta(seconds=grace),
+            "graceful_shutdown_timeout": _NO_LIMIT if grace is None else timedelta(seconds=grace),
             **options,
         }
         worker: Worker = self._package.make_worker(
@@ -102,17 +95,14 @@ class TemporalEngine:
         )
         return worker
 
-    async def begin(self, run_id: str, agent: str, prompt: Prompt, **settings: Unpack[BeginSettings]) -> None:
-        """Start a run; do nothing if it was begun already with the same prompt, agent and settings.
+    async def cancel(self, run_id: str) -> None:
+        """Cancel a run: its calls in flight are cancelled, nobody continues it, and its questions are closed."""
+        await self._client.get_workflow_handle(run_id).cancel()
 
-        A run that has failed continues; one that was cancelled does not.
-
-        :param settings: ``memory_id``, ``history`` and ``parameters``, as in ``RunJournal.begin``
-        """
+    async def _begin(self, run_id: str, request: dict[str, Any]) -> Any:
         from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy  # noqa: PLC0415 - an extra
         from temporalio.exceptions import WorkflowAlreadyStartedError  # noqa: PLC0415 - as above
 
-        request = write_request(run_id, agent, prompt, settings)
         try:
             handle = await self._client.start_workflow(
                 self._package.RUN,
@@ -126,43 +116,25 @@ class TemporalEngine:
         except WorkflowAlreadyStartedError:
             handle = self._client.get_workflow_handle(run_id)
         description = await handle.describe()
-        check_request(await description.memo_value("request"), request)
+        return await description.memo_value("request")
 
-    async def result(self, run_id: str) -> RunOutcome:
-        """Wait for the end of a run, and return its outcome.
-
-        Raise :class:`~toolsemble.errors.RunCancelledError`, or :class:`~toolsemble.AgentExecutionError` if it failed.
-        """
+    async def _finish(self, run_id: str) -> dict[str, Any]:
         from temporalio.client import WorkflowFailureError  # noqa: PLC0415 - an extra
         from temporalio.exceptions import is_cancelled_exception  # noqa: PLC0415 - as above
 
         try:
-            outcome = await self._client.get_workflow_handle(run_id).result()
+            outcome: dict[str, Any] = await self._client.get_workflow_handle(run_id).result()
         except WorkflowFailureError as failure:
             cause: Any = failure.cause
             while getattr(cause, "cause", None) is not None:
                 cause = cause.cause
             kind = CANCELLED if is_cancelled_exception(cause) else getattr(cause, "type", "")
             raise read_failure(run_id, kind, str(cause)) from failure
-        return RunOutcome(run_id, **outcome)
+        return outcome
 
-    async def waiting(self, run_id: str) -> list[ReviewRequest]:
-        """Return the requests that a parked run waits for; none if it is not parked."""
+    async def _find_waiting(self, run_id: str) -> list[str]:
         waiting: list[str] = await self._client.get_workflow_handle(run_id).query("waiting")
-        return [ReviewRequest.from_json(each) for each in waiting]
+        return waiting
 
-    async def answer(
-        self, run_id: str, request: ReviewRequest, decision: ReviewDecision, *, person: str = "", role: str = ""
-    ) -> None:
-        """Send the answer to a request as a signal ``answer``; one that the store refuses is logged by the worker.
-
-        :param request: one of those that :meth:`waiting` returns
-        :param person: who decided
-        :param role: the role of the person
-        """
-        text = write_answer(request, decision, person, role)
+    async def _send_answer(self, run_id: str, request_id: str, text: str) -> None:  # noqa: ARG002 - a signal has no id
         await self._client.get_workflow_handle(run_id).signal("answer", text)
-
-    async def cancel(self, run_id: str) -> None:
-        """Cancel a run: its calls in flight are cancelled, and nobody continues it."""
-        await self._client.get_workflow_handle(run_id).cancel()

@@ -100,8 +100,8 @@ def _ask_reviewer(
     """Return the decision of a reviewer."""
     if context.place is None:
         return (yield Question(handler, request, check))
-    handler, request, is_over = yield from parked.prepare_question(handler, request, context.place)
-    question = Question(handler, request, check)
+    review, request, is_over = yield from parked.prepare_question(handler, request, context.place)
+    question = Question(review, request, check, is_known=review.is_known)
     return question.expire() if is_over else (yield question)
 
 

@@ -6,6 +6,7 @@ from toolsemble.call import new_id
 from toolsemble.context import ToolContext
 from toolsemble.errors import (
     ExitEarlyError,
+    LostError,
     RejectedError,
     ReviewTimeoutError,
     ToolArgumentsError,
@@ -56,8 +57,11 @@ def to_failure(error: BaseException, context: ToolContext, about: str = "") -> T
         return ToolResult.failure(f"internal error (reference {reference})", attributes={"reference": reference})
     # From the instance dict: a property of a subclass could raise.
     code = vars(error).get("error_code") if isinstance(error, _CODED) else None
+    facts = {} if code is None else {"error_code": code}
+    if isinstance(error, LostError):
+        facts["outcome"] = "unknown"
     said = describe_error(error) if declared or not about else f"{about} failed: {describe_with_class(error)}"
-    return ToolResult.failure(mask_text(said), attributes=None if code is None else {"error_code": code})
+    return ToolResult.failure(mask_text(said), attributes=facts or None)
 
 
 def to_refusal(refusal: BaseException, context: ToolContext) -> ToolResult:

@@ -9,30 +9,31 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from toolsemble.errors import CallPausedError, RunCancelledError
-from toolsemble.place import Place
+from toolsemble.errors import CallPausedError
+from toolsemble.place import AskedQuestion, Place
 from toolsemble.review.database import binding
 from toolsemble.review.question import ask, find_stored, watch_stored
-from toolsemble.review.request import ReviewHandler, ReviewRequest, digest
+from toolsemble.review.request import ReviewHandler, ReviewRequest
 from toolsemble.work.body import Work
 from toolsemble.work.thread import RunInThread
 
 
 def prepare_question(
     handler: ReviewHandler, request: ReviewRequest, place: Place
-) -> Generator[Work, Any, tuple[ReviewHandler, ReviewRequest, bool]]:
+) -> Generator[Work, Any, tuple[ParkingReview, ReviewRequest, bool]]:
     """Return the reviewer and the request of a journaled call, and whether its time is over.
 
     The time counts from the first question, also if that was asked by a process that has ended.
     """
-    asked_at, token = yield RunInThread(partial(place.run.note_question, place.path), in_place=place.run.in_place)
-    handler = ParkingReview(handler, place)
-    # The same question has the same id in every process, and only this call has it: an answer is found again by it.
-    request = replace(request, id=digest([token, binding(request)])[:32])
+    note = partial(place.run.note_question, place.path, binding(request))
+    asked: AskedQuestion = yield RunInThread(note, in_place=place.run.in_place)
+    if asked.outdated:
+        yield RunInThread(partial(_withdraw, handler, asked.outdated))
+    review, request = ParkingReview(handler, place, is_known=asked.is_known), replace(request, id=asked.id)
     if not request.timeout:
-        return handler, request, False
-    left = asked_at + request.timeout - time.time()
-    return (handler, replace(request, timeout=left), False) if left > 0 else (handler, request, True)
+        return review, request, False
+    left = asked.at + request.timeout - time.time()
+    return (review, replace(request, timeout=left), False) if left > 0 else (review, request, True)
 
 
 class ParkingReview:
@@ -41,9 +42,11 @@ class ParkingReview:
     sends_event = True
     """The event is sent when the reviewer inside is asked."""
 
-    def __init__(self, handler: Any, place: Place) -> None:
+    def __init__(self, handler: Any, place: Place, *, is_known: bool = False) -> None:
         self._handler = handler
         self._place = place
+        self.is_known = is_known
+        """Whether people know the question already: the run was parked with it."""
 
     async def review(self, request: ReviewRequest) -> Any:
         """Return the answer, or raise :class:`CallPausedError` to leave the question open."""
@@ -52,21 +55,18 @@ class ParkingReview:
             return await asking
         stored = asyncio.Event()
         watch_stored(stored.set)
-        answering, cancelled = asyncio.ensure_future(asking), False
+        answering, run = asyncio.ensure_future(asking), self._place.run
         try:
             await _wait_for_one(answering, stored.wait())  # an earlier answer is used, however short the time is
-            await _wait_for_one(answering, self._place.run.wait_for_drain(), seconds=self._place.run.park_after)
+            run.note_asking(find_stored(request).id, self._handler)
+            await _wait_for_one(answering, run.wait_for_drain(), seconds=run.park_after)
             if answering.done():
+                run.note_answer(find_stored(request).id)
                 return answering.result()
-        except RunCancelledError:
-            cancelled = True
-            raise
         finally:
             if not answering.done():
                 answering.cancel()  # the question stays in the store: the run asks it again
                 await asyncio.wait([answering])
-            if cancelled:
-                await _withdraw(self._handler, find_stored(request))
         paused = CallPausedError(f"Tool '{request.tool_name}' waits for approval", request=find_stored(request))
         paused.reviewer = self._handler
         raise paused
@@ -85,8 +85,8 @@ async def _wait_for_one(
         happening.cancel()
 
 
-async def _withdraw(handler: Any, request: ReviewRequest) -> None:
-    """Close the question of a run that was cancelled."""
+def _withdraw(handler: Any, id: str) -> None:
+    """Close a question that another one replaces."""
     withdraw = getattr(handler, "withdraw", None)
     if callable(withdraw):
-        await RunInThread(partial(withdraw, [request.id])).ado()
+        withdraw([id])

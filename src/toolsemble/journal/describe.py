@@ -37,7 +37,8 @@ def find_changes(steps: Iterable[Step]) -> list[str]:
     >>> find_changes(turns)
     ['3']
     """
-    marks = [(step.place[1:], step.data["agent"]) for step in steps if _is_turn(step)]
+    # Behind a slash is what a function of the run returned for the turn: that it differs is not a change of the agent.
+    marks = [(step.place[1:], step.data["agent"].partition("/")[0]) for step in steps if _is_turn(step)]
     return [turn for (turn, mark), (_, before) in zip(marks[1:], marks, strict=False) if mark != before]
 
 

@@ -7,14 +7,18 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from toolsemble.call import new_id
 from toolsemble.errors import RunBusyError, RunCancelledError, RunChangedError, RunParkedError
 from toolsemble.journal.json_values import to_json_object
 from toolsemble.journal.ownership import describe_owner, end_owner
+from toolsemble.journal.questions import withdraw_question
 from toolsemble.journal.records import Step
 from toolsemble.journal.tables import RunRow, Tables
+from toolsemble.place import AskedQuestion
+from toolsemble.review.request import digest
 from toolsemble.storage.database import repeat_if_lost
 from toolsemble.work.thread import RunInThread
 
@@ -54,6 +58,8 @@ class RunDriver:
         self._parameters: Mapping[str, Any] = self._begun_with["parameters"]
         self._spent: dict[str, Sequence[float]] = {}
         self._questions: dict[str, int] = {}  # how many each call has asked so far
+        self._asked: dict[str, Any] = {}  # who was asked and has not answered, by request
+        self._parked_with = frozenset(json.loads(row.waiting))
         self.on_usage: Callable[[Sequence[float]], None] | None = None
         """Called with what was spent inside of a call that is answered with its record."""
         self.row = row
@@ -156,21 +162,35 @@ class RunDriver:
                 run_id=self.run_id,
             )
 
-    def note_question(self, path: str) -> tuple[float, str]:
-        """Return when the next reviewer of a call was first asked, and the token of the question.
+    def note_question(self, path: str, subject: str) -> AskedQuestion:
+        """Return the next question of a call; it is recorded if it is new.
 
-        The time is in seconds since the epoch. Both are recorded if the question is new.
+        The same question has the same id in every process, and only this call has it: an answer is found again by it.
+
+        :param subject: a digest of what is asked
         """
         with self._lock:
             number = self._questions[path] = self._questions.get(path, 0) + 1
-        place = path if number == 1 else f"{path}?{number}"
+        place, ahead = path if number == 1 else f"{path}?{number}", self._storage.find_offset()
         known = self._steps.get((place, "question"))
-        if known is None:
-            asked_at = time.time() + self._storage.find_offset()
-            known = Step(place, "question", "done", "", "", [asked_at, new_id()], self.elapsed)
-            self._write(known)
-        asked_at, token = known.data
-        return asked_at - self._storage.find_offset(), token
+        asked_at, token, before = (time.time() + ahead, new_id(), "") if known is None else known.data
+        id_ = digest([token, subject])[:32]
+        if id_ != before:
+            self._write(Step(place, "question", "done", "", "", [asked_at, token, id_], self.elapsed))
+        return AskedQuestion(asked_at - ahead, id_, id_ in self._parked_with, before if id_ != before else "")
+
+    def note_asking(self, id: str, reviewer: Any) -> None:
+        """Keep who was asked, to close the question if the run ends without its answer."""
+        self._asked[id] = reviewer
+
+    def note_answer(self, id: str) -> None:
+        """Forget a question that was answered."""
+        self._asked.pop(id, None)
+
+    def close_questions(self) -> None:
+        """Close the questions that are still open when the run ends."""
+        for id_, reviewer in self._asked.items():
+            withdraw_question([reviewer], id_)
 
     def check(self) -> None:
         """Raise if the process is to stop, or if the run was cancelled or taken over; called between turns."""
@@ -194,7 +214,7 @@ class RunDriver:
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._drained.set)
 
-    def finish(self, state: str, *, result: str | None = None, error: str = "", waiting: str = "[]") -> None:
+    def finish(self, state: str, *, result: str | None = None, error: str = "", waiting: str = "{}") -> None:
         """Record how the run ends, or what it waits for, and give it back."""
 
         def change(tables: Tables) -> None:
@@ -222,7 +242,9 @@ class RunDriver:
         return [sum(amounts) for amounts in zip(*spent, strict=True)] if spent else None
 
     def _write(self, step: Step, *, synced: bool = False) -> None:
-        self._change(lambda tables: tables.put_step(self.run_id, step, tables.now()), synced=synced)
+        write = partial(self._storage.write_step, self.run_id, self.row.fence, step, synced=synced)
+        while not repeat_if_lost(write):  # what is written may be written twice
+            self._check_lost()
         with self._lock:
             self._steps[step.place, step.kind] = step
 

@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from toolsemble.errors import RunBusyError, RunCancelledError, ToolConfigurationError, ToolDefinitionError
-from toolsemble.execution.journal_values import write_recorded
 from toolsemble.journal.driver import DriverSettings, RunDriver
-from toolsemble.journal.json_values import to_json_object
+from toolsemble.journal.new_run import check_agent, check_same, new_row
 from toolsemble.journal.ownership import LEASE, describe_owner, new_owner
 from toolsemble.journal.places import find_turn, is_turn
+from toolsemble.journal.questions import Questions, mark_closing
 from toolsemble.journal.records import STATES, RunRecord, RunStatus, Step, UnknownCall
+from toolsemble.journal.settlement import check_outcome, settle_call
 from toolsemble.journal.storage import Storage
 from toolsemble.journal.tables import RunRow, Tables
 from toolsemble.models.message import Message
-from toolsemble.models.prompt import Prompt, to_messages
-from toolsemble.models.transcript import messages_to_json
+from toolsemble.models.prompt import Prompt, check_question, to_messages
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_seconds
 from toolsemble.runtime.text import escape_surrogates
@@ -85,6 +85,7 @@ class RunJournal:
         check_seconds("RunJournal lease", lease)
         self._path = read_location(url, "RunJournal")
         self._storage = Storage(self._path, lease, clock)
+        self._questions = Questions(self._storage)
         self._draining = False
         self._settings = DriverSettings(park_after, on_unknown, pin, lambda: self._draining)
 
@@ -105,13 +106,15 @@ class RunJournal:
         :param history: earlier messages
         :param parameters: JSON values that the tools of the run share
         """
-        row = self._new_row(run_id, agent, to_messages(prompt), memory_id, history, parameters)
+        messages = to_messages(prompt)
+        check_question(messages, has_earlier=bool(history) or memory_id is not None)
+        row = new_row(run_id, agent, messages, memory_id, history, parameters)
         with self._storage.writing(run_id, synced=True, notify=True) as tables:
             known = tables.find_run(run_id)
             if known is None:
                 tables.add_run(row._replace(created=tables.now(), updated=tables.now()))
             else:
-                _check_same(known, row)
+                check_same(known, row)
 
     def list(self, state: RunStatus | None = None) -> Sequence[RunRecord]:
         """Return the runs, oldest first; all of them, or those in one state."""
@@ -123,6 +126,7 @@ class RunJournal:
 
     def find(self, run_id: str) -> RunRecord | None:
         """Return a run; None if the id is unknown."""
+        _check_id(run_id)
         with self._storage.reading() as tables:
             row = tables.find_run(escape_surrogates(run_id))
         return None if row is None else row.to_record()
@@ -132,12 +136,22 @@ class RunJournal:
         with self._storage.reading() as tables:
             return tables.list_steps(run_id)
 
-    def cancel(self, run_id: str) -> None:
-        """Cancel a run: its driver stops before the next call, and nobody continues it. Ended runs do not change."""
+    def cancel(self, run_id: str, *, store: Any = None) -> None:
+        """Cancel a run: its driver stops before the next call, and nobody continues it. Ended runs do not change.
+
+        Its open questions to people are closed: at once if the run was parked by this process or if ``store`` is
+        given, otherwise by the next worker that has its agent.
+
+        :param store: the review store with the questions of the run
+        """
         with self._storage.writing(run_id, synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
             if row.state not in _ENDED:
                 tables.change_run(run_id, state="cancelled", updated=tables.now())
+                mark_closing(tables, run_id)
+        given = [] if store is None else [store]
+        known = self._questions.find_reviewers(run_id)
+        self._questions.close(lambda run, _, id_: [*given, known.get(id_)] if run == run_id else ())
 
     def unknown(self) -> Sequence[UnknownCall]:
         """Return the calls whose outcome is unknown and that nobody has settled, oldest first."""
@@ -159,23 +173,12 @@ class RunJournal:
         :param happened: whether the effect happened; if not, the call is made when the run continues
         :param result: the result of the call, if it happened
         """
-        _check_outcome(happened, result)
+        check_outcome(happened, result)
         made = result if isinstance(result, ToolResult) else ToolResult.success(result or "")
         with self._storage.writing(run_id, synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
-            steps = [each for each in tables.list_steps(run_id) if (each.place, each.kind) == (place, "call")]
-            step = steps[0] if steps else None
-            driven = self._storage.is_driven(row, tables.now())
-            if step is None or step.state not in ("started", "unknown") or (step.state == "started" and driven):
-                raise ValueError(f"Run '{run_id}' has no call of unknown outcome at {place!r:.80}; see unknown()")
-            if step.state == "unknown" or (row.state in _ENDED and row.state != "failed"):
-                tables.put_step(run_id, _change(step, "settled"), tables.now())
-            elif happened:
-                tables.put_step(run_id, _change(step, "done", write_recorded(made)), tables.now())
-            else:
-                tables.delete_step(run_id, place)
-            if row.state == "waiting":
-                tables.change_run(run_id, state="queued", waiting="[]", updated=tables.now())
+            driven, ended = self._storage.is_driven(row, tables.now()), row.state in ("done", "cancelled")
+            settle_call(tables, row, place, made if happened else None, driven=driven, ended=ended)
 
     def fork(self, run_id: str, after: str, new_id: str) -> None:
         """Record a new run that begins like another one, with everything up to a turn and its calls; it is queued.
@@ -195,7 +198,7 @@ class RunJournal:
                 raise ToolConfigurationError(f"There is a run '{new_id}' already; choose another id")
             now = tables.now()
             settings = compact_json({**json.loads(row.settings), "fork_of": run_id}, ensure_ascii=True)
-            fresh = self._new_row(new_id, row.agent, [], None, None, None)
+            fresh = new_row(new_id, row.agent, [])
             tables.add_run(fresh._replace(prompt=row.prompt, settings=settings, created=now, updated=now))
             for step in steps:
                 if find_turn(step.place) <= find_turn(after) and step.kind != "question":  # a fork asks for itself
@@ -228,19 +231,20 @@ class RunJournal:
         at_once: int = 4,
         until_idle: bool = False,
         poll: float = 0.5,
-        grace: float = 10.0,
+        grace: float | None = None,
         deps: Any = None,
     ) -> None:
         """Do the runs that are queued, left behind by a process that ended, or answered by a person.
 
         Runs until it is cancelled. At SIGTERM it takes no more runs, lets the calls in flight end, and gives the runs
-        back before their next turn; questions to people stay open.
+        back before their next calls; questions to people stay open. A second SIGTERM ends the process at once.
 
         :param agents: the agents by name; runs of others stay queued
         :param at_once: how many runs are done at the same time
         :param until_idle: whether to return when there is nothing to do, except for runs that wait for a person
         :param poll: seconds between two looks for runs
-        :param grace: seconds that calls in flight have at the end
+        :param grace: seconds after which calls that are still in flight are cancelled, and their runs given back: such
+            a call is then in flight as after a crash, repeated if it may be, or else of unknown outcome; None: no limit
         :param deps: an object that tools get as ``ToolContext.deps``; the journal does not keep that of a run
         """
         from toolsemble.journal.worker import Worker  # noqa: PLC0415 - only for workers
@@ -267,7 +271,7 @@ class RunJournal:
             raise ToolDefinitionError(f"RunJournal.resume takes an agent, not {agent!r:.80}")
         with self._storage.reading() as tables:
             row = self._get(tables, run_id)
-        _check_agent(row, getattr(agent, "name", row.agent))
+        check_agent(row, getattr(agent, "name", row.agent))
         return await resume_run(self, agent, row, deps)
 
     def drain(self) -> None:
@@ -293,14 +297,14 @@ class RunJournal:
 
         Raise :class:`~toolsemble.errors.RunBusyError` if somebody else drives it.
         """
-        row = self._new_row(run_id, agent, prompt, memory_id, history, parameters)
+        row = new_row(run_id, agent, prompt, memory_id, history, parameters)
         with self._storage.writing(run_id, synced=True) as tables:
             known = tables.find_run(run_id)
             if known is None:
                 tables.add_run(row._replace(created=tables.now(), updated=tables.now()))
                 known = self._get(tables, run_id)
             else:
-                _check_same(known, row)
+                check_same(known, row)
             self._check_free(known, tables.now())
             if known.state == "done":
                 return known
@@ -327,32 +331,31 @@ class RunJournal:
             rows = tables.list_runs(("queued", "running", "waiting"))
         return [row for row in rows if not self._storage.is_driven(row, now)]
 
+    def note_parked(self, run_id: str, reviewers: Mapping[str, Any]) -> None:
+        """Remember the reviewers that a run was parked with in this process, by the ids of their requests."""
+        self._questions.note_parked(run_id, reviewers)
+
+    def find_reviewers(self, run_id: str) -> Mapping[str, Any]:
+        """Return the reviewers that a run was parked with in this process; empty if it was not parked here."""
+        return self._questions.find_reviewers(run_id)
+
+    def close_questions(self, agents: Mapping[str, Runner]) -> None:
+        """Close the questions of cancelled runs of some agents, by name."""
+
+        def find(run: str, agent: str, id_: str) -> list[Any]:
+            here = [self._questions.find_reviewers(run).get(id_)]
+            return [*here, *agents[agent].list_reviewers()] if agent in agents else here
+
+        self._questions.close(find)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _new_row(
-        self,
-        run_id: str,
-        agent: str,
-        prompt: Sequence[Message],
-        memory_id: str | None,
-        history: Sequence[Message] | None,
-        parameters: Mapping[str, Any] | None,
-    ) -> RunRow:
-        texts: dict[str, object] = {"run_id": run_id, "agent": agent}
-        for name, value in texts.items():
-            if not isinstance(value, str) or not value.strip() or "\0" in value or escape_surrogates(value) != value:
-                raise ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
-        settings: dict[str, Any] = {"memory_id": memory_id, "parameters": to_json_object(parameters)}
-        if history is not None:
-            settings["history"] = json.loads(messages_to_json(history))
-        text = compact_json(settings, ensure_ascii=True)
-        return RunRow(run_id, agent, "queued", messages_to_json(prompt), text, None, "", "[]", "", 0, 0.0, 0.0)
-
     def _get(self, tables: Tables, run_id: str) -> RunRow:
+        _check_id(run_id)
         row = tables.find_run(run_id)
         if row is None:
             raise ToolConfigurationError(f"There is no run '{run_id:.80}' in the journal; see list()")
@@ -369,26 +372,6 @@ class RunJournal:
             )
 
 
-def _check_same(known: RunRow, row: RunRow) -> None:
-    """Raise if a run is recorded with another prompt, or for another agent."""
-    _check_agent(known, row.agent)
-    if json.loads(known.prompt) != json.loads(row.prompt):
-        raise ToolConfigurationError(f"Run '{row.run}' was begun with another prompt; choose another run_id")
-
-
-def _check_agent(row: RunRow, name: str) -> None:
-    if row.agent != name:
-        raise ToolConfigurationError(f"Run '{row.run}' is one of the agent '{row.agent}', not of '{name}'")
-
-
-def _check_outcome(happened: object, result: object) -> None:
-    """Raise unless it is clear what is said about a call: a text such as "no" counts as true."""
-    if not isinstance(happened, bool):
-        raise TypeError(f"RunJournal.resolve happened must be True or False, not {happened!r:.80}")
-    if result is not None and not (happened and isinstance(result, (str, ToolResult))):
-        expected = "a str or a ToolResult" if happened else "None for a call that did not happen"
-        raise TypeError(f"RunJournal.resolve result must be {expected}, not {result!r:.80}")
-
-
-def _change(step: Step, state: Literal["done", "settled"], data: Any = None) -> Step:
-    return Step(step.place, step.kind, state, step.tool, step.arguments, step.data if data is None else data)
+def _check_id(run_id: object) -> None:
+    if not isinstance(run_id, str):
+        raise TypeError(f"The id of a run is a str, not {run_id!r:.80}")

@@ -38,6 +38,8 @@ class RunRecord:
     """The answer; empty if there is none yet."""
     owner: str = ""
     """The process that drives it, or did last; empty if none has."""
+    waits_for: str = ""
+    """The calls that a waiting run needs approval for; empty if it does not wait for approval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +72,9 @@ class Step:
     """Its place in the run."""
     kind: Literal["reply", "call", "question"]
     """What it is: a reply of a model, a call, or the question to a reviewer about one."""
-    state: Literal["started", "repeatable", "done", "unknown", "settled"]
-    """``repeatable``: started, and may be made again; ``unknown``: done for the model, and open for people."""
+    state: Literal["started", "repeatable", "done", "unknown", "settled", "closing"]
+    """``repeatable``: started, and may be made again; ``unknown``: done for the model, and open for people;
+    ``closing``: a question of a cancelled run that is to be closed."""
     tool: str
     """The tool; empty for a reply."""
     arguments: str

@@ -11,7 +11,8 @@ from weakref import WeakSet
 
 from toolsemble.errors import ToolsembleError
 from toolsemble.journal.ownership import LEASE, is_driven, needs_beats
-from toolsemble.journal.tables import KIND, RunRow, Tables
+from toolsemble.journal.records import Step
+from toolsemble.journal.tables import KIND, RunRow, Tables, write_step
 from toolsemble.storage.opening import Location, open_database
 
 
@@ -71,6 +72,13 @@ class Storage:
         """
         with self._database.writing(key=run, synced=synced, notify=notify) as connection:
             yield Tables(connection, self.now)
+
+    def write_step(self, run: str, fence: int, step: Step, *, synced: bool) -> bool:
+        """Add or replace a step of a run; return False if the fence is not that of the latest driver, or cancelled.
+
+        :param synced: as in :meth:`writing`
+        """
+        return write_step(self._database, run, fence, step, self.now(), synced=synced)
 
     def find_offset(self) -> float:
         """Return how many seconds the clock of the server is ahead of this machine's; 0 for a file."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
+from json import JSONEncoder
 from typing import Any, NamedTuple
 
 from toolsemble.journal.records import RunRecord, RunStatus, Step
 from toolsemble.runtime.sqlite import Kind
-from toolsemble.serialization import compact_json
-from toolsemble.storage.database import Rows
+from toolsemble.storage.database import Database, Rows
 
 _TABLES = """
     CREATE TABLE runs (
@@ -24,10 +24,29 @@ _TABLES = """
         tool TEXT NOT NULL, arguments TEXT NOT NULL, data TEXT, elapsed REAL NOT NULL, at REAL NOT NULL
     );
     CREATE UNIQUE INDEX steps_by_place ON steps (run, place, kind);
-    CREATE INDEX steps_by_state ON steps (state);
 """
-KIND = Kind("run journal", 0x746F6F72, 1, _TABLES, "NORMAL")
+_OPEN = "state NOT IN ('done', 'repeatable')"  # few steps are: most never come into this index
+_INDEX = f"CREATE INDEX steps_by_state ON steps (state) WHERE {_OPEN};"
+
+
+def _shrink_index(connection: Rows) -> None:
+    """Change the tables of version 1, where all steps were in the index."""
+    connection.execute("DROP INDEX steps_by_state")
+    connection.execute(_INDEX)
+
+
+KIND = Kind("run journal", 0x746F6F72, 2, _TABLES + _INDEX, "NORMAL", {1: _shrink_index})
 """The kind of its files."""
+
+_STEP = (
+    "INSERT INTO steps (run, place, kind, state, tool, arguments, data, elapsed, at) "
+    "SELECT ?, ?, ?, ?, ?, ?, ?, ?, ? {condition} ON CONFLICT (run, place, kind) DO UPDATE SET "
+    "state = excluded.state, tool = excluded.tool, arguments = CASE WHEN excluded.arguments = '' "
+    "THEN steps.arguments ELSE excluded.arguments END, data = excluded.data, elapsed = excluded.elapsed"
+)
+_PUT_STEP = _STEP.format(condition="WHERE true")
+_WRITE_STEP = _STEP.format(condition="FROM runs WHERE run = ? AND fence = ? AND state <> 'cancelled'")
+_ENCODE = JSONEncoder(separators=(",", ":")).encode  # made once: every record needs it
 
 _COLUMNS = "run, agent, state, prompt, settings, result, error, waiting, owner, fence, created, updated"
 
@@ -45,7 +64,7 @@ class RunRow(NamedTuple):
     result: str | None
     error: str
     waiting: str
-    """The ids of the requests that it waits for, as JSON text."""
+    """The calls that wait for approval by the ids of their requests, as JSON text."""
     owner: str
     """The driver, as JSON text; empty for none."""
     fence: int
@@ -58,6 +77,7 @@ class RunRow(NamedTuple):
         prompt = "\n".join(message.get("text", "") for message in json.loads(self.prompt))
         text = "" if self.result is None else json.loads(self.result).get("text", "")
         owner = f"process {json.loads(self.owner)[1]}" if self.owner else ""
+        waiting = json.loads(self.waiting) if self.state == "waiting" else {}
         return RunRecord(
             self.run,
             self.agent,
@@ -68,6 +88,7 @@ class RunRow(NamedTuple):
             self.updated,
             text,
             owner,
+            ", ".join(waiting.values()),
         )
 
 
@@ -121,18 +142,27 @@ class Tables:
 
     def put_step(self, run: str, step: Step, at: float) -> None:
         """Add a step, or replace the one at the same place."""
-        data = None if step.data is None else compact_json(step.data, ensure_ascii=True)
-        self._rows.execute(
-            "INSERT INTO steps (run, place, kind, state, tool, arguments, data, elapsed, at) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run, place, kind) DO UPDATE SET "
-            "state = excluded.state, tool = excluded.tool, arguments = CASE WHEN excluded.arguments = '' "
-            "THEN steps.arguments ELSE excluded.arguments END, data = excluded.data, elapsed = excluded.elapsed",
-            (run, step.place, step.kind, step.state, step.tool, step.arguments, data, step.elapsed, at),
-        )
+        self._rows.execute(_PUT_STEP, _to_values(run, step, at))
 
     def delete_step(self, run: str, place: str) -> None:
         """Delete the call at a place."""
         self._rows.execute("DELETE FROM steps WHERE run = ? AND place = ? AND kind = 'call'", (run, place))
+
+    def mark_question(self, run: str, place: str) -> None:
+        """Record that a question is to be closed."""
+        self._set_question(run, place, "closing")
+
+    def settle_question(self, run: str, place: str) -> None:
+        """Record that a question is closed."""
+        self._set_question(run, place, "settled")
+
+    def list_closing(self) -> list[tuple[str, str, Step]]:
+        """Return the questions that are to be closed, with their runs and the agents of those."""
+        found = self._rows.execute(
+            "SELECT steps.run, agent, place, kind, steps.state, tool, arguments, data, elapsed FROM steps "  # noqa: S608 - constants
+            f"JOIN runs ON runs.run = steps.run WHERE steps.state = 'closing' AND steps.{_OPEN} ORDER BY steps.number"
+        )
+        return [(run, agent, _read_step(row)) for run, agent, *row in found.fetchall()]
 
     def list_steps(self, run: str) -> list[Step]:
         """Return the steps of a run, in the order in which they began."""
@@ -144,10 +174,28 @@ class Tables:
     def list_open_steps(self) -> list[tuple[str, Step]]:
         """Return the calls whose outcome may be unknown, with their runs, in the order in which they began."""
         found = self._rows.execute(
-            "SELECT run, place, kind, state, tool, arguments, NULL, elapsed FROM steps "
-            "WHERE state IN ('started', 'unknown') ORDER BY number"
+            "SELECT run, place, kind, state, tool, arguments, NULL, elapsed FROM steps "  # noqa: S608 - constants
+            f"WHERE state IN ('started', 'unknown') AND {_OPEN} ORDER BY number"
         )
         return [(run, _read_step(row)) for run, *row in found.fetchall()]
+
+    def _set_question(self, run: str, place: str, state: str) -> None:
+        changed = "UPDATE steps SET state = ? WHERE run = ? AND place = ? AND kind = 'question'"
+        self._rows.execute(changed, (state, run, place))
+
+
+def write_step(database: Database, run: str, fence: int, step: Step, at: float, *, synced: bool) -> bool:
+    """Add or replace a step in one statement, if the fence is that of the latest driver; return whether it was.
+
+    That is the case unless another driver took over, or the run was cancelled.
+    """
+    values = (*_to_values(run, step, at), run, fence)
+    return database.write(_WRITE_STEP, values, key=run, synced=synced) == 1
+
+
+def _to_values(run: str, step: Step, at: float) -> tuple[Any, ...]:
+    data = None if step.data is None else _ENCODE(step.data)
+    return run, step.place, step.kind, step.state, step.tool, step.arguments, data, step.elapsed, at
 
 
 def _read_step(row: Any) -> Step:

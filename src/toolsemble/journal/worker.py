@@ -9,17 +9,16 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from difflib import get_close_matches
 from typing import Any, Protocol
 
-from toolsemble.errors import RunInterruptedError, RunParkedError, ToolDefinitionError
+from toolsemble.errors import RunInterruptedError, ToolDefinitionError
+from toolsemble.journal.questions import LOGGER
 from toolsemble.journal.tables import RunRow
 from toolsemble.models.transcript import messages_from_json
 from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.text import describe_error
 from toolsemble.work.thread import RunInThread
-
-LOGGER = logging.getLogger("toolsemble.journal")
-LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing
 
 
 class RunQueue(Protocol):
@@ -27,6 +26,14 @@ class RunQueue(Protocol):
 
     def find_work(self) -> Iterable[RunRow]:
         """Return the runs that nobody drives, and that have not ended."""
+        ...
+
+    def find_reviewers(self, run_id: str) -> Mapping[str, Any]:
+        """Return the reviewers that a run was parked with in this process, by the ids of their requests."""
+        ...
+
+    def close_questions(self, agents: Mapping[str, Runner]) -> None:
+        """Close the questions of cancelled runs of some agents."""
         ...
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
@@ -43,6 +50,10 @@ class Runner(Protocol):
 
     def run_journaled(self, journal: Any, name: str, prompt: Any, settings: Mapping[str, Any]) -> Awaitable[Any]:
         """Do or continue a run of a journal."""
+        ...
+
+    def list_reviewers(self) -> Sequence[Any]:
+        """Return the reviewers that its calls can ask, as far as they are known in advance."""
         ...
 
     def find_open_requests(self, ids: Iterable[str]) -> set[str]:
@@ -74,13 +85,14 @@ class Worker:
         at_once: int,
         until_idle: bool,
         poll: float,
-        grace: float,
+        grace: float | None,
         deps: Any = None,
         signals: Sequence[signal.Signals] = (signal.SIGTERM,),
     ) -> None:
         check_count("RunJournal.work at_once", at_once, least=1)
         check_seconds("RunJournal.work poll", poll)
-        check_seconds("RunJournal.work grace", grace, zero=True)
+        if grace is not None:
+            check_seconds("RunJournal.work grace", grace, zero=True)
         given: object = agents
         if not isinstance(given, Mapping):
             raise ToolDefinitionError(
@@ -98,7 +110,7 @@ class Worker:
         self._deps = deps
         self._signals = signals
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._reviewers: dict[str, Mapping[str, Any]] = {}  # of the runs that were parked here, by request
+        self._unknown: set[str] = set()  # names of agents that runs wait for, and that this worker does not have
         self._ended = asyncio.Event()
         self._news = asyncio.Event()
 
@@ -150,17 +162,35 @@ class Worker:
 
     def _find_ready(self, known: set[str]) -> list[tuple[Runner, RunRow]]:
         """Return the runs that can be done now, as many as there is room for."""
+        self._journal.close_questions(self._agents)
         ready: list[tuple[Runner, RunRow]] = []
-        rows = list(self._journal.find_work())
-        for run in set(self._reviewers) - known - {row.run for row in rows}:
-            self._reviewers.pop(run, None)  # another worker has continued it
-        for row in rows:
+        for row in self._journal.find_work():
             if len(known) + len(ready) >= self._at_once:
                 break
             agent = self._agents.get(row.agent)
-            if agent is not None and row.run not in known and self._is_ready(row, agent):
+            if agent is None:
+                self._report_unknown(row)
+            elif row.run not in known and self._is_ready(row, agent):
                 ready.append((agent, row))
         return ready
+
+    def _report_unknown(self, row: RunRow) -> None:
+        """Say once for each name that there are runs of an agent that this worker does not have."""
+        if row.agent in self._unknown:
+            return
+        self._unknown.add(row.agent)
+        near = get_close_matches(row.agent, self._agents, n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        text = "Run '%s' stays %s: this worker has no agent '%s', only %s%s"
+        LOGGER.log(
+            logging.WARNING if near else logging.INFO,
+            text,
+            row.run,
+            row.state,
+            row.agent,
+            ", ".join(self._agents) or "none",
+            hint,
+        )
 
     def _is_ready(self, row: RunRow, agent: Runner) -> bool:
         """Return whether a run can go on: one that waits, when a person has answered.
@@ -170,19 +200,16 @@ class Worker:
         if row.state != "waiting":
             return True
         ids = set(json.loads(row.waiting))
-        asked = {id_: each for id_, each in self._reviewers.get(row.run, {}).items() if id_ in ids}
+        asked = {id_: each for id_, each in self._journal.find_reviewers(row.run).items() if id_ in ids}
         left = agent.find_open_requests(ids) | {id_ for id_, each in asked.items() if _is_open(each, id_)}
         return left != ids
 
     async def _do(self, agent: Runner, row: RunRow) -> None:
-        self._reviewers.pop(row.run, None)
         try:
             await resume_run(self._journal, agent, row, self._deps)
             LOGGER.info("Run '%s' is done", row.run)
         except RunInterruptedError as stopped:
             LOGGER.info("%s", stopped)  # parked, cancelled, or another worker was faster
-            if isinstance(stopped, RunParkedError):
-                self._reviewers[row.run] = stopped.reviewers
         except Exception as error:  # noqa: BLE001 - recorded with the run; the worker goes on
             LOGGER.warning("Run '%s' failed: %s", row.run, describe_error(error))
         finally:
@@ -199,9 +226,12 @@ class Worker:
                 event.cancel()
 
     async def _finish(self) -> None:
-        """Let the runs stop by themselves, for some time."""
+        """Let the calls in flight end; if there is a limit, report the runs that it interrupts."""
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()), timeout=self._grace)
+        for run in self._tasks:
+            text = "Run '%s' is interrupted: a call did not end within %g s, and nobody knows whether it took effect"
+            LOGGER.warning(text, run, self._grace)
 
     async def _cancel(self) -> None:
         tasks = list(self._tasks.values())

@@ -1,44 +1,54 @@
 """Example dialogues in the prompt, for small models that follow examples better than instructions.
 
-An example uses the name of an offered tool if its parameters are known; other tools are invented. If a search for tools
-is offered, the invented ones are found with it before they are called.
+They are the same for all tools, so that llama.cpp reads them once for all agents. If a search for tools is offered, the
+examples find their tools with it, unless these are offered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from toolsemble.local.grammar import dump_json, format_opening
-from toolsemble.local.history import SEARCH, PromptMessage, Turn, find_loaded, format_next_step, make_call_turn
+from toolsemble.local.history import SEARCH, PromptMessage, Turn, format_next_step, make_call_turn
 
 _LAMPS = '{"lamps": [{"size": "S", "price": 19.90}, {"size": "M", "price": 22.10}, {"size": "L", "price": 24.50}]}'
 _PARTY = "Host: Otto Lind\nDay: Saturday\nPlace: Lake Street 4"
 _FAIR = "Fair in Aston\nStart: 2023-09-01\nEnd: 2023-09-17\nEntry: 4 euros"
 _BUILTIN = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
 
-
-# What a search for tools says of the invented ones.
+# What a search for the invented tools finds. The one that fits is not always the first: a small model would call the
+# first tool of any list.
 _LINES = {
-    "calendar": "calendar(input: string): Calculates with dates.",
-    "open_file": "open_file(path: string): Reads a file.",
-    "compute": "compute(input: string): Computes an expression.",
-    "send_mail": "send_mail(to: string, text: string): Sends a mail.",
+    "calendar": "- week_plan(week: integer): Shows a plan.\n- calendar(input: string): Calculates with dates.",
+    "open_file": "- open_file(path: string): Reads a file.\n- list_files(folder: string): Lists the files of a folder.",
+    "compute": "- price_alert(product: string): Watches a price.\n- compute(input: string): Computes an expression.",
+    "send_mail": "- read_mail(folder: string): Reads mails.\n- send_mail(to: string, text: string): Sends a mail.",
 }
+_WEATHER = "- city_map(city: string): Shows a map.\n- weather(city: string): Reports the weather in a city."
+_NOTHING = "No tool fits 'temperature outside'. Try other words, or go on without one."
+
+
+def _write_found(lines: str) -> str:
+    """Return what a search for tools says of those that it has loaded."""
+    return f"{len(lines.splitlines())} tools are loaded now; call by name the one that fits:\n{lines}"
 
 
 class _Step(NamedTuple):
     name: str
     arguments: Mapping[str, Any]
     result: str
-    search: str
+    search: str = ""
     """What the tool is searched for with. No two dialogues begin with the same: a small model would copy it."""
     note: str | None = None
 
 
+_Dialogue: TypeAlias = tuple[str, tuple[_Step, ...], str]
+"""A question, the steps to its answer, and the answer."""
+
 # Two dialogues without a tool, one with one, one without, four with two dependent calls: when all dialogues without a
 # tool came first, the model used tools for general knowledge.
-_DIALOGUES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
+_DIALOGUES: tuple[_Dialogue, ...] = (
     ("Hello!", (), "Hello! How can I help you?"),
     ("Name two birds that cannot fly.", (), "The ostrich and the penguin."),
     (
@@ -80,7 +90,7 @@ _DIALOGUES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
     (
         "What do one S and two L of the lamps in lamps.json cost?",
         (
-            _Step("open_file", {"path": "lamps.json"}, _LAMPS, "open a JSON file"),
+            _Step("open_file", {"path": "lamps.json"}, _LAMPS, "read a file"),
             _Step(
                 "compute",
                 {"input": "19.90 + 2 * 24.50"},
@@ -91,6 +101,21 @@ _DIALOGUES: tuple[tuple[str, tuple[_Step, ...], str], ...] = (
         ),
         "One S and two L cost 68.90.",
     ),
+)
+
+# With a search, one that finds nothing that fits stands in place of two dialogues with further searches.
+_SEARCHING: tuple[_Dialogue, ...] = (
+    *_DIALOGUES[:5],
+    (
+        "How warm is it in Oslo?",
+        (
+            _Step(SEARCH, {"query": "temperature outside"}, _NOTHING),
+            _Step(SEARCH, {"query": "weather in a city"}, _write_found(_WEATHER), note="I search with other words."),
+            _Step("weather", {"city": "Oslo"}, "4 degrees, rain", note="weather fits."),
+        ),
+        "It is 4 degrees in Oslo.",
+    ),
+    _DIALOGUES[-1],
 )
 
 
@@ -107,42 +132,50 @@ def make_demonstrations(offered: Mapping[str, Collection[str]], final: str) -> l
     """
     turns: list[Turn] = []
     searches = list(offered.get(SEARCH, ())) == ["query"]
-    for question, made_up, answer in _DIALOGUES:
-        steps = [step._replace(name=_choose_name(step.name, offered)) for step in made_up]
+    for question, written, answer in _SEARCHING if searches else _DIALOGUES:
+        steps = [_rename(step, offered, searches=searches) for step in written]
         if searches:
-            steps = [each for step in steps for each in _find_first(step)]
+            steps = [each for step in steps for each in _find_first(step, offered)]
+        # A plan has only tools that are offered, each of them once.
+        planned = [step.name for step in steps]
+        if searches:
+            planned = list(dict.fromkeys(name for name in planned if name in offered))
         turns.append((PromptMessage("user", question),))
-        turns += _make_calls(question, steps, final, searches=searches)
+        turns += _make_calls(question, steps, planned, final)
         begin = format_opening(final, None if steps else [final])
         turns.append((PromptMessage("assistant", f"{begin}{dump_json({'text': answer})}}}"),))
     return turns
 
 
-def _make_calls(question: str, steps: Sequence[_Step], final: str, *, searches: bool) -> Iterator[Turn]:
-    """Yield the calls of a dialogue; a plan has only tools that are offered, each of them once."""
-    planned = [step.name for step in steps if not searches or step.name not in _LINES]
-    left = list(dict.fromkeys(planned)) if searches else planned
+def _make_calls(question: str, steps: Sequence[_Step], planned: Sequence[str], final: str) -> Iterator[Turn]:
+    left = list(planned)
     plan: list[str] | None = [*left, final]
     for step in steps:
         begin = format_opening(step.name, plan, None if plan else step.note)
         plan = None
         if step.name in left:
             left.remove(step.name)
-        following = format_next_step(question, left, loaded=bool(find_loaded(step.name, step.result)))
+        found = step.result != _NOTHING if step.name == SEARCH else None
+        following = format_next_step(question, left, found=found)
         yield make_call_turn(f"{begin}{dump_json(step.arguments)}}}", step.name, step.result, following)
 
 
-def _find_first(step: _Step) -> list[_Step]:
-    """Return a step with a search before it if its tool is invented; the note is that of the call after the search."""
-    if step.name not in _LINES:
+def _rename(step: _Step, offered: Mapping[str, Collection[str]], *, searches: bool) -> _Step:
+    """Return a step with the name of a built-in tool, unless a tool of this name with other arguments is offered.
+
+    With a search, the built-in tool must be offered: else the invented one is found with it.
+    """
+    name, argument = _BUILTIN.get(step.name, (step.name, ""))
+    needed = offered.get(name)
+    if list(needed or ()) == [argument] or (needed is None and not searches):
+        return step._replace(name=name)
+    return step
+
+
+def _find_first(step: _Step, offered: Collection[str]) -> list[_Step]:
+    """Return a step with a search before it, if its tool has to be found."""
+    if not step.search or step.name in offered:
         return [step]
-    found = f"1 tool is loaded now; call it by name:\n- {_LINES[step.name]}"
-    return [
-        _Step(SEARCH, {"query": step.search}, found, "", step.note),
-        step._replace(note=step.note or f"{step.name} is loaded."),
-    ]
-
-
-def _choose_name(made_up: str, offered: Mapping[str, Collection[str]]) -> str:
-    name, argument = _BUILTIN.get(made_up, ("", ""))
-    return name if list(offered.get(name, ())) == [argument] else made_up
+    note = " ".join(filter(None, [step.note, f"{step.name} fits."]))
+    found = _write_found(_LINES[step.name])
+    return [_Step(SEARCH, {"query": step.search}, found, note=step.note), step._replace(note=note)]

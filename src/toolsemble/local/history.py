@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from toolsemble.call import ToolCall
@@ -23,7 +24,9 @@ NOTE = "local_note"
 SEARCH = "find_tools"
 """The name of the tool with which a model finds and loads others, see :class:`~toolsemble.Catalog`."""
 
-_LOADED = re.compile(r"^- ([\w-]+)\(", re.MULTILINE)
+_FOUND = f"Result of {SEARCH}: "
+# The whole line of a tool: one that was cut does not describe it.
+_LOADED = re.compile(r"^- ([\w-]+)\(.*\)(?=:|$)", re.MULTILINE)
 _MAX_TRIES = 2
 _MAX_REPEATED = 300  # characters
 
@@ -67,8 +70,6 @@ class History:
         """The tools of the plan that were not used yet."""
         self.made: set[str] = set()
         """The calls for the current question, as the model would write them."""
-        self.loaded: set[str] = set()
-        """The names of the tools that searches have loaded, whose results describe them."""
         self.failed: ToolCall | None = None
         """The last call, if it failed."""
         self.is_new = True
@@ -121,9 +122,8 @@ class History:
         self._update_plan(call, is_error=message.reply.is_error)
         unseen = [f"[{type(content).__name__}: cannot be shown]" for content in message.reply.result.contents]
         result = "\n".join([message.text, *unseen])
-        loaded = find_loaded(call.name, message.text)
-        self.loaded.update(loaded)
-        following = format_next_step(self._question, self.left, is_error=message.reply.is_error, loaded=bool(loaded))
+        found = bool(_LOADED.search(message.text)) if call.name == SEARCH else None
+        following = format_next_step(self._question, self.left, is_error=message.reply.is_error, found=found)
         self.turns[-1] += make_call_turn(step, call.name, result, following)
 
     def _update_plan(self, call: ToolCall, *, is_error: bool) -> None:
@@ -133,23 +133,30 @@ class History:
             self.left.remove(call.name)
 
 
-def find_loaded(name: str, result: str) -> list[str]:
-    r"""Return the names of the tools that a call has loaded, if it was a search: there is a line for each.
+def find_described(turns: Iterable[Turn]) -> frozenset[str]:
+    r"""Return the names of the tools that the results of searches in these turns describe.
 
-    >>> find_loaded("find_tools", "1 tool is loaded now; call it by name:\n- now(): The time.")
-    ['now']
+    >>> result = "Result of find_tools: 1 tool is loaded now; call it by name:\n- now(): The time."
+    >>> find_described([(PromptMessage("user", result, is_result=True),)])
+    frozenset({'now'})
     """
-    return _LOADED.findall(result) if name == SEARCH else []
+    results = (message.text for message in chain(*turns) if message.is_result)
+    return frozenset(name for text in results if text.startswith(_FOUND) for name in _LOADED.findall(text))
 
 
-def format_next_step(question: str, left: Sequence[str], *, is_error: bool = False, loaded: bool = False) -> str:
-    """Return the instruction after the result of a call, with the tools of the plan that were not used yet."""
+def format_next_step(question: str, left: Sequence[str], *, is_error: bool = False, found: bool | None = None) -> str:
+    """Return the instruction after the result of a call, with the tools of the plan that were not used yet.
+
+    :param found: whether a search has found tools; None: it was no search
+    """
     # A short question is repeated, because a small model forgets it in a long prompt.
     task = f"Task: {question} " if len(question) <= _MAX_REPEATED else ""
     if is_error:
         return f"({task}Call the tool again with values in place of names, or go on with another tool.)"
-    if loaded:
-        return f"({task}Next: the tool that was loaded.)"
+    if found:
+        return f"({task}Next: the loaded tool that fits, or {SEARCH} with other words.)"
+    if found is False:
+        return f"({task}Next: {SEARCH} with other words.)"
     if left:
         return f"({task}Next: {', '.join(left)}.)"
     return f"({task}If nothing is left to do, call final_answer with what the results say.)"

@@ -27,9 +27,10 @@ _SUFFIX = ".kv"
 class PrefixCache:
     """The cached prefixes of one model, in a folder that is created; nothing is cached if that fails."""
 
-    def __init__(self, folder: Path | None, model: str) -> None:
+    def __init__(self, folder: Path | None, model: str, slot: int = 0) -> None:
         self._folder = folder
         self._model = model
+        self._slot = slot
         self._seen: set[str] = set()
         try:
             if folder is not None:
@@ -42,31 +43,55 @@ class PrefixCache:
         """The folder in llama.cpp's notation; "" if there is no cache."""
         return "" if self._folder is None else f"{self._folder}{os.sep}"
 
-    async def prepare(self, client: ServerClient, prefix: Sequence[int]) -> AsyncGenerator[dict[str, Any], None]:
-        """Compute or load a prefix, once for each process: then llama.cpp has it in memory; yield its progress."""
-        name = hashlib.sha256(f"{self._model} {list(prefix)}".encode()).hexdigest()
-        if self._folder is None or name in self._seen or len(prefix) < _MIN_TOKENS:
-            return
-        found = await asyncio.wrap_future(THREADS.submit(_find, self._folder, name))
-        if found is None or not await _transfer(client, "restore", found):
-            body = {
-                "prompt": list(prefix),
-                "n_predict": 0,
-                "cache_prompt": True,
-                "stream": True,
-                "return_progress": True,
-            }
-            async with aclosing(client.stream("/completion", body)) as events:
+    async def prepare(
+        self, client: ServerClient, tokens: Sequence[int], ends: Sequence[int]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Compute or load the prefixes of a prompt, once for each process: then llama.cpp has them in memory.
+
+        The longest one that is known is loaded, and the longer ones are computed from it. Yields llama.cpp's events.
+
+        :param ends: the lengths of the prefixes, in ascending order
+        """
+        missing: list[tuple[int, str]] = []
+        for end in reversed(ends):
+            name = hashlib.sha256(f"{self._model} {list(tokens[:end])}".encode()).hexdigest()
+            if self._folder is None or end < _MIN_TOKENS or name in self._seen:
+                break
+            if await self._load(client, self._folder, name):
+                break
+            missing.insert(0, (end, name))
+        for end, name in missing:
+            async with aclosing(client.stream("/completion", self._request(tokens[:end]))) as events:
                 async for event in events:
                     yield event
             await self._write(client, self._folder, name)
+
+    def _request(self, prefix: Sequence[int]) -> dict[str, Any]:
+        """Return the request that reads a prefix, and writes nothing."""
+        progress = {"stream": True, "return_progress": True}
+        return {"prompt": list(prefix), "n_predict": 0, "cache_prompt": True, "id_slot": self._slot, **progress}
+
+    async def _load(self, client: ServerClient, folder: Path, name: str) -> bool:
+        found = await asyncio.wrap_future(THREADS.submit(_find, folder, name))
+        if found is None or not await self._transfer(client, "restore", found):
+            return False
         self._seen.add(name)
+        return True
 
     async def _write(self, client: ServerClient, folder: Path, name: str) -> None:
         # Another process may read the file at any time, so it must appear as a whole.
         partial = folder / f"{secrets.token_hex(8)}.part"
-        if await _transfer(client, "save", partial):
+        if await self._transfer(client, "save", partial):
             await asyncio.wrap_future(THREADS.submit(_finish, partial, name))
+        self._seen.add(name)
+
+    async def _transfer(self, client: ServerClient, action: str, path: Path) -> bool:
+        """Save or restore the state of llama.cpp; return whether it succeeded."""
+        try:
+            response: Any = await client.request(f"/slots/{self._slot}?action={action}", {"filename": path.name})
+        except ModelError:
+            return False
+        return bool(response)
 
 
 def _find(folder: Path, name: str) -> Path | None:
@@ -96,12 +121,3 @@ def _finish(partial: Path, name: str) -> None:
 def _digest_name(path: Path, name: str) -> str:
     with path.open("rb") as file:
         return f"{name}-{hashlib.file_digest(file, 'sha256').hexdigest()}{_SUFFIX}"
-
-
-async def _transfer(client: ServerClient, action: str, path: Path) -> bool:
-    """Save or restore the state of llama.cpp; return whether it succeeded."""
-    try:
-        response: Any = await client.request(f"/slots/0?action={action}", {"filename": path.name})
-    except ModelError:
-        return False
-    return bool(response)

@@ -1,4 +1,4 @@
-"""The prompt of the local model: tools as lines, eight example dialogues, and the conversation as steps.
+"""The prompt of the local model: rules, example dialogues, tools as lines, and the conversation as steps.
 
 Made for small models, which cannot follow the JSON Schemas that larger models get.
 """
@@ -6,15 +6,16 @@ Made for small models, which cannot follow the JSON Schemas that larger models g
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from toolsemble.local.demonstration import make_demonstrations
 from toolsemble.local.grammar import dump_json, forbid_same_start, holds_json, step_grammar
-from toolsemble.local.history import History, PromptMessage, Turn, parse_json
+from toolsemble.local.history import History, PromptMessage, Turn, find_described, parse_json
 from toolsemble.local.reply_reader import PlainReader, StepReader
 from toolsemble.models.chat import ChatRequest
 from toolsemble.models.message import SystemMessage, ToolMessage
+from toolsemble.specification import ToolSpecification
 
 FINAL = "final_answer"
 """The name of the call with which the model answers."""
@@ -45,9 +46,6 @@ class LocalRequest:
         self.is_chat = not (self._specifications or request.output_schema or used)
         self.structured = request.output_schema is not None
         self.history = History(request.messages, self.final, structured=self.structured, plain=self.is_chat)
-        # A tool that was loaded is described where it was found: the prompt before the conversation stays the same,
-        # and is not read again.
-        self._described = [each for each in self._specifications if each.name not in self.history.loaded]
 
     @property
     def names(self) -> list[str]:
@@ -97,24 +95,36 @@ class LocalRequest:
             arguments[self.final] = self._answer_schema
         return step_grammar(arguments, self.final, "plan" if self.history.is_new else "note")
 
-    def opening_turns(self) -> list[Turn]:
-        """Return the turns before the conversation: the system message and the examples."""
+    def opening_turns(self, described: Collection[str] = ()) -> list[Turn]:
+        """Return the turns before the conversation: the rules, the examples, and the tools at the end.
+
+        What comes before the tools is the same for all tools, so it is read once for all agents.
+
+        :param described: the names of the tools that the conversation describes where they were found: the tools before
+            it stay the same when one is found, and are not read again
+        """
         own = "\n".join(message.text for message in self._request.messages if isinstance(message, SystemMessage))
         if self.is_chat:
             return [(PromptMessage("system", own or _CHAT),)]
-        needed = {each.name: _parameters(each.parameters)[1] for each in self._described}
-        return [(PromptMessage("system", self._system(own)),), *make_demonstrations(needed, self.final)]
+        found = find_described(self.history.turns)
+        needed = {each.name: _parameters(each.parameters)[1] for each in self._specifications if each.name not in found}
+        tools = [each for each in self._specifications if each.name not in described]
+        return [
+            (PromptMessage("system", _RULES),),
+            *make_demonstrations(needed, self.final),
+            (PromptMessage("system", self._describe(own, tools)),),
+        ]
 
     @property
     def _answer_schema(self) -> Mapping[str, Any]:
         return self._request.output_schema or _TEXT
 
-    def _system(self, own: str) -> str:
-        """Return the system message: the details of each tool, the rules, and a line for each tool at the end."""
-        details = [_format_details(each.name, each.description, each.parameters) for each in self._described]
-        tools = [_format_line(each.name, each.description, each.parameters) for each in self._described]
+    def _describe(self, own: str, tools: Sequence[ToolSpecification]) -> str:
+        """Return the instructions of the agent, the details of each tool, and a line for each tool at the end."""
+        details = [_format_details(each.name, each.description, each.parameters) for each in tools]
+        lines = [_format_line(each.name, each.description, each.parameters) for each in tools]
         answer = _format_line(self.final, _ANSWERS, self._answer_schema)
-        return "\n".join(filter(None, [own, *details, _RULES, "Tools:", *tools, answer]))
+        return "\n".join(filter(None, [own, *details, _TOOLS, *lines, answer]))
 
 
 # Without it, small models claim to be made by whoever made the texts that they were trained on.
@@ -128,6 +138,9 @@ _RULES = (
     "up with a tool before you use it. Never compute or count days by yourself. "
     "When nothing is left to do, call final_answer with the whole answer."
 )
+
+
+_TOOLS = "Those were examples. From now on, only these tools are there:"
 
 
 def _format_details(name: str, description: str, schema: Mapping[str, Any] | None) -> str:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
 
 from toolsemble.errors import ModelError
 from toolsemble.local.engine import Engine
-from toolsemble.local.history import PromptMessage, Turn
+from toolsemble.local.history import PromptMessage, Turn, find_described
 
 _MARK = re.compile(r"\[mark-5e1c7a-(\d+)\]")
 _SEPARATOR = "\n\n"  # between consecutive messages of one role
@@ -28,12 +28,20 @@ class Prompt:
     tokens: tuple[int, ...]
     prefix: int
     """The number of tokens before the conversation."""
+    shared: int
+    """The number of tokens before the tools, which are the same for all agents."""
 
 
-async def build_prompt(engine: Engine, opening: Sequence[Turn], conversation: Sequence[Turn], room: int) -> Prompt:
-    """Return the prompt of a conversation, without its oldest turns if necessary; raise if it cannot fit."""
-    around = _TOKENS_PER_MESSAGE
+async def build_prompt(
+    engine: Engine, write_opening: Callable[[Collection[str]], Sequence[Turn]], conversation: Sequence[Turn], room: int
+) -> Prompt:
+    """Return the prompt of a conversation, without its oldest turns if necessary; raise if it cannot fit.
+
+    :param write_opening: returns the turns before the conversation, with all tools that it does not describe
+    """
+    around, described = _TOKENS_PER_MESSAGE, find_described(conversation)
     while True:
+        opening = write_opening(described)
         left = room - await _count_tokens(engine, opening, around)
         if left <= 0:
             raise ModelError(
@@ -42,6 +50,10 @@ async def build_prompt(engine: Engine, opening: Sequence[Turn], conversation: Se
             )
         turns = await _select_turns(engine, conversation, left, around)
         kept = [await _shorten_results(engine, turn, left) for turn in turns]
+        if lost := described - find_described(kept):
+            # Tools that were described in what is left out are still offered, so they move to the others.
+            described -= lost
+            continue
         prompt = await _apply_template(engine, (*chain(*opening),), (*chain(*kept),))
         if len(prompt.tokens) <= room:
             return prompt
@@ -116,14 +128,15 @@ async def _apply_template(engine: Engine, opening: Turn, conversation: Turn) -> 
     messages = (*opening, *conversation)
     parts = await _template_parts(engine, messages)
     tokens: list[int] = []
-    prefix = 0
+    prefix = shared = 0
     for part in parts:
         if isinstance(part, int):
+            shared = shared or (len(tokens) if part >= len(opening) - 1 else 0)
             prefix = prefix or (len(tokens) if part >= len(opening) else 0)
             tokens += await engine.tokenize(messages[part].text)
         elif part:
             tokens += await engine.tokenize(part, special=True, first=not tokens)
-    return Prompt(tuple(tokens), prefix)
+    return Prompt(tuple(tokens), prefix, shared)
 
 
 async def _template_parts(engine: Engine, messages: Sequence[PromptMessage]) -> list[str | int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
+from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.result import AudioContent, FileContent, ImageContent, Media
 from toolsemble.runtime.text import escape_surrogates
@@ -34,6 +35,21 @@ def to_messages(prompt: Prompt) -> list[Message]:
         if len(texts) + len(contents) == len(parts):
             return [UserMessage(escape_surrogates("\n".join(texts)), contents)]
     raise TypeError(f"A prompt must be a str, a list of str, images, audio and files, or messages, not {prompt!r:.80}")
+
+
+def check_question(prompt: Sequence[Message], *, has_earlier: bool) -> None:
+    """Raise :class:`ToolConfigurationError` if there is nothing to answer.
+
+    :param has_earlier: whether there are messages before the prompt
+
+    >>> check_question([], has_earlier=False)
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolConfigurationError: There is nothing to answer; pass a prompt, or a history that ends with one
+    """
+    has_nothing = all(message.role == "system" for message in prompt) and not has_earlier
+    if has_nothing or any(map(is_blank, prompt)):
+        raise ToolConfigurationError("There is nothing to answer; pass a prompt, or a history that ends with one")
 
 
 def is_blank(message: Message) -> bool:

@@ -20,6 +20,7 @@ from toolsemble.models.message import (
     message_to_json,
 )
 from toolsemble.runtime.fork_locks import fork_safe_lock
+from toolsemble.runtime.text import with_article
 
 
 class Transcript(Sequence[Message]):
@@ -220,9 +221,8 @@ def _check(messages: Sequence[Message]) -> None:
 
 
 def _not_a_message_error(value: object, index: int) -> ToolConfigurationError:
-    kind = type(value).__name__
-    article = "an" if kind[:1].lower() in {*"aeiou"} else "a"
-    return ToolConfigurationError(f"Message {index} is not a message but {article} {kind}{_conversion_hint(value)}")
+    kind = with_article(type(value).__name__)
+    return ToolConfigurationError(f"Message {index} is not a message but {kind}{_conversion_hint(value)}")
 
 
 def _unanswered_error(name: str, index: int) -> ToolConfigurationError:

@@ -46,6 +46,10 @@ class LazyArguments(ABC):
         """Return None: the error does not say which keys are wrong."""
         return self._arguments.wrong_keys(mismatch)
 
+    def is_settled(self, mismatch: MismatchError) -> bool:
+        """Return False: the errors are not known."""
+        return self._arguments.is_settled(mismatch)
+
     def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
         """Return the problems of a value, and how many more there are."""
         return self._arguments.problems(text, value, mismatch)

@@ -35,6 +35,6 @@ class ReviewEvent:
     role: str = ""
     """The role of the person."""
     detail: str = ""
-    """The arguments, the decision, or the reason of a refusal."""
+    """The arguments, the decision, or the reason of a refusal; its start, with line breaks as they were."""
     number: int = field(default=0, kw_only=True, compare=False)
     """Its number in the log, by which pages continue."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -94,8 +95,10 @@ class Ledger:
                     records.add(kept, asker)
                 stored.append(kept.id)
                 taken.add(kept.id)
-                detail = f"again: {request.arguments_text}" if found else request.arguments_text
-                records.note(ReviewEvent("asked", kept.id, kept.tool_name, now, detail=detail))
+                if found is None or not request.durable:  # a run in a journal asks each question once
+                    said = _describe_arguments(request)
+                    detail = f"again: {said}" if found else said
+                    records.note(ReviewEvent("asked", kept.id, kept.tool_name, now, detail=detail))
         return stored
 
     def pending(self) -> list[ReviewRequest]:
@@ -374,6 +377,12 @@ def _check_open(
     if stored.required_role is not None and role != stored.required_role:
         raise ReviewRefusedError(f"it takes the role '{stored.required_role}', not '{preview(role)}'")
     return stored
+
+
+def _describe_arguments(request: ReviewRequest) -> str:
+    """Return the arguments as text for the audit: on one line, unless they are a text with several."""
+    arguments = request.arguments
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
 
 
 def _describe(request: ReviewRequest, receipt: Receipt) -> str:

@@ -50,14 +50,17 @@ _batch: ContextVar[Batch | None] = ContextVar("toolsemble.batch", default=None)
 class OpenQuestion:
     """The state of an open question: whether it is abandoned, and how many prompts are open for it."""
 
-    __slots__ = ("abandoned", "announced", "check", "interrupted", "on_stored", "prompts", "request")
+    __slots__ = ("abandoned", "announced", "check", "interrupted", "is_known", "on_stored", "prompts", "request")
 
-    def __init__(self, request: ReviewRequest | None = None, check: Check | None = None) -> None:
+    def __init__(
+        self, request: ReviewRequest | None = None, check: Check | None = None, *, is_known: bool = False
+    ) -> None:
         self.abandoned = threading.Event()
         self.check = check
         self.prompts = 0
         self.request = request
         self.announced = False
+        self.is_known = is_known
         self.interrupted = False
         self.on_stored: Callable[[], object] | None = None
 
@@ -65,7 +68,8 @@ class OpenQuestion:
         """Send the event that a reviewer is asked, once."""
         if not self.announced:
             self.announced, self.request = True, request
-            tell(ReviewRequested(request))
+            if not self.is_known:
+                tell(ReviewRequested(request))
 
 
 class Question:
@@ -82,14 +86,17 @@ class Question:
 
     __slots__ = ("_handler", "_question", "_request")
 
-    def __init__(self, handler: ReviewHandler, request: ReviewRequest, check: Check | None = None) -> None:
+    def __init__(
+        self, handler: ReviewHandler, request: ReviewRequest, check: Check | None = None, *, is_known: bool = False
+    ) -> None:
         """Store what to ask.
 
         :param check: returns what is wrong with the text of an edit, or ""; None: edits cannot be checked here
+        :param is_known: whether an earlier process of the run has told people of it, so that they are not told again
         """
         self._handler = handler
         self._request = request
-        self._question = OpenQuestion(request, check)
+        self._question = OpenQuestion(request, check, is_known=is_known)
 
     def do(self) -> ReviewDecision:
         """Ask, and wait in this thread; raise only errors that a reviewer may cause, and what must end the program."""
@@ -119,7 +126,9 @@ class Question:
         import asyncio  # noqa: PLC0415 - sync programs do not need it
 
         request = self._request
-        LOGGER.info("asked: %s(%s)", request.tool_name, preview(request.arguments_text), extra=_log_fields(request))
+        if not self._question.is_known:
+            shown = preview(request.arguments_text)
+            LOGGER.info("asked: %s(%s)", request.tool_name, shown, extra=_log_fields(request))
         ends = time.monotonic() + request.timeout if request.timeout else None
         token = _question.set(self._question)
         answering = asyncio.ensure_future(capture_outcome(ask(self._handler, request)))
@@ -310,24 +319,32 @@ def check_edit(revised: str) -> str:
     return "" if asked is None or asked.check is None else asked.check(revised)
 
 
-def note_stored(request: ReviewRequest, *, waits: bool) -> None:
+def note_stored(request: ReviewRequest, *, waits: bool) -> bool:
     """Record that the current question is in a store, under the id of this request, and send the event for it.
+
+    Return whether people have to be told of it.
 
     :param waits: whether it waits for an answer; there is no event for one that was answered before a crash
     """
     asked = _question.get()
     if asked is None:
-        return
+        return waits
     if waits:
         asked.announce(request)
-        if asked.on_stored is not None:
-            asked.on_stored()
     elif not asked.announced:
         asked.announced, asked.request = True, request
+    return waits and not asked.is_known
+
+
+def note_waiting() -> None:
+    """Record that people know the current question, and that it waits for an answer."""
+    asked = _question.get()
+    if asked is not None and asked.on_stored is not None:
+        asked.on_stored()
 
 
 def watch_stored(notify: Callable[[], object]) -> None:
-    """Call a function when the current question is in a store, and there is no earlier answer to it.
+    """Call a function when the current question is in a store, people know it, and there is no earlier answer to it.
 
     >>> watch_stored(print)
     """

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.decision import ExitEarly, ReviewDecision
-from toolsemble.review.question import is_interrupted, note_stored
+from toolsemble.review.question import is_interrupted, note_stored, note_waiting
 from toolsemble.review.request import ReviewRequest
 from toolsemble.review.store import ReviewStore
 from toolsemble.review.store_worker import StoreWorker, get_worker
@@ -73,14 +73,16 @@ class QueueReview:
             stored = replace(request, id=await asyncio.wrap_future(pending.stored))
             # An answer from before a crash may be there already; then nobody is asked.
             waits = not pending.answer.done()
-            note_stored(stored, waits=waits)
-            if waits:
+            if note_stored(stored, waits=waits):
                 await self.announce(stored)
+            if waits:
+                note_waiting()
             decision = await asyncio.wrap_future(pending.answer)
             if type(decision) is ExitEarly and decision.timed_out:
                 await asyncio.sleep(ends - loop.time())
         except BaseException as error:
-            worker.leave(pending, keep=request.durable or (request.resumable and is_interrupted()))
+            is_failed = isinstance(error, Exception)  # nobody could be told of it
+            worker.leave(pending, keep=not is_failed and (request.durable or (request.resumable and is_interrupted())))
             if not isinstance(error, GeneratorExit):  # a coroutine that is closed cannot wait
                 await asyncio.wait([asyncio.wrap_future(pending.withdrawn)], timeout=_WITHDRAW_TIMEOUT)
             raise

@@ -13,7 +13,7 @@ from toolsemble.review.database import binding
 from toolsemble.review.receipt import Receipt
 from toolsemble.review.request import ReviewRequest
 from toolsemble.runtime.signing import is_signed, sign
-from toolsemble.runtime.text import preview
+from toolsemble.runtime.text import preview, preview_lines
 from toolsemble.serialization import compact_json
 from toolsemble.storage.database import Rows
 
@@ -197,8 +197,9 @@ class Records:
         )
 
     def note(self, event: ReviewEvent) -> None:
-        """Add an event to the audit log, with text that is safe to show."""
-        shown = [preview(text) for text in (event.tool_name, event.person, event.role, event.detail)]
+        """Add an event to the audit log, with text that is safe to show; the detail may have several lines."""
+        shown = [preview(text) for text in (event.tool_name, event.person, event.role)]
+        shown.append(preview_lines(event.detail))
         self._connection.execute(
             "INSERT INTO events (kind, request_id, at, tool_name, person, role, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
             (event.kind, replace_surrogates(event.request_id), event.at, *shown),

@@ -140,31 +140,30 @@ class SpareThreads(ThreadPerJob):
         try:
             thread = self._idle.pop()
         except IndexError:
-            start_thread(partial(self._serve, settle), "toolsemble-job", daemon=True)
+            # The job is not an argument, which a thread keeps as long as it lives: it refers to the future's result.
+            start_thread(partial(self._serve, _SpareThread(settle)), "toolsemble-job", daemon=True)
         else:
             thread.job = settle  # if an interrupt comes before this, the thread ends after a while
             thread.ready.release()
 
-    def _serve(self, job: Callable[[], object] | None) -> None:
-        thread, idle = _SpareThread(), self._idle
-        while job is not None:
+    def _serve(self, thread: _SpareThread) -> None:
+        idle = self._idle
+        while (job := thread.wait(self._seconds, idle)) is not None:
             job()
             job = None  # it refers to the future, and so to the result
             if len(idle) >= self._most:
                 return
             idle.append(thread)
-            job = thread.wait(self._seconds, idle)
 
 
 class _SpareThread:
-    """A thread that waits for a job."""
+    """A thread that has its first job; then it waits for others."""
 
     __slots__ = ("job", "ready")
 
-    def __init__(self) -> None:
+    def __init__(self, job: Callable[[], object]) -> None:
         self.ready = threading.Lock()
-        self.ready.acquire()
-        self.job: Callable[[], object] | None = None
+        self.job: Callable[[], object] | None = job
 
     def wait(self, seconds: float, idle: list[_SpareThread]) -> Callable[[], object] | None:
         """Wait for the next job, and return it; or None if there was none for some seconds."""

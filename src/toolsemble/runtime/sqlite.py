@@ -8,7 +8,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,6 +134,21 @@ class Database:
             self._begin(connection, self.busy if patience is None else min(patience, self.busy))
             yield connection
 
+    def write(
+        self,
+        statement: str,
+        values: Sequence[Any],
+        *,
+        key: str,  # noqa: ARG002 - as above
+        synced: bool = False,
+    ) -> int:
+        """Execute one statement as a transaction of its own; return how many rows it has changed."""
+        with self.reading() as connection:
+            if not synced:
+                return connection.execute(statement, values).rowcount
+            with self._synchronizing(connection, synced=synced):
+                return connection.execute(statement, values).rowcount
+
     @contextmanager
     def _synchronizing(self, connection: sqlite3.Connection, *, synced: bool) -> Iterator[None]:
         if not synced or self._kind.synchronous == "FULL":
@@ -220,6 +235,8 @@ class Database:
         with ExitStack() as stack:
             stack.callback(connection.close)
             connection.execute(f"PRAGMA synchronous = {self._kind.synchronous}")
+            if _is_empty(connection):
+                self._fill(connection)
             (number,) = connection.execute("PRAGMA application_id").fetchone()
             if number == self._kind.number and _version(connection) in self._kind.upgrades:
                 self._upgrade(connection)
@@ -227,6 +244,18 @@ class Database:
                 raise OSError(f"it is not a {self._kind.what} of this version; name a file that does not exist yet")
             stack.pop_all()  # keep it open
         return connection
+
+    def _fill(self, connection: sqlite3.Connection) -> None:
+        """Create the tables in an empty file of the user, which other processes may open at the same time."""
+        path = Path(f"{self._path}")
+        _check_unused(path)
+        path.chmod(0o600)
+        connection.execute("PRAGMA journal_mode = WAL")
+        with connection:
+            self._begin(connection, self.busy)
+            if _is_empty(connection):
+                for statement in _split(self._kind.script()):
+                    connection.execute(statement)
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
         """Bring the tables of an earlier version up to date, completely or not at all."""
@@ -241,6 +270,30 @@ class Database:
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.execute("PRAGMA journal_mode = WAL")
             connection.executescript(self._kind.script())
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    """Return whether a file holds nothing: it was created by another program, such as ``touch`` or ``mktemp``."""
+    (number,) = connection.execute("PRAGMA application_id").fetchone()
+    (count,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return not (number or _version(connection) or count)
+
+
+def _check_unused(path: Path) -> None:
+    """Raise if a file without any content was a database before: what was in it is lost, and must not be forgotten."""
+    beside = [each for each in (path.with_name(f"{path.name}{end}") for end in (".key", "-wal")) if each.exists()]
+    if beside and not path.stat().st_size:
+        raise OSError(f"it is empty, but '{beside[0].name}' says that it was in use; restore a copy of it")
+
+
+def _split(script: str) -> Iterator[str]:
+    """Return the statements of a script, to be executed inside of a transaction."""
+    statement = ""
+    for part in script.split(";"):
+        statement += f"{part};"
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
 
 
 def _version(connection: sqlite3.Connection) -> int:
@@ -292,7 +345,10 @@ def _create_file(path: Path, make: Callable[[Path], Any]) -> None:
     """Create a file atomically, readable by its owner only; an existing file stays."""
     if path.exists():
         return
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:  # it names the temporary file
+        raise OSError(f"no file can be created in the folder '{path.parent}': {error.strerror}") from None
     os.close(handle)
     try:
         make(Path(name))

@@ -110,6 +110,17 @@ def preview(text: str, limit: int = SHOWN) -> str:
     return shown if len(text) <= limit else f"{shown}..."
 
 
+def preview_lines(text: str, limit: int = SHOWN) -> str:
+    r"""Return the start of a text with its line breaks, and other invisible characters escaped.
+
+    >>> print(preview_lines("first\n\x1b[2Jsecond", 8))
+    first
+    \x1b[...
+    """
+    shown = escape_lines(text[:limit])
+    return shown if len(text) <= limit else f"{shown}..."
+
+
 def quote_text(text: str, limit: int = SHOWN) -> str:
     r"""Return the start of a text in quotes, as ``repr`` writes it, with invisible characters escaped.
 
@@ -168,6 +179,8 @@ def _is_bare_repr(message: str, error: BaseException | None) -> bool:
     """Return whether a message is only the repr of what was raised, such as the key of a KeyError."""
     try:
         args = () if error is None else error.args
+        if args and args[0] is message:
+            return False  # the common case: no text is its own repr
         return len(args) > 0 and message == escape_surrogates(repr(args[0] if len(args) == 1 else args))
     except Exception:  # noqa: BLE001 - an argument without a working repr is no reason to fail
         return False
@@ -185,3 +198,12 @@ def _escape_unless_visible(character: str) -> str:
 
 def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
+
+
+def with_article(noun: str) -> str:
+    """Return a noun, such as the name of a type, behind its article.
+
+    >>> with_article("int"), with_article("float")
+    ('an int', 'a float')
+    """
+    return f"{'an' if noun[:1].lower() in {*'aeiou'} else 'a'} {noun}"

@@ -66,6 +66,10 @@ class Arguments(Protocol):
         """Return the parameters that are wrong, missing or unknown; None if any may be."""
         ...
 
+    def is_settled(self, mismatch: MismatchError) -> bool:
+        """Return whether the errors of a text are also those of the value that was parsed from it."""
+        ...
+
     def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
         """Return the problems of a value with this JSON text, and the number of problems left out."""
         ...
@@ -98,11 +102,16 @@ def decode_arguments(arguments: Arguments, text: str, steps: frozenset[str]) -> 
             return arguments.validate(text), changes
         except MismatchError as problem:
             mismatch = problem.with_traceback(None)
-    return _repair(value, arguments, steps, mismatch, changes)
+    return _repair(text, value, arguments, steps, mismatch, changes)
 
 
 def _repair(
-    value: dict[str, Any], arguments: Arguments, steps: frozenset[str], mismatch: MismatchError, changes: list[Repair]
+    text: str,
+    value: dict[str, Any],
+    arguments: Arguments,
+    steps: frozenset[str],
+    mismatch: MismatchError,
+    changes: list[Repair],
 ) -> Decoded:
     """Return the arguments after repairs; raise ToolArgumentsError if they still do not validate."""
     # Values that validate are not changed, even if others are wrong.
@@ -111,15 +120,24 @@ def _repair(
         repaired = repairs.repair(value, arguments.schema)
     except LongNumberError:
         raise _invalid(arguments.owner, TOO_LONG) from None
-    fitting = plain_input(repaired, arguments.owner)
-    try:
-        return arguments.validate(fitting), (*changes, *repairs.changes)
-    except MismatchError as problem:
-        problems, more = arguments.problems(fitting, repaired, problem)
+    if repairs.has_changed or not arguments.is_settled(mismatch):
+        text = plain_input(repaired, arguments.owner)
+        try:
+            return arguments.validate(text), (*changes, *repairs.changes)
+        except MismatchError as problem:
+            mismatch = problem.with_traceback(None)
+    raise _refuse(text, repaired, value, arguments, mismatch)
+
+
+def _refuse(
+    text: str, repaired: dict[str, Any], value: dict[str, Any], arguments: Arguments, mismatch: MismatchError
+) -> ToolArgumentsError:
+    """Return the error for arguments that do not validate, after all repairs."""
+    problems, more = arguments.problems(text, repaired, mismatch)
     if not problems:  # the values are fine, but the validator's parser has lower limits
-        raise _invalid(arguments.owner, "a number is too large, or it is nested too deeply; send less")
+        return _invalid(arguments.owner, "a number is too large, or it is nested too deeply; send less")
     problems = name_choices(arguments.schema, problems)
-    raise report(arguments.owner, problems, more, hint_at_nesting(arguments.schema, value, problems))
+    return report(arguments.owner, problems, more, hint_at_nesting(arguments.schema, value, problems))
 
 
 def decode_object(text: str, owner: str, steps: frozenset[str] = frozenset()) -> tuple[dict[str, Any], list[Repair]]:
@@ -136,6 +154,8 @@ def decode_object(text: str, owner: str, steps: frozenset[str] = frozenset()) ->
         return {}, []
     repairs: list[Repair] = []
     value = _read(text, owner, steps, repairs)
+    if isinstance(value, dict):
+        return value, repairs
     for _ in range(2):  # a model may encode its arguments twice
         if isinstance(value, str) and "text" in steps and "{" in value:
             try:

@@ -20,9 +20,9 @@ def hint_at_nesting(schema: Mapping[str, Any], value: Mapping[str, Any], problem
     """
     root = resolve_schema(schema, schema)
     properties: Mapping[str, Any] = root.get("properties", {})
-    unknown = [key for key in value if key not in properties]
-    if not unknown:
+    if value.keys() <= properties.keys():
         return ""
+    unknown = [key for key in value if key not in properties]
     missing = [str(problem.path[0]) for problem in problems if problem.message == "missing" and len(problem.path) == 1]
     wrong = {problem.path[0] for problem in problems if len(problem.path) == 1}
     # Without a missing parameter, a key may belong into any of those that are there.

@@ -82,6 +82,10 @@ class SchemaArguments:
     def wrong_keys(self, mismatch: MismatchError) -> None:
         """Return None: any key may be wrong."""
 
+    def is_settled(self, mismatch: MismatchError) -> bool:  # noqa: ARG002 - it has no errors yet
+        """Return False: the errors are not known."""
+        return False
+
     def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:  # noqa: ARG002 - the text is plain JSON
         """Return the problems of a value, and the number of problems left out."""
         found: dict[Path, list[str]] = {}

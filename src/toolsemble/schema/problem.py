@@ -27,11 +27,18 @@ class Problem:
 
 
 class MismatchError(Exception):
-    """Arguments do not validate; the problems are determined later, if repairs do not help."""
+    """Arguments do not validate; the problems are determined later, if repairs do not help.
 
-    def __init__(self, cause: Any = None) -> None:
-        self.cause = cause
+    Its only argument is the exception of the validator, if that says more.
+    """
+
+    errors: list[Any] | None = None
+    """The errors of the validator, once somebody has read them."""
+
+    @property
+    def cause(self) -> Any:
         """The exception of the validator."""
+        return self.args[0]
 
 
 def format_path(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -36,6 +37,12 @@ class Repairs:
         self._root = schema
         self._steps = steps
         self._left = _BUDGET
+        self._respelled = False
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the value may have become another one."""
+        return bool(self.changes) or self._respelled
 
     def repair(self, value: Any, schema: Any, path: Path = ()) -> Any:
         """Return the value changed to fit the schema, as far as the intent is clear."""
@@ -49,9 +56,11 @@ class Repairs:
             return self._repair_option(value, options, path)
         for part in schema.get("allOf", ()):
             value = self.repair(value, part, path)
-        value = self._repair_choice(value, schema, path)
+        if (allowed := _find_allowed(schema)) is not None:
+            value = self._repair_choice(value, allowed, schema, path)
         kinds = _kinds(schema)
-        value = self._repair_type(value, kinds, schema, path)
+        if (kind := json_type(value)) not in kinds or kind == "number":
+            value = self._repair_type(value, kind, kinds, schema, path)
         if isinstance(value, dict) and ("object" in kinds or _OF_OBJECTS & schema.keys()):
             return self._repair_object(value, schema, path)
         if isinstance(value, list) and ("array" in kinds or "items" in schema):
@@ -118,9 +127,8 @@ class Repairs:
             and all(self._fits(each, part) for each, part in inside if isinstance(part, Mapping))
         )
 
-    def _repair_choice(self, value: Any, schema: Mapping[str, Any], path: Path) -> Any:
-        allowed = _find_allowed(schema)
-        if allowed is None or "coerce" not in self._steps:
+    def _repair_choice(self, value: Any, allowed: list[Any], schema: Mapping[str, Any], path: Path) -> Any:
+        if "coerce" not in self._steps:
             return value
         self._left -= len(allowed) // _MANY_VALUES  # searching a long list is work, too
         if self._left < 0 or _is_among(value, allowed):
@@ -134,9 +142,10 @@ class Repairs:
                 return self._record("coerce", path, value, found[0])
         return value
 
-    def _repair_type(self, value: Any, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
-        """Return the value converted to the declared type, if that is clear."""
-        kind = json_type(value)
+    def _repair_type(self, value: Any, kind: str, kinds: frozenset[str], schema: Mapping[str, Any], path: Path) -> Any:
+        """Return the value, which is of a kind, converted to one of the declared kinds, if that is clear."""
+        if kind == "number" and not math.isfinite(value):
+            return self._respell(value)  # JSON cannot hold it, which is reported when it is written
         if value is None or not kinds or kind in kinds or (kind == "integer" and "number" in kinds):
             return value
         if kind == "number" and "integer" in kinds and value.is_integer():
@@ -144,8 +153,8 @@ class Repairs:
             # becomes text, which never validates: a validator would accept the rounded number.
             whole = to_integer(value)
             if whole is None:
-                return _to_text(value)
-            return self._record("coerce", path, value, whole) if "coerce" in self._steps else whole
+                return self._respell(_to_text(value))
+            return self._record("coerce", path, value, whole) if "coerce" in self._steps else self._respell(whole)
         if isinstance(value, str) and "string" not in kinds:
             return self._convert_text(value, kinds, schema, path)
         if "array" in kinds and "coerce" in self._steps and self._can_wrap(schema):
@@ -278,6 +287,10 @@ class Repairs:
                 return repaired + value[index:]
             repaired.append(self.repair(each, parts[index] if index < len(parts) else rest, (*path, index)))
         return repaired
+
+    def _respell(self, after: Any) -> Any:
+        self._respelled = True
+        return after
 
     def _record(self, step: str, path: Path, before: Any, after: Any) -> Any:
         self.changes.append({"step": step, "path": format_path(path), "from": before, "to": after})

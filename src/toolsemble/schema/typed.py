@@ -144,16 +144,25 @@ class TypedArguments:
         """Return the parameters that are wrong, missing or unknown; None if any may be."""
         if mismatch.cause.error_count() > _HOPELESS:
             return frozenset()  # too many errors to repair; they are only reported
-        places = [each["loc"] for each in _errors(mismatch, include_context=False)]
-        return frozenset(str(place[0]) for place in places) if all(places) else None
+        places = [each["loc"] for each in _errors(mismatch)]
+        return frozenset([str(place[0]) for place in places]) if all(places) else None
+
+    def is_settled(self, mismatch: MismatchError) -> bool:
+        """Return whether each error is that of a declared parameter, and not of a value inside of one.
+
+        In other objects the validator also checks values that the text replaces: a key may come twice.
+        """
+        declared = self.schema.get("properties", ())
+        return all(len(each["loc"]) == 1 and each["loc"][0] in declared for each in _errors(mismatch))
 
     def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
         """Return the problems of a value with this JSON text, and the number of problems left out."""
         errors = _errors(mismatch)
-        # For a long text, the first problem of each list is enough: finding all of them would take too long.
-        if len(text) <= _LONG_TEXT and any(len(each["loc"]) > 1 for each in errors):
-            errors = _errors(self._find_all_errors(text))
-        errors = [each for each in errors if each["type"] != "json_invalid"]
+        if not self.is_settled(mismatch):
+            # For a long text, the first problem of each list is enough: finding all of them would take too long.
+            if len(text) <= _LONG_TEXT and any(len(each["loc"]) > 1 for each in errors):
+                errors = _errors(self._find_all_errors(text))
+            errors = [each for each in errors if each["type"] != "json_invalid"]
         return translate_errors(errors[:_MOST_ERRORS], value, self.schema), max(0, len(errors) - _MOST_ERRORS)
 
     def _find_all_errors(self, text: str) -> MismatchError:
@@ -252,12 +261,11 @@ _MOST_ERRORS = 100
 _HOPELESS = 20_000
 
 
-def _errors(mismatch: MismatchError, *, include_context: bool = True) -> list[ErrorDetails]:
+def _errors(mismatch: MismatchError) -> list[ErrorDetails]:
     """Return the errors of the validator."""
-    found: list[ErrorDetails] = mismatch.cause.errors(
-        include_url=False, include_input=False, include_context=include_context
-    )
-    return found
+    if mismatch.errors is None:
+        mismatch.errors = mismatch.cause.errors(include_url=False, include_input=False)
+    return mismatch.errors
 
 
 def _admits(work: Work, text: str) -> bool:

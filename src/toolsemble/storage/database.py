@@ -91,6 +91,14 @@ class Database(Protocol):
         """
         ...
 
+    def write(self, statement: str, values: Sequence[Any], *, key: str, synced: bool = False) -> int:
+        """Execute one statement as a transaction of its own; return how many rows it has changed.
+
+        :param key: what the statement is about; it waits for writers of the same key
+        :param synced: as in :meth:`writing`
+        """
+        ...
+
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
         """Call a function, in another thread, after each change that notifies; return a function that ends this.
 

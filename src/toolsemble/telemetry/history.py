@@ -22,6 +22,7 @@ from toolsemble.telemetry.history_queries import (
     delete_runs,
     find_agents,
     find_calls,
+    find_event,
     find_events,
     find_last,
     find_reviews,
@@ -180,6 +181,9 @@ class RunHistory:
     ) -> list[HistoryEvent]:
         """Return a page of events, in order.
 
+        The ``messages`` of a ``run_started`` are those that no earlier run started with; its ``earlier`` says which
+        event has the others, and :meth:`event` returns all of them.
+
         :param after: the ``number`` of the last event that was seen; 0: from the beginning
         :param run: only events of the run with this id
         :param limit: the number of events at most
@@ -193,8 +197,8 @@ class RunHistory:
 
     def event(self, number: int) -> HistoryEvent | None:
         """Return one event in full; None if there is none with this number."""
-        found = self.events(number - 1, limit=1)
-        return found[0] if found and found[0].number == number else None
+        with self._database.reading() as connection:
+            return find_event(connection, number)
 
     def last(self) -> int:
         """Return the number of the latest event; 0 if there is none."""

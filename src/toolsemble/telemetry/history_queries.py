@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, get_args
 
 from toolsemble.processes.identity import ProcessIdentity
 from toolsemble.runtime.text import escape_surrogates
 from toolsemble.serialization import compact_json
+from toolsemble.telemetry import history_conversations as conversations
 from toolsemble.telemetry.cut_text import cut_texts
 from toolsemble.telemetry.history_records import (
     AgentRun,
@@ -160,6 +161,15 @@ def find_events(
     return [_build_event(row, max_text) for row in connection.execute(query, (*values, limit)).fetchall()]
 
 
+def find_event(connection: sqlite3.Connection, number: int) -> HistoryEvent | None:
+    """Return one event in full, also with the messages that an earlier run started with; None if there is none."""
+    found = find_events(connection, EventFilter(number - 1), 1, None)
+    if not found or found[0].number != number:
+        return None
+    values, cut = conversations.restore(connection, dict(found[0].values), dict(found[0].cut))
+    return replace(found[0], values=values, cut=cut)
+
+
 def find_last(connection: sqlite3.Connection) -> int:
     """Return the number of the latest event."""
     (number,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'events'").fetchone()
@@ -171,6 +181,7 @@ def delete_runs(connection: sqlite3.Connection, before: float) -> int:
     values = {"ended": _find_ended_owners(connection), "before": before}
     old = f"SELECT run FROM runs WHERE updated <= :before AND {_STATE} NOT IN ('running', 'waiting')"  # noqa: S608 - a constant
     runs = json.dumps([run for (run,) in connection.execute(old, values)])
+    conversations.detach(connection, runs)
     for table in ("events", "agents", "turns", "calls", "reviews"):
         connection.execute(f"DELETE FROM {table} WHERE run IN (SELECT value FROM json_each(?))", (runs,))  # noqa: S608 - constants
     return connection.execute("DELETE FROM runs WHERE run IN (SELECT value FROM json_each(?))", (runs,)).rowcount

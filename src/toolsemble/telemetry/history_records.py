@@ -277,13 +277,13 @@ class HistoryEvent:
     tool_name: str = ""
     """The name of its tool; empty for the events of runs."""
     values: dict[str, Any] = field(default_factory=dict)
-    """The event as JSON values, as in trace files."""
+    """The event as JSON values, as in trace files; the start of a run may have ``earlier`` in place of messages."""
     cut: dict[str, int] = field(default_factory=dict)
     """The texts that were cut, as JSON pointers into ``values``, with their full length."""
 
     @property
     def event(self) -> Event:
         """The event as an object of :mod:`toolsemble.events`; raise ``ValueError`` if it was cut or is not readable."""
-        if self.cut:
+        if self.cut or "earlier" in self.values:
             raise ValueError(f"event {self.number} was cut; take it whole from event({self.number})")
         return read_event(self.values)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
+
 from toolsemble.runtime.sqlite import Kind
+from toolsemble.telemetry import history_conversations as conversations
 
 # A number of an event is never used again, also if the latest events are deleted: browsers continue after it.
 _TABLES = """
@@ -57,5 +60,20 @@ _TABLES = """
     );
     CREATE INDEX reviews_by_run ON reviews (run, call);
 """
-KIND = Kind("run history", 0x746F6F68, 1, _TABLES, synchronous="NORMAL")
+
+
+def _add_conversations(connection: sqlite3.Connection) -> None:
+    """Add the table that version 1 did not have; the starts of its runs stay whole."""
+    for statement in conversations.TABLES.split(";"):
+        connection.execute(statement)
+
+
+KIND = Kind(
+    "run history",
+    0x746F6F68,
+    2,
+    _TABLES + conversations.TABLES,
+    synchronous="NORMAL",
+    upgrades={1: _add_conversations},
+)
 """The database of a run history."""

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from toolsemble.runtime.text import escape_surrogates
 from toolsemble.serialization import compact_json
+from toolsemble.telemetry import history_conversations as conversations
 from toolsemble.telemetry.cut_text import cut_texts
 
 _PREVIEW = 300
@@ -64,10 +65,8 @@ class EventWriter:
         self.execute(f"UPDATE calls SET {change} WHERE {_LATEST_CALL}", *values, row.run, row.call, row.tool)  # noqa: S608 - as above
 
     def _insert(self, values: dict[str, Any]) -> _Row:
-        body, cut = compact_json(values), None
-        if len(body) > self._max_text:  # else no text in it is longer
-            values, lengths = cut_texts(values, self._max_text)
-            body, cut = compact_json(values), compact_json(lengths)
+        begun = conversations.shorten(self._connection, values) if values["kind"] == "run_started" else None
+        body, cut = self._write(values if begun is None else begun.values)
         request = values.get("request") or {}  # the events of reviews have their ids in the request
         run, parent, call, tool = (_to_text(values.get(name) or request.get(name) or "") for name in _IDS)
         kind, at = str(values["kind"]), float(values["at"])
@@ -75,7 +74,18 @@ class EventWriter:
             "INSERT INTO events (run, parent, call, tool, kind, at, body, cut) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             *(run, parent, call, tool, kind, at, escape_surrogates(body), cut),
         )
-        return _Row(added.lastrowid or 0, run, parent, call, tool, kind, at, values)
+        row = _Row(added.lastrowid or 0, run, parent, call, tool, kind, at, values)
+        if begun is not None:
+            conversations.add(self._connection, row.number, run, begun)
+        return row
+
+    def _write(self, values: dict[str, Any]) -> tuple[str, str | None]:
+        """Return the JSON text of values, with long texts cut, and the lengths of those."""
+        body = compact_json(values)
+        if len(body) <= self._max_text:  # no text in it is longer
+            return body, None
+        kept, lengths = cut_texts(values, self._max_text)
+        return compact_json(kept), compact_json(lengths)
 
     def _touch_run(self, row: _Row) -> None:
         """Add the run of an event, if it is new, and note that something happened in it."""

@@ -17,10 +17,10 @@ from toolsemble.ui.data_folder import DataFolder
 from toolsemble.ui.guard import refuse
 from toolsemble.ui.interface import Interface
 
-POLL = 0.1
+POLL = 0.03
 """Seconds between two looks at the history."""
-_SLOW = 5  # looks until the other files are looked at, too
-_QUIET = 100  # looks until a comment says that the connection lives
+_SLOW = 15  # looks until the other files are looked at, too
+_QUIET = 300  # looks until a comment says that the connection lives
 _MAX_TEXT = 0
 _MAX_EVENTS = 500
 

@@ -68,6 +68,7 @@ class FormBuilder:
 
     root: Mapping[str, Any]
     keep_hidden: bool
+    mask: bool = False
     count: int = 0
     finder: OptionFinder = field(init=False)
 
@@ -88,7 +89,7 @@ class FormBuilder:
 
     def _build_plain(self, node: Node, value: Any, spot: Spot) -> Field:
         if is_secret(node) and not (value is None or (self.keep_hidden and value == HIDDEN)):
-            value = MISSING  # a page never gets a secret
+            value = HIDDEN if self.mask and value is not MISSING else MISSING  # a page never gets a secret
         kind = find_kind(node)
         made = _describe(node, kind, value, spot)
         if value is not MISSING and value is not None and not fits_kind(node, kind, value):

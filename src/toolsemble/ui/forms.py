@@ -11,7 +11,17 @@ from toolsemble.ui.form_schema import find_place, resolve
 from toolsemble.ui.form_value import read_field
 from toolsemble.ui.json_values import to_json_values
 
-__all__ = ["MISSING", "Field", "FieldKind", "FieldState", "Option", "build_form", "expand_field", "read_form"]
+__all__ = [
+    "MISSING",
+    "Field",
+    "FieldKind",
+    "FieldState",
+    "Option",
+    "build_form",
+    "expand_field",
+    "mask_secrets",
+    "read_form",
+]
 
 
 def build_form(
@@ -53,6 +63,17 @@ def expand_field(schema: Mapping[str, Any], place: str) -> Field:
     (True, ['name', 'next'])
     """
     return FormBuilder(schema, keep_hidden=False).build(find_place(schema, place), MISSING, Spot("", "", required=True))
+
+
+def mask_secrets(schema: Mapping[str, Any], value: Any) -> Any:
+    """Return a value with the secrets in it masked, to be shown to others.
+
+    >>> token = {"type": "string", "format": "password", "writeOnly": True}
+    >>> mask_secrets({"properties": {"token": token}}, {"token": "sk-1"})
+    {'token': '**********'}
+    """
+    builder = FormBuilder(schema, keep_hidden=True, mask=True)
+    return read_form(builder.build(resolve(schema, schema, "#"), value, Spot("", "", required=True)))
 
 
 def read_form(form: Field | Mapping[str, Any]) -> Any:

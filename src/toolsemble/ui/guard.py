@@ -152,7 +152,9 @@ def _read_name(host: str) -> str:
     if any(sign in host for sign in "@/?#\\ "):
         return ""
     try:
-        return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+        parts = urlsplit(f"//{host}")
+        parts.port  # noqa: B018 - raises if it is not a number
+        return (parts.hostname or "").removesuffix(".")
     except ValueError:
         return ""
 

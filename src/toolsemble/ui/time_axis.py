@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ Span = tuple[float, float]
 _MIN_FOLD = 2.0  # seconds: shorter gaps are drawn as they are
 _FOLDED_SHARE = 0.1  # a gap is folded if it is longer than this part of the time that is worked
 _FOLDED_WIDTH = 0.03  # of the axis
+_TICK_WIDTH = 0.11  # of the axis: as much room as a label needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,31 @@ def locate(segments: Sequence[Segment], time: float) -> float:
     segment = segments[index]
     share = (time - segment.started) / segment.seconds
     return segment.start + (segment.end - segment.start) * min(max(share, 0.0), 1.0)
+
+
+def place_ticks(segments: Sequence[Segment]) -> tuple[tuple[float, float], ...]:
+    """Return the ticks of the axis: their places, and the seconds since its start, in round steps.
+
+    >>> place_ticks([Segment(0.0, 10.0, 0.0, 0.5), Segment(10.0, 3610.0, 0.5, 0.53, is_folded=True)])
+    ((0.0, 0.0), (0.25, 5.0), (0.5, 10.0))
+    """
+    ticks: list[tuple[float, float]] = []
+    for segment in segments:
+        if segment.is_folded:
+            continue
+        first, last = (time - segments[0].started for time in (segment.started, segment.ended))
+        step = _round_step(segment.seconds / (segment.end - segment.start) * _TICK_WIDTH)
+        for number in range(math.ceil(first / step - 1e-9), math.floor(last / step + 1e-9) + 1):
+            place = locate(segments, segments[0].started + number * step)
+            if not ticks or place - ticks[-1][0] >= _TICK_WIDTH:
+                ticks.append((place, number * step))
+    return tuple(ticks)
+
+
+def _round_step(least: float) -> float:
+    """Return the smallest step of 1, 2 or 5 times a power of ten that is not smaller than a number."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return power * next(each for each in (1, 2, 5, 10) if power * each >= least * (1 - 1e-9))
 
 
 def _join(spans: Iterable[Span]) -> Iterator[Span]:

@@ -11,7 +11,6 @@ from functools import cache, partial
 from io import BytesIO
 from typing import Any, ParamSpec, TypeVar
 
-from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Policy
 from toolsemble.errors import LostError, ToolDefinitionError, ToolExecutionError
@@ -23,7 +22,7 @@ from toolsemble.runtime.concurrency import JobFuture, Outcome, finish, wait_unti
 from toolsemble.runtime.text import describe_error
 from toolsemble.work.body import Job, unwrap_remote_outcome
 from toolsemble.work.deadline import TimedOutError, check_time_left
-from toolsemble.work.start import Start
+from toolsemble.work.remote import RemoteBody
 from toolsemble.work.timeout import wait_for_job
 
 P = ParamSpec("P")
@@ -102,20 +101,10 @@ class ClusterExecutor(Executor):
         return called
 
 
-class RunOnCluster:
+class RunOnCluster(RemoteBody):
     """Run the body of a tool with its input on a cluster, until the deadline."""
 
-    __slots__ = ("_context", "_definition", "_sent", "_value")
-
-    def __init__(self, definition: ToolDefinition, value: Any, context: ToolContext) -> None:
-        self._definition = definition
-        self._value = value
-        self._context = context
-        self._sent: Callable[[], None] | None = None
-
-    def track_start(self, start: Start) -> None:
-        """Report to a start when the body is sent: this process cannot see when it begins."""
-        self._sent = start.begin
+    __slots__ = ()
 
     def do(self) -> Any:
         """Wait for it in this thread."""

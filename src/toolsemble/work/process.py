@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from toolsemble.context import ToolContext
-from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolExecutionError
 from toolsemble.processes.memory_limit import run_within_memory
 from toolsemble.runtime.concurrency import GRACE, JobFuture, wait_for, wait_until
 from toolsemble.runtime.text import describe_error
 from toolsemble.work.body import Job, unwrap_remote_outcome
 from toolsemble.work.deadline import TimedOutError, check_time_left
-from toolsemble.work.start import Start
+from toolsemble.work.remote import RemoteBody
 from toolsemble.work.timeout import DAEMON_THREADS, wait_for_job
 
 
-class RunInProcess:
+class RunInProcess(RemoteBody):
     """Run the body of a tool with its input in a worker process, until the deadline."""
 
-    __slots__ = ("_context", "_definition", "_sent", "_value")
-
-    def __init__(self, definition: ToolDefinition, value: Any, context: ToolContext) -> None:
-        self._definition = definition
-        self._value = value
-        self._context = context
-        self._sent: Callable[[], None] | None = None
-
-    def track_start(self, start: Start) -> None:
-        """Report to a start when the body is sent: this process cannot see when it begins."""
-        self._sent = start.begin
+    __slots__ = ()
 
     def do(self) -> Any:
         """Wait for it in this thread."""

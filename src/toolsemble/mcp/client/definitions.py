@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+from toolsemble.mcp.client.plain_schema import is_plain
 
 TOOL = "tool"
 """The kind of a tool."""
@@ -33,6 +35,11 @@ class RemoteDefinition:
     """What is called: a tool, a prompt, or resources."""
     target: str = ""
     """The name that is sent."""
+    is_plain: bool = field(init=False, compare=False, repr=False)
+    """Whether the schema of its arguments need not be read before a call."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_plain", is_plain(self.input_schema))
 
     def to_listed(self) -> dict[str, Any]:
         """Return the definition as the server lists it, for a lock.

@@ -28,7 +28,7 @@ async def list_tools(client: Any, screen: Screen, options: Options) -> Listing:
     if capabilities.tools is not None:
         async for page in list_pages(client.list_tools, "tools", options):
             for tool in page:
-                found.setdefault(tool.name, _define(tool, screen))
+                found.setdefault(tool.name, screen.listed[tool.name])
     if options.prompt_tools and capabilities.prompts is not None:
         for each in await _list_prompts(client, options):
             found.setdefault(each.name, each)
@@ -54,15 +54,6 @@ async def list_pages(fetch: Callable[..., Any], key: str, options: Options) -> A
         if cursor is None:
             return
     raise ToolConfigurationError(f"its list of {key} has more than {_MAX_PAGES} pages")
-
-
-def _define(tool: Any, screen: Screen) -> RemoteDefinition:
-    hints = {} if tool.annotations is None else tool.annotations.model_dump(by_alias=True, exclude_none=True)
-    title = tool.title or hints.pop("title", None)
-    output_schema = screen.output_schemas.get(tool.name)
-    return RemoteDefinition(
-        tool.name, title, tool.description, tool.input_schema, output_schema, hints, target=tool.name
-    )
 
 
 async def _list_prompts(client: Any, options: Options) -> list[RemoteDefinition]:

@@ -18,6 +18,7 @@ LOGGER.addHandler(logging.NullHandler())  # prints nothing if the program has no
 
 GRACE = 2.0
 """Seconds to end after standard input was closed, and again after SIGTERM."""
+_LONGEST_REPORT = 10.0
 _POLL = 0.01
 _MAX_LINE = 300
 _MAX_LOGGED = 1000
@@ -63,10 +64,10 @@ async def end_process(process: Any, *, grace: float = GRACE) -> None:
     """
     process.stdin.close()
     await _wait_for_exit(process, grace)
-    if _signal_group(process, signal.SIGTERM):
-        if not await _wait_for_group(process, GRACE):
-            _signal_group(process, getattr(signal, "SIGKILL", signal.SIGTERM))
-        await _wait_for_exit(process, GRACE)
+    if _signal_group(process, signal.SIGTERM) and not await _wait_for_group(process, GRACE):
+        _signal_group(process, getattr(signal, "SIGKILL", signal.SIGTERM))
+    # Also if the group is gone: another thread has noticed that, and reports it to this loop, which must be there.
+    await _wait_for_exit(process, _LONGEST_REPORT)
     # Otherwise the pipes stay open while a process that left the group holds them.
     with suppress(PermissionError):
         process._transport.close()  # noqa: SLF001 - there is no public way to it

@@ -12,7 +12,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.mcp.client.cleaning import MAX_DESCRIPTION, MAX_TITLE, clean_schema, clean_text
 from toolsemble.mcp.client.definitions import RemoteDefinition
 from toolsemble.mcp.client.options import DESTRUCTIVE, Options
-from toolsemble.mcp.client.plain_schema import build_arguments
+from toolsemble.mcp.client.plain_schema import PlainArguments
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.results import OutputCheck, build_output_check
 from toolsemble.schema.json_schema import SchemaArguments
@@ -32,10 +32,10 @@ class RemoteTool(SchemaTool):
             or clean_text(remote.title, MAX_TITLE)
             or f"The tool {name} of the MCP server {options.name}"
         )
-        settings = _tool_settings(name, remote, options)
-        super().__init__(name, description, self._call_remote, remote.input_schema, **settings)
         self.remote = remote
         """The definition of the server, as it was sent."""
+        settings = _tool_settings(name, remote, options)
+        super().__init__(name, description, self._call_remote, remote.input_schema, **settings)
         self._connection = connection
         self._check: OutputCheck | None = None
         self._name = name
@@ -46,7 +46,9 @@ class RemoteTool(SchemaTool):
             self._check = check
 
     def _build_arguments(self, parameters: Any) -> SchemaArguments:
-        return build_arguments(self.name, parameters)
+        if self.remote.is_plain:
+            return PlainArguments(self.name, parameters)
+        return SchemaArguments(self.name, clean_schema(parameters))
 
     def _call_remote(self, arguments: dict[str, Any]) -> Any:
         """Return the result of a call, or a coroutine of it where an event loop runs."""

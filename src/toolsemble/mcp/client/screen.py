@@ -10,11 +10,13 @@ import mcp_types as types
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from toolsemble.mcp.client.definitions import RemoteDefinition
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.remote_call import RemoteCall, current_call
 
-_LISTS = {"tools/list": ("tools", types.Tool)}
+_LIST = "tools/list"
 _PLAIN = {"name", "description", "inputSchema"}
+_ANY_OBJECT = {"type": "object"}
 _MAX_OPEN = 1000
 _ELICITATION = "elicitation"
 
@@ -36,13 +38,13 @@ class Screen:
         on_break: Callable[[str], object],
     ) -> None:
         self.max_message = max_message
-        self.output_schemas: dict[str, Any] = {}
-        """The output schemas of the listed tools. The SDK would check results in a way that a server can slow down."""
+        self.listed: dict[str, RemoteDefinition] = {}
+        """The tools that were listed last, by name."""
         self._server = server
         self._max_tools = max_tools
         self._may_ask = may_ask
         self._on_break = on_break
-        self._lists: dict[types.RequestId, str] = {}
+        self._lists: dict[types.RequestId, bool] = {}
 
     def break_off(self, problem: str) -> None:
         """End the connection."""
@@ -51,8 +53,8 @@ class Screen:
     def outgoing(self, message: Any) -> None:
         """Change a message of the SDK to what is sent."""
         if isinstance(message, types.JSONRPCRequest):
-            if message.method in _LISTS and len(self._lists) < _MAX_OPEN:
-                self._lists[message.id] = message.method
+            if message.method == _LIST and len(self._lists) < _MAX_OPEN:
+                self._lists[message.id] = not isinstance(current_call.get(), RemoteCall)
             self._state_capabilities(message)
 
     def _state_capabilities(self, message: types.JSONRPCRequest) -> None:
@@ -69,29 +71,49 @@ class Screen:
     def incoming(self, message: Any) -> None:
         """Change a message of the server to what the SDK gets."""
         if self._lists and isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-            method = self._lists.pop(message.id, None)  # type: ignore[arg-type]  # an error may have no id
-            if method is not None and isinstance(message, types.JSONRPCResponse):
-                self._screen_list(method, message.result)
+            is_own = self._lists.pop(message.id, None)  # type: ignore[arg-type]  # an error may have no id
+            if is_own is not None and isinstance(message, types.JSONRPCResponse):
+                self._screen_list(message.result, is_own=is_own)
 
-    def _screen_list(self, method: str, result: dict[str, Any]) -> None:
-        key, kind = _LISTS[method]
-        listed = result.get(key)
-        if isinstance(listed, list):
-            # One more than allowed is enough to refuse the server.
-            result[key] = [each for each in listed[: self._max_tools + 1] if self._is_valid(each, kind)]
+    def _screen_list(self, result: dict[str, Any], *, is_own: bool) -> None:
+        """Keep the definitions of a list, and leave out broken ones.
 
-    def _is_valid(self, item: Any, kind: type[types.Tool]) -> bool:
+        :param is_own: whether the list is read from here, so that the SDK needs only a part of it
+        """
+        listed = result.get("tools")
+        if not isinstance(listed, list):
+            return
+        # One more than allowed is enough to refuse the server.
+        read = [(each, remote) for each in listed[: self._max_tools + 1] if (remote := self._read(each)) is not None]
+        self.listed |= {remote.name: remote for _, remote in reversed(read)}  # of two with one name, the first
+        result["tools"] = [_reduce(item, remote) if is_own else item for item, remote in read]
+
+    def _read(self, item: Any) -> RemoteDefinition | None:
+        """Return the definition of a tool; None, with a warning in the log, if it is broken."""
         try:
-            schema = item.pop("outputSchema", None) if isinstance(item, dict) else None
-            if not _is_plain(item):
-                kind.model_validate(item, by_name=False)
+            return _read_definition(item)
         except ValidationError as problem:
             name = item.get("name") if isinstance(item, dict) else item
             fields = ", ".join(sorted({str(each["loc"][0]) for each in problem.errors() if each["loc"]}))
             LOGGER.warning("A tool of %s is left out, its definition is broken: %.100r: %s", self._server, name, fields)
-            return False
-        self.output_schemas[item["name"]] = schema
-        return True
+            return None
+
+
+def _read_definition(item: Any) -> RemoteDefinition:
+    """Return the definition of a tool; its output schema is removed from the item.
+
+    The SDK would check results in a way that a server can slow down.
+    """
+    if _is_plain(item):
+        name, schema = item["name"], item["inputSchema"]
+        return RemoteDefinition(name, None, item.get("description"), schema, None, {}, target=name)
+    output_schema = item.pop("outputSchema", None) if isinstance(item, dict) else None
+    tool = types.Tool.model_validate(item, by_name=False)
+    hints = {} if tool.annotations is None else tool.annotations.model_dump(by_alias=True, exclude_none=True)
+    title = tool.title or hints.pop("title", None)
+    return RemoteDefinition(
+        tool.name, title, tool.description, tool.input_schema, output_schema, hints, target=tool.name
+    )
 
 
 def _is_plain(item: Any) -> bool:
@@ -103,6 +125,11 @@ def _is_plain(item: Any) -> bool:
         and isinstance(item.get("description", ""), str)
         and isinstance(item.get("inputSchema"), dict)
     )
+
+
+def _reduce(item: dict[str, Any], remote: RemoteDefinition) -> dict[str, Any]:
+    """Return what the SDK needs of a tool: a plain schema has no headers to send, and is not checked there."""
+    return {"name": remote.name, "inputSchema": _ANY_OBJECT} if remote.is_plain else item
 
 
 def _drop_capability(holder: dict[str, Any], key: str) -> None:

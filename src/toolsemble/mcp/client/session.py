@@ -18,6 +18,7 @@ from mcp.shared.exceptions import MCPError
 
 from toolsemble.errors import ToolConfigurationError, ToolsembleError
 from toolsemble.mcp.client.definitions import Listing
+from toolsemble.mcp.client.dispatcher import build_client
 from toolsemble.mcp.client.listing import list_tools
 from toolsemble.mcp.client.options import Options
 from toolsemble.mcp.client.process_group import LOGGER
@@ -133,7 +134,7 @@ class Session:
     async def _own(self) -> None:
         """Hold the connection open: enter and leave it in this one task."""
         try:
-            async with Client(self._transport, client_info=_CLIENT, cache=None, **self._callbacks) as client:
+            async with build_client(self._transport, client_info=_CLIENT, cache=None, **self._callbacks) as client:
                 self._ready.set_result(client)
                 await self._stop.wait()
         except BaseException as error:  # noqa: BLE001 - also the cancellation by the SDK's own scopes

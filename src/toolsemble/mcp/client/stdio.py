@@ -19,6 +19,7 @@ import anyio
 import mcp_types as types
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
+from pydantic_core import from_json
 
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.mcp.client.process_group import GRACE, LOGGER, ErrorLines, end_process
@@ -142,7 +143,8 @@ class StdioReader:
             return None
         text = line.decode(errors="replace")
         try:
-            return types.jsonrpc_message_adapter.validate_json(text, by_name=False)
+            # In two steps: the union of messages would build the values of a long answer several times.
+            return types.jsonrpc_message_adapter.validate_python(from_json(text), by_name=False)
         except ValueError:
             self._skipped += 1
             if self._skipped <= _MAX_SKIPPED:

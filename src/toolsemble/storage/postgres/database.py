@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,11 @@ class PostgresDatabase:
                     lent.link.execute("ROLLBACK")
                 raise
             lent.link.execute(self._write_commit(notify=notify))
+
+    def write(self, statement: str, values: Sequence[Any], *, key: str, synced: bool = False) -> int:
+        """Execute one statement as a transaction of its own; return how many rows it has changed."""
+        with self.writing(key=key, synced=synced) as rows:
+            return int(rows.execute(statement, values).rowcount)
 
     def clock(self) -> float:
         """Return the time of the server."""

@@ -13,11 +13,12 @@ from toolsemble.pipeline.pipeline import ToolPipeline
 from toolsemble.providers import PROVIDERS
 from toolsemble.result import ImageContent
 from toolsemble.review.automatic import AutoApprove
+from toolsemble.runtime.text import HIDDEN
 from toolsemble.serialization import compact_json
 from toolsemble.specification import ToolSpecification
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.ui.endpoint import Asked, RefusedError, acts, changes, expand_or_refuse, reads
-from toolsemble.ui.forms import MISSING, build_form, read_form
+from toolsemble.ui.forms import MISSING, build_form, mask_secrets, read_form
 from toolsemble.ui.interface import Interface
 from toolsemble.ui.provider_view import ProviderView, view_providers
 from toolsemble.ui.sessions import TOKEN_FILE
@@ -34,11 +35,11 @@ def list_tools(interface: Interface, _: Asked) -> dict[str, Any]:
 def show_tool(interface: Interface, asked: Asked) -> dict[str, Any]:
     """Return one tool: its form, its schema, and what each provider is shown."""
     box, name = _find(interface, asked.text("name"))
-    specification = _specify(box, name)
+    schema = _declare(box, name)
     return {
         **_summarize(box, name),
-        "form": build_form(specification.parameters),
-        "schema": specification.parameters,
+        "form": build_form(schema),
+        "schema": schema,
         "providers": [_describe_view(each) for each in view_providers(box[name])],
         "graph": _find_graph(box, name),
     }
@@ -54,7 +55,7 @@ def list_pipelines(interface: Interface, _: Asked) -> dict[str, Any]:
 def expand(interface: Interface, asked: Asked) -> dict[str, Any]:
     """Return what is inside a field that repeats."""
     box, name = _find(interface, asked.text("name"))
-    return {"field": expand_or_refuse(_specify(box, name).parameters or {}, asked.text("place"))}
+    return {"field": expand_or_refuse(_declare(box, name), asked.text("place"))}
 
 
 def convert(interface: Interface, asked: Asked) -> dict[str, Any]:
@@ -64,9 +65,12 @@ def convert(interface: Interface, asked: Asked) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
-        return {"text": text, "form": None, "snippets": _write_snippets(interface, box, name, text)}
-    form = build_form(_specify(box, name).parameters, value)
-    return {"text": text, "form": form, "snippets": _write_snippets(interface, box, name, value)}
+        shown = HIDDEN if box.has_secrets(name) else text
+        return {"text": text, "form": None, "snippets": _write_snippets(interface, box, name, shown)}
+    schema = _declare(box, name)
+    form = build_form(schema, value)
+    shown = mask_secrets(schema, value) if box.has_secrets(name) else value
+    return {"text": text, "form": form, "snippets": _write_snippets(interface, box, name, shown)}
 
 
 async def call(interface: Interface, asked: Asked) -> dict[str, Any]:
@@ -146,7 +150,7 @@ def _find_graph(box: Toolbox, name: str) -> Any:
 
 
 def _write_snippets(interface: Interface, box: Toolbox, name: str, arguments: Any) -> dict[str, str]:
-    """Return the call as code; arguments that are not JSON stay a text."""
+    """Return the call as code, to be copied and shown to others; arguments that are not JSON stay a text."""
     body = {"name": name, "text": arguments} if isinstance(arguments, str) else {"name": name, "arguments": arguments}
     token = f"$(cat {shlex.quote(str(interface.folder.path / TOKEN_FILE))})"
     return {
@@ -159,6 +163,12 @@ def _write_snippets(interface: Interface, box: Toolbox, name: str, arguments: An
 def _describe_view(view: ProviderView) -> dict[str, Any]:
     notes = [str(note) for note in view.notes]
     return {"name": view.provider, "shown": view.tools, "notes": notes, "error": view.problem}
+
+
+def _declare(box: Toolbox, name: str) -> dict[str, Any]:
+    """Return the schema as it was declared, with the marks of secrets, which models are not shown."""
+    found = next(each for each in box.definitions() if each.name == name)
+    return {"type": "object", **found.schema()}
 
 
 def _specify(box: Toolbox, name: str) -> ToolSpecification:

@@ -12,6 +12,7 @@ from toolsemble.telemetry.history_records import CallSummary, HistoryEvent
 from toolsemble.ui.compare import Pair, compare_runs, diff_calls
 from toolsemble.ui.endpoint import MAX_PAGE, Asked, RefusedError, reads, to_table
 from toolsemble.ui.interface import Interface
+from toolsemble.ui.time_axis import place_ticks
 from toolsemble.ui.timeline import Row, build_timeline
 
 _CALL = tuple(each.name for each in fields(CallSummary) if each.name != "run_id")
@@ -103,7 +104,8 @@ def show_event(interface: Interface, asked: Asked) -> dict[str, Any]:
 def show_timeline(interface: Interface, asked: Asked) -> dict[str, Any]:
     """Return the rows of a run on an axis whose waits are folded."""
     timeline = build_timeline(_open(interface), asked.text("id"), now=time.time())
-    return {"rows": to_table([*timeline.rows], _ROW), "segments": timeline.segments, "is_cut": timeline.is_cut}
+    rows, ticks = to_table([*timeline.rows], _ROW), place_ticks(timeline.segments)
+    return {"rows": rows, "segments": timeline.segments, "ticks": ticks, "is_cut": timeline.is_cut}
 
 
 def compare(interface: Interface, asked: Asked) -> dict[str, Any]:

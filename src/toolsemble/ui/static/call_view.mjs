@@ -1,7 +1,7 @@
 // One call: a line, and all about it when it is opened.
 import { html, useEffect, useState } from "./html.mjs";
 import { get } from "./api.mjs";
-import { clock, count, duration, plural, visible } from "./format.mjs";
+import { clock, count, duration, plural, shortError, visible } from "./format.mjs";
 import { Json, Problem, Text } from "./parts.mjs";
 import { Markdown } from "./markdown.mjs";
 
@@ -24,7 +24,7 @@ const Cut = ({ event, place, onWhole }) => {
 };
 
 const textOf = ({ result, error_type: type, error }) => {
-  if (!result) return `${type}: ${error}`;
+  if (!result) return shortError(`${type}: ${error}`);
   return result.error_message === null ? result.output : `Error: ${result.error_message}`;
 };
 
@@ -32,7 +32,7 @@ const Details = ({ runId, call, refreshed }) => {
   const [data, setData] = useState(null);
   const [error, setError] = useState("");
   useEffect(() => { get("/api/call", { id: runId, number: call.number }).then(setData, (problem) => setError(problem.message)); }, [runId, call.number, refreshed]);
-  if (!data) return html`<${Problem} error=${error} />`;
+  if (!data) return error ? html`<${Problem} error=${error} />` : html`<span class="small dim" role="status">Loading…</span>`;
   const find = (kind) => data.events.filter((event) => event.kind === kind);
   const [started] = find("call_started");
   const [finished] = find("call_finished");
@@ -52,7 +52,7 @@ const Details = ({ runId, call, refreshed }) => {
     ${finished && html`<div><div class="label">${call.outcome === "success" ? "What the model was told" : "What the model was told: an error"}</div>
       <${Text} text=${textOf(finished.values)} />
       <${Cut} event=${finished} place="/result/output" onWhole=${() => showAll(finished)} /></div>`}
-    <div class="small faint">${visible(call.call_id)}, ${clock(call.started)}</div>`;
+    <div class="small faint">Started ${clock(call.started)}, id <span class="mono">${visible(call.call_id)}</span></div>`;
 };
 
 // `inner(call)` returns what ran inside the call: calls, and the turns of an agent.

@@ -78,5 +78,15 @@ export const start = () => {
   if (canShare) shareStream(); else keepOwnStream();
 };
 
+// Return a function that acts at once, and while it is called often, once in a while; the last call is not lost.
+export const throttle = (action, wait) => {
+  let timer = 0;
+  let last = -Infinity;
+  const run = () => { timer = 0; last = performance.now(); action(); };
+  const call = () => { if (!timer) timer = setTimeout(run, Math.max(0, last + wait - performance.now())); };
+  call.stop = () => clearTimeout(timer);
+  return call;
+};
+
 export const subscribe = (action) => { subscribers.add(action); return () => subscribers.delete(action); };
 export const watchState = (action) => { watchers.add(action); action(state); return () => watchers.delete(action); };

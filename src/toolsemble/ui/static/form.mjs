@@ -1,7 +1,7 @@
 // Draws a form that the server made: the page holds the tree of fields, changes it, and sends it back. It validates
 // nothing and needs no schema.
 import { html, useState } from "./html.mjs";
-import { visible } from "./format.mjs";
+import { hasHidden, visible, visibleJson } from "./format.mjs";
 
 const update = (field, change) => ({ ...field, ...change });
 
@@ -10,14 +10,23 @@ const replaceAt = (fields, index, field) => fields.map((each, at) => (at === ind
 const renumber = (fields) => fields.map((each, index) => ({ ...each, name: String(index) }));
 
 const LIMITS = {
-  minimum: (value) => `at least ${value}`, maximum: (value) => `at most ${value}`, exclusiveMinimum: (value) => `more than ${value}`,
+  minimum: (value) => `at least ${value}`, exclusiveMinimum: (value) => `more than ${value}`, maximum: (value) => `at most ${value}`,
   exclusiveMaximum: (value) => `less than ${value}`, multipleOf: (value) => `a multiple of ${value}`, minLength: (value) => `at least ${value} characters`,
   maxLength: (value) => `at most ${value} characters`, minItems: (value) => `at least ${value} items`, maxItems: (value) => `at most ${value} items`,
   pattern: (value) => `pattern ${value}`, format: (value) => `format ${value}`,
 };
 
 const hint = (field) => {
-  const limits = Object.entries(field.limits ?? {}).filter(([name]) => name in LIMITS).map(([name, value]) => LIMITS[name](value));
+  const known = { ...field.limits };
+  if (known.format === "password") delete known.format;
+  const limits = [];
+  for (const [least, most, unit] of [["minLength", "maxLength", "characters"], ["minItems", "maxItems", "items"]]) {
+    if (known[least] === undefined || known[least] !== known[most]) continue;
+    limits.push(`exactly ${known[least]} ${unit}`);
+    delete known[least];
+    delete known[most];
+  }
+  limits.push(...Object.keys(LIMITS).filter((name) => name in known).map((name) => LIMITS[name](known[name])));
   const parts = [...limits, ...(field.default !== null && field.default !== undefined ? [`default ${field.default}`] : [])];
   return parts.join(", ");
 };
@@ -47,7 +56,7 @@ const Control = ({ field, id, onChange, name }) => {
       ${field.state === "value" && !options.some((option) => option.text === field.text) && html`<option value=${field.text}>${visible(field.text)}</option>`}
     </select>`;
   }
-  if (field.kind === "json") return html`<textarea ...${common} class="control code" rows="3" spellcheck=${false} onInput=${(event) => set(event.target.value)}></textarea>`;
+  if (field.kind === "json") return html`<textarea ...${common} value=${visibleJson(common.value)} class="control code" rows=${Math.min(12, 3 + Math.floor(field.text.length / 80))} spellcheck=${false} onInput=${(event) => set(event.target.value)}></textarea>`;
   if (field.kind === "text" && field.secret) return html`<input type="password" autocomplete="off" ...${common} onInput=${(event) => set(event.target.value)} />`;
   if (field.kind === "text" && (field.text.length > 70 || field.text.includes("\n") || field.limits?.format === undefined && /text|body|content|message|reason|description/i.test(field.name))) {
     return html`<textarea ...${common} rows=${Math.min(10, Math.max(2, field.text.split("\n").length + 1))} onInput=${(event) => set(event.target.value)}></textarea>`;
@@ -72,7 +81,7 @@ const Many = ({ field, first, onChange, onExpand }) => {
     onChange(update(field, { fields: isArray ? renumber(left) : left }));
   };
   return html`<div class="group">
-    ${field.fields.map((each, index) => html`<div class="item" key=${isArray ? index : each.name}><div class="grow"><${FieldView} field=${each} first=${first?.fields?.[index]} onExpand=${onExpand}
+    ${field.fields.map((each, index) => html`<div class="item" key=${isArray ? index : each.name}><div class="grow"><${FieldView} isItem=${isArray} field=${each} first=${first?.fields?.[index]} onExpand=${onExpand}
         onChange=${(next) => onChange(update(field, { state: "value", fields: replaceAt(field.fields, index, next) }))} /></div>
       ${(isArray || each.is_extra) && html`<button type="button" class="plain" aria-label=${`Remove ${each.name}`} onClick=${() => drop(index)}>Remove</button>`}</div>`)}
     ${field.item && isArray && html`<div><button type="button" onClick=${grow}>Add an item</button></div>`}
@@ -89,7 +98,7 @@ const Union = ({ field, first, onChange, onExpand, id, name }) => html`
   ${field.state === "value" && field.chosen !== null && field.fields[field.chosen] && html`<${FieldView} isInner=${true} field=${field.fields[field.chosen]} first=${first?.fields?.[field.chosen]} onExpand=${onExpand}
     onChange=${(next) => onChange(update(field, { fields: replaceAt(field.fields, field.chosen, next) }))} />`}`;
 
-export const FieldView = ({ field, first, onChange, onExpand, isRoot = false, isInner = false }) => {
+export const FieldView = ({ field, first, onChange, onExpand, isRoot = false, isInner = false, isItem = false }) => {
   const id = `field${field.path}`;
   const name = field.name || field.label || "value";
   const expand = async () => {
@@ -103,11 +112,12 @@ export const FieldView = ({ field, first, onChange, onExpand, isRoot = false, is
   if (isInner && (field.kind === "object" || field.kind === "array")) return body;
   const changed = first !== undefined ? isChanged(field, first) : field.changed;
   const help = hint(field);
-  return html`<div class="field ${changed ? "changed" : ""}">
-    <div class="title">${field.is_extra ? html`<input type="text" aria-label="Key" value=${field.name} onInput=${(event) => onChange(update(field, { name: event.target.value }))} />` : html`<label for=${id}>${visible(field.name)}</label>`}
-      ${field.required && html`<span class="small faint">required</span>`}<${States} field=${field} onChange=${onChange} /></div>
+  return html`<div class="field ${changed && !isInner ? "changed" : ""}">
+    ${!isInner && html`<div class="title">${field.is_extra ? html`<input type="text" aria-label="Key" value=${field.name} onInput=${(event) => onChange(update(field, { name: event.target.value }))} />` : html`<label for=${id}>${visible(field.name)}</label>`}
+      ${field.required && !isItem && field.kind !== "constant" && html`<span class="small faint">required</span>`}<${States} field=${field} onChange=${onChange} /></div>`}
     ${(field.description || help) && html`<div class="small dim">${visible(field.description)}${field.description && help ? " " : ""}${help && html`<span class="faint">(${visible(help)})</span>`}</div>`}
     ${body}
+    ${field.state === "value" && field.kind === "text" && !field.secret && hasHidden(field.text) && html`<div class="small warn">With its hidden characters: <code>${visible(field.text)}</code></div>`}
     ${changed && first && first.state === "value" && first.kind !== "object" && first.kind !== "array" && first.kind !== "union" && !first.secret && html`<div class="small dim">was <code>${visible(first.text)}</code></div>`}
     ${changed && first && first.state !== "value" && html`<div class="small dim">was ${first.state === "null" ? "null" : "not set"}</div>`}
   </div>`;

@@ -13,6 +13,9 @@ export const day = (seconds) => {
 
 export const moment = (seconds) => `${day(seconds)} ${clock(seconds)}`;
 
+// The time alone, if it is today.
+export const time = (seconds) => (day(seconds) === day(Date.now() / 1000) ? clock(seconds) : moment(seconds));
+
 export const ago = (seconds, now = Date.now() / 1000) => {
   const passed = Math.max(0, now - seconds);
   if (passed < 60) return "just now";
@@ -23,6 +26,7 @@ export const ago = (seconds, now = Date.now() / 1000) => {
 
 export const duration = (seconds) => {
   if (seconds === null || seconds === undefined) return "";
+  if (seconds > 0 && seconds < 0.0005) return "<1 ms";
   if (seconds < 0.0995) return `${Math.max(0, Math.round(seconds * 1000))} ms`;
   if (seconds < 59.95) return `${seconds.toFixed(seconds < 9.95 ? 2 : 1)} s`;
   const whole = Math.round(seconds);
@@ -54,6 +58,18 @@ export const visible = (text) => {
     return code.length <= 2 ? `\\x${code.padStart(2, "0")}` : code.length <= 4 ? `\\u${code.padStart(4, "0")}` : `\\U${code.padStart(8, "0")}`;
   });
 };
+
+// JSON text in which hidden characters are written as escapes: it means the same.
+export const visibleJson = (text) => text.replace(HIDDEN, (found) => [...Array(found.length).keys()].map((at) => `\\u${found.charCodeAt(at).toString(16).padStart(4, "0")}`).join(""));
+
+export const hasHidden = (text) => visible(text) !== text;
+
+// A summary keeps the start of a text.
+const SUMMARY = 300;
+export const summary = (text) => visible(text.length >= SUMMARY ? `${text}…` : text);
+
+// The class of an error without its module.
+export const shortError = (text) => text.replace(/^(?:\w+\.)+(\w+(?::|$))/, "$1");
 
 export const pretty = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 2));
 

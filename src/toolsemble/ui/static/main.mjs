@@ -1,9 +1,9 @@
 // The frame around the pages: navigation, theme, the state of the connection, and signing in.
-import { html, render, useEffect, useState } from "./html.mjs";
+import { html, render, useEffect, useRef, useState } from "./html.mjs";
 import { get, post, setSignedOut } from "./api.mjs";
 import { start, subscribe, watchState } from "./feed.mjs";
 import { Link, navigate, useLocation } from "./router.mjs";
-import { Problem, Toasts, useKeys } from "./parts.mjs";
+import { Page, Problem, Toasts, useKeys } from "./parts.mjs";
 import { visible } from "./format.mjs";
 import { Runs } from "./pages/runs.mjs";
 import { Run } from "./pages/run.mjs";
@@ -49,20 +49,29 @@ const Connection = () => {
   return html`<span class="link-state" role="status" data-connection=${state}><span class="dot ${state === "live" ? "on" : state === "reconnecting" ? "failed" : ""}"></span>${STATES[state]}</span>`;
 };
 
+const pageName = (path) => MENU.flatMap(([, items]) => items).find(([to]) => isHere(path, to))?.[1] ?? "";
+
 const isHere = (path, target) => path === target || (target === "/runs" && (path === "/" || path === "/run"));
 
-const Side = ({ me, counts, path }) => html`<aside class="side">
+// On a small screen, the pages are behind a button.
+const MenuButton = ({ counts, isOpen, onClick }) => {
+  const waiting = (counts.approvals ?? 0) + (counts.outcomes ?? 0);
+  return html`<button class="menu-button" aria-expanded=${String(isOpen)} aria-controls="pages" onClick=${onClick}>Menu${waiting ? html`<span class="count">${waiting}</span>` : null}</button>`;
+};
+
+const Side = ({ me, counts, path, isOpen, onMenu }) => html`<header class="side ${isOpen ? "open" : ""}">
   <${Link} to="/runs" class="brand"><img src="/static/favicon.svg" alt="" /><span>toolsemble</span><//>
-  <nav aria-label="Pages">
+  <${MenuButton} counts=${counts} isOpen=${isOpen} onClick=${onMenu} />
+  <nav aria-label="Pages" id="pages">
     ${MENU.map(([title, items]) => html`<h2 key=${title}>${title}</h2>${items.map(([to, name, , count]) => html`
-      <${Link} key=${to} to=${to} class="nav" aria-current=${isHere(path, to) ? "page" : undefined}>${name}${counts[count] ? html`<span class="count">${counts[count]}</span>` : null}<//>`)}`)}
+      <${Link} key=${to} to=${to} class="nav" aria-current=${isHere(path, to) ? "page" : undefined}>${name}${counts[count] ? html`<span class="count" aria-label=${`${counts[count]} waiting`}>${counts[count]}</span>` : null}<//>`)}`)}
   </nav>
   <div class="foot">
     <${Connection} />
     <span class="wide">${visible(me.person)}${me.roles.length ? ` (${visible(me.roles.join(", "))})` : ""}${me.read_only ? ", read-only" : ""}</span>
     <span class="wide"><${ThemeButton} /></span>
   </div>
-</aside>`;
+</header>`;
 
 const SignIn = ({ onDone }) => {
   const [token, setToken] = useState("");
@@ -71,6 +80,7 @@ const SignIn = ({ onDone }) => {
     event.preventDefault();
     try { await post("/api/login", { token }); onDone(); } catch (problem) { setError(problem.message); }
   };
+  useEffect(() => { document.title = "Sign in · toolsemble"; }, []);
   return html`<main class="signin"><form class="card stack" onSubmit=${submit}>
     <h1>Sign in</h1>
     <p class="dim">Open the link that <code>toolsemble ui</code> printed in its terminal; it works once. If you were given a token, paste it here.</p>
@@ -83,18 +93,22 @@ const SignIn = ({ onDone }) => {
 const Frame = ({ me }) => {
   const { path, query } = useLocation();
   const [counts, setCounts] = useState({ approvals: me.approvals, outcomes: me.outcomes });
+  const [isMenuOpen, setMenuOpen] = useState(false);
+  const isFirst = useRef(true);
   useEffect(() => subscribe((message) => {
     if (message.kind === "changed") setCounts({ approvals: message.approvals, outcomes: message.outcomes });
   }), []);
   useEffect(() => {
     document.querySelector("main")?.scrollTo(0, 0);
-    document.querySelector(".nav[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+    setMenuOpen(false);
+    // Who follows a link with a keyboard or a screen reader continues at the new page.
+    if (isFirst.current) isFirst.current = false; else document.querySelector("main")?.focus();
   }, [path, query.id]);
   useKeys(Object.fromEntries(MENU.flatMap(([, items]) => items).map(([to, , key]) => [key, () => navigate(to)])));
   const Shown = PAGES[path];
-  return html`<${Toasts} /><div class="frame">
-    <${Side} me=${me} counts=${counts} path=${path} />
-    <main tabindex="-1">${Shown ? html`<${Shown} key=${path + (query.id ?? "")} me=${me} query=${query} />` : html`<div class="page"><h1>There is no such page</h1><p><${Link} to="/runs">Go to the runs<//></p></div>`}</main>
+  return html`<${Toasts} /><a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.querySelector("main").focus(); }}>Skip to the page</a><div class="frame">
+    <${Side} me=${me} counts=${counts} path=${path} isOpen=${isMenuOpen} onMenu=${() => setMenuOpen(!isMenuOpen)} />
+    <main id="main" tabindex="-1" aria-label=${pageName(path) || "Page"}>${Shown ? html`<${Shown} key=${path + (query.id ?? "")} me=${me} query=${query} />` : html`<${Page} title="There is no such page"><p><${Link} to="/runs">Go to the runs<//></p><//>`}</main>
   </div>`;
 };
 

@@ -1,6 +1,6 @@
 // Small parts that several pages use.
 import { html, useEffect, useRef, useState } from "./html.mjs";
-import { pretty, prettyText, visible } from "./format.mjs";
+import { pretty, prettyText, shortError, visible } from "./format.mjs";
 
 const NAMES = { done: "done", failed: "failed", waiting: "waiting", running: "running", cancelled: "cancelled", lost: "lost", queued: "queued" };
 
@@ -12,32 +12,36 @@ export const Json = ({ value }) => html`<pre class="box mono" tabindex="0">${vis
 
 export const Text = ({ text }) => html`<pre class="box mono" tabindex="0">${visible(prettyText(text))}</pre>`;
 
-export const Page = ({ title, note, actions, children }) => {
+export const Page = ({ title, note, actions, children, fill = false }) => {
   useEffect(() => { document.title = `${typeof title === "string" ? title : "Run"} · toolsemble`; }, [title]);
-  return html`<div class="page">
-    <div class="head"><div class="grow"><h1>${visible(title)}</h1>${note && html`<p class="dim">${note}</p>`}</div>${actions && html`<div class="row wrap">${actions}</div>`}</div>
+  return html`<div class="page ${fill ? "fill" : ""}">
+    <div class="head"><div class="grow"><h1 title=${title.length > 80 ? visible(title) : undefined}>${visible(title)}</h1>${note && html`<p class="dim">${note}</p>`}</div>${actions && html`<div class="row wrap">${actions}</div>`}</div>
     ${children}
   </div>`;
 };
 
-export const Problem = ({ error }) => (error ? html`<div class="banner bad" role="alert">${visible(error)}</div>` : null);
+export const Problem = ({ error }) => (error ? html`<div class="banner bad" role="alert">${visible(shortError(error))}</div>` : null);
+
+export const Loading = () => html`<${Empty}><span role="status">Loading…</span><//>`;
+
+// What is folded away until somebody wants to see it.
+export const FoldAway = ({ title, note, children, onOpen }) => html`<details class="fold-away" onToggle=${(event) => { if (event.currentTarget.open) onOpen?.(); }}><summary><b>${title}</b><span class="cut">${note}</span></summary><div class="inside">${children}</div></details>`;
 
 export const Empty = ({ children }) => html`<div class="empty">${children}</div>`;
 
 export const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false)
   .map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${typeof value === "string" ? visible(value) : value}</dd></div>`)}</dl>`;
 
-export const Tabs = ({ tabs, current, onSelect, label }) => html`<div class="tabs" role="tablist" aria-label=${label}>
+export const Tabs = ({ tabs, current, onSelect, label, wrap = false }) => html`<div class="tabs ${wrap ? "wrap" : ""}" role="tablist" aria-label=${label}>
   ${tabs.map(([id, name]) => html`<button key=${id} role="tab" aria-selected=${String(id === current)} tabindex=${id === current ? 0 : -1}
     onClick=${() => onSelect(id)} onKeyDown=${(event) => moveTab(event, tabs, id, onSelect)}>${name}</button>`)}
 </div>`;
 
 const moveTab = (event, tabs, id, onSelect) => {
-  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  if (!step) return;
-  event.preventDefault();
   const at = tabs.findIndex(([each]) => each === id);
-  const next = (at + step + tabs.length) % tabs.length;
+  const next = { ArrowRight: (at + 1) % tabs.length, ArrowLeft: (at + tabs.length - 1) % tabs.length, Home: 0, End: tabs.length - 1 }[event.key];
+  if (next === undefined) return;
+  event.preventDefault();
   onSelect(tabs[next][0]);
   event.currentTarget.parentElement.children[next].focus();
 };

@@ -1,7 +1,7 @@
 // The data of one run, kept up to date: calls by their number, turns by theirs, so that nothing is lost or doubled.
 import { useEffect, useMemo, useRef, useState } from "./html.mjs";
 import { get } from "./api.mjs";
-import { subscribe } from "./feed.mjs";
+import { subscribe, throttle } from "./feed.mjs";
 
 const MORE = 5000;
 
@@ -35,7 +35,6 @@ export const useRun = (id) => {
   latest.current = state;
   useEffect(() => {
     let isOver = false;
-    let timer = 0;
     let isBusy = false;
     let again = false;
     const set = (change) => { if (!isOver) { latest.current = change(latest.current); setState(latest.current); } };
@@ -48,7 +47,6 @@ export const useRun = (id) => {
       }
     };
     const refresh = async () => {
-      timer = 0;
       if (!latest.current.isComplete) return;
       if (isBusy) { again = true; return; }
       isBusy = true;
@@ -61,12 +59,12 @@ export const useRun = (id) => {
       isBusy = false;
       if (again) { again = false; soon(); }
     };
-    const soon = () => { if (!timer && !isOver) timer = setTimeout(refresh, 40); };
+    const soon = throttle(() => { if (!isOver) refresh(); }, 100);
     load().then(soon).catch((problem) => { if (!isOver) setError(problem.message); });
     const stop = subscribe((message) => {
       if (message.kind === "hello" || (message.kind === "events" && message.events.some((event) => event.run_id === id))) soon();
     });
-    return () => { isOver = true; clearTimeout(timer); stop(); };
+    return () => { isOver = true; soon.stop(); stop(); };
   }, [id]);
   const calls = useMemo(() => byNumber(state.calls), [state.calls]);
   const turns = useMemo(() => byNumber(state.turns), [state.turns]);

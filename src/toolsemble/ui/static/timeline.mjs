@@ -3,7 +3,7 @@ import { html, useEffect, useMemo, useRef } from "./html.mjs";
 import { useGet } from "./api.mjs";
 import { clock, duration, visible } from "./format.mjs";
 import { VirtualList } from "./list.mjs";
-import { Empty, Problem } from "./parts.mjs";
+import { Empty, Loading, Problem } from "./parts.mjs";
 
 const WIDTH = 1000;
 
@@ -18,7 +18,7 @@ const useTimeline = (id, last) => {
   }, [last]);
   useEffect(() => () => clearTimeout(timer.current), []);
   const rows = useMemo(() => (data ? data.rows.rows.map((row) => Object.fromEntries(data.rows.names.map((name, index) => [name, row[index]]))) : []), [data]);
-  return { rows, segments: data?.segments ?? [], isCut: data?.is_cut, error, isLoaded: data !== null };
+  return { rows, segments: data?.segments ?? [], ticks: data?.ticks ?? [], isCut: data?.is_cut, error, isLoaded: data !== null };
 };
 
 const keyOf = (row) => `${row.kind}${row.number}`;
@@ -43,32 +43,34 @@ const TimeRow = ({ row, folds }) => html`<div class="time-row" title=${`${clock(
   <span class="num small dim">${seconds(row)}</span>
 </div>`;
 
+const Ruler = ({ ticks }) => html`<div class="time-row ruler" aria-hidden="true"><span></span><div>${ticks.map(([place, seconds]) => html`<span key=${place} style=${{ left: `${place * 100}%` }}>${duration(seconds)}</span>`)}</div><span></span></div>`;
+
 const Axis = ({ segments }) => {
   const folded = segments.filter((segment) => segment.is_folded);
   if (!segments.length) return null;
   return html`<div class="row wrap axis"><span>${clock(segments[0].started)} to ${clock(segments.at(-1).ended)}</span>
-    ${folded.slice(0, 8).map((segment) => html`<span key=${segment.started}>folded: ${duration(segment.ended - segment.started)}${segment.is_review ? ", waiting for a person" : ""}</span>`)}
+    ${folded.slice(0, 8).map((segment) => html`<span key=${segment.started}>folded: ${duration(segment.ended - segment.started)}${segment.is_review ? " of waiting for a person" : ""}</span>`)}
     ${folded.length > 8 && html`<span>and ${folded.length - 8} more</span>`}</div>`;
 };
 
 const LEGEND = html`<div class="legend" aria-hidden="true"><span><i></i>call</span><span><i class="failed"></i>failed call</span><span><i class="reply"></i>reply of a model</span><span><i class="review"></i>waits for a person</span><span><i class="wait"></i>folded: nothing was done</span></div>`;
 
 export const Timeline = ({ id, last }) => {
-  const { rows, segments, isCut, error, isLoaded } = useTimeline(id, last);
+  const { rows, segments, ticks, isCut, error, isLoaded } = useTimeline(id, last);
   const folds = useMemo(() => segments.filter((segment) => segment.is_folded), [segments]);
   return html`<div class="stack"><${Problem} error=${error} /><${Axis} segments=${segments} />${LEGEND}
-    <div class="card flush">${isLoaded && rows.length === 0 ? html`<${Empty}>Nothing has happened yet.<//>` : html`<${VirtualList} label="Timeline" items=${rows} keyOf=${keyOf} height=${28} render=${(row) => html`<${TimeRow} row=${row} folds=${folds} />`} />`}</div>
+    <div class="card flush">${!isLoaded ? !error && html`<${Loading} />` : rows.length === 0 ? html`<${Empty}>Nothing has happened yet.<//>` : html`<${Ruler} ticks=${ticks} /><${VirtualList} label="Timeline" items=${rows} keyOf=${keyOf} height=${28} render=${(row) => html`<${TimeRow} row=${row} folds=${folds} />`} />`}</div>
     ${isCut && html`<p class="dim">The run is longer than what is shown.</p>`}</div>`;
 };
 
 const DOTS = { reply: "", agent: "", running: "running", failed: "failed", "": "done" };
 
 const TreeRow = ({ row }) => html`<div class="line" style=${{ paddingLeft: `${14 + Math.min(row.level, 20) * 20}px` }}>
-  <span class="dot ${DOTS[stateOf(row)]}"></span><span class="cut grow">${row.kind === "call" ? html`<span class="mono small">${visible(row.name)}</span>` : html`<span class="dim">${row.kind === "turn" ? "reply of " : "agent "}${visible(row.name)}</span>`}</span>
+  <span class="dot ${DOTS[stateOf(row)]}" role="img" aria-label=${DOTS[stateOf(row)] || row.kind}></span><span class="cut grow">${row.kind === "call" ? html`<span class="mono small">${visible(row.name)}</span>` : html`<span class="dim">${row.kind === "turn" ? "reply of " : "agent "}${visible(row.name)}</span>`}</span>
   ${row.waits.length > 0 && html`<span class="tag warn">asked a person</span>`}<span class="small dim num">${seconds(row)}</span><span class="small faint num">${clock(row.started)}</span>
 </div>`;
 
 export const Tree = ({ id, last }) => {
   const { rows, error, isLoaded } = useTimeline(id, last);
-  return html`<div class="stack"><${Problem} error=${error} /><div class="card flush tree">${isLoaded && rows.length === 0 ? html`<${Empty}>Nothing has happened yet.<//>` : html`<${VirtualList} label="Tree of calls" items=${rows} keyOf=${keyOf} height=${30} render=${(row) => html`<${TreeRow} row=${row} />`} />`}</div></div>`;
+  return html`<div class="stack"><${Problem} error=${error} /><div class="card flush tree">${!isLoaded ? !error && html`<${Loading} />` : rows.length === 0 ? html`<${Empty}>Nothing has happened yet.<//>` : html`<${VirtualList} label="Tree of calls" items=${rows} keyOf=${keyOf} height=${30} render=${(row) => html`<${TreeRow} row=${row} />`} />`}</div></div>`;
 };

@@ -20,6 +20,7 @@ export const Approvals = ({ query, me }) => {
   useKeys({ j: () => select(at + 1), k: () => select(at - 1) });
   const done = (id) => {
     setGone(id);
+    document.querySelector("main").focus(); // the button that was pressed goes away
     const next = waiting[at + 1] ?? waiting[at - 1];
     setQuery({ request: next?.id });
     reload();

@@ -99,7 +99,7 @@ export const Chat = ({ query, me }) => {
     change((last) => ({ ...last, isOpen: false }));
   };
   const restart = () => { abort.current?.abort(); setExchanges([]); setChat(newId()); };
-  return html`<${Page} title="Chat" actions=${html`${me.agents.length > 1 && html`<select aria-label="Agent" value=${agent} onChange=${(event) => { restart(); setQuery({ agent: event.target.value }); }}>${me.agents.map((name) => html`<option key=${name} value=${name}>${visible(name)}</option>`)}</select>`}<button disabled=${!exchanges.length} onClick=${restart}>New conversation</button>`}>
+  return html`<${Page} title="Chat" fill=${true} actions=${html`${me.agents.length > 1 && html`<select aria-label="Agent" value=${agent} onChange=${(event) => { restart(); setQuery({ agent: event.target.value }); }}>${me.agents.map((name) => html`<option key=${name} value=${name}>${visible(name)}</option>`)}</select>`}<button disabled=${!exchanges.length} onClick=${restart}>New conversation</button>`}>
     <div class="chat"><div class="log" aria-live="polite">${exchanges.length === 0 && html`<${Empty}>Say something to ${visible(agent)}.<//>`}
         ${exchanges.map((exchange, index) => html`<${Exchange} key=${index} exchange=${exchange} agent=${agent} me=${me} />`)}<div ref=${end}></div></div>
       <form class="composer" onSubmit=${(event) => { event.preventDefault(); send(); }}>

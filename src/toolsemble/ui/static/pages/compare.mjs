@@ -4,14 +4,14 @@ import { get, useGet } from "../api.mjs";
 import { cost, count, duration, visible } from "../format.mjs";
 import { Link, runLink, setQuery } from "../router.mjs";
 import { VirtualList } from "../list.mjs";
-import { Empty, Page, Problem, State } from "../parts.mjs";
+import { Empty, Loading, Page, Problem, State } from "../parts.mjs";
 
 const MARKS = { "=": "same", "-": "removed", "+": "added" };
 const CHANGES = { same: "", changed: "warn", added: "good", removed: "bad" };
 
 const Diff = ({ lines }) => html`<div class="diff">${lines.map((line, index) => html`<div key=${index} class=${MARKS[line.mark]}>${visible(line.text)}</div>`)}</div>`;
 
-const Section = ({ title, lines }) => (lines.length ? html`<div class="card flush"><div class="row" style=${{ padding: "8px 14px" }}><h3>${title}</h3></div><${Diff} lines=${lines} /></div>` : null);
+const Section = ({ title, lines }) => (lines.length ? html`<div class="card flush"><h2 class="titled">${title}</h2><${Diff} lines=${lines} /></div>` : null);
 
 const PairRow = ({ pair, first, second, isDivergence }) => {
   const [difference, setDifference] = useState(null);
@@ -31,8 +31,14 @@ const PairRow = ({ pair, first, second, isDivergence }) => {
   </details>`;
 };
 
+// Rows on a small screen, columns on a large one; what differs is bold.
+const Versus = ({ first, second }) => html`<div class="card flush"><div class="versus" role="table" aria-label="Both runs">
+  <div role="row"><span role="columnheader"><span class="hidden">What</span></span><span role="columnheader"><${Link} to=${runLink(first.run_id)}>First run<//></span><span role="columnheader"><${Link} to=${runLink(second.run_id)}>Second run<//></span></div>
+  ${FACTS.map(([name, value, plain = value]) => { const mark = plain(first) === plain(second) ? "" : "differs"; return html`<div role="row" key=${name}><span role="rowheader">${name}</span><span role="cell" class=${mark}>${value(first)}</span><span role="cell" class=${mark}>${value(second)}</span></div>`; })}
+</div></div>`;
+
 const FACTS = [
-  ["State", (run) => html`<${State} state=${run.state} />`], ["Model", (run) => visible(run.model)], ["Turns", (run) => count(run.turns)],
+  ["State", (run) => html`<${State} state=${run.state} />`, (run) => run.state], ["Model", (run) => visible(run.model)], ["Turns", (run) => count(run.turns)],
   ["Calls", (run) => (run.failures ? `${count(run.calls)}, ${count(run.failures)} failed` : count(run.calls))],
   ["Tokens", (run) => `${count(run.input_tokens)} in, ${count(run.output_tokens)} out`], ["Cost", (run) => cost(run.cost)],
   ["Time", (run) => duration((run.ended ?? run.updated) - run.started)],
@@ -51,10 +57,10 @@ export const Compare = ({ query }) => {
   return html`<${Page} title="Compare two runs">
     <div class="two"><${Choice} label="First run" value=${first} runs=${runs} onChange=${(id) => setQuery({ first: id })} /><${Choice} label="Second run" value=${second} runs=${runs} onChange=${(id) => setQuery({ second: id })} /></div>
     <${Problem} error=${error} />
-    ${!found && !error && html`<div class="card"><${Empty}>Choose two runs to see where they diverge.<//></div>`}
+    ${!found && !error && html`<div class="card">${first && second ? html`<${Loading} />` : html`<${Empty}>${first || second ? "Choose another run to compare it with." : "Choose two runs to see where they diverge."}<//>`}</div>`}
     ${found && html`
-      <div class="card flush scroll-x"><table><thead><tr><th></th><th><${Link} to=${runLink(first)}>First run<//></th><th><${Link} to=${runLink(second)}>Second run<//></th></tr></thead><tbody>${FACTS.map(([name, value]) => html`<tr key=${name}><td class="dim">${name}</td><td class="num">${value(found.first)}</td><td class="num">${value(found.second)}</td></tr>`)}</tbody></table></div>
-      <p>${found.divergence === null ? "The calls of both runs are the same." : `The runs diverge at call ${found.divergence + 1} of ${found.pairs.length}.`}${found.is_cut ? " Only the first calls of a very long run are compared." : ""}</p>
+      <div class="banner ${found.divergence === null ? "info" : ""}" role="status">${found.divergence === null ? "The calls of both runs are the same." : `The runs diverge at call ${found.divergence + 1} of ${found.pairs.length}.`}${found.is_cut ? " Only the first calls of a very long run are compared." : ""}</div>
+      <${Versus} first=${found.first} second=${found.second} />
       <${Section} title="Prompt" lines=${found.prompt} />
       <div><h2>Calls</h2><${VirtualList} label="Calls of both runs" items=${found.pairs.map((pair, index) => ({ ...pair, index }))} keyOf=${(pair) => pair.index} height=${34} render=${(pair) => html`<${PairRow} pair=${pair} first=${first} second=${second} isDivergence=${pair.index === found.divergence} />`} /></div>
       <${Section} title="Answer" lines=${found.answer} />`}

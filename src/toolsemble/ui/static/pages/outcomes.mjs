@@ -16,13 +16,14 @@ const Outcome = ({ call, me, onDone }) => {
       onDone();
     } catch (problem) { setError(problem.message); }
   };
-  return html`<section class="card stack" aria-label=${`Unknown outcome of ${call.tool}`}>
+  return html`<section class="card stack" aria-label=${`Unknown outcome of ${call.tool} in ${call.run_id}, ${call.key}`}>
     <h2 class="mono">${visible(call.tool)}</h2>
     <${Facts} of=${[["Run", html`<${Link} to=${runLink(call.run_id)}>${visible(call.run_id)}<//>`], [call.kind === "step" ? "Place in the run" : "Key", call.key], ["Began", call.began ? moment(call.began) : ""]]} />
-    <${Text} text=${call.arguments} />
-    <input type="text" aria-label="Result, if it happened" placeholder="Result, if it happened: the answer to repeated calls" value=${result} disabled=${!me.may_operate} onInput=${(event) => setResult(event.target.value)} />
+    <div><div class="label">Arguments</div><${Text} text=${call.arguments} /></div>
+    <input type="text" aria-label="Result, if it happened" placeholder="Result, if it happened" value=${result} disabled=${!me.may_operate} onInput=${(event) => setResult(event.target.value)} />
     <${Problem} error=${error} />
-    <div class="row wrap"><button class="primary" disabled=${!me.may_operate} onClick=${() => settle(true)}>It happened</button><button disabled=${!me.may_operate} onClick=${() => settle(false)}>It did not happen</button></div>
+    <div class="row wrap"><button disabled=${!me.may_operate} onClick=${() => settle(true)}>It happened</button><button disabled=${!me.may_operate} onClick=${() => settle(false)}>It did not happen</button></div>
+    <p class="small dim flat">If it happened, repeated calls get the result. If it did not, the call may be made again.</p>
   </section>`;
 };
 

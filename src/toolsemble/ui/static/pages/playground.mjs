@@ -2,12 +2,12 @@
 import { html, useEffect, useRef, useState } from "../html.mjs";
 import { get, post, useGet } from "../api.mjs";
 import { subscribe } from "../feed.mjs";
-import { count, duration, pretty, visible } from "../format.mjs";
+import { count, duration, plural, pretty, visible } from "../format.mjs";
 import { Link, runLink, setQuery } from "../router.mjs";
 import { ApprovalForm } from "../approval.mjs";
 import { Form } from "../form.mjs";
 import { Graph } from "../graph.mjs";
-import { CopyButton, Empty, Json, Page, Problem, Search, Tabs, Text } from "../parts.mjs";
+import { CopyButton, Empty, Json, Loading, Page, Problem, Search, Tabs, Text } from "../parts.mjs";
 
 const newId = () => crypto.randomUUID().replaceAll("-", "").slice(0, 16);
 
@@ -31,18 +31,18 @@ const Answer = ({ reply }) => {
 const Shown = ({ providers }) => {
   const [current, setCurrent] = useState(providers[0].name);
   const view = providers.find((each) => each.name === current);
-  return html`<section class="card stack" aria-label="What providers are shown"><h3>What each provider is shown</h3>
-    <${Tabs} label="Providers" tabs=${providers.map((each) => [each.name, html`${each.name}${each.notes.length ? html` <span class="tag warn">${each.notes.length}</span>` : ""}`])} current=${current} onSelect=${setCurrent} />
+  return html`<section class="card stack" aria-label="What providers are shown"><h2 class="flat">What each provider is shown</h2>
+    <${Tabs} label="Providers" wrap=${true} tabs=${providers.map((each) => [each.name, html`${each.name}${each.notes.length ? html` <span class="tag warn" title=${plural(each.notes.length, "loss", "losses")}>${each.notes.length}</span>` : ""}`])} current=${current} onSelect=${setCurrent} />
     ${view.notes.length > 0 && html`<div><div class="label">What its model does not see as declared</div><ul class="small">${view.notes.map((note, index) => html`<li key=${index}>${visible(note)}</li>`)}</ul></div>`}
-    ${view.error ? html`<${Problem} error=${view.error} />` : html`<${Json} value=${view.shown} />`}</section>`;
+    ${view.error ? html`<${Problem} error=${view.error} />` : html`<pre class="box mono code" tabindex="0">${visible(pretty(view.shown))}</pre>`}</section>`;
 };
 
 const SNIPPETS = [["python", "Python"], ["command", "Command"], ["curl", "curl"]];
 
 const Code = ({ snippets }) => {
   const [kind, setKind] = useState("python");
-  return html`<section class="card stack" aria-label="The call as code"><div class="row wrap"><h3 class="grow">The call as code</h3><${CopyButton} text=${snippets[kind]} /></div>
-    <${Tabs} label="Kinds of code" tabs=${SNIPPETS} current=${kind} onSelect=${setKind} /><pre class="box mono" tabindex="0">${visible(snippets[kind])}</pre></section>`;
+  return html`<section class="card stack" aria-label="The call as code"><div class="row wrap"><h2 class="grow flat">The call as code</h2><${CopyButton} text=${snippets[kind]} /></div>
+    <${Tabs} label="Kinds of code" tabs=${SNIPPETS} current=${kind} onSelect=${setKind} /><pre class="box mono code" tabindex="0">${visible(snippets[kind])}</pre></section>`;
 };
 
 const useWaiting = (callId) => {
@@ -93,7 +93,7 @@ const Try = ({ tool, me }) => {
   return html`<div class="stack gap">
     <section class="card stack" aria-label="Arguments">
       <div><h2 class="mono">${visible(tool.name)}</h2><p class="dim prose">${visible(tool.description)}</p></div>
-      <div class="row wrap">${tool.gated && html`<span class="tag warn">needs approval</span>`}${tool.effects && html`<span class="tag">effects: ${visible(tool.effects)}</span>`}</div>
+      ${(tool.gated || tool.effects) && html`<div class="row wrap">${tool.gated && html`<span class="tag warn">needs approval</span>`}${tool.effects && html`<span class="tag">effects: ${visible(tool.effects)}</span>`}</div>`}
       ${tool.graph && html`<${Graph} node=${tool.graph} />`}
       <${Tabs} label="Arguments" tabs=${[["form", "Form"], ["json", "JSON"]]} current=${tab} onSelect=${select} />
       ${tab === "form" ? html`<${Form} form=${form} onChange=${setForm} onExpand=${(place) => get("/api/tool/expand", { name: tool.name, place }).then((found) => found.field)} />`
@@ -105,7 +105,7 @@ const Try = ({ tool, me }) => {
     </section>
     ${waiting.map((request) => html`<${ApprovalForm} key=${request.id} id=${request.id} me=${me} />`)}
     ${reply && html`<${Answer} key=${reply.run_id} reply=${reply} />`}
-    <div class="two">${snippets ? html`<${Code} snippets=${snippets} />` : html`<div></div>`}<${Shown} providers=${tool.providers} /></div>
+    <div class="two late">${snippets ? html`<${Code} snippets=${snippets} />` : html`<div></div>`}<${Shown} providers=${tool.providers} /></div>
   </div>`;
 };
 
@@ -124,6 +124,6 @@ export const Playground = ({ query, me }) => {
     <div class="split"><nav class="card menu" aria-label="Tools">
         ${tools.length > 8 && html`<${Search} value=${text} label=${`Search ${count(tools.length)} tools`} onChange=${setText} />`}
         ${found.slice(0, 500).map((tool) => html`<${Link} key=${tool.name} to=${`/playground?tool=${encodeURIComponent(tool.name)}`} aria-current=${tool.name === name ? "true" : undefined}><span class="mono">${visible(tool.name)}</span>${tool.gated && html` <span class="tag warn">approval</span>`}<small>${visible(tool.description)}</small><//>`)}</nav>
-      <div>${data && isCurrent && html`<${Try} key=${data.name} tool=${data} me=${me} />`}</div></div>
+      <div>${!(data && isCurrent) && !error && !list.error && html`<div class="card"><${Loading} /></div>`}${data && isCurrent && html`<${Try} key=${data.name} tool=${data} me=${me} />`}</div></div>
   <//>`;
 };

@@ -1,22 +1,37 @@
 // One run: the conversation, the timeline, the tree of calls, and the raw events.
 import { html, useEffect, useMemo, useState } from "../html.mjs";
 import { address, get, post } from "../api.mjs";
-import { clock, cost, count, duration, moment, plural, pretty, visible } from "../format.mjs";
-import { Link, navigate, setQuery } from "../router.mjs";
+import { clock, cost, count, duration, moment, plural, pretty, shortError, summary, time, visible } from "../format.mjs";
+import { Link, navigate, runLink, setQuery } from "../router.mjs";
 import { VirtualList } from "../list.mjs";
 import { Markdown as MarkdownBody } from "../markdown.mjs";
 import { CallView, Message } from "../call_view.mjs";
 import { useRun } from "../run_data.mjs";
 import { Timeline, Tree } from "../timeline.mjs";
-import { Empty, Facts, Page, Problem, State, Tabs, toast } from "../parts.mjs";
+import { Empty, Facts, FoldAway, Loading, Page, Problem, State, Tabs, toast } from "../parts.mjs";
 
 const TABS = [["conversation", "Conversation"], ["timeline", "Timeline"], ["tree", "Tree"], ["raw", "Raw"]];
 const ROLES = { system: "Instructions", user: "User", assistant: "Model", tool: "Result of a call" };
 
-const messagesOf = (event) => (event.values.messages ?? []).map((message, index) => ({
-  kind: "message", key: `${event.number}.${index}`, number: event.number, role: message.role,
+const messageOf = (message) => ({
+  role: message.role,
   text: message.role === "tool" ? message.output ?? message.error_message ?? "" : message.text ?? "",
-}));
+  calls: (message.calls ?? []).map((call) => call.name),
+});
+
+// A run starts with its instructions, with what was said in earlier runs, and with the new prompt.
+const messagesOf = (event) => {
+  const messages = (event.values.messages ?? []).map((message, index) => ({ kind: "message", key: `${event.number}.${index}`, number: event.number, ...messageOf(message) }));
+  const prompt = messages.findLastIndex((message) => message.role === "user");
+  const isEarlier = (message, index) => message.role !== "system" && index < prompt;
+  const { earlier } = event.values;
+  const count = messages.filter(isEarlier).length + (earlier?.messages ?? 0);
+  const fresh = messages.filter((message, index) => !isEarlier(message, index));
+  if (!count) return fresh;
+  const at = fresh.findIndex((message) => message.role !== "system");
+  const item = { kind: "earlier", key: `${event.number}.earlier`, number: event.number, count, runId: earlier?.run_id };
+  return at < 0 ? [...fresh, item] : [...fresh.slice(0, at), item, ...fresh.slice(at)];
+};
 
 // The items of a conversation: those directly inside one call, or on the outermost level.
 const itemsInside = (turns, calls, parent) => {
@@ -30,24 +45,50 @@ const itemsInside = (turns, calls, parent) => {
   return items.sort((first, second) => first.number - second.number);
 };
 
+// Instructions repeat in every run, and are long: the first line is enough.
+const Instructions = ({ text }) => html`<${FoldAway} title="Instructions" note=${visible(text.slice(0, 200))}><p class="prose">${visible(text)}</p><//>`;
+
+// What was said before is fetched when somebody wants to see it.
+const Earlier = ({ item }) => {
+  const [messages, setMessages] = useState(null);
+  const [error, setError] = useState("");
+  const load = async () => {
+    if (messages) return;
+    try {
+      const { event } = await get("/api/event", { number: item.number });
+      const all = event.values.messages.map(messageOf);
+      setMessages(all.slice(0, all.findLastIndex((message) => message.role === "user")).filter((message) => message.role !== "system"));
+    } catch (problem) { setError(problem.message); }
+  };
+  return html`<${FoldAway} title="Earlier in this conversation" note=${plural(item.count, "message")} onOpen=${load}>
+    ${item.runId && html`<p class="small"><${Link} to=${runLink(item.runId)}>Open the run before<//></p>`}<${Problem} error=${error} />
+    ${messages?.map((message, index) => html`<${Message} key=${index} kind=${message.role} who=${ROLES[message.role] ?? message.role} text=${message.text || `Calls ${message.calls.join(", ")}`} plain=${message.role !== "assistant" || !message.text} />`)}
+  <//>`;
+};
+
 const Reply = ({ event, role, onRerun }) => {
   const { message, turn, usage, cost: price, duration: seconds } = event.values;
   const note = html`<span>turn ${turn}</span>${seconds >= 0.001 && html`<span class="num">${duration(seconds)}</span>`}
     ${usage && usage.input_tokens + usage.output_tokens > 0 && html`<span class="num">${count(usage.input_tokens)} in, ${count(usage.output_tokens)} out</span>`}${price ? html`<span class="num">${cost(price)}</span>` : null}
-    ${onRerun && html`<button class="plain small" onClick=${() => onRerun(turn)}>Re-run from here</button>`}`;
+    ${onRerun && html`<button class="plain small" aria-label=${`Re-run from here, turn ${turn}`} onClick=${() => onRerun(turn)}>Re-run from here</button>`}`;
   return html`<div class="say assistant"><div class="who"><b>${visible(role)}</b>${note}</div>${message?.text ? html`<div class="body"><${MarkdownBody} text=${message.text} /></div>` : null}</div>`;
 };
 
 
+const agentOf = (event) => (event.values.agent_role === "unknown" ? "" : event.values.agent_role);
+
 const Finish = ({ event }) => {
   const { stop_reason: reason, error_type: type, error } = event.values;
-  if (type) return html`<div class="banner bad">${visible(type)}: ${visible(error)}</div>`;
+  // That of the whole run is at the top of the page.
+  if (type) return event.parent_id ? html`<div class="banner bad">${visible(shortError(`${type}: ${error}`))}</div>` : null;
   return reason === "answer" ? null : html`<div class="small dim">Ended: ${visible(reason)}</div>`;
 };
 
 const Item = ({ item, context }) => {
+  if (item.kind === "earlier") return html`<${Earlier} item=${item} />`;
+  if (item.kind === "message" && item.role === "system") return html`<${Instructions} text=${item.text} />`;
   if (item.kind === "message") return html`<${Message} kind=${item.role} who=${ROLES[item.role] ?? item.role} text=${item.text} plain=${item.role !== "assistant"} />`;
-  if (item.kind === "model_replied") return html`<${Reply} event=${item.event} role=${context.role} onRerun=${item.event.parent_id === "" ? context.onRerun : null} />`;
+  if (item.kind === "model_replied") return html`<${Reply} event=${item.event} role=${agentOf(item.event) || "Model"} onRerun=${item.event.parent_id === "" ? context.onRerun : null} />`;
   if (item.kind === "model_retried") return html`<div class="small warn">The model failed (${visible(item.event.values.reason)}); retried after ${duration(item.event.values.seconds)}</div>`;
   if (item.kind === "run_finished") return html`<${Finish} event=${item.event} />`;
   const inner = (call) => itemsInside(context.turns, context.calls, call.call_id).filter((each) => each.number > call.number && (!call.finished || each.number < call.finished))
@@ -60,6 +101,12 @@ const Conversation = ({ context, isLive }) => {
   return html`<${VirtualList} label="Conversation" items=${items} keyOf=${(item) => item.key} height=${34} follow=${isLive}
     render=${(item) => html`<${Item} item=${item} context=${context} />`} />`;
 };
+
+const JOURNAL = `Agent(..., name="clerk", journal=RunJournal(".toolsemble/runs.db"))`;
+
+// A history has secrets masked and long texts cut; only a journal has what a run needs to go on from a step.
+const NoJournal = () => html`<div class="card" role="status"><p>This run has no journal, so that it cannot be repeated from a step. Runs of a program with a journal in the data folder can:</p>
+  <pre class="box mono code" tabindex="0">${JOURNAL}</pre><p class="small dim note">They have “Re-run from here” next to each reply.</p></div>`;
 
 const RawEvent = ({ event }) => {
   const [whole, setWhole] = useState(null);
@@ -89,23 +136,24 @@ const Summary = ({ run, agents }) => html`<div class="card"><${Facts} of=${[
   ["State", html`<${State} state=${run.state} />`],
   ["Agent", run.agent_role === "unknown" ? "" : run.agent_role],
   ["Model", run.model],
-  ["Started", moment(run.started)],
-  ["Time", duration((run.ended ?? run.updated) - run.started)],
+  ["Started", html`<span title=${moment(run.started)}>${time(run.started)}</span>`],
+  ["Time", duration((run.ended ?? (run.state === "lost" ? run.updated : Date.now() / 1000)) - run.started)],
   ["Turns", run.turns || ""],
-  ["Calls", run.failures ? `${count(run.calls)}, ${count(run.failures)} failed` : count(run.calls)],
+  ["Calls", run.failures ? html`${count(run.calls)}, <span class="bad">${count(run.failures)} failed</span>` : count(run.calls)],
   ["Tokens", run.input_tokens || run.output_tokens ? `${count(run.input_tokens)} in, ${count(run.output_tokens)} out${run.cached_tokens ? `, ${count(run.cached_tokens)} cached` : ""}` : ""],
   ["Cost", cost(run.cost)],
   ["Repairs", run.repairs || ""],
   ["Retries", run.retries || ""],
-  ["Approved or answered by", run.reviewers.join(", ")],
+  ["Reviewed by", run.reviewers.join(", ")],
   ["Agents inside", agents.length > 1 ? String(agents.length - 1) : ""],
-  ["Conversation of", run.memory_id === "default" ? "" : run.memory_id],
+  ["Conversation", run.memory_id === "default" ? "" : run.memory_id],
 ]} /></div>`;
 
 export const Run = ({ query, me }) => {
   const { id } = query;
   const tab = TABS.some(([each]) => each === query.tab) ? query.tab : "conversation";
   const data = useRun(id);
+  const [isExplained, setExplained] = useState(false);
   const { run, durable } = data;
   const reviews = useMemo(() => new Map(data.reviews.map((review) => [review.call_id, review])), [data.reviews]);
   const rerun = async (turn) => {
@@ -115,13 +163,15 @@ export const Run = ({ query, me }) => {
       navigate(address("/durable", { id: fresh }));
     } catch (problem) { toast(problem.message); }
   };
-  if (!run) return html`<${Page} title="Run"><${Problem} error=${data.error} /><//>`;
+  if (!run) return html`<${Page} title="Run">${data.error ? html`<${Problem} error=${data.error} /><p><${Link} to="/runs">Go to the runs<//></p>` : html`<${Loading} />`}<//>`;
+  const canExplain = run.is_agent && !durable && me.may_operate;
   const isLive = run.state === "running" || run.state === "waiting";
-  const context = { id, turns: data.turns, calls: data.calls, reviews, role: run.agent_role === "unknown" ? "Model" : run.agent_role, onRerun: durable && me.may_operate ? rerun : null };
-  return html`<${Page} title=${run.prompt || run.run_id} note=${html`<span class="mono small">${visible(run.run_id)}</span>`}
-      actions=${html`${durable && html`<${Link} class="button" to=${address("/durable", { id })}>Durable run<//>`}<${Link} class="button" to=${address("/compare", { first: id })}>Compare<//>`}>
+  const context = { id, turns: data.turns, calls: data.calls, reviews, onRerun: durable && me.may_operate ? rerun : null };
+  return html`<${Page} title=${run.prompt ? summary(run.prompt) : run.run_id} note=${html`<span class="mono small">${visible(run.run_id)}</span>`}
+      actions=${html`${durable && html`<${Link} class="button" to=${address("/durable", { id })}>Durable run<//>`}${canExplain && html`<button aria-expanded=${String(isExplained)} onClick=${() => setExplained(!isExplained)}>Re-run from a step</button>`}<${Link} class="button" to=${address("/compare", { first: id })}>Compare<//>`}>
     ${run.waiting > 0 && html`<div class="banner">${plural(run.waiting, "call")} ${run.waiting === 1 ? "waits" : "wait"} for approval. <${Link} to=${address("/approvals", { run: id })}>Decide<//></div>`}
     <${Problem} error=${data.error || run.error} />
+    ${canExplain && isExplained && html`<${NoJournal} />`}
     <${Summary} run=${run} agents=${data.agents} />
     <${Tabs} label="Views of the run" tabs=${TABS} current=${tab} onSelect=${(next) => setQuery({ tab: next })} />
     <div data-calls=${data.calls.length} data-complete=${String(data.isComplete)}>

@@ -1,11 +1,11 @@
 // The list of runs: live, with filters, those that wait for a person first.
-import { html, useEffect, useMemo, useRef, useState } from "../html.mjs";
+import { html, useEffect, useMemo, useState } from "../html.mjs";
 import { get, useGet } from "../api.mjs";
-import { subscribe } from "../feed.mjs";
-import { ago, cost, count, duration, moment, plural, visible } from "../format.mjs";
+import { subscribe, throttle } from "../feed.mjs";
+import { ago, cost, count, duration, moment, plural, shortError, summary, visible } from "../format.mjs";
 import { Link, navigate, runLink, setQuery } from "../router.mjs";
 import { VirtualList } from "../list.mjs";
-import { Dot, Empty, Page, Problem, Search } from "../parts.mjs";
+import { Dot, Empty, Loading, Page, Problem, Search } from "../parts.mjs";
 
 const STATES = ["waiting", "running", "done", "failed", "cancelled", "lost"];
 const FIRST_STEPS = `from toolsemble import Agent
@@ -13,7 +13,9 @@ from toolsemble.telemetry import RunHistory
 
 agent = Agent("openai:gpt-5-mini", tools, sinks=[RunHistory(".toolsemble/history.db")])`;
 
-const seconds = (run) => (run.ended ?? run.updated) - run.started;
+const isLive = (run) => run.state === "running" || run.state === "waiting";
+
+const seconds = (run) => (run.ended ?? (isLive(run) ? Date.now() / 1000 : run.updated)) - run.started;
 
 const subtitle = (run) => {
   const parts = [run.is_agent ? run.agent_role : "call", run.model, run.run_id];
@@ -24,8 +26,8 @@ const Row = ({ run, picked, onPick }) => html`<${Link} class="run" to=${runLink(
     onClick=${(event) => { if (onPick) { event.preventDefault(); onPick(run.run_id); } }}>
   <span class="pick"><input type="checkbox" checked=${picked} tabindex="-1" aria-label=${`Compare ${run.run_id}`} /></span>
   <${Dot} state=${run.state} />
-  <span class="what"><div>${visible(run.prompt || run.run_id)}</div><div class="dim small">${visible(run.error || subtitle(run))}</div></span>
-  <span class="wide cut dim">${run.waiting ? html`<span class="warn">${plural(run.waiting, "approval")} open</span>` : run.stop_reason === "answer" ? "" : visible(run.stop_reason)}</span>
+  <span class="what"><div>${summary(run.prompt) || visible(run.run_id)}</div><div class="small ${run.error ? "bad" : "dim"}">${visible(run.error ? shortError(run.error) : subtitle(run))}</div></span>
+  <span class="wide cut dim">${run.waiting ? html`<span class="warn">${plural(run.waiting, "approval")} open</span>` : run.failures ? html`<span class="bad">${plural(run.failures, "failed call")}</span>` : run.error || run.stop_reason === "answer" ? "" : visible(run.stop_reason)}</span>
   <span class="num mid">${count(run.calls)}</span>
   <span class="num wide">${cost(run.cost)}</span>
   <span class="num mid">${duration(seconds(run))}</span>
@@ -56,13 +58,10 @@ export const Runs = ({ query, me }) => {
   const { runs, exists, error, reload, next, loadMore, isLoaded } = usePages(query);
   const [picking, setPicking] = useState(false);
   const [picked, setPicked] = useState([]);
-  const timer = useRef(0);
   useEffect(() => {
-    const stop = subscribe((message) => {
-      if (message.kind === "changed" || timer.current) return;
-      timer.current = setTimeout(() => { timer.current = 0; reload(); }, message.kind === "hello" ? 0 : 80);
-    });
-    return () => { stop(); clearTimeout(timer.current); timer.current = 0; };
+    const soon = throttle(reload, 150);
+    const stop = subscribe((message) => { if (message.kind !== "changed") soon(); });
+    return () => { stop(); soon.stop(); };
   }, [reload]);
   const pick = (id) => {
     const chosen = picked.includes(id) ? picked.filter((each) => each !== id) : [...picked, id].slice(-2);
@@ -70,20 +69,21 @@ export const Runs = ({ query, me }) => {
     if (chosen.length === 2) navigate(`/compare?first=${encodeURIComponent(chosen[0])}&second=${encodeURIComponent(chosen[1])}`);
   };
   const isFiltered = query.state || query.tool || query.text;
-  return html`<${Page} title="Runs" actions=${html`<button aria-pressed=${String(picking)} onClick=${() => { setPicking(!picking); setPicked([]); }}>${picking ? "Choose two runs" : "Compare"}</button>`}>
+  return html`<${Page} title="Runs" actions=${html`${picking && html`<span class="dim" role="status">Choose two runs</span>`}<button onClick=${() => { setPicking(!picking); setPicked([]); }}>${picking ? "Cancel" : "Compare"}</button>`}>
     <div class="filters">
       <${Search} value=${query.text ?? ""} label="Search in runs" onChange=${(text) => setQuery({ text })} />
       <select aria-label="State" value=${query.state ?? ""} onChange=${(event) => setQuery({ state: event.target.value })}>
         <option value="">All states</option>${STATES.map((state) => html`<option key=${state} value=${state}>${state}</option>`)}
       </select>
-      <${Search} value=${query.tool ?? ""} label="Tool" onChange=${(tool) => setQuery({ tool })} />
+      <${Search} value=${query.tool ?? ""} label="Name of a tool" onChange=${(tool) => setQuery({ tool })} />
     </div>
     <${Problem} error=${error} />
     <div class="card flush runs ${picking ? "picking" : ""}">
       ${runs.length > 0 && html`<div class="run titles" aria-hidden="true"><span class="pick"></span><span></span><span>Prompt</span><span class="wide"></span><span class="num mid">Calls</span><span class="num wide">Cost</span><span class="num mid">Time</span><span class="num">Started</span></div>`}
       ${runs.length > 0 && html`<${VirtualList} label="Runs" items=${runs} keyOf=${(run) => run.run_id} height=${56}
         render=${(run) => html`<${Row} run=${run} picked=${picked.includes(run.run_id)} onPick=${picking ? pick : null} />`} />`}
-      ${isLoaded && runs.length === 0 && html`<${Empty}>${isFiltered ? "No run fits the filters." : html`<p>No runs yet. A program records its runs with</p><pre class="mono">${FIRST_STEPS}</pre><p class="small">This server reads ${me.folder}${exists ? "" : ", where there is no history.db yet"}.</p>`}<//>`}
+      ${!isLoaded && runs.length === 0 && !error && html`<${Loading} />`}
+      ${isLoaded && runs.length === 0 && html`<${Empty}>${isFiltered ? html`<p>No run fits the filters.</p><button onClick=${() => setQuery({ text: "", state: "", tool: "" })}>Show all runs</button>` : html`<p>No runs yet. A program records its runs with</p><pre class="mono">${FIRST_STEPS}</pre><p class="small">This server reads ${me.folder}${exists ? "" : ", where there is no history.db yet"}.</p>`}<//>`}
     </div>
     ${next ? html`<div><button onClick=${loadMore}>Show older runs</button></div>` : null}
     <span class="hidden" data-runs=${count(runs.length)}></span>

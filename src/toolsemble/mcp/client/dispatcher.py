@@ -1,0 +1,182 @@
+"""The requests of one connection and their answers: the SDK's dispatcher, with a shorter way for calls of tools.
+
+For each request the SDK opens a span, two streams and a scope, which takes more time than the rest of a call. A call
+that nobody traces, and that does not report progress, needs none of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
+from contextvars import Context
+from itertools import count
+from typing import Any, Self
+
+import mcp_types as types
+from anyio import BrokenResourceError, ClosedResourceError
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
+from mcp.shared.message import ClientMessageMetadata, SessionMessage
+from opentelemetry.propagate import inject
+from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, get_tracer_provider
+
+_CALL = "tools/call"
+_CANCELLED = "notifications/cancelled"
+_SIMPLE = {"headers"}
+_FIRST = 2**30  # far from the numbers that the SDK gives to its requests, which begin at 1
+_PATIENCE = 5.0
+
+
+def build_client(transport: Any, **options: Any) -> Client:
+    """Return a client of the SDK whose calls take the shorter way."""
+    client = Client(transport, **options)
+
+    async def connect(stack: AsyncExitStack, *_: object) -> CallDispatcher:
+        return CallDispatcher(*await stack.enter_async_context(transport))
+
+    # There is no public way to it; a version of the SDK without this attribute takes its own way.
+    client._connect = connect  # noqa: SLF001 - as above
+    return client
+
+
+class CallDispatcher(JSONRPCDispatcher[Any]):
+    """The dispatcher of a connection."""
+
+    def __init__(self, read: Any, write: Any) -> None:
+        self._answers = Answers()
+        self._output = write
+        super().__init__(AnswerReader(read, self._answers), write)
+
+    async def send_raw_request(
+        self, method: str, params: Mapping[str, Any] | None, opts: Any = None, **related: Any
+    ) -> dict[str, Any]:
+        """Send a request, and return the result; raise MCPError for an error, or if the connection is gone."""
+        options = opts or {}
+        if method != _CALL or related or not options.keys() <= _SIMPLE or _is_traced():
+            return await super().send_raw_request(method, params, opts, **related)
+        number, answer = self._answers.expect()
+        message = types.JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=_add_context(params or {}))
+        headers = options.get("headers")
+        try:
+            await self._output.send(SessionMessage(message, ClientMessageMetadata(headers=headers)))
+            outcome = await answer
+        except (BrokenResourceError, ClosedResourceError):
+            raise _closed() from None
+        except asyncio.CancelledError:
+            await self._report_cancellation(number)
+            raise
+        finally:
+            self._answers.forget(number)
+        if isinstance(outcome, MCPError):
+            raise outcome
+        return outcome
+
+    async def _report_cancellation(self, number: int) -> None:
+        """Tell the server that nobody waits for an answer; a server that reads nothing is not waited for."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                await self.notify(_CANCELLED, {"requestId": number, "reason": "caller cancelled"})
+
+
+class Answers:
+    """The calls of a connection that wait for their answers."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[types.RequestId, asyncio.Future[dict[str, Any] | MCPError]] = {}
+        self._numbers = count(_FIRST)
+        self._is_closed = False
+
+    def expect(self) -> tuple[int, asyncio.Future[dict[str, Any] | MCPError]]:
+        """Return the number of a new call, and the future of its outcome; raise MCPError if the connection is gone."""
+        if self._is_closed:
+            raise _closed()
+        number = next(self._numbers)
+        self._waiting[number] = answer = asyncio.get_running_loop().create_future()
+        return number, answer
+
+    def forget(self, number: int) -> None:
+        """Let nobody wait for the answer to a call."""
+        self._waiting.pop(number, None)
+
+    def take(self, message: Any) -> bool:
+        """Pass a message to the call that it answers; return whether it answers one."""
+        if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+            return False
+        waiting = self._waiting.pop(_read_number(message.id), None)
+        if waiting is None or waiting.done():
+            return False
+        if isinstance(message, types.JSONRPCResponse):
+            waiting.set_result(message.result)
+        else:
+            error = message.error
+            waiting.set_result(MCPError(code=error.code, message=error.message, data=error.data))
+        return True
+
+    def close(self) -> None:
+        """Fail all calls: the connection is gone."""
+        self._is_closed = True
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(_closed())
+
+
+class AnswerReader:
+    """A stream of messages without the answers that calls wait for."""
+
+    def __init__(self, stream: Any, answers: Answers) -> None:
+        self._stream = stream
+        self._answers = answers
+
+    @property
+    def last_context(self) -> Context | None:
+        """The context variables of the request that the last message answers."""
+        return getattr(self._stream, "last_context", None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        try:
+            while True:
+                item = await self._stream.__anext__()
+                if not (isinstance(item, SessionMessage) and self._answers.take(item.message)):
+                    return item
+        except BaseException:
+            self._answers.close()
+            raise
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        self._answers.close()
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.aclose()
+
+
+def _is_traced() -> bool:
+    """Return whether a program collects spans, so that the SDK must open them."""
+    return not isinstance(get_tracer_provider(), ProxyTracerProvider | NoOpTracerProvider)
+
+
+def _add_context(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a request with the trace context of the caller, if there is one."""
+    meta = dict(params.get("_meta") or {})
+    inject(meta)
+    return {**params, "_meta": meta} if meta else dict(params)
+
+
+def _read_number(number: Any) -> Any:
+    """Return the number of an answer, which a server may write as a text."""
+    with suppress(ValueError):
+        return int(number) if isinstance(number, str) else number
+    return number
+
+
+def _closed() -> MCPError:
+    return MCPError(code=types.CONNECTION_CLOSED, message="Connection closed")
