@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import socket
 import statistics
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from server_process import PATIENCE, serve_on_free_port
 
 HERE = Path(__file__).parent
 FASTMCP = HERE.parent / ".envs/fastmcp/bin/python"
@@ -20,7 +21,7 @@ LIBRARIES = {"sdk": sys.executable, "toolsemble": sys.executable, "fastmcp": str
 CALLS = 100
 BURST = 200
 TOOLS = 1000
-PATIENCE = 60
+LONGEST_ORDER = 180
 
 
 class Setting(NamedTuple):
@@ -57,11 +58,16 @@ class Driver:
         )
 
     def ask(self, *order: Any) -> dict[str, float]:
-        """Return the seconds that an order took."""
+        """Return the seconds that an order took; end the program if it takes too long."""
         print(json.dumps(order), file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline()
+        watch = threading.Timer(LONGEST_ORDER, self._process.kill)
+        watch.start()
+        try:
+            answer = self._process.stdout.readline()
+        finally:
+            watch.cancel()
         if not answer:
-            raise SystemExit(f"bench-mcp: a client ended at {order[0]}")
+            raise SystemExit(f"bench-mcp: a client ended, or did not answer within {LONGEST_ORDER} s: {order[0]}")
         return json.loads(answer)
 
     def end(self) -> None:
@@ -77,29 +83,8 @@ def serve(library: str, transport: str, tools: int = 1) -> Iterator[str | list[s
     if transport == "stdio":
         yield line
         return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen([*line, "--http", str(port)])  # noqa: S603 - our own code
-    try:
-        _wait_for(port)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        server.terminate()
-        server.wait(PATIENCE)
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
+    with serve_on_free_port([*line, "--http"]) as url:
+        yield url
 
 
 def measure(setting: Setting, rounds: int) -> Iterator[dict[str, Any]]:
