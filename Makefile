@@ -220,7 +220,8 @@ bench-durable: $(VENV)/.bench $(patsubst benchmarks/durable/requirements/%.txt,$
 bench-mcp: $(VENV)/.dev $(ENVS)/fastmcp/.installed
 	@$(BIN)/python benchmarks/bench_mcp.py
 
-# Needs the weights: `toolsemble models pull`. Takes some minutes, and writes the table into docs/models/local.md.
+# Needs the weights: `toolsemble models pull`. Takes half an hour, and writes the table into docs/models/local.md. Outcomes
+# are kept in build/local-tasks.jsonl, so that it goes on where it was; delete the file after a change of the prompt.
 eval-local: $(VENV)/.dev
 	@$(BIN)/python evals/local.py --write
 
@@ -232,7 +233,8 @@ eval-catalog: $(EVAL)/.installed
 	@$(EVAL)/bin/python evals/catalog.py --write
 	@$(EVAL)/bin/python evals/catalog_speed.py --write
 
-# Needs the weights: `toolsemble models pull`. TASKS is the number of tasks, of 30; ten take about half an hour.
+# Needs the weights: `toolsemble models pull`. TASKS is the number of tasks, of 30; ten take about half an hour. Outcomes
+# are kept in build/catalog-tasks.jsonl; delete the file after a change of the prompt or of the search.
 TASKS ?= 10
 
 eval-catalog-tasks: $(EVAL)/.installed
