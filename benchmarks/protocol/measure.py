@@ -6,6 +6,7 @@ import json
 import statistics
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ LIBRARIES = {"sdk": sys.executable, "toolsemble": sys.executable, "fastmcp": str
 CALLS = 100
 BURST = 200
 TOOLS = 1000
+LONGEST_ORDER = 180
 
 
 class Setting(NamedTuple):
@@ -56,11 +58,16 @@ class Driver:
         )
 
     def ask(self, *order: Any) -> dict[str, float]:
-        """Return the seconds that an order took."""
+        """Return the seconds that an order took; end the program if it takes too long."""
         print(json.dumps(order), file=self._process.stdin, flush=True)
-        answer = self._process.stdout.readline()
+        watch = threading.Timer(LONGEST_ORDER, self._process.kill)
+        watch.start()
+        try:
+            answer = self._process.stdout.readline()
+        finally:
+            watch.cancel()
         if not answer:
-            raise SystemExit(f"bench-mcp: a client ended at {order[0]}")
+            raise SystemExit(f"bench-mcp: a client ended, or did not answer within {LONGEST_ORDER} s: {order[0]}")
         return json.loads(answer)
 
     def end(self) -> None:

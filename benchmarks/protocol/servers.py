@@ -20,6 +20,7 @@ SCHEMA = {
         "order": {"type": "string", "enum": ["asc", "desc"]},
     },
     "required": ["query", "limit", "min_score", "tags", "order"],
+    "additionalProperties": False,  # as the others derive it from the function
 }
 
 

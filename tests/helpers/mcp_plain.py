@@ -30,7 +30,7 @@ def write(message):
 
 
 def answer(number, result):
-    write({"jsonrpc": "2.0", "id": number, "result": result})
+    write({"jsonrpc": "2.0", "id": str(number) if MODE == "text-numbers" else number, "result": result})
 
 
 def refuse(number, code, message):
@@ -199,6 +199,15 @@ def call_unknown_answers(number, text):
     say(number, "twice")
 
 
+def call_odd_text(number, text):
+    sys.stdout.write(text.replace("NUMBER", str(number)) + "\n")
+    sys.stdout.flush()
+
+
+def call_meta(number, text):
+    say(number, json.dumps(state["meta"]))
+
+
 def call_change(number, text):
     state["added"].append({"name": text, "inputSchema": ANY})
     write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
@@ -319,7 +328,8 @@ def main():
         elif method == "tools/list":
             list_tools(number, params)
         elif method == "tools/call":
-            state["token"] = params.get("_meta", {}).get("progressToken")
+            state["meta"] = params.get("_meta", {})
+            state["token"] = state["meta"].get("progressToken")
             call(number, params["name"], params.get("arguments") or {})
         elif number is not None and method is not None:
             refuse(number, -32601, "Method not found")

@@ -46,7 +46,14 @@ def test_a_command_line_may_contain_commas():
     ]
 
 
-@pytest.mark.parametrize(("target", "message"), [("mcp: ", "names no server"), ("mcp:'a", "is not a command line")])
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("mcp: ", "names no server"),
+        ("mcp:'a", "is not a command line"),
+        ("mcp:./missing.json", r"'mcp:\./missing\.json': there is no file '\./missing\.json'"),
+    ],
+)
 def test_a_wrong_target_is_refused(target, message):
     with pytest.raises(ToolDefinitionError, match=message):
         load_toolbox([target])

@@ -13,6 +13,7 @@ from helpers.wait import auntil, until
 from toolsemble import Continue, Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError, ToolLock
 from toolsemble.cli import main
 from toolsemble.mcp import MCPClient
+from toolsemble.mcp.client import worker
 from toolsemble.mcp.client.worker import end_all
 from toolsemble.review import AutoApprove, AutoReject, CallbackReview, RememberReview
 
@@ -252,14 +253,15 @@ class SlowPerson:
         return Continue()
 
 
-async def test_until_the_reviewer_answers_the_changed_tool_is_hidden_and_fails(place):
+async def test_until_the_reviewer_answers_the_changed_tool_is_hidden_and_fails(place, monkeypatch):
+    monkeypatch.setattr(worker, "_PATIENCE", 600)  # no call waits for the person
     place.pin(ECHO, PID, {**DIE, "description": "Ends the server"})
     person = SlowPerson()
     async with place.client(ToolLock(place.file, changed="ask", added="ask"), review=person) as client:
         box = Toolbox([*client])
         place.show(POISONED, PID, {**DIE, "description": "Ends the server"})
         await box.aexecute(ToolCall("die", {"text": ""}))
-        # The server is started again for this call, which does not wait for the person.
+        # The server is started again for this call.
         assert (await box.aexecute(ToolCall("pid"))).text.isdigit()
         assert person.asked.wait(30)
         assert names(client) == ["pid", "die"]

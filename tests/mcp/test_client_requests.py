@@ -220,14 +220,29 @@ BROKEN = [
     '{"tokens": {"access_token": 5}}',
     '{"tokens": 5}',
     '{"tokens": {"access_token": "a"}, "expires_at": "soon"}',
+    '{"tokens": {"access_token": "a"}, "expires_at": true}',
+    '{"tokens": {"access_token": "a"}, "expires_at": Infinity}',
+    '{"tokens": {"access_token": "a"}, "expires_at": NaN}',
 ]
 
 
 @pytest.mark.parametrize("text", BROKEN)
 async def test_a_broken_token_file_is_named_without_its_content(tmp_path, text):
     (tmp_path / "tokens.json").write_text(text)
+    (tmp_path / "tokens.json").chmod(0o600)
     with pytest.raises(ToolConfigurationError, match=r"tokens\.json' cannot be read; delete it to sign in again"):
         await TokenFile(tmp_path / "tokens.json").get_tokens()
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o602])
+async def test_a_token_file_that_others_can_read_is_refused(tmp_path, mode):
+    file = TokenFile(tmp_path / "tokens.json")
+    await file.set_tokens(OAuthToken(access_token="a"))
+    file.path.chmod(mode)
+    with pytest.raises(ToolConfigurationError, match=f"has the mode {mode:04o}, .*; run: chmod 600 .*tokens.json"):
+        await file.get_tokens()
+    file.path.chmod(0o600)
+    assert (await file.get_tokens()).access_token == "a"
 
 
 async def test_a_failed_write_leaves_the_old_tokens(tmp_path, monkeypatch):

@@ -46,6 +46,11 @@ def test_the_file_of_vs_code_may_have_comments(write):
     assert list(MCPClient.from_config(write(text))) == ["a", "b"]
 
 
+def test_a_file_may_have_both_lists_of_servers(write):
+    file = write({"servers": {"b": {"command": "x"}}, "mcpServers": {"a": {"command": "x"}}})
+    assert list(MCPClient.from_config(file)) == ["a", "b"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -54,6 +59,11 @@ def test_the_file_of_vs_code_may_have_comments(write):
         ("[" * 10**5, "is not JSON: line 1: Maximum nesting level exceeded"),
         ("[]", "has no object 'mcpServers' or 'servers'"),
         ({"mcpServers": 5}, "has no object 'mcpServers' or 'servers'"),
+        ({"mcpServers": {}, "servers": 5}, "has no object 'mcpServers' or 'servers'"),
+        (
+            {"mcpServers": {"a": {"command": "x"}}, "servers": {"a": {"command": "y"}}},
+            "has the server 'a' in 'mcpServers' and in 'servers'; remove one of them",
+        ),
         ({"mcpServers": {"a": 5}}, "server 'a' must be an object, not int"),
         ({"mcpServers": {"a": {}}}, "server 'a' needs either a 'command' or a 'url'"),
         ({"mcpServers": {"a": {"command": "x", "url": "http://x"}}}, "needs either a 'command' or a 'url'"),

@@ -18,7 +18,7 @@ from helpers.wait import alive, auntil, until
 from toolsemble import Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError
 from toolsemble.limits.effect_ledger import EffectLedger
 from toolsemble.mcp import MCPClient
-from toolsemble.mcp.client import process_group, worker
+from toolsemble.mcp.client import process_group, stdio, worker
 from toolsemble.mcp.client.results import InvalidAnswerError, OutputCheck
 
 
@@ -102,7 +102,14 @@ def test_threads_that_start_at_once_start_one_server(plain, tmp_path):
     assert (tmp_path / "log").read_text() == "started\n"
 
 
-def test_nothing_is_left_behind(plain):
+@pytest.fixture
+def short_grace(monkeypatch):
+    """Let servers have little time to end by themselves."""
+    for module in (process_group, stdio):
+        monkeypatch.setattr(module, "GRACE", 0.2)
+
+
+def test_nothing_is_left_behind(plain, short_grace):
     before = set(Path("/proc/self/fd").iterdir()), threading.active_count()
     for _ in range(3):
         with plain() as client:
@@ -113,22 +120,21 @@ def test_nothing_is_left_behind(plain):
     until(lambda: not alive(pid))
 
 
-def test_a_server_that_ignores_the_end_of_its_input_is_ended(plain):
+def test_a_server_that_ignores_the_end_of_its_input_is_ended(plain, short_grace):
     client = plain("ignores-eof")
     with client:
         pid = int(call(client, "child").output)
     assert not alive(pid)
 
 
-def test_a_server_that_ignores_every_request_to_end_is_killed(plain, monkeypatch):
-    monkeypatch.setattr(process_group, "GRACE", 0.2)
+def test_a_server_that_ignores_every_request_to_end_is_killed(plain, short_grace):
     client = plain("ignores-all")
     with client:
         pid = int(call(client, "pid").output)
     assert not alive(pid)
 
 
-def test_a_process_is_ended_where_there_are_no_groups(plain, monkeypatch):
+def test_a_process_is_ended_where_there_are_no_groups(plain, short_grace, monkeypatch):
     monkeypatch.delattr(os, "killpg")
     client = plain("ignores-eof")
     with client:
@@ -173,6 +179,20 @@ def test_a_gate_that_matches_no_tool_is_reported(plain, caplog):
         assert "approve: 'destructve' matches none of the tools of plain" in caplog.text
     caplog.clear()
     with plain(approve=["echo", "p_note"], prefix="p_"), plain(approve="destructive"):
+        assert "matches none" not in caplog.text
+
+
+def test_a_choice_of_tools_that_matches_none_is_reported(plain, caplog):
+    with plain(only=["ecko", "p_echo", "note"], prefix="p_") as client:
+        assert "only: 'ecko' matches none of the tools of plain" in caplog.text
+        assert client.find_unused() == ["ecko", "p_echo"]  # by the server's own names
+    caplog.clear()
+    with plain(only="ecko") as client:
+        assert list(client) == []
+        assert "only: 'ecko' matches none of the tools of plain" in caplog.text
+    caplog.clear()
+    with plain(only="echo") as client:
+        assert client.find_unused() == []
         assert "matches none" not in caplog.text
 
 
@@ -380,7 +400,7 @@ def test_a_line_that_is_too_long_ends_the_server(plain):
         assert call(client, "echo", text="new").output == "new"
 
 
-def test_a_server_that_does_not_read_any_more_is_started_again(plain):
+def test_a_server_that_does_not_read_any_more_is_started_again(plain, short_grace):
     with plain() as client:
         assert call(client, "close_input").output == "closed"
         assert call(client, "echo", text="sent once").output == "sent once"

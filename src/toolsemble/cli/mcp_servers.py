@@ -54,6 +54,8 @@ def build_clients(target: str, **options: Any) -> list[MCPClient]:
         raise ToolDefinitionError(f"{target!r:.80} is not a command line: {problem}") from None
     if not line:
         raise ToolDefinitionError(f'{target!r:.80} names no server: write mcp:URL, mcp:FILE.json or mcp:"command line"')
+    if len(line) == 1 and where.endswith(".json"):
+        raise ToolDefinitionError(f"{target!r:.80}: there is no file {where!r:.80}")
     return [MCPClient.stdio(*line, **options)]
 
 

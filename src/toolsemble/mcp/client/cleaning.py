@@ -34,6 +34,15 @@ def clean_text(text: object, limit: int) -> str:
     return cleaned if len(cleaned) <= limit else f"{cleaned[: limit - 1]}…"
 
 
+def clean_line(text: object, limit: int) -> str:
+    r"""Return a cleaned text on one line.
+
+    >>> clean_line("notes\n\nof  Monday", 100)
+    'notes of Monday'
+    """
+    return " ".join(clean_text(text, limit).split())
+
+
 def clean_schema(schema: Any) -> dict[str, Any]:
     """Return a copy of a server's schema with cleaned texts, without what cannot be checked here.
 

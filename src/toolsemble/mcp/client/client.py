@@ -174,6 +174,10 @@ class MCPClient:
         """All tools as the server lists them, also those that are not taken; for :meth:`~toolsemble.ToolLock.write`."""
         return [each.to_listed() for each in self._connection.shown]
 
+    def find_unused(self) -> list[str]:
+        """Return the names and patterns of ``approve`` and ``only`` that match no tool now: probably mistakes."""
+        return [pattern for _, pattern in self._connection.find_unused()]
+
     def start(self) -> Self:
         """Start the client, unless it runs, and wait for the list of tools; return the client.
 

@@ -51,11 +51,20 @@ def read_config(path: str | PathLike[str]) -> dict[str, ConfiguredServer]:
         raise ToolConfigurationError(f"{where} cannot be read: {problem.strerror}") from problem
     except ValueError as problem:  # of the encoding
         raise ToolConfigurationError(f"{where} is not JSON: {preview(str(problem))}") from None
-    found = [values[key] for key in _LISTS if key in values] if isinstance(values, dict) else []
-    if not found or not isinstance(found[0], dict):
-        raise ToolConfigurationError(f"{where} has no object 'mcpServers' or 'servers'")
-    servers = {name: each for name, each in found[0].items() if _is_on(each)}
+    servers = {name: each for name, each in _find_servers(where, values).items() if _is_on(each)}
     return {name: _read_server(f"{where}, server {name!r:.80}", each) for name, each in servers.items()}
+
+
+def _find_servers(where: str, values: Any) -> dict[str, Any]:
+    """Return the servers of a file, which may have both lists."""
+    found = [values[key] for key in _LISTS if key in values] if isinstance(values, dict) else []
+    if not found or not all(isinstance(each, dict) for each in found):
+        raise ToolConfigurationError(f"{where} has no object 'mcpServers' or 'servers'")
+    if twice := set.intersection(*map(set, found)) if len(found) > 1 else set():
+        raise ToolConfigurationError(
+            f"{where} has the server {min(twice)!r:.80} in 'mcpServers' and in 'servers'; remove one of them"
+        )
+    return {name: each for servers in found for name, each in servers.items()}
 
 
 def _decode(where: str, text: str) -> Any:

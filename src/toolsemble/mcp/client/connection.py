@@ -171,15 +171,23 @@ class Connection:
                 tools[remote.name] = known
         has_changed = list(tools.values()) != list(self.tools.values())
         self.tools = tools
+        if has_changed or not tools:
+            self._warn_of_unused_patterns()
         if has_changed:
-            self._warn_of_unused_gates()
             announce_changes()
 
-    def _warn_of_unused_gates(self) -> None:
-        """Log the patterns of ``approve`` that match no tool: a typo would leave a tool without its gate."""
-        names = [name for tool in self.tools.values() for name in (tool.name, tool.remote.name)]
-        for pattern in self.options.find_unused_gates(names):
-            LOGGER.warning("approve: %r matches none of the tools of %s", pattern, self.options.name)
+    def find_unused(self) -> list[tuple[str, str]]:
+        """Return the patterns of ``approve`` and ``only`` that match no tool, each with the name of its option."""
+        names = {
+            "approve": [name for tool in self.tools.values() for name in (tool.name, tool.remote.name)],
+            "only": [each.name for each in self.shown],
+        }
+        return [(option, each) for option, known in names.items() for each in self.options.find_unused(option, known)]
+
+    def _warn_of_unused_patterns(self) -> None:
+        """Log the patterns that match no tool: a typo would leave a tool without its gate, or leave it out."""
+        for option, pattern in self.find_unused():
+            LOGGER.warning("%s: %r matches none of the tools of %s", option, pattern, self.options.name)
 
     def call_tool(
         self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext, check: OutputCheck | None

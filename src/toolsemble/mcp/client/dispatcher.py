@@ -47,7 +47,8 @@ class CallDispatcher(JSONRPCDispatcher[Any]):
     def __init__(self, read: Any, write: Any) -> None:
         self._answers = Answers()
         self._output = write
-        super().__init__(AnswerReader(read, self._answers), write)
+        reader: Any = AnswerReader(read, self._answers)
+        super().__init__(reader, write)
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: Any = None, **related: Any
@@ -59,8 +60,9 @@ class CallDispatcher(JSONRPCDispatcher[Any]):
         number, answer = self._answers.expect()
         message = types.JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=_add_context(params or {}))
         headers = options.get("headers")
+        metadata = ClientMessageMetadata(headers=headers) if headers else None
         try:
-            await self._output.send(SessionMessage(message, ClientMessageMetadata(headers=headers)))
+            await self._output.send(SessionMessage(message, metadata))
             outcome = await answer
         except (BrokenResourceError, ClosedResourceError):
             raise _closed() from None
@@ -104,7 +106,7 @@ class Answers:
         """Pass a message to the call that it answers; return whether it answers one."""
         if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             return False
-        waiting = self._waiting.pop(_read_number(message.id), None)
+        waiting = self._waiting.pop(read_number(message.id), None)
         if waiting is None or waiting.done():
             return False
         if isinstance(message, types.JSONRPCResponse):
@@ -171,8 +173,12 @@ def _add_context(params: Mapping[str, Any]) -> dict[str, Any]:
     return {**params, "_meta": meta} if meta else dict(params)
 
 
-def _read_number(number: Any) -> Any:
-    """Return the number of an answer, which a server may write as a text."""
+def read_number(number: Any) -> Any:
+    """Return the number of an answer, which a server may write as a text.
+
+    >>> read_number(7), read_number("7"), read_number("seven")
+    (7, 7, 'seven')
+    """
     with suppress(ValueError):
         return int(number) if isinstance(number, str) else number
     return number

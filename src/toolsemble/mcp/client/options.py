@@ -100,9 +100,11 @@ class Options:
         """Return whether a tool with this name of the server is wanted."""
         return self.only is None or any(fnmatchcase(remote, pattern) for pattern in self.only)
 
-    def find_unused_gates(self, names: Sequence[str]) -> list[str]:
-        """Return the names and patterns of ``approve`` that match none of the names."""
-        patterns = self.approve if isinstance(self.approve, tuple) else ()
+    def find_unused(self, option: str, names: Sequence[str]) -> list[str]:
+        """Return the names and patterns of ``approve`` or ``only`` that match none of the names."""
+        patterns = getattr(self, option)
+        if not isinstance(patterns, tuple):  # not set, a predicate, or "destructive"
+            return []
         return [each for each in patterns if not any(fnmatchcase(name, each) for name in names)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from toolsemble.mcp.client.cleaning import clean_text
+from toolsemble.mcp.client.cleaning import clean_line
 from toolsemble.mcp.client.definitions import PROMPT, READ_RESOURCE, TOOL, RemoteDefinition
 from toolsemble.mcp.client.results import OutputCheck, read_block, read_resource, read_result
 from toolsemble.result import Content, ToolResult
@@ -56,11 +56,11 @@ def _read_resources(answer: Any) -> ToolResult:
 def _read_list(answer: Any) -> ToolResult:
     lines = [_describe(each) for each in answer.resources]
     if answer.next_cursor is not None:
-        lines.append(f"There are more; call again with cursor: {clean_text(answer.next_cursor, _MAX_LINE)}")
+        lines.append(f"There are more; call again with cursor: {clean_line(answer.next_cursor, _MAX_LINE)}")
     return ToolResult.success("\n".join(lines), [str(each.uri) for each in answer.resources])
 
 
 def _describe(resource: Any) -> str:
     words = (resource.title or resource.name, resource.mime_type, resource.description)
-    details = ", ".join(clean_text(each, _MAX_LINE) for each in words if each)
-    return f"{clean_text(str(resource.uri), _MAX_LINE)} ({details})"
+    details = ", ".join(clean_line(each, _MAX_LINE) for each in words if each)
+    return f"{clean_line(str(resource.uri), _MAX_LINE)} ({details})"

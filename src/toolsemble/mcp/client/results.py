@@ -7,7 +7,7 @@ import binascii
 from typing import Any
 
 from toolsemble.errors import LostError, ToolDefinitionError
-from toolsemble.mcp.client.cleaning import clean_text
+from toolsemble.mcp.client.cleaning import clean_line, clean_text
 from toolsemble.mcp.client.plain_schema import build_arguments
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, ToolResult
 from toolsemble.schema.problem import MismatchError, format_path
@@ -127,9 +127,9 @@ def read_resource(resource: Any, texts: list[str], contents: list[Content]) -> N
 
 def _describe_link(link: Any) -> str:
     """Return a line for a link; it is never fetched."""
-    details = ", ".join(clean_text(each, _MAX_LINK) for each in (link.mime_type, link.description) if each)
-    name = clean_text(link.title or link.name, _MAX_LINK)
-    return f"Resource: {name} <{clean_text(str(link.uri), _MAX_LINK)}>{f' ({details})' if details else ''}"
+    details = ", ".join(clean_line(each, _MAX_LINK) for each in (link.mime_type, link.description) if each)
+    name = clean_line(link.title or link.name, _MAX_LINK)
+    return f"Resource: {name} <{clean_line(str(link.uri), _MAX_LINK)}>{f' ({details})' if details else ''}"
 
 
 def _decode(data: str, what: str) -> bytes:

@@ -11,12 +11,14 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from toolsemble.mcp.client.definitions import RemoteDefinition
+from toolsemble.mcp.client.dispatcher import read_number
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.remote_call import RemoteCall, current_call
 
 _LIST = "tools/list"
 _PLAIN = {"name", "description", "inputSchema"}
 _ANY_OBJECT = {"type": "object"}
+_HEADER = "x-mcp-header"
 _MAX_OPEN = 1000
 _ELICITATION = "elicitation"
 
@@ -71,7 +73,7 @@ class Screen:
     def incoming(self, message: Any) -> None:
         """Change a message of the server to what the SDK gets."""
         if self._lists and isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-            is_own = self._lists.pop(message.id, None)  # type: ignore[arg-type]  # an error may have no id
+            is_own = self._lists.pop(read_number(message.id), None)
             if is_own is not None and isinstance(message, types.JSONRPCResponse):
                 self._screen_list(message.result, is_own=is_own)
 
@@ -128,8 +130,24 @@ def _is_plain(item: Any) -> bool:
 
 
 def _reduce(item: dict[str, Any], remote: RemoteDefinition) -> dict[str, Any]:
-    """Return what the SDK needs of a tool: a plain schema has no headers to send, and is not checked there."""
-    return {"name": remote.name, "inputSchema": _ANY_OBJECT} if remote.is_plain else item
+    """Return what the SDK needs of a tool: of its schema, only the headers to send."""
+    if remote.is_plain or not _has_headers(remote.input_schema):
+        return {"name": remote.name, "inputSchema": _ANY_OBJECT}
+    return item
+
+
+def _has_headers(schema: dict[str, Any]) -> bool:
+    """Return whether a schema names a header; not by recursion, which a server could make too deep."""
+    waiting: list[Any] = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            if _HEADER in node:
+                return True
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
+    return False
 
 
 def _drop_capability(holder: dict[str, Any], key: str) -> None:

@@ -123,6 +123,8 @@ class Session:
             why = f"no answer within {format_seconds(self._options.connect_timeout)} (connect_timeout)"
         elif self.problem:
             why = self.problem
+        elif isinstance(cause, MCPError) and cause.code == types.CONNECTION_CLOSED and self._target.is_program:
+            why = "it ended before it answered"
         else:
             why = preview(describe_error(cause), _MAX_CAUSE)
         written = str(getattr(self._transport, "errors", ""))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,10 @@ from toolsemble.mcp.client.screen import Screen
 
 _CHUNK = 65536
 _MAX_SKIPPED = 20
+_LONGEST_END = 100
+# The number of an answer stands before or after its result; anything else in between is not looked at.
+_NUMBER_FIRST = re.compile(r'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,\s*"(?:result|error)"')
+_NUMBER_LAST = re.compile(r',\s*"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +149,7 @@ class StdioReader:
         text = line.decode(errors="replace")
         try:
             # In two steps: the union of messages would build the values of a long answer several times.
-            return types.jsonrpc_message_adapter.validate_python(from_json(text), by_name=False)
+            return types.jsonrpc_message_adapter.validate_python(_decode(text), by_name=False)
         except ValueError:
             self._skipped += 1
             if self._skipped <= _MAX_SKIPPED:
@@ -171,17 +176,42 @@ class StdioReader:
         await self.aclose()
 
 
+def _decode(text: str) -> Any:
+    """Return the values of a text; also deeper ones than the fast parser reads: one tool of a list may be too deep."""
+    try:
+        return from_json(text)
+    except ValueError as problem:
+        if "recursion" not in str(problem):
+            raise
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def _refuse_answer(text: str) -> Any:
     """Return an error for an invalid answer to a request, which would wait for ever; None if it is no answer."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
-        return None
+        values = _find_number(text)
     number = values.get("id") if isinstance(values, dict) and "method" not in values else None
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
     if isinstance(number, bool) or not isinstance(number, (int, str)):
         return None
     error = types.ErrorData(code=types.PARSE_ERROR, message="it is not an answer of JSON-RPC")
     return types.JSONRPCError(jsonrpc="2.0", id=number, error=error)
+
+
+def _find_number(text: str) -> dict[str, int] | None:
+    """Return the number of an answer that is not JSON, such as one with a value that is nested too deeply.
+
+    >>> _find_number('{"jsonrpc": "2.0", "id": 7, "result": [[[[')
+    {'id': 7}
+    """
+    found = _NUMBER_FIRST.match(text) or _NUMBER_LAST.search(text[-_LONGEST_END:])
+    return None if found is None else {"id": int(found[1])}
 
 
 class StdioWriter:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import shlex
+import stat
 import tempfile
 import time
 from os import PathLike
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 _EARLY = 30.0
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class TokenFile:
@@ -23,7 +27,7 @@ class TokenFile:
 
     Pass it as ``storage`` to ``OAuthClientProvider`` (authorization code with PKCE) or
     ``ClientCredentialsOAuthProvider`` of the SDK, and pass that as ``auth`` to :meth:`MCPClient.http`. A token that has
-    expired is returned without its text, so that the provider refreshes it.
+    expired is returned without its text, so that the provider refreshes it. A file that others can read is refused.
 
     >>> TokenFile("~/.config/my-program/tokens.json").path.name
     'tokens.json'
@@ -43,7 +47,7 @@ class TokenFile:
         expires_at = values.get("expires_at")
         if expires_at is None:
             return found
-        if not isinstance(expires_at, (int, float)):
+        if isinstance(expires_at, bool) or not isinstance(expires_at, (int, float)) or not math.isfinite(expires_at):
             raise self._broken()
         left = max(expires_at - time.time(), 0)
         # The SDK forgets when a stored token expires, and would send it.
@@ -74,7 +78,9 @@ class TokenFile:
 
     def _read(self) -> dict[str, Any]:
         try:
-            values = json.loads(self.path.read_text(encoding="utf-8"))
+            with self.path.open(encoding="utf-8") as file:
+                self._check_mode(os.fstat(file.fileno()).st_mode)
+                values = json.load(file)
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as problem:
@@ -82,6 +88,15 @@ class TokenFile:
         if not isinstance(values, dict):
             raise self._broken()
         return values
+
+    def _check_mode(self, mode: int) -> None:
+        """Raise if other users can read the file, where files have such modes."""
+        if os.name == "posix" and mode & _OTHERS:
+            path = str(self.path)
+            raise ToolConfigurationError(
+                f"The token file {path!r} has the mode {stat.S_IMODE(mode):04o}, so that others may know the tokens; "
+                f"run: chmod 600 {shlex.quote(path)}"
+            )
 
     def _broken(self) -> ToolConfigurationError:
         # Without the content: it is secret.

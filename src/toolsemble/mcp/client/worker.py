@@ -76,6 +76,8 @@ class Worker:
         self._questions = QuestionDesk(options, self._calls)
         self._may_ask = options.review is not None
         self._changed = False
+        self._listed = asyncio.Event()
+        self._listed.set()
         self._refreshing: asyncio.Task[None] | None = None
         self.process = os.getpid()
         self.started: Future[None] = Future()
@@ -268,7 +270,8 @@ class Worker:
                     raise self._lost(call, ended=False) from find_cause(error)
                 first = False
             else:
-                await self._finish_refresh()
+                if not self._listed.is_set():
+                    await self._finish_refresh()
                 return answer
 
     async def _start_session(self, call: RemoteCall) -> Session:
@@ -331,29 +334,40 @@ class Worker:
         """List the tools again; changes that come meanwhile are listed together."""
         self._changed = True
         if self._session is not None and (self._refreshing is None or self._refreshing.done()):
+            self._listed.clear()
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
 
     async def _refresh(self) -> None:
         while self._changed:
             self._changed = False
-            session = self._session
+            self._listed.clear()
             try:
-                async with asyncio.timeout(self._options.connect_timeout):
-                    listing = await list_tools(session.client, session.screen, self._options)
-            except Exception as error:  # noqa: BLE001 - the tools stay as they were
-                LOGGER.warning(
-                    "The tools of %s cannot be listed: %s", self._options.name, describe_error(find_cause(error))
-                )
-                return
-            try:
-                await _finish(self._publish(listing, session.client))
+                async for _ in self._list_again():
+                    self._listed.set()  # calls do not wait for a reviewer: what has changed is refused meanwhile
             except ToolConfigurationError as problem:
                 LOGGER.warning("The tools of %s cannot be used: %s", self._options.name, problem)
+            finally:
+                self._listed.set()
+
+    async def _list_again(self) -> AsyncIterator[None]:
+        """Publish a new list, in steps as ``publish`` does; if there is none, the tools stay as they were."""
+        session = self._session
+        try:
+            async with asyncio.timeout(self._options.connect_timeout):
+                listing = await list_tools(session.client, session.screen, self._options)
+        except Exception as error:  # noqa: BLE001 - reported
+            LOGGER.warning(
+                "The tools of %s cannot be listed: %s", self._options.name, describe_error(find_cause(error))
+            )
+            return
+        async for _ in self._publish(listing, session.client):
+            yield
 
     async def _finish_refresh(self) -> None:
-        """Wait for a refresh that a call has caused, so that its caller sees the tools as they are after it."""
-        if self._refreshing is not None and not self._refreshing.done():
-            await asyncio.wait([self._refreshing], timeout=_PATIENCE)
+        """Wait for a list that a call has caused, so that its caller sees the tools as they are after it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE):
+                await self._listed.wait()
 
 
 def _is_ready(session: Session, call: RemoteCall) -> bool:

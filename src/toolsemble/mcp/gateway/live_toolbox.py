@@ -59,7 +59,10 @@ class LiveToolbox:
     def find_unused(self) -> list[str]:
         """Return the patterns that match no tool now: probably mistakes."""
         patterns = [*self._approve, *(rule.pattern for rule in self._rules if not rule.approve)]
-        return find_unused(Toolbox(self._seen), patterns)
+        return [
+            *find_unused(Toolbox(self._seen), patterns),
+            *(each for client in self._clients for each in client.find_unused()),
+        ]
 
     def _find_tools(self) -> list[object]:
         return [*self._own, *(tool for client in self._clients for tool in client)]

@@ -101,9 +101,9 @@ class Table:
         def read(key: str, value: Any) -> tuple[str, ...] | None:
             if isinstance(value, str):
                 return (self._expand(key, value),)
-            if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            if not isinstance(value, list):
                 return None
-            return tuple(self._expand(f"{key}[{index}]", each) for index, each in enumerate(value))
+            return tuple(self._read_item(f"{key}[{index}]", each) for index, each in enumerate(value))
 
         return self._read(key, default, "a list of texts", read)
 
@@ -111,9 +111,9 @@ class Table:
         """Return a table of texts; empty if there is none."""
 
         def read(key: str, value: Any) -> dict[str, str] | None:
-            if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+            if not isinstance(value, dict):
                 return None
-            return {name: self._expand(f"{key}.{name}", each) for name, each in value.items()}
+            return {name: self._read_item(f"{key}.{name}", each, is_secret=True) for name, each in value.items()}
 
         return self._read(key, {}, "a table of texts", read, is_secret=True)
 
@@ -156,6 +156,11 @@ class Table:
         if result is None:
             raise self._wrong(key, expected, type(value).__name__ if is_secret else value)
         return result
+
+    def _read_item(self, key: str, value: Any, *, is_secret: bool = False) -> str:
+        if not isinstance(value, str):
+            raise self._wrong(key, "a text", type(value).__name__ if is_secret else value)
+        return self._expand(key, value)
 
     def _read_text(self, key: str, value: Any) -> str | None:
         return self._expand(key, value) if isinstance(value, str) else None
