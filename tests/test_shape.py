@@ -10,6 +10,7 @@ import pytest
 
 from helpers.sample_tools import Function
 from toolsemble import FileContent, ImageContent, TextContent, ToolResult, tool
+from toolsemble.shape import to_exact_json
 
 IMAGE = ImageContent(b"123", "image/png")
 
@@ -230,3 +231,8 @@ def test_next_step_gets_an_object_that_json_cannot_hold():
     assert result.output == "True"
     assert result.attributes["steps"][0].result.output == "an object of type _thread.lock"
     assert "JSON cannot hold" in str((look | find).execute({"value": 1}).error_message)
+
+
+def test_object_that_json_cannot_hold_has_no_exact_json():
+    with pytest.raises(TypeError, match="object"):
+        to_exact_json({"value": object()})

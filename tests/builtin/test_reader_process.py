@@ -82,7 +82,9 @@ async def test_process_that_dies_fails_its_job_only(pool):
 
 async def test_job_goes_to_a_new_process_if_the_idle_one_has_ended_meanwhile(pool, monkeypatch):
     pid = int(await run(pool, b"pid"))
+    (reader,) = pool._idle
     os.kill(pid, 9)
+    await auntil(lambda: not reader.is_alive())
     assert int(await run(pool, b"pid")) != pid
     pid = int(await run(pool, b"pid"))
     os.kill(pid, 9)
@@ -119,6 +121,17 @@ async def test_answer_that_is_too_long_fails(pool):
     with pytest.raises(ReaderFailedError):
         await run(pool, b"long", limit=4999)
     assert await run(pool, b"long", limit=5000) == b"x" * 5000
+
+
+def test_processes_of_another_process_are_not_used(pool, monkeypatch):
+    asyncio.run(run(pool, b"hello"))
+    (theirs,) = pool._idle
+    with monkeypatch.context() as patch:
+        patch.setattr(reader_process.os, "getpid", lambda: 0)  # as it is after a fork
+        reader = pool.acquire()
+    assert (reader.used, theirs.is_alive()) == (False, True)
+    reader.end()
+    theirs.end()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

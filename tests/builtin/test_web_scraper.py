@@ -343,6 +343,15 @@ def test_main_text_of_a_page(html, found):
     assert extract(html, "https://example.com/news") == found
 
 
+def test_reader_process_answers_with_the_main_text(monkeypatch):
+    served = []
+    monkeypatch.setattr(module, "serve", served.append)
+    module.main()
+    (answer,) = served
+    job = json.dumps({"html": "<p>just a paragraph</p>", "url": "https://example.com/"}).encode()
+    assert json.loads(answer(job)) == {"title": "", "text": "just a paragraph"}
+
+
 def test_reader_process_memory_is_limited():
     assert extraction_program().max_memory == 1 << 30
 

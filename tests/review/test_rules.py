@@ -821,3 +821,12 @@ def test_prompt_injection_writes_nothing():
     replies = box.execute_all([call("write", f"line {n}") for n in range(50)])
     assert {reply.text for reply in replies} == {"Error: Rejected by reviewer: denied by rule 1 for 'write*'"}
     assert written == []
+
+
+def test_requests_are_withdrawn_by_the_reviewer_that_is_asked():
+    class Desk(AutoApprove):
+        def withdraw(self, ids):
+            return [*ids]
+
+    assert RulesReview([Rule("allow")], Desk()).withdraw(["r1"]) == ["r1"]
+    assert RulesReview([Rule("allow")], AutoApprove()).withdraw is None

@@ -114,6 +114,14 @@ def test_cancelled_job_does_not_run():
     until(lambda: count_idle(threads))
 
 
+def test_threads_of_another_process_are_not_used(monkeypatch):
+    threads = SpareThreads(seconds=60)
+    thread = run_in(threads)
+    monkeypatch.setattr("os.getpid", lambda: 0)  # as it is after a fork
+    assert run_in(threads) != thread
+    assert count_idle(threads) == 1
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_process_starts_threads_of_its_own():
     warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is what this is about

@@ -35,6 +35,11 @@ Sized = Annotated[Union[Annotated[Big, Tag("big")], Annotated[Small, Tag("small"
     ("annotation", "sent", "problem"),
     [
         (Annotated[str, AfterValidator(reject_name)], "ada", "the name ada is taken; choose another"),
+        (
+            Union[Annotated[str, AfterValidator(reject_name)], int],
+            "ada",
+            "the name ada is taken; choose another, expected an integer",
+        ),
         (re.Pattern[str], "(", "expected a valid regular expression"),
         (Sized, {"size": "huge"}, "expected one of 'big', 'small' as its kind"),
         (Sized, {}, "expected another value"),
