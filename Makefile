@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test types test-model test-lowest matrix dist test-mcp interop chaos chaos-postgres chaos-mcp coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines bench-mcp browser screenshots vendor clean
+.PHONY: demo demo-calls check test types stress test-model test-lowest matrix dist test-mcp interop chaos chaos-postgres chaos-mcp coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines bench-mcp browser screenshots vendor clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -36,9 +36,12 @@ demo-calls: $(VENV)/.runtime
 # A file runs in one process; conftest.py puts those with slow tests first.
 TEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
-# Type checkers read the whole package, and a real model takes long for a sentence: these have targets of their own.
+# These have targets of their own: type checkers read the whole package, a real model takes long for a sentence, and
+# interrupts at every point of a call, killed processes and thousands of calls take a tenth of the time of all tests.
 TYPES := tests/docs/test_page_types.py
 MODEL := tests/models/test_llama_server.py tests/local/test_default_weights.py
+STRESS := tests/locks/test_interrupts.py tests/execution/test_real_faults.py tests/execution/test_stress.py \
+	tests/limits/test_limits_stress.py tests/review/test_review_stress.py
 
 # For whoever has changed one thing: formatting, lint, and every test that is not marked slow.
 check: $(VENV)/.dev
@@ -48,8 +51,11 @@ check: $(VENV)/.dev
 	@$(TEST) -m "not slow" $(addprefix --ignore ,$(MODEL)) tests
 
 test: $(VENV)/.dev
-	@echo "test: all tests but those of make types and make test-model, and the examples in pages and docstrings; about six minutes on two cores"
-	@$(TEST) --ignore $(TYPES) $(addprefix --ignore ,$(MODEL))
+	@echo "test: all tests but those of make types, make stress and make test-model, and the examples in pages and docstrings; about five minutes on two cores"
+	@$(TEST) $(addprefix --ignore ,$(TYPES) $(STRESS) $(MODEL))
+
+stress: $(VENV)/.dev
+	@$(TEST) $(STRESS)
 
 # After `make lint` it is quicker: mypy keeps what it found out about the package.
 types: $(VENV)/.dev
@@ -161,9 +167,9 @@ $(ENGINE_ENVS)/%/.installed: tests/engines/requirements/%.txt | $(BIN)/python
 	@$(@D)/bin/python -m pip install -qq --disable-pip-version-check --requirement $< --editable .
 	@touch $@
 
-# The tests, slower by half; with less than all branches it fails.
+# What `make test` and `make stress` run, slower by half; with less than all branches it fails.
 coverage: $(VENV)/.dev
-	@$(TEST) --cov
+	@$(TEST) $(addprefix --ignore ,$(TYPES) $(MODEL)) --cov
 
 # The official conformance suite of MCP; it needs Node, which comes as a wheel, in an environment of its own.
 SUITE := .venv-conformance
@@ -214,7 +220,8 @@ bench-durable: $(VENV)/.bench $(patsubst benchmarks/durable/requirements/%.txt,$
 bench-mcp: $(VENV)/.dev $(ENVS)/fastmcp/.installed
 	@$(BIN)/python benchmarks/bench_mcp.py
 
-# Needs the weights: `toolsemble models pull`. Takes some minutes, and writes the table into docs/models/local.md.
+# Needs the weights: `toolsemble models pull`. Takes half an hour, and writes the table into docs/models/local.md. Outcomes
+# are kept in build/local-tasks.jsonl, so that it goes on where it was; delete the file after a change of the prompt.
 eval-local: $(VENV)/.dev
 	@$(BIN)/python evals/local.py --write
 
@@ -226,7 +233,8 @@ eval-catalog: $(EVAL)/.installed
 	@$(EVAL)/bin/python evals/catalog.py --write
 	@$(EVAL)/bin/python evals/catalog_speed.py --write
 
-# Needs the weights: `toolsemble models pull`. TASKS is the number of tasks, of 30; ten take about half an hour.
+# Needs the weights: `toolsemble models pull`. TASKS is the number of tasks, of 30; ten take about half an hour. Outcomes
+# are kept in build/catalog-tasks.jsonl; delete the file after a change of the prompt or of the search.
 TASKS ?= 10
 
 eval-catalog-tasks: $(EVAL)/.installed

@@ -43,5 +43,6 @@ html_copy_source = False
 html_show_copyright = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).parent / "static/scorer.js")
 pygments_style = "default"
 pygments_dark_style = "github-dark"

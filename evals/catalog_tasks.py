@@ -3,8 +3,8 @@
 The tasks are those of `unseen.json` that need one call. Beside the built-in tools there are functions of BFCL, some of
 which look as if they helped; a call of one is answered "done". With a catalog the built-in tools are hidden, too.
 
-Each outcome is kept in a file as soon as it is known, and a task whose outcome is in the file is not done again: an
-evaluation that was interrupted goes on where it was. Delete the file after a change of the prompt or of the search.
+Each outcome is kept in a file as soon as it is known, and a task whose outcome is in the file is not done again. Delete
+the file after a change of the prompt or of the search.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import bfcl
+from kept import FOLDER, Kept
 from page import replace_part
-from parallel import make_model, map_slots
 
 from local import HERE, outcome, tools
 from toolsemble import AgentTool, Catalog
@@ -30,43 +30,23 @@ from toolsemble.models import LocalModel
 NUMBERS = (5, 50, 500)
 WAYS = ("catalog", "all")
 BUDGET = 700
+LIMIT = 3
 CONTEXT = 16_384
-KEPT = HERE.parent / "build" / "catalog-tasks.jsonl"
+TOO_LONG = "The system prompt takes "
 
-Cell: TypeAlias = tuple[int, str]
+Cell: TypeAlias = tuple[str, str]
 """A number of distracting tools, and the way in which they are offered."""
 
 
-class Kept:
-    """The outcomes that are known, in a file with a line for each."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        lines = path.read_text().splitlines() if path.exists() else []
-        self._problems: dict[tuple[Any, ...], str] = {
-            (each["tools"], each["way"], each["task"]): each["problem"] for each in map(json.loads, lines)
-        }
-
-    def has(self, cell: Cell, task: str) -> bool:
-        """Return whether the outcome of a task is known."""
-        return (*cell, task) in self._problems
-
-    def add(self, cell: Cell, task: str, problem: str) -> None:
-        """Keep the outcome of a task; the problem is "" if it was done."""
-        self._problems[*cell, task] = problem
-        self._path.parent.mkdir(exist_ok=True)
-        with self._path.open("a") as file:
-            file.write(json.dumps({"tools": cell[0], "way": cell[1], "task": task, "problem": problem}) + "\n")
-
-    def write_cell(self, cell: Cell) -> str:
-        """Return how many tasks were done."""
-        known = [problem for (number, way, _), problem in self._problems.items() if (number, way) == cell]
-        if not known:
-            return "not measured"
-        too_long = next((each for each in known if each.startswith("The system prompt takes")), "")
-        if too_long:
-            return f"does not fit: {too_long.split(';')[0].removeprefix('The system prompt takes ')}"
-        return f"{known.count('')} of {len(known)}"
+def write_cell(kept: Kept, cell: Cell) -> str:
+    """Return how many tasks were done."""
+    problems = [each["problem"] for each in kept.find(*cell)]
+    if not problems:
+        return "not measured"
+    too_long = next((each for each in problems if each.startswith(TOO_LONG)), "")
+    if too_long:
+        return f"does not fit: {too_long.removeprefix(TOO_LONG).split(';')[0]}"
+    return f"{problems.count('')} of {len(problems)}"
 
 
 def choose_tasks(number: int) -> list[dict[str, Any]]:
@@ -90,33 +70,31 @@ def offer_tools(distractors: list[AgentTool], *, catalog: bool) -> Callable[[Pat
             return [*distractors, *tools(folder)]
         # In one group, as those of a server are: the prompt is then the same for any number of them.
         others = Source(lambda _: distractors, group="functions")
-        return Catalog([others, *tools(folder)], budget=BUDGET)
+        return Catalog([others, *tools(folder)], budget=BUDGET, limit=LIMIT)
 
     return offer
 
 
-async def measure(
-    model: LocalModel, cell: Cell, tasks: list[dict[str, Any]], data: Path, kept: Kept, slots: int
-) -> None:
+async def measure(model: LocalModel, cell: Cell, tasks: list[dict[str, Any]], data: Path, kept: Kept) -> None:
     """Do the tasks whose outcomes are not known."""
-    offer = offer_tools(choose_distractors(data, cell[0]), catalog=cell[1] == "catalog")
+    offer = offer_tools(choose_distractors(data, int(cell[0])), catalog=cell[1] == "catalog")
 
-    async def do(task: dict[str, Any]) -> None:
+    for task in tasks:
+        if kept.get(*cell, task["prompt"]) is not None:
+            continue
         try:
             problem = (await outcome(model, "single", task, told=True, offer=offer)).problem
         except ToolsembleError as error:
             print(f"no  {task['prompt']}  {error}", flush=True)
             problem = str(error)
-        kept.add(cell, task["prompt"], problem)
-
-    await map_slots(do, [task for task in tasks if not kept.has(cell, task["prompt"])], slots)
+        kept.add(*cell, task["prompt"], problem=problem)
 
 
 def write_table(kept: Kept) -> list[str]:
     """Return the lines of the table."""
     lines = ["| distracting tools | with a catalog | all tools shown |", "| --- | --- | --- |"]
     return lines + [
-        f"| {number} | {' | '.join(kept.write_cell((number, way)) for way in WAYS)} |" for number in NUMBERS
+        f"| {number} | {' | '.join(write_cell(kept, (str(number), way)) for way in WAYS)} |" for number in NUMBERS
     ]
 
 
@@ -127,16 +105,15 @@ async def main() -> None:
     parser.add_argument("--tasks", type=int, default=10, help="how many tasks")
     parser.add_argument("--distractors", type=int, action="append", help="how many distracting tools; 5, 50 and 500")
     parser.add_argument("--threads", type=int, help="on a busy machine one is fastest; all cores by default")
-    parser.add_argument("--slots", type=int, default=1, help="how many tasks are done at once")
     parser.add_argument("--only", choices=WAYS, help="only with a catalog, or only with all tools shown")
-    parser.add_argument("--kept", type=Path, default=KEPT, help="the file of the outcomes")
+    parser.add_argument("--kept", type=Path, default=FOLDER / "catalog-tasks.jsonl", help="the file of the outcomes")
     parser.add_argument("--write", action="store_true", help="write the table into the page")
     given = parser.parse_args()
     data, kept = given.data or bfcl.find_data(), Kept(given.kept)
-    model = make_model("", context=CONTEXT, threads=given.threads, slots=given.slots)
+    model = LocalModel(context=CONTEXT, threads=given.threads)
     for number in given.distractors or NUMBERS:
         for way in WAYS if given.only is None else (given.only,):
-            await measure(model, (number, way), choose_tasks(given.tasks), data, kept, given.slots)
+            await measure(model, (str(number), way), choose_tasks(given.tasks), data, kept)
             print(*write_table(kept), sep="\n", flush=True)
     if given.write:
         replace_part("tasks", write_table(kept))

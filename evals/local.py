@@ -4,6 +4,9 @@ Tasks are in two halves: `tuned.json` was looked at while the prompt was made, `
 `earlier.json` has those that were unseen once, and whose failures have changed the prompt since.
 What counts is the outcome: the tools that a task needs have succeeded, the answer holds the right values, files hold
 the right text, and a task that needs no tool was answered without one.
+
+Each outcome is kept in a file as soon as it is known, and a task whose outcome is in the file is not done again. Delete
+the file after a change of the prompt.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from parallel import make_model, map_slots
+from kept import FOLDER, Kept
 
 from toolsemble import Agent, AgentResult, AgentTool
 from toolsemble.builtin import (
@@ -41,6 +44,9 @@ HERE = Path(__file__).parent
 PAGE = HERE.parent / "docs" / "models" / "local.md"
 NOW = datetime.datetime(2025, 3, 14, 9, 26, 53, tzinfo=datetime.UTC)
 MOST_CALLS = 6
+
+Task: TypeAlias = tuple[str, str, dict[str, Any]]
+"""A half, a kind, and a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +135,27 @@ async def outcome(
     return Outcome(kind, wrong, seconds, result.usage.model_calls)
 
 
-async def measured(model: LocalModel, half: str, kinds: list[str], only: str, slots: int, every: int) -> list[Outcome]:
-    """Return the outcomes of one half."""
+async def measure(model: LocalModel, tasks: list[Task], kept: Kept) -> list[Outcome]:
+    """Return the outcomes of tasks; those that are kept are not done again."""
+
+    async def do(task: Task) -> Outcome:
+        known = kept.get(*task[:2], task[2]["prompt"])
+        if known is not None:
+            return Outcome(**known)
+        done = await outcome(model, *task[1:], told=True)
+        kept.add(*task[:2], task[2]["prompt"], **asdict(done))
+        return done
+
+    return [await do(task) for task in tasks]
+
+
+def choose_tasks(half: str, kinds: list[str], only: str, every: int) -> list[Task]:
+    """Return the tasks of one half: all, or those with some words, or one in so many."""
     tasks = json.loads((HERE / f"{half}.json").read_text())
-    chosen = [(kind, task) for kind in kinds for task in tasks[kind] if re.search(only, task["prompt"], re.IGNORECASE)]
-    return await map_slots(lambda each: outcome(model, *each, told=True), chosen[::every], slots)
+    chosen = [
+        (half, kind, task) for kind in kinds for task in tasks[kind] if re.search(only, task["prompt"], re.IGNORECASE)
+    ]
+    return chosen[::every]
 
 
 def row(name: str, half: str, outcomes: list[Outcome]) -> str:
@@ -167,14 +189,16 @@ async def main() -> None:
     parser.add_argument("--half", action="append", choices=["tuned", "unseen", "earlier"], help="two by default")
     parser.add_argument("--kind", action="append", choices=KINDS, help="all by default")
     parser.add_argument("--only", default="", help="only tasks with one of these words, which | separates")
-    parser.add_argument("--slots", type=int, default=1, help="how many tasks are done at once")
     parser.add_argument("--threads", type=int, help="on a busy machine one is fastest; all cores by default")
     parser.add_argument("--every", type=int, default=1, help="only one task in this many")
+    parser.add_argument("--kept", type=Path, default=FOLDER / "local-tasks.jsonl", help="the file of the outcomes")
     parser.add_argument("--write", action="store_true", help="write the table into the page")
     given = parser.parse_args()
-    model, rows = make_model(given.model, threads=given.threads, slots=given.slots), []
+    kept = Kept(given.kept)
+    model, rows = LocalModel(given.model, threads=given.threads), []
     for half in given.half or ["tuned", "unseen"]:
-        outcomes = await measured(model, half, given.kind or KINDS, given.only, given.slots, given.every)
+        tasks = choose_tasks(half, given.kind or KINDS, given.only, given.every)
+        outcomes = await measure(model, tasks, kept)
         rows.append(row(model.path.name.removesuffix(".gguf"), half, outcomes))
         print(rows[-1], flush=True)
     if given.write:

@@ -64,7 +64,8 @@ def run_suite(version: str, folder: Path) -> str:
     if problem:
         return f"failed: {problem}"
     log = environment / "tests.log"
-    command = [str(environment / "bin/python"), "-m", "pytest", "--numprocesses", "auto", "--dist", "loadfile"]
+    python = str(environment / "bin/python")
+    command = [python, "-m", "pytest", "--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
     with log.open("w") as output:
         done = subprocess.run(command, cwd=ROOT, check=False, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603 - as above
     last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]

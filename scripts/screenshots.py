@@ -146,7 +146,8 @@ def start_server(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
     log = folder / "server.log"
     command = [sys.executable, "-m", "toolsemble", "ui", __file__, "--no-open", "--port", "0", "--data", str(folder)]
     with log.open("wb") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT)  # noqa: S603 - this program
+        person = {**os.environ, "LOGNAME": "ada"}  # who is signed in
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=person)  # noqa: S603 - this program
     wait_until(lambda: "Ctrl-C" in log.read_text() or process.poll() is not None)
     return process, re.findall(r"http://\S+", log.read_text())[0]
 
@@ -173,6 +174,7 @@ def take_pictures(link: str) -> None:
         take("ui-runs", "/runs", ".run .dot.waiting")
         take("ui-approval", "/approvals", "[data-request] .form")
         take("ui-timeline", "/run?id=order-25&tab=timeline", ".time-row", dark=True)
+        take("ui-compare", "/compare?first=order-22&second=order-25", ".versus")
         take("ui-playground", "/playground?tool=refund", "[aria-label='The call as code']")
         browser.close()
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import socket
 import statistics
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from server_process import PATIENCE, serve_on_free_port
 
 HERE = Path(__file__).parent
 FASTMCP = HERE.parent / ".envs/fastmcp/bin/python"
@@ -21,7 +21,6 @@ LIBRARIES = {"sdk": sys.executable, "toolsemble": sys.executable, "fastmcp": str
 CALLS = 100
 BURST = 200
 TOOLS = 1000
-PATIENCE = 60
 LONGEST_ORDER = 180
 
 
@@ -84,29 +83,8 @@ def serve(library: str, transport: str, tools: int = 1) -> Iterator[str | list[s
     if transport == "stdio":
         yield line
         return
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen([*line, "--http", str(port)])  # noqa: S603 - our own code
-    try:
-        _wait_for(port)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        server.terminate()
-        server.wait(PATIENCE)
-
-
-def _wait_for(port: int) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
+    with serve_on_free_port([*line, "--http"]) as url:
+        yield url
 
 
 def measure(setting: Setting, rounds: int) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from helpers.pause_process import build_clerk
+from helpers.pause_shop import Shop, note, pay
 from toolsemble import (
     Agent,
     AgentExecutionError,
@@ -32,33 +33,6 @@ from toolsemble.review import AutoApprove, PauseReview
 from toolsemble.testing import ScriptedModel
 
 HELPER = Path(__file__).parents[1] / "helpers" / "pause_process.py"
-
-
-class Shop:
-    """Tools that record what they do."""
-
-    def __init__(self):
-        self.done = []
-
-    @tool(requires_approval=True)
-    def pay(self, amount: int) -> str:
-        """Pay an amount."""
-        self.done.append(("pay", amount))
-        return f"paid {amount}"
-
-    @tool
-    def note(self, text: str) -> str:
-        """Write a note."""
-        self.done.append(("note", text))
-        return f"noted {text}"
-
-
-def pay(amount, id="p1"):
-    return ToolCall("pay", {"amount": amount}, id=id)
-
-
-def note(text, id="n1"):
-    return ToolCall("note", {"text": text}, id=id)
 
 
 def ask(name="clerk", id="c1"):

@@ -16,6 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import AfterValidator
 
 from helpers.pause_process import build_agent
+from helpers.pause_shop import Shop, note, pay
 from toolsemble import (
     Agent,
     AgentExecutionError,
@@ -51,33 +52,6 @@ from toolsemble.testing import ScriptedModel
 HELPER = Path(__file__).parents[1] / "helpers" / "pause_process.py"
 
 
-class Shop:
-    """Tools that record what they do."""
-
-    def __init__(self):
-        self.done = []
-
-    @tool(requires_approval=True)
-    def pay(self, amount: int) -> str:
-        """Pay an amount."""
-        self.done.append(("pay", amount))
-        return f"paid {amount}"
-
-    @tool
-    def note(self, text: str) -> str:
-        """Write a note."""
-        self.done.append(("note", text))
-        return f"noted {text}"
-
-
-def pay(amount, id="c1"):
-    return ToolCall("pay", {"amount": amount}, id=id)
-
-
-def note(text, id="n1"):
-    return ToolCall("note", {"text": text}, id=id)
-
-
 def make_agent(replies, shop=None, **settings):
     return Agent(ScriptedModel(replies), [shop or Shop()], **{"review": PauseReview(), **settings})
 
@@ -109,7 +83,7 @@ class TestPause:
         assert pending.id == pending.request.id
         request = pending.request
         assert (request.tool_name, request.arguments, request.call_id, request.run_id) == (
-            "pay", {"amount": 5}, "c1", "r1"
+            "pay", {"amount": 5}, "p1", "r1"
         )  # fmt: skip
         assert request.description == "Pay an amount."
 
@@ -653,7 +627,7 @@ class TestBudgets:
         shop = Shop()
         agent = make_agent([[pay(5), pay(6, "c2"), pay(7, "c3")], "done"], shop, max_iterations=2)
         first = agent.run_sync("go")
-        assert [each.call.id for each in first.pending] == ["c1", "c2"]
+        assert [each.call.id for each in first.pending] == ["p1", "c2"]
         assert first.paused.stop == "max_iterations"
         final = agent.run_sync(store(first.paused), decisions=decide(first, Continue(), Continue()))
         assert (final.stop_reason, sorted(shop.done)) == ("max_iterations", [("pay", 5), ("pay", 6)])
@@ -883,7 +857,7 @@ class TestObservers:
         agent.run_sync(store(first.paused), decisions=decide(first, Continue()))
         by_kind = {event.kind: event for event in events}
         assert by_kind["review_decided"].request == first.pending[0].request
-        assert by_kind["call_finished"].call_id == "c1"
+        assert by_kind["call_finished"].call_id == "p1"
         assert by_kind["run_finished"].run_id == first.run_id
         assert "review_requested" not in by_kind
 
@@ -979,7 +953,7 @@ class TestStreams:
             shown = find_result(payloads)
             assert shown["stop_reason"] == "paused"
             (waiting,) = shown["pending"]
-            assert (waiting["tool_name"], waiting["call_id"], waiting["arguments"]) == ("pay", "c1", {"amount": 5})
+            assert (waiting["tool_name"], waiting["call_id"], waiting["arguments"]) == ("pay", "p1", {"amount": 5})
             assert (waiting["deadline"], waiting["description"]) == (None, "Pay an amount.")
             assert not any("OUTPUT" in str(payload.get("type")).upper() for payload in payloads)
 

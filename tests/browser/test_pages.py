@@ -155,6 +155,120 @@ def test_every_control_has_a_name(page, server):
             assert name.strip(), f"{path}: {control.evaluate('each => each.outerHTML')[:200]}"
 
 
+STOP = """() => {
+    const { activeElement: each } = document;
+    if (!each || each === document.body) return null;
+    const { outlineStyle } = getComputedStyle(each);
+    const { top, bottom } = each.getBoundingClientRect();
+    const isCovered = [...document.querySelectorAll(".answer:not(.still)")].some((bar) =>
+        !bar.contains(each) && top >= bar.getBoundingClientRect().top);
+    return { outline: outlineStyle, isSeen: bottom > 0 && top < innerHeight && !isCovered, html: each.outerHTML };
+}"""
+
+
+def test_each_page_can_be_walked_through_with_the_tab_key(page, server):
+    write_hostile_data(server.data)
+    for path in [*PAGES, "/run?id=other", "/run?id=other&tab=raw", "/durable?id=other"]:
+        page.goto(server.base + path)
+        page.locator("main h1").wait_for()
+        page.keyboard.press("Tab")
+        expect(page.locator(":focus")).to_have_text("Skip to the page")
+        page.keyboard.press("Enter")
+        expect(page.locator(":focus")).to_have_attribute("id", "main")
+        for _ in range(20):
+            page.keyboard.press("Tab")
+            stop = page.evaluate(STOP)
+            if stop is None:
+                break
+            assert stop["outline"] != "none", f"{path}: {stop['html'][:300]}"
+            assert stop["isSeen"], f"{path}: {stop['html'][:300]}"
+
+
+def test_the_focus_and_the_title_follow_the_page(page, server):
+    write_hostile_data(server.data)
+    page.get_by_role("link", name="Audit").focus()
+    page.keyboard.press("Enter")
+    expect(page).to_have_title("Audit · toolsemble")
+    expect(page.locator("main:focus")).to_have_attribute("aria-label", "Audit")
+    page.go_back()
+    expect(page).to_have_title("Runs · toolsemble")
+
+
+def test_nothing_moves_for_those_who_want_no_motion(server, new_session):
+    with RunHistory(server.data / "history.db") as history:
+        history.emit(CallStarted("echo", "c0", {}, run_id="live"))
+        session = new_session(reduced_motion="reduce")
+        page = session.open()
+        page.goto(server.link)
+        running = page.get_by_label("running").first
+        running.wait_for()
+        assert running.evaluate("each => getComputedStyle(each).animationName") == "none"
+
+
+def test_a_small_screen_has_a_menu(server, new_session):
+    page = new_session(360, 740).open()
+    page.goto(server.link)
+    menu = page.get_by_role("button", name="Menu")
+    expect(menu).to_have_attribute("aria-expanded", "false")
+    expect(page.get_by_role("link", name="Audit")).to_be_hidden()
+    menu.click()
+    page.get_by_role("link", name="Audit").click()
+    expect(page.get_by_role("heading", name="Audit")).to_be_visible()
+    expect(page.get_by_role("link", name="Audit")).to_be_hidden()
+
+
+def test_a_run_of_a_chat_folds_what_was_said_before(page, server):
+    with RunHistory(server.data / "history.db") as history:
+        agent = Agent(ScriptedModel(["Friday.", "Green tea."]), role="a clerk", sinks=[history])
+        before = agent.run_sync("When does it come?", run_id="first").messages
+        agent.run_sync("What is in it?", run_id="second", history=before)
+        agent.flush(LONG)
+    page.goto(f"{server.base}/run?id=second")
+    expect(page.get_by_text("Green tea.")).to_be_visible()
+    expect(page.get_by_text("Friday.")).to_have_count(0)
+    page.get_by_text("Earlier in this conversation").click()
+    expect(page.get_by_text("Friday.")).to_be_visible()
+    page.get_by_role("link", name="Open the run before").click()
+    expect(page.get_by_role("heading", name="When does it come?")).to_be_visible()
+
+
+def test_a_run_without_a_journal_says_how_to_give_it_one(page, server):
+    with RunHistory(server.data / "history.db") as history:
+        agent = Agent(ScriptedModel(["Yes."]), sinks=[history])
+        agent.run_sync("Is it there?", run_id="plain")
+        agent.flush(LONG)
+    page.goto(f"{server.base}/run?id=plain")
+    page.get_by_role("button", name="Re-run from a step").click()
+    expect(page.get_by_text('RunJournal(".toolsemble/runs.db")')).to_be_visible()
+
+
+def test_the_audit_shows_lines_as_lines_and_a_request_whole(page, server):
+    with SQLiteStore(server.data / "reviews.db") as store:
+        request = ReviewRequest("x", "send", {"text": "a" * 500}, timeout=None)
+        store.ask([request])
+        store.answer(request, ExitEarly("First line.\nSecond line."), person="ada")
+    page.goto(f"{server.base}/audit")
+    detail = page.get_by_role("cell", name="First line.")
+    expect(detail.get_by_text("rejected")).to_be_visible()
+    assert "First line.\nSecond line." in detail.inner_text()
+    page.get_by_role("link", name=request.id[:10]).first.click()
+    expect(page.get_by_label("Request")).to_contain_text("a" * 500)
+
+
+def test_a_text_that_hides_characters_shows_them(page, server):
+    with SQLiteStore(server.data / "reviews.db") as store:
+        schema = {"type": "object", "properties": {"file": {"type": "string"}}}
+        store.ask(
+            [ReviewRequest("x", "run", {"file": "\u202egnp.exe"}, timeout=None, schema_digest="d", schema=schema)]
+        )
+    page.goto(f"{server.base}/approvals")
+    card = page.locator("[data-request]")
+    expect(card.get_by_text("With its hidden characters")).to_contain_text("\\u202egnp.exe")
+    card.get_by_role("tab", name="JSON").click()
+    expect(card.get_by_label("Arguments as JSON")).to_have_value('{\n  "file": "\\u202egnp.exe"\n}')
+    expect(card.get_by_role("button", name="Approve a", exact=True)).to_be_enabled()
+
+
 def test_a_server_that_is_killed_loses_and_doubles_nothing(page, server):
     history = RunHistory(server.data / "history.db")
     box = Toolbox([ui_shop.echo], sinks=[history])
@@ -268,7 +382,7 @@ def test_a_form_sends_only_what_was_touched(page, server):
     page.goto(f"{server.base}/playground?tool=refund")
     page.get_by_label("order").fill("9")
     page.get_by_label("amount").fill("5")
-    page.get_by_label("to", exact=True).select_option(label="bank")
+    page.get_by_label("to", exact=True).select_option(label="Bank")
     page.get_by_label("iban").fill("DE00")
     page.get_by_role("tab", name="JSON").click()
     text = page.get_by_label("Arguments as JSON").input_value()

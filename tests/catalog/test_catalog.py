@@ -1,5 +1,6 @@
 """The catalog: which tools a model sees, by the budget and by the conversation."""
 
+import asyncio
 import json
 import random
 
@@ -289,7 +290,8 @@ def test_a_tool_that_vanishes_between_the_turns_of_a_run_is_not_run():
 def test_no_tool_fits_and_the_groups_are_named():
     box = Catalog(DESK, budget=BUDGET).box()
     assert box.execute(find("bake a cake with chocolate")).text == (
-        "No tool fits 'bake a cake with chocolate'. There are tools for: desk. Try other words, or go on without one."
+        "No tool fits 'bake a cake with chocolate'. There are tools for: desk. "
+        "Say in other words what the tool should do, or go on without one."
     )
 
 
@@ -360,7 +362,7 @@ def test_a_count_that_is_not_a_number_is_refused(tokens):
 def test_a_function_of_the_user_ranks_the_tools():
     def rank(query, specifications):
         names = [each.name for each in specifications if query in each.description]
-        return ["nothing", *names, *names]
+        return ["nothing", None, [], *names, *names]
 
     catalog = Catalog(DESK, rank=rank, limit=1)
     assert [each.name for each in catalog.search("ticket", 9)] == ["desk_close_ticket", "desk_open_ticket"]
@@ -371,6 +373,11 @@ def test_a_function_of_the_user_ranks_the_tools():
 def test_a_ranking_that_is_not_a_list_is_refused(ranked):
     with pytest.raises(TypeError, match="Catalog rank must return a list of names"):
         Catalog(DESK, rank=lambda query, specifications: ranked).search("ticket")
+
+
+def test_a_catalog_in_a_catalog_is_refused_with_the_way_out():
+    with pytest.raises(ToolDefinitionError, match="A Catalog in a Catalog has one, too: pass its tools in place of it"):
+        Catalog([Catalog(DESK, budget=BUDGET)]).box()
 
 
 def test_a_ranking_that_fails_is_told_to_the_model():
@@ -388,6 +395,7 @@ def test_a_ranking_that_fails_is_told_to_the_model():
         ({"limit": 0}, "Catalog limit must be an int >= 1, not 0"),
         ({"rank": "bm25"}, "Catalog rank must be a function, not 'bm25'"),
         ({"count": 3}, "Catalog count must be a function, not 3"),
+        ({"rank": asyncio.sleep}, "Catalog rank must not be async"),
         ({"provider": "acme"}, "Catalog provider must be one of openai"),
         ({"provider": None}, "Catalog provider must be one of openai"),
         ({"always": ["mail_sned"]}, "Catalog always: no tool is 'mail_sned'. Did you mean 'mail_send'"),
@@ -587,6 +595,7 @@ def test_a_tool_that_the_cuts_do_not_change_counts_as_shown():
 
 def test_the_explanation_counts_the_providers_that_are_asked_for():
     assert list(Catalog(DESK).explain(providers=["google"]).tools[0].tokens) == ["google"]
+    assert list(Catalog(DESK).explain(providers="google").tools[0].tokens) == ["google"]
     with pytest.raises(ToolDefinitionError, match="Catalog provider must be one of"):
         Catalog(DESK).explain(providers=["acme"])
 
@@ -597,6 +606,7 @@ def test_the_repr_names_the_budget():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # it computes all the time: on a busy machine, and with coverage, it takes long
 def test_the_list_of_a_turn_is_a_prefix_of_the_next_in_1000_random_runs():
     dice = random.Random(7)  # noqa: S311 - the same runs each time
     pool = [

@@ -9,22 +9,19 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from report import HERE, REVISIONS, find_problems, read_baseline, write_results, write_table
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+sys.path.append(str(HERE.parents[1] / "benchmarks"))
 
-SECONDS = 60
+from server_process import serve_on_free_port  # the benchmarks of the protocol start servers, too
+
 SCENARIO_SECONDS = 120
 _MARK = re.compile(r"^(?:\x1b\[\d+m)?([✓✗])(?:\x1b\[\d+m)? (\S+?): (\d+) passed, (\d+) failed", re.MULTILINE)
 _LISTED = re.compile(r"^ +- (\S+)(?: \[(\w+)\])?$", re.MULTILINE)
@@ -88,39 +85,11 @@ def explain(what: str, output: str) -> None:
 _explanations: dict[str, str] = {}
 
 
-@contextmanager
-def run_server() -> Iterator[str]:
-    """Run the server of this folder, and yield its URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = subprocess.Popen([sys.executable, str(HERE / "server.py"), str(port)], stderr=subprocess.DEVNULL)
-    try:
-        wait_for_port(port)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        server.terminate()
-        server.wait(SECONDS)
-
-
-def wait_for_port(port: int) -> None:
-    """Wait until a server listens."""
-    deadline = time.monotonic() + SECONDS
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-        else:
-            return
-
-
 def run_all(suite: Suite) -> dict[str, dict[str, dict[str, dict[str, bool]]]]:
     """Run the scenarios of both sides and both revisions; return the results."""
     results: dict[str, dict[str, dict[str, dict[str, bool]]]] = {"server": {}, "client": {}}
-    with run_server() as url:
+    server = [sys.executable, str(HERE / "server.py")]
+    with serve_on_free_port(server, stderr=subprocess.DEVNULL) as url:
         for revision in REVISIONS:
             found = suite.check_server(url, revision)
             results["server"][revision] = sort_out(found, suite.list_scenarios("server", revision))

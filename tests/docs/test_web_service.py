@@ -15,6 +15,7 @@ import pytest
 from helpers.openai_wire import CHAT, KEY, called, delta, in_turn, sent, streamed, tokens
 from helpers.terminal import WAIT
 from helpers.uvicorn_server import serving_app
+from helpers.wait import until
 from helpers.web_server import serving
 from toolsemble import Agent, ToolCall, tool
 from toolsemble.agent.streams import SSE_HEADERS, sse
@@ -91,8 +92,7 @@ def wait_until_asked(folder):
     from toolsemble.review import SQLiteStore  # noqa: PLC0415 - the file exists by now
 
     with SQLiteStore(folder / "reviews.db") as store:
-        while not store.pending():
-            pass
+        until(store.pending)
 
 
 @pytest.mark.parametrize(("said", "told"), [("yes", "Order 7 of ada is refunded"), ("too dear", "The call failed")])
@@ -225,9 +225,8 @@ def test_the_page_has_a_call_approved_by_another_request(page, client):
 
     def decide(payload):
         if payload["kind"] == "review_requested":
-            while not (waiting := client.get("/reviews", headers=BOB).json()):
-                pass
-            [asked] = waiting
+            until(lambda: client.get("/reviews", headers=BOB).json())
+            [asked] = client.get("/reviews", headers=BOB).json()
             path = f"/reviews/{asked['id']}"
             stale = {"approve": True, "digest": "0"}
             assert client.post(path, json=stale, headers=BOB).status_code == 409

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from toolsemble.review import Continue
 
 HERE = Path(__file__).parent
 IN_FLIGHT = 3
-LONG = 300.0
+LONG = 900.0
 
 
 def start_worker(engine: str, places: Places, name: str, *args: str) -> subprocess.Popen[str]:
@@ -91,11 +92,15 @@ class Chaos:
         """Answer what is asked, by a message of the engine or in the store, also while nobody runs."""
         while True:
             for request in await asyncio.to_thread(self._store.pending):
-                if self._random.random() < 0.5:
-                    await self._engine.answer(request.run_id, request, Continue(), person="ada")
-                else:
-                    await asyncio.to_thread(self._store.answer, request, Continue(), person="ada")
+                with suppress(Exception):  # an earlier answer has arrived in between, and the run may have ended
+                    await self._answer_one(request)
             await asyncio.sleep(0.3)
+
+    async def _answer_one(self, request: Any) -> None:
+        if self._random.random() < 0.5:
+            await self._engine.answer(request.run_id, request, Continue(), person="ada")
+        else:
+            await asyncio.to_thread(self._store.answer, request, Continue(), person="ada")
 
     async def _judge(self) -> dict[str, Any]:
         """Return the counts, and whether every run came out as one that nobody disturbed."""

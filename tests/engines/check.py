@@ -94,11 +94,14 @@ async def check_ray(places: Places) -> dict[str, Any]:
 
 
 async def check_dask(places: Places) -> dict[str, Any]:
+    import dask
     from distributed import Client, LocalCluster
 
     from toolsemble.engines.dask import executor
 
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    # A local cluster gives a worker up that is not there 15 s after it was lost; one that is killed often may not be.
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
     where = {
         "dashboard_address": "127.0.0.1:0",
         "local_directory": str(places.folder),

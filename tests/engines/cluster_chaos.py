@@ -14,7 +14,7 @@ from workload import PROMPT, FinishedCalls, Places, make_tools, script
 from toolsemble import Agent, Toolbox, ToolCall
 
 AT_ONCE = 3
-LONG = 300.0
+LONG = 900.0
 
 
 class ClusterChaos:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, create_model
 
+from interop.natives import order
 from toolsemble import (
     ImageContent,
     SchemaTool,
@@ -64,14 +65,6 @@ def _library(monkeypatch):
     monkeypatch.setitem(sys.modules, "crewai.tools.tool_failure", FAILURES)
     monkeypatch.setitem(sys.modules, "crewai.execution", EXECUTION)
     monkeypatch.setitem(sys.modules, "crewai.utilities.string_utils", STRINGS)
-
-
-@tool
-def order(item: str, count: int = 1) -> str:
-    """Order something."""
-    if item == "rum":
-        raise ValueError("not for sale")
-    return f"{count} {item}"
 
 
 def export_one(*tools, **settings):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from interop.natives import order
 from toolsemble import (
     AudioContent,
     FileContent,
@@ -83,14 +84,6 @@ def _library(monkeypatch):
     monkeypatch.setitem(sys.modules, "haystack.tools.errors", ERRORS)
     monkeypatch.setitem(sys.modules, "haystack.dataclasses", DATA)
     monkeypatch.setitem(sys.modules, "haystack.components.agents", AGENTS)
-
-
-@tool
-def order(item: str, count: int = 1) -> str:
-    """Order something."""
-    if item == "rum":
-        raise ValueError("not for sale")
-    return f"{count} {item}"
 
 
 def export_one(*tools, **settings):

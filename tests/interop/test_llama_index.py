@@ -9,6 +9,7 @@ from types import MappingProxyType, ModuleType, SimpleNamespace
 
 import pytest
 
+from interop.natives import order
 from toolsemble import (
     AudioContent,
     FileContent,
@@ -104,14 +105,6 @@ def _library(monkeypatch):
     monkeypatch.setitem(sys.modules, "llama_index.core.tools", TOOLS)
     monkeypatch.setitem(sys.modules, "llama_index.core.llms", LLMS)
     monkeypatch.setitem(sys.modules, "llama_index_instrumentation.dispatcher", DISPATCHER)
-
-
-@tool
-def order(item: str, count: int = 1) -> str:
-    """Order something."""
-    if item == "rum":
-        raise ValueError("not for sale")
-    return f"{count} {item}"
 
 
 def export_one(*tools, **settings):

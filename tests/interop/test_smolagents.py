@@ -6,6 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
+from interop.natives import order
 from toolsemble import (
     SchemaTool,
     ToolArgumentsError,
@@ -39,14 +40,6 @@ LIBRARY.Tool, LIBRARY.ToolCollection = FakeTool, FakeCollection
 @pytest.fixture(autouse=True)
 def _library(monkeypatch):
     monkeypatch.setitem(sys.modules, "smolagents", LIBRARY)
-
-
-@tool
-def order(item: str, count: int = 1) -> str:
-    """Order something."""
-    if item == "rum":
-        raise ValueError("not for sale")
-    return f"{count} {item}"
 
 
 def export_one(*tools, **settings):

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import pickle
+import re
 import sqlite3
 import subprocess
 import sys
@@ -548,3 +550,71 @@ def test_a_file_of_the_first_version_is_upgraded(tmp_path, till):
     with closing(sqlite3.connect(path)) as file:
         (index,) = file.execute("SELECT sql FROM sqlite_master WHERE name = 'steps_by_state'").fetchone()
         assert "NOT IN ('done', 'repeatable')" in index
+
+
+def test_the_answer_to_one_user_is_not_for_another(runs):
+    agent = clerk(runs, [], "Hello, Ada.")
+    agent.run_sync("Hi", run_id="r1", memory_id="ada")
+    with pytest.raises(ToolConfigurationError, match="Run 'r1' was begun with another memory_id; choose another"):
+        agent.run_sync("Hi", run_id="r1", memory_id="bob")
+    assert agent.run_sync("Hi", run_id="r1").text == "Hello, Ada."
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"memory_id": 3}, "The memory_id of a run must be a str, not 3"),
+        ({"parameters": [1]}, "The parameters of a run must be a mapping, such as {'user': 'ada'}, not [1]"),
+    ],
+)
+def test_settings_of_the_wrong_type_are_named(runs, settings, message):
+    with pytest.raises(TypeError, match=re.escape(message)):
+        runs.begin("r1", "clerk", "Hi", **settings)
+
+
+def test_pin_is_true_or_false(tmp_path):
+    with pytest.raises(ToolDefinitionError, match="RunJournal pin must be True or False, not 'yes'"):
+        RunJournal(tmp_path / "runs.db", pin="yes")
+
+
+def test_another_process_gets_the_same_journal(place, runs):
+    runs.begin("r1", "clerk", "Pay order 7")
+    with pickle.loads(pickle.dumps(runs)) as same:
+        assert [run.run_id for run in same.list()] == ["r1"]
+        assert repr(same) == repr(runs)
+
+
+@pytest.mark.parametrize("effects", ["irreversible", "read"])
+def test_a_call_that_timed_out_is_one_of_unknown_outcome(runs, effects):
+    @tool(effects=effects, timeout=0.01)
+    async def pay(order: int) -> str:
+        """Pay an order."""
+        await asyncio.Event().wait()
+        return "paid"
+
+    result = clerk(runs, [pay], PAY, "Done.").run_sync("Pay order 7", run_id="r1")
+    assert result.tool_calls[0].reply.text == "Error: Tool 'pay' timed out after 0.01 s"
+    assert [call.place for call in runs.unknown()] == (["/1.1"] if effects == "irreversible" else [])
+
+
+def test_a_call_that_ran_when_the_time_of_the_run_was_over_is_one_of_unknown_outcome(runs):
+    @tool(effects="irreversible")
+    async def pay(order: int) -> str:
+        """Pay an order."""
+        await asyncio.Event().wait()
+        return "paid"
+
+    result = clerk(runs, [pay], PAY, "Too late.", max_seconds=0.3).run_sync("Pay order 7", run_id="r1")
+    assert (result.stop_reason, [call.place for call in runs.unknown()]) == ("max_seconds", ["/1.1"])
+
+
+def test_a_journal_that_is_deleted_while_it_is_used_is_reported_before_anything_runs(tmp_path, till):
+    with RunJournal(tmp_path / "runs.db") as runs:
+        for file in tmp_path.glob("runs.db*"):
+            file.unlink()
+        with pytest.raises(ToolConfigurationError, match=r"runs\.db' was deleted or replaced while it was open; start"):
+            go_on(runs, till)
+        RunJournal(tmp_path / "runs.db").close()
+        with pytest.raises(ToolConfigurationError, match="was deleted or replaced while it was open"):
+            runs.begin("r2", "clerk", "Pay order 7")
+    assert till.paid == []

@@ -182,8 +182,8 @@ async def test_calls_that_take_longer_than_the_grace_are_cancelled_and_unknown(r
     assert "Run 'r1' is interrupted: a call did not end within 0 s" in caplog.text
 
 
-async def test_after_sigterm_no_call_begins(runs):
-    asked, free, made = asyncio.Event(), asyncio.Event(), []
+async def test_after_sigterm_no_call_begins(runs, monkeypatch):
+    asked, free, drained, made = asyncio.Event(), asyncio.Event(), asyncio.Event(), []
 
     @tool(effects="irreversible")
     async def pay(order: int) -> str:
@@ -200,15 +200,18 @@ async def test_after_sigterm_no_call_begins(runs):
     agent = Agent(FunctionModel(reply), [pay], name="clerk")
     working = asyncio.create_task(runs.work({"clerk": agent}, poll=0.01))
     await asked.wait()
-    os.kill(os.getpid(), signal.SIGTERM)
-    await auntil(lambda: signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+    drain = runs.drain
+    monkeypatch.setattr(runs, "drain", lambda: (drain(), drained.set()))
+    for _ in range(2):  # the second one changes nothing
+        os.kill(os.getpid(), signal.SIGTERM)
+        await drained.wait()
     free.set()
     await asyncio.wait_for(working, 60)
     assert (made, runs.find("r1").state) == ([], "queued")
 
 
 async def test_a_worker_says_once_that_there_are_runs_of_other_agents(runs, caplog):
-    for number, agent in enumerate(("clrek", "clrek", "poet")):
+    for number, agent in enumerate(("Clrek", "Clrek", "poet")):
         runs.begin(f"r{number}", agent, "Pay order 7")
     with caplog.at_level("INFO"):
         working = asyncio.create_task(runs.work({"clerk": clerk(None, [], "Done.")}, poll=0.01))
@@ -218,7 +221,7 @@ async def test_a_worker_says_once_that_there_are_runs_of_other_agents(runs, capl
         await asyncio.wait([working])
     told = [record.getMessage() for record in caplog.records if "no agent" in record.getMessage()]
     assert told == [
-        "Run 'r0' stays queued: this worker has no agent 'clrek', only clerk; did you mean 'clerk'?",
+        "Run 'r0' stays queued: this worker has no agent 'Clrek', only clerk; did you mean 'clerk'?",
         "Run 'r2' stays queued: this worker has no agent 'poet', only clerk",
     ]
 

@@ -332,14 +332,16 @@ def test_the_examples_search_for_tools_that_are_not_offered():
     first = next(text for text in texts if '"plan": ["find_tools", "final_answer"]' in text)
     assert '"arguments": {"query": "day of the week of a date"}' in first
     loaded = texts[texts.index(first) + 1]
-    assert loaded.index("- week_plan(") < loaded.index("- calendar(input: string): Calculates with dates.")
+    assert "- calendar(input: string): Calculates with dates.\n- week_plan(" in loaded
     assert loaded.endswith("Next: the loaded tool that fits, or find_tools with other words.)")
-    assert texts[texts.index(first) + 2].startswith('{"note": "calendar fits.", "name": "calendar"')
+    assert texts[texts.index(first) + 2].startswith(
+        '{"note": "day of the week of a date: calendar fits.", "name": "calendar"'
+    )
 
 
 def say_found(*calls):
     """Return what a catalog says of searches."""
-    tools = [SchemaTool(f"{name}weather", "Weather.", str, {"properties": {}}) for name in "abcd"]
+    tools = [SchemaTool(f"{name}clock", "Clock.", str, {"properties": {}}) for name in "abcd"]
     return [
         reply.text
         for reply in Catalog(tools, budget=130).box().execute_all([ToolCall("find_tools", each) for each in calls])
@@ -349,17 +351,17 @@ def say_found(*calls):
 def test_the_examples_show_what_a_catalog_says():
     opening = LocalRequest(ChatRequest([UserMessage("do")], [SEARCH])).opening_turns()
     shown = "\n".join(message.text for turn in opening for message in turn)
-    said = say_found({"query": "weather", "limit": 2}, {"query": "temperature outside"})
+    said = say_found({"query": "clock", "limit": 2}, {"query": "temperature of Oslo"})
     assert [f"Result of find_tools: {each.splitlines()[0]}\n" in shown for each in said] == [True, True]
 
 
 def test_an_example_searches_again_when_nothing_fits():
     opening = LocalRequest(ChatRequest([UserMessage("do")], [SEARCH])).opening_turns()
     texts = [message.text for turn in opening for message in turn]
-    nothing = "Result of find_tools: No tool fits 'temperature outside'. Try other words, or go on without one."
+    nothing = "Result of find_tools: No tool fits 'temperature of Oslo'. Say in other words what the tool should do, or"
     place = next(index for index, text in enumerate(texts) if text.startswith(nothing))
     assert texts[place].endswith("Next: find_tools with other words.)")
-    assert texts[place + 1].startswith('{"note": "I search with other words.", "name": "find_tools"')
+    assert texts[place + 1].startswith('{"note": "I say what the tool should do.", "name": "find_tools"')
 
 
 def test_the_examples_call_offered_tools_without_a_search():

@@ -190,7 +190,8 @@ def test_finds_a_change_deep_inside():
 
 
 @pytest.mark.parametrize(
-    ("depth", "reason"), [(100, "it is nested more than 100 levels deep"), (100_000, "recursion depth exceeded")]
+    ("depth", "reason"),
+    [(100, "it is nested more than 100 levels deep"), (100_000, "(recursion depth exceeded|Stack overflow)")],
 )
 def test_refuses_a_schema_that_is_too_deep(depth, reason):
     with pytest.raises(ToolDefinitionError, match=f"^Tool 't': input_schema cannot be pinned: .*{reason}"):

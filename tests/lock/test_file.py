@@ -184,7 +184,7 @@ def test_refuses_a_file_that_was_edited(path, change, reason):
         ('{"toolsemble.lock": 1, "sources": {"a": {}, "a": {}}}', "the key 'a' is there twice"),
         ('{"toolsemble.lock": NaN}', "NaN is not JSON"),
         ('{\n<<<<<<< HEAD\n"toolsemble.lock": 1\n=======\n}', "it has marks of a merge conflict"),
-        ("[" * 100_000, "recursion"),
+        ("[" * 100_000, "recursion|Stack overflow"),
         (b"\xff\xfe", "UnicodeDecodeError"),
     ],
 )

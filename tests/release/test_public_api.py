@@ -92,7 +92,7 @@ def test_changelog_has_a_line_for_every_public_name_that_was_removed_or_changed(
     assert missing == [], "removed or changed since the last release; add a line to CHANGELOG.md that names them"
 
 
-@pytest.mark.parametrize(("old", "new"), pairwise(list_versions()))
+@pytest.mark.parametrize(("old", "new"), [*pairwise(list_versions())])
 def test_section_of_a_version_has_a_line_for_every_public_name_that_it_removed_or_changed(old, new):
     assert find_unlisted(read_released(old), read_released(new), new) == []
 

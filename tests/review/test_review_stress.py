@@ -20,7 +20,7 @@ from toolsemble.review import QueueReview, SQLiteStore
 pytestmark = pytest.mark.slow
 
 COUNT = 1000
-FEW = 250
+FEW = 100
 
 
 class Answerer:

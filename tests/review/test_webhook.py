@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from helpers.wait import auntil
+from helpers.wait import auntil, until
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, tool
 from toolsemble.errors import ReviewRefusedError, ToolDefinitionError
 from toolsemble.review import MemoryStore, ReviewRequest, SQLiteStore, WebhookReview
@@ -507,9 +507,7 @@ def test_sync_call_is_posted():
     with listen(inbox := Inbox(), "127.0.0.1", 0) as url, open_webhook(url) as webhook:
 
         def reviewer():
-            ends = time.monotonic() + 60
-            while not inbox.requests and time.monotonic() < ends:
-                pass
+            until(lambda: inbox.requests)
             webhook.receive(*sign(make_answer(inbox.requests[0])))
 
         thread = threading.Thread(target=reviewer)

@@ -53,6 +53,15 @@ def test_a_chat_grows_by_its_new_messages_only(history):
     assert [each.text for each in history.event(starts(history)[-1].number).event.messages] == whole[-1]
 
 
+def test_an_event_that_refers_to_itself_stays_as_it_is(history, tmp_path):
+    chat(history, 2)
+    number = starts(history)[-1].number
+    with sqlite3.connect(tmp_path / "history.db") as file:
+        file.execute("UPDATE events SET body = json_set(body, '$.earlier.event', number) WHERE number = ?", (number,))
+    file.close()
+    assert texts(history.event(number))[1:] == ["answer", "question 1"]
+
+
 def test_an_event_without_its_earlier_messages_is_not_taken_for_a_whole_one(history):
     chat(history, 2)
     with pytest.raises(ValueError, match="take it whole from event"):

@@ -220,6 +220,11 @@ def test_a_union_in_a_union_has_the_options_of_both():
     assert ([each.label for each in form.options], form.nullable) == (["integer", "Words"], True)
 
 
+def test_null_among_the_values_of_a_choice_is_no_value_to_choose():
+    form = build_form({"enum": ["low", None, "high"]})
+    assert (form.kind, [each.label for each in form.options], form.nullable) == ("choice", ["low", "high"], True)
+
+
 def test_a_value_of_another_type_is_shown_as_json():
     field = by_name(build_form(PAYMENT, {"order": {"id": 7}}))["order"]
     assert (field.kind, field.text) == ("json", '{"id":7}')

@@ -127,6 +127,15 @@ def test_the_link_works_once_and_leaves_the_address_bar(tmp_path):
         assert [first.get("/api/me").status_code, second.get("/api/me").status_code] == [200, 401]
 
 
+def test_a_link_takes_no_token_that_works_more_than_once(tmp_path):
+    people = tmp_path / "people.toml"
+    token = add_person(people, "ada", [])
+    with Desk(tmp_path / "local") as local, Desk(tmp_path / "shared", people=people) as shared:
+        for desk, known in ((local, (tmp_path / "local" / "ui.token").read_text()), (shared, token), (shared, "")):
+            answer = desk.new_client().get("/login", params={"token": known}, follow_redirects=False)
+            assert (answer.status_code, answer.cookies) == (303, {})
+
+
 def test_the_cookie_is_strict_and_named_by_the_port(tmp_path):
     with Desk(tmp_path) as desk:
         token = (tmp_path / "ui.token").read_text()

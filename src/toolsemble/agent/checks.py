@@ -130,7 +130,7 @@ _SETTINGS: Mapping[str, tuple[str, Callable[[object], bool]]] = {
     "loop_guard": ("a LoopGuard or None", lambda value: value is None or isinstance(value, LoopGuard)),
 }
 
-_INSTANCES = {"journal", "review", "memory", "retry", "loop_guard"}
+_INSTANCES = {"review", "memory", "retry", "loop_guard"}
 CHECKED = frozenset(_SETTINGS)
 """The settings that :func:`check_types` checks."""
 

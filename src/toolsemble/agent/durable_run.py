@@ -90,7 +90,8 @@ class DurableRun:
             result = await run(Place(driver, "", is_scope=True), driver.earlier)
             text = await _run_in_thread(partial(write_result, result))
             await _run_in_thread(partial(driver.finish, "done", result=text))
-            await _run_in_thread(driver.close_questions)
+            if driver.has_questions:
+                await _run_in_thread(driver.close_questions)
         except BaseException as error:
             await self._give_back(driver, error)
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
 from typing import Any, ClassVar, TypeVar
 
 from toolsemble.catalog.box import CatalogBox
@@ -189,16 +190,17 @@ class Catalog:
     def explain(self, *, providers: Iterable[str] = tuple(PROVIDERS), run: Any = None) -> Explanation:
         """Return what was shortened or hidden to fit the budget, and how many tokens each tool costs.
 
-        :param providers: the providers for which each tool is counted
+        :param providers: the provider or providers for which each tool is counted
         :param run: a :class:`~toolsemble.agent.RunView` for functions of the run
 
         >>> from toolsemble.builtin import CalculatorTool
         >>> Catalog([CalculatorTool()], budget=1_000).explain().hidden
         []
         """
+        named = (providers,) if isinstance(providers, str) else tuple(providers)
         snapshot = self._find_for(run)
         settings, groups = self._settings, snapshot.groups
-        return explain_plan(snapshot.plan, snapshot.entries, groups, settings.budget, settings.meter, tuple(providers))
+        return explain_plan(snapshot.plan, snapshot.entries, groups, settings.budget, settings.meter, named)
 
     def _find_for(self, run: Any) -> Snapshot:
         return _finish(self._find(LoopView() if run is None else run))
@@ -248,6 +250,8 @@ def _find_gone(snapshot: Snapshot, found: Found) -> frozenset[str]:
 def _check_callable(setting: str, value: object) -> None:
     if value is not None and (isinstance(value, type) or not callable(value)):
         raise ToolDefinitionError(f"Catalog {setting} must be a function, not {value!r:.80}")
+    if iscoroutinefunction(value):
+        raise ToolDefinitionError(f"Catalog {setting} must not be async: it is called in the thread of the search")
 
 
 def _finish(finding: Generator[Awaitable[Any], Any, T]) -> T:

@@ -21,6 +21,7 @@ FIND_TOOLS = "find_tools"
 MOST_FOUND = 20
 """The most tools that one search finds, whatever a model asks for."""
 _LONGEST_QUERY = 80
+_IN_VAIN = "Say in other words what the tool should do, or go on without one."
 _BEGIN = "- "
 _LINE = re.compile(rf"^{_BEGIN}([a-zA-Z0-9_-]{{1,64}})\(", re.MULTILINE)
 
@@ -53,7 +54,7 @@ def _write_result(query: str, found: Sequence[Entry], groups: Sequence[str]) -> 
     names = [each.name for each in found]
     if not found:
         there = f" There are tools for: {', '.join(groups)}." if groups else ""
-        text = f"No tool fits {quote_text(query, _LONGEST_QUERY)}.{there} Try other words, or go on without one."
+        text = f"No tool fits {quote_text(query, _LONGEST_QUERY)}.{there} {_IN_VAIN}"
     else:
         several = f"{len(found)} tools are loaded now; call by name the one that fits:"
         head = "1 tool is loaded now; call it by name:" if len(found) == 1 else several

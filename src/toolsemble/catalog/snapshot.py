@@ -60,7 +60,10 @@ class Snapshot:
 
     def _check_name(self, name: str) -> None:
         if name == FIND_TOOLS:
-            raise ToolDefinitionError(f"The name '{FIND_TOOLS}' is that of the search of a catalog; rename the tool")
+            raise ToolDefinitionError(
+                f"The name '{FIND_TOOLS}' is that of the search of a catalog; rename the tool. A Catalog in a Catalog "
+                "has one, too: pass its tools in place of it"
+            )
         if name in self.entries:
             raise ToolDefinitionError(
                 f"Duplicate tool name: '{name}'; rename one of them, or pass prefix= to one MCPClient"
@@ -114,5 +117,5 @@ class Snapshot:
         ranked: Any = rank(query, list(self._specifications))
         if isinstance(ranked, str) or not isinstance(ranked, Iterable):
             raise TypeError(f"Catalog rank must return a list of names, not {ranked!r:.80}")
-        names = dict.fromkeys(name for name in ranked if name in self.entries)
+        names = dict.fromkeys(name for name in ranked if isinstance(name, str) and name in self.entries)
         return [self.entries[name] for name in list(names)[:limit]]

@@ -219,8 +219,8 @@ def work(options: GlobalOptions, /, targets: tuple[str, ...], url: str | None, *
 
     A target is an agent, such as bots.py:clerk, a dict of agents by name, or a file or module with agents. The worker
     takes runs that are queued, continues those that a person has answered, and takes over those whose process has
-    ended. At SIGTERM and Ctrl-C it takes no more runs, lets calls end, and gives its runs back; at the second one it
-    ends at once.
+    ended. At SIGTERM and Ctrl-C it takes no more runs, lets calls end, and gives its runs back; a second Ctrl-C ends it
+    at once.
 
     \b
     toolsemble work bots.py:clerk --journal runs.db

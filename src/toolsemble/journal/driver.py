@@ -187,6 +187,11 @@ class RunDriver:
         """Forget a question that was answered."""
         self._asked.pop(id, None)
 
+    @property
+    def has_questions(self) -> bool:
+        """Whether somebody was asked, and has not answered."""
+        return bool(self._asked)
+
     def close_questions(self) -> None:
         """Close the questions that are still open when the run ends."""
         for id_, reviewer in self._asked.items():
@@ -273,5 +278,6 @@ class RunDriver:
 
 
 def _is_unknown(data: Mapping[str, Any]) -> bool:
+    """Return whether nobody knows what became of a body that has begun: it was lost, or cut off."""
     attributes = data.get("attributes", {})
-    return bool(attributes.get("outcome") == "unknown")
+    return "answered" in data or attributes.get("outcome") == "unknown"

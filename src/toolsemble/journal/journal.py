@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
 from toolsemble.errors import RunBusyError, RunCancelledError, ToolConfigurationError, ToolDefinitionError
@@ -82,8 +84,18 @@ class RunJournal:
             check_seconds("RunJournal park_after", park_after, zero=True)
         if on_unknown not in ("tell", "ask"):
             raise ToolDefinitionError(f"RunJournal on_unknown must be 'tell' or 'ask', not {on_unknown!r:.80}")
+        if not isinstance(pin, bool):
+            raise ToolDefinitionError(f"RunJournal pin must be True or False, not {pin!r:.80}")
         check_seconds("RunJournal lease", lease)
         self._path = read_location(url, "RunJournal")
+        self._arguments: dict[str, Any] = {
+            "url": str(self._path) if isinstance(self._path, Path) else url,
+            "park_after": park_after,
+            "on_unknown": on_unknown,
+            "pin": pin,
+            "lease": lease,
+            "clock": clock,
+        }
         self._storage = Storage(self._path, lease, clock)
         self._questions = Questions(self._storage)
         self._draining = False
@@ -133,6 +145,7 @@ class RunJournal:
 
     def steps(self, run_id: str) -> Sequence[Step]:
         """Return what is recorded of a run, in the order in which it began; empty if the id is unknown."""
+        _check_id(run_id)
         with self._storage.reading() as tables:
             return tables.list_steps(run_id)
 
@@ -237,7 +250,7 @@ class RunJournal:
         """Do the runs that are queued, left behind by a process that ended, or answered by a person.
 
         Runs until it is cancelled. At SIGTERM it takes no more runs, lets the calls in flight end, and gives the runs
-        back before their next calls; questions to people stay open. A second SIGTERM ends the process at once.
+        back before their next calls; questions to people stay open.
 
         :param agents: the agents by name; runs of others stay queued
         :param at_once: how many runs are done at the same time
@@ -347,6 +360,12 @@ class RunJournal:
             return [*here, *agents[agent].list_reviewers()] if agent in agents else here
 
         self._questions.close(find)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(RunJournal, **self._arguments), ()
+
+    def __repr__(self) -> str:
+        return f"RunJournal({str(self._path)!r})"
 
     def __enter__(self) -> Self:
         return self

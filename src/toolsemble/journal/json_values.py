@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any
 
 from toolsemble.errors import ToolConfigurationError
@@ -15,6 +16,8 @@ def to_json_object(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     >>> to_json_object({"user": "ada"})
     {'user': 'ada'}
     """
+    if not isinstance(parameters, (Mapping, NoneType)):
+        raise TypeError(f"The parameters of a run must be a mapping, such as {{'user': 'ada'}}, not {parameters!r:.80}")
     values = dict(parameters or {})
     try:
         copied: dict[str, Any] = json.loads(json.dumps(values, allow_nan=False))

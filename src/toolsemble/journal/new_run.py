@@ -32,6 +32,8 @@ def new_row(
     for name, value in texts.items():
         if not isinstance(value, str) or not value.strip() or "\0" in value or escape_surrogates(value) != value:
             raise ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
+    if memory_id is not None and not isinstance(memory_id, str):
+        raise TypeError(f"The memory_id of a run must be a str, not {memory_id!r:.80}")
     settings: dict[str, Any] = {"memory_id": memory_id, "parameters": to_json_object(parameters)}
     if history is not None:
         settings["history"] = json.loads(messages_to_json(history))
@@ -40,10 +42,13 @@ def new_row(
 
 
 def check_same(known: RunRow, row: RunRow) -> None:
-    """Raise if a run is recorded with another prompt, or for another agent."""
+    """Raise if a run is recorded with another prompt, for another agent, or for another user."""
     check_agent(known, row.agent)
     if json.loads(known.prompt) != json.loads(row.prompt):
         raise ToolConfigurationError(f"Run '{row.run}' was begun with another prompt; choose another run_id")
+    before, now = (json.loads(each.settings)["memory_id"] for each in (known, row))
+    if now is not None and before != now:  # the answer to one user is not for another
+        raise ToolConfigurationError(f"Run '{row.run}' was begun with another memory_id; choose another run_id")
 
 
 def check_agent(row: RunRow, name: str) -> None:

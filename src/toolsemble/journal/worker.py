@@ -179,8 +179,9 @@ class Worker:
         if row.agent in self._unknown:
             return
         self._unknown.add(row.agent)
-        near = get_close_matches(row.agent, self._agents, n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
+        folded = {name.casefold(): name for name in self._agents}
+        near = get_close_matches(row.agent.casefold(), folded, n=1)
+        hint = f"; did you mean '{folded[near[0]]}'?" if near else ""
         text = "Run '%s' stays %s: this worker has no agent '%s', only %s%s"
         LOGGER.log(
             logging.WARNING if near else logging.INFO,
@@ -259,7 +260,10 @@ def _is_open(reviewer: Any, id_: str) -> bool:
 
 @contextmanager
 def _handle_signals(signals: Sequence[signal.Signals], stop: Callable[[], None]) -> Iterator[None]:
-    """Call a function at the first of some signals, in the main thread of a system that has them."""
+    """Call a function at the first of some signals, in the main thread of a system that has them.
+
+    A second Ctrl-C ends the program; a second SIGTERM, which some supervisors send, changes nothing.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -271,7 +275,9 @@ def _handle_signals(signals: Sequence[signal.Signals], stop: Callable[[], None])
                 loop.remove_signal_handler(handled.pop())
 
     def handle() -> None:
-        release()  # a second one ends the process
+        if signal.SIGINT in handled:
+            loop.remove_signal_handler(signal.SIGINT)
+            handled.discard(signal.SIGINT)
         stop()
 
     with suppress(NotImplementedError):

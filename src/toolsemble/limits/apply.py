@@ -88,7 +88,9 @@ def _run_within_timeout(
     tell(CallTimedOut.of(context, seconds=seconds))
     if isinstance(returned, ToolResult) and not returned.is_success:
         return replace(returned, error_message=message)  # its attributes say what a pipeline did until then
-    return ToolResult.failure(message)
+    # For a journal: a body that was cut off may have taken effect.
+    is_unknown = bool(started_bodies) and context.place is not None
+    return ToolResult.failure(message, attributes={"outcome": "unknown"} if is_unknown else None)
 
 
 def _start_body(started_bodies: list[Inner], body: Inner, context: ToolContext) -> Path:

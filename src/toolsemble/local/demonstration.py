@@ -17,16 +17,16 @@ _PARTY = "Host: Otto Lind\nDay: Saturday\nPlace: Lake Street 4"
 _FAIR = "Fair in Aston\nStart: 2023-09-01\nEnd: 2023-09-17\nEntry: 4 euros"
 _BUILTIN = {"calendar": ("datetime", "input"), "open_file": ("file_read", "path"), "compute": ("calculator", "input")}
 
-# What a search for the invented tools finds. The one that fits is not always the first: a small model would call the
-# first tool of any list.
+# What a search for the invented tools finds. The one that fits is mostly the first, but not always: else a small model
+# calls the first tool of any list.
 _LINES = {
-    "calendar": "- week_plan(week: integer): Shows a plan.\n- calendar(input: string): Calculates with dates.",
+    "calendar": "- calendar(input: string): Calculates with dates.\n- week_plan(week: integer): Shows a plan.",
     "open_file": "- open_file(path: string): Reads a file.\n- list_files(folder: string): Lists the files of a folder.",
     "compute": "- price_alert(product: string): Watches a price.\n- compute(input: string): Computes an expression.",
     "send_mail": "- read_mail(folder: string): Reads mails.\n- send_mail(to: string, text: string): Sends a mail.",
 }
-_WEATHER = "- city_map(city: string): Shows a map.\n- weather(city: string): Reports the weather in a city."
-_NOTHING = "No tool fits 'temperature outside'. Try other words, or go on without one."
+_WEATHER = "- weather(city: string): Reports the weather in a city.\n- city_map(city: string): Shows a map."
+_NOTHING = "No tool fits 'temperature of Oslo'. Say in other words what the tool should do, or go on without one."
 
 
 def _write_found(lines: str) -> str:
@@ -109,9 +109,11 @@ _SEARCHING: tuple[_Dialogue, ...] = (
     (
         "How warm is it in Oslo?",
         (
-            _Step(SEARCH, {"query": "temperature outside"}, _NOTHING),
-            _Step(SEARCH, {"query": "weather in a city"}, _write_found(_WEATHER), note="I search with other words."),
-            _Step("weather", {"city": "Oslo"}, "4 degrees, rain", note="weather fits."),
+            _Step(SEARCH, {"query": "temperature of Oslo"}, _NOTHING),
+            _Step(
+                SEARCH, {"query": "weather in a city"}, _write_found(_WEATHER), note="I say what the tool should do."
+            ),
+            _Step("weather", {"city": "Oslo"}, "4 degrees, rain", note="weather in a city: weather fits."),
         ),
         "It is 4 degrees in Oslo.",
     ),
@@ -176,6 +178,7 @@ def _find_first(step: _Step, offered: Collection[str]) -> list[_Step]:
     """Return a step with a search before it, if its tool has to be found."""
     if not step.search or step.name in offered:
         return [step]
-    note = " ".join(filter(None, [step.note, f"{step.name} fits."]))
+    # The note repeats what was searched for, which leads a small model to the tool that fits it.
+    note = " ".join(filter(None, [step.note, f"{step.search}: {step.name} fits."]))
     found = _write_found(_LINES[step.name])
     return [_Step(SEARCH, {"query": step.search}, found, note=step.note), step._replace(note=note)]

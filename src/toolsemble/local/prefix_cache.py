@@ -1,7 +1,8 @@
 """The cache of prompt prefixes on disk.
 
-Prompts with the same tools begin with the same thousand tokens, whose computation takes most of the time of a first
-answer. The result is stored in files, which a later process loads in a fraction of a second.
+All prompts with tools begin with the same thousand tokens, and those with the same tools with some hundred more, whose
+computation takes most of the time of a first answer. The results are stored in files, which a later process loads in a
+fraction of a second.
 """
 
 from __future__ import annotations
@@ -27,10 +28,9 @@ _SUFFIX = ".kv"
 class PrefixCache:
     """The cached prefixes of one model, in a folder that is created; nothing is cached if that fails."""
 
-    def __init__(self, folder: Path | None, model: str, slot: int = 0) -> None:
+    def __init__(self, folder: Path | None, model: str) -> None:
         self._folder = folder
         self._model = model
-        self._slot = slot
         self._seen: set[str] = set()
         try:
             if folder is not None:
@@ -52,28 +52,24 @@ class PrefixCache:
 
         :param ends: the lengths of the prefixes, in ascending order
         """
+        folder = self._folder
+        if folder is None:
+            return
         missing: list[tuple[int, str]] = []
-        for end in reversed(ends):
+        for end in (each for each in reversed(ends) if each >= _MIN_TOKENS):
             name = hashlib.sha256(f"{self._model} {list(tokens[:end])}".encode()).hexdigest()
-            if self._folder is None or end < _MIN_TOKENS or name in self._seen:
-                break
-            if await self._load(client, self._folder, name):
+            if name in self._seen or await self._load(client, folder, name):
                 break
             missing.insert(0, (end, name))
         for end, name in missing:
-            async with aclosing(client.stream("/completion", self._request(tokens[:end]))) as events:
+            async with aclosing(client.stream("/completion", _make_request(tokens[:end]))) as events:
                 async for event in events:
                     yield event
-            await self._write(client, self._folder, name)
-
-    def _request(self, prefix: Sequence[int]) -> dict[str, Any]:
-        """Return the request that reads a prefix, and writes nothing."""
-        progress = {"stream": True, "return_progress": True}
-        return {"prompt": list(prefix), "n_predict": 0, "cache_prompt": True, "id_slot": self._slot, **progress}
+            await self._write(client, folder, name)
 
     async def _load(self, client: ServerClient, folder: Path, name: str) -> bool:
         found = await asyncio.wrap_future(THREADS.submit(_find, folder, name))
-        if found is None or not await self._transfer(client, "restore", found):
+        if found is None or not await _transfer(client, "restore", found):
             return False
         self._seen.add(name)
         return True
@@ -81,17 +77,14 @@ class PrefixCache:
     async def _write(self, client: ServerClient, folder: Path, name: str) -> None:
         # Another process may read the file at any time, so it must appear as a whole.
         partial = folder / f"{secrets.token_hex(8)}.part"
-        if await self._transfer(client, "save", partial):
+        if await _transfer(client, "save", partial):
             await asyncio.wrap_future(THREADS.submit(_finish, partial, name))
         self._seen.add(name)
 
-    async def _transfer(self, client: ServerClient, action: str, path: Path) -> bool:
-        """Save or restore the state of llama.cpp; return whether it succeeded."""
-        try:
-            response: Any = await client.request(f"/slots/{self._slot}?action={action}", {"filename": path.name})
-        except ModelError:
-            return False
-        return bool(response)
+
+def _make_request(prefix: Sequence[int]) -> dict[str, Any]:
+    """Return the request that reads a prefix, and writes nothing."""
+    return {"prompt": list(prefix), "n_predict": 0, "cache_prompt": True, "stream": True, "return_progress": True}
 
 
 def _find(folder: Path, name: str) -> Path | None:
@@ -121,3 +114,12 @@ def _finish(partial: Path, name: str) -> None:
 def _digest_name(path: Path, name: str) -> str:
     with path.open("rb") as file:
         return f"{name}-{hashlib.file_digest(file, 'sha256').hexdigest()}{_SUFFIX}"
+
+
+async def _transfer(client: ServerClient, action: str, path: Path) -> bool:
+    """Save or restore the state of llama.cpp; return whether it succeeded."""
+    try:
+        response: Any = await client.request(f"/slots/0?action={action}", {"filename": path.name})
+    except ModelError:
+        return False
+    return bool(response)

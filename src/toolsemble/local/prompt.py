@@ -124,7 +124,7 @@ class LocalRequest:
         details = [_format_details(each.name, each.description, each.parameters) for each in tools]
         lines = [_format_line(each.name, each.description, each.parameters) for each in tools]
         answer = _format_line(self.final, _ANSWERS, self._answer_schema)
-        return "\n".join(filter(None, [own, *details, _TOOLS, *lines, answer]))
+        return "\n".join(filter(None, [own, *details, _TOOLS, "Tools:", *lines, answer]))
 
 
 # Without it, small models claim to be made by whoever made the texts that they were trained on.
@@ -140,7 +140,11 @@ _RULES = (
 )
 
 
-_TOOLS = "Those were examples. From now on, only these tools are there:"
+# The rule about general knowledge is repeated: right after a list of tools, the model uses one for anything.
+_TOOLS = (
+    "Those were examples. From now on, only these tools are there. Small talk and what everybody knows need no tool: "
+    "call final_answer at once."
+)
 
 
 def _format_details(name: str, description: str, schema: Mapping[str, Any] | None) -> str:

@@ -84,6 +84,7 @@ class Database:
         self.lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._process = os.getpid()
+        self._inode = 0
         self._closed = False
         with self.reading():
             _OPEN.add(self)
@@ -131,6 +132,7 @@ class Database:
         :param notify: whether to wake those who :meth:`watch`, where that is possible
         """
         with self.reading() as connection, self._synchronizing(connection, synced=synced), connection:
+            self._check_place()
             self._begin(connection, self.busy if patience is None else min(patience, self.busy))
             yield connection
 
@@ -146,8 +148,21 @@ class Database:
         with self.reading() as connection:
             if not synced:
                 return connection.execute(statement, values).rowcount
+            self._check_place()
             with self._synchronizing(connection, synced=synced):
                 return connection.execute(statement, values).rowcount
+
+    def _check_place(self) -> None:
+        """Raise if the file was deleted or replaced while it was open: what is written would be lost."""
+        if self._path is None:
+            return
+        try:
+            inode = self._path.stat().st_ino
+        except FileNotFoundError:
+            inode = -1
+        if inode != self._inode:
+            what = f"The {self._kind.what} '{self._path}'"
+            raise ToolConfigurationError(f"{what} was deleted or replaced while it was open; start the program again")
 
     @contextmanager
     def _synchronizing(self, connection: sqlite3.Connection, *, synced: bool) -> Iterator[None]:
@@ -225,6 +240,7 @@ class Database:
             return connection
         with translate_errors(self._path, self._kind.what):
             _create_file(self._path, self._create)
+            self._inode = self._path.stat().st_ino
             return self._connect(self._path.as_uri())
 
     def _connect(self, uri: str) -> sqlite3.Connection:

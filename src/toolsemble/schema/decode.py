@@ -115,9 +115,10 @@ def _repair(
 ) -> Decoded:
     """Return the arguments after repairs; raise ToolArgumentsError if they still do not validate."""
     # Values that validate are not changed, even if others are wrong.
-    repairs = Repairs(arguments.schema, steps, arguments.wrong_keys(mismatch))
+    schema = arguments.schema
+    repairs = Repairs(schema, steps, arguments.wrong_keys(mismatch))
     try:
-        repaired = repairs.repair(value, arguments.schema)
+        repaired = repairs.repair(value, schema)
     except LongNumberError:
         raise _invalid(arguments.owner, TOO_LONG) from None
     if repairs.has_changed or not arguments.is_settled(mismatch):
@@ -136,8 +137,9 @@ def _refuse(
     problems, more = arguments.problems(text, repaired, mismatch)
     if not problems:  # the values are fine, but the validator's parser has lower limits
         return _invalid(arguments.owner, "a number is too large, or it is nested too deeply; send less")
-    problems = name_choices(arguments.schema, problems)
-    return report(arguments.owner, problems, more, hint_at_nesting(arguments.schema, value, problems))
+    schema = arguments.schema
+    problems = name_choices(schema, problems)
+    return report(arguments.owner, problems, more, hint_at_nesting(schema, value, problems))
 
 
 def decode_object(text: str, owner: str, steps: frozenset[str] = frozenset()) -> tuple[dict[str, Any], list[Repair]]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
 from toolsemble.schema.flattened import find_properties
+from toolsemble.schema.key_names import conflicting_keys, fold_key, has_same, unambiguous_names
 from toolsemble.schema.lenient import CutOffError, parse_lenient
 from toolsemble.schema.number import LongNumberError, WrittenFloat, is_exact, parse_number, to_integer
 from toolsemble.schema.phrases import TYPES, find_member_names
@@ -49,8 +48,12 @@ class Repairs:
         self._left -= 1
         if self._left < 0 or not isinstance(schema, (dict, Mapping)):  # a dict is told from others much faster
             return value
-        if "$ref" in schema:
-            schema = self._resolve(schema)
+        if _COMBINING.isdisjoint(schema):
+            return self._repair_kind(value, schema, path)
+        return self._repair_combined(value, self._resolve(schema), path)
+
+    def _repair_combined(self, value: Any, schema: Mapping[str, Any], path: Path) -> Any:
+        """Return the value changed to fit a schema that consists of others, or lists the values."""
         options = schema.get("anyOf") or schema.get("oneOf")
         if options and "properties" not in schema:
             return self._repair_option(value, options, path)
@@ -58,6 +61,10 @@ class Repairs:
             value = self.repair(value, part, path)
         if (allowed := _find_allowed(schema)) is not None:
             value = self._repair_choice(value, allowed, schema, path)
+        return self._repair_kind(value, schema, path)
+
+    def _repair_kind(self, value: Any, schema: Mapping[str, Any], path: Path) -> Any:
+        """Return the value changed to fit the type of a schema, and the schemas of its parts."""
         kinds = _kinds(schema)
         if (kind := json_type(value)) not in kinds or kind == "number":
             value = self._repair_type(value, kind, kinds, schema, path)
@@ -195,17 +202,17 @@ class Repairs:
     def _repair_object(self, value: dict[str, Any], schema: Mapping[str, Any], path: Path) -> dict[str, Any]:
         properties, extra = schema.get("properties", {}), schema.get("additionalProperties")
         named, renamed = self._repair_keys(value, schema, path)
-        repaired: dict[str, Any] = {}
+        repaired = dict(named)
         wrong = named.keys() if path or self._wrong is None else self._wrong | renamed
-        for key, each in named.items():
-            if self._left < 0 or key not in wrong:
-                repaired[key] = each
-                continue
-            inner = properties.get(key) or self._find_pattern_schema(key, schema) or extra
+        for key in [key for key in named if key in wrong]:
+            if self._left < 0:
+                break
+            each, inner = named[key], properties.get(key) or self._find_pattern_schema(key, schema) or extra
             if each is None and key in properties and self._is_default(key, properties[key], schema):
                 self._record("null", (*path, key), None, properties[key].get("default"))
-                continue
-            repaired[key] = self.repair(each, inner, (*path, key))
+                del repaired[key]
+            else:
+                repaired[key] = self.repair(each, inner, (*path, key))
         return repaired
 
     def _fits_already(self, key: str, path: Path) -> bool:
@@ -224,10 +231,10 @@ class Repairs:
         renamed: set[str] = set()
         if value.keys() <= properties.keys():
             return value, renamed
-        wanted = _unambiguous_names(properties, None if extra is False else schema.get("required", ()))
+        wanted = unambiguous_names(properties, None if extra is False else schema.get("required", ()))
         dropping = extra is False and "extra" in self._steps
         unknown = self._find_unknown_keys(value, schema, path)
-        kept = _conflicting_keys(value, unknown, wanted)
+        kept = conflicting_keys(value, unknown, wanted)
         named: dict[str, Any] = {}
         for key, each in value.items():
             form = unknown.get(key)
@@ -249,7 +256,7 @@ class Repairs:
             if key in schema.get("properties", ()) or self._left < 0 or self._fits_already(key, path):
                 continue
             self._left -= 1
-            found[key] = _fold(key)
+            found[key] = fold_key(key)
         return found
 
     def _is_extra(self, key: str, value: dict[str, Any], schema: Mapping[str, Any]) -> bool:
@@ -258,7 +265,7 @@ class Repairs:
         self._left -= len(properties)
         # A flattened field: to drop it would mean to use another value in its place. A missing parameter is reported.
         for name in (each for each in properties if self._left >= 0 and (each in value or each not in required)):
-            if key in find_properties(self._root, properties[name]) and not _has_same(value.get(name), key, value[key]):
+            if key in find_properties(self._root, properties[name]) and not has_same(value.get(name), key, value[key]):
                 return False
         if not schema.get("patternProperties"):
             return True
@@ -311,11 +318,8 @@ def _is_ambiguous(
     return any(format_path((*path, key)) in dropped for key in value if key in elsewhere)
 
 
-def _has_same(inside: Any, key: str, value: Any) -> bool:
-    return isinstance(inside, dict) and key in inside and _is_same(inside[key], value)
-
-
 _MANY_VALUES = 100
+_COMBINING = frozenset({"$ref", "anyOf", "oneOf", "allOf", "enum", "const"})
 _OF_OBJECTS = {"properties", "patternProperties", "additionalProperties"}
 _STRINGS_OF_A_KIND = {"enum", "const", "format", "pattern"}
 
@@ -353,42 +357,12 @@ def _is_among(value: Any, allowed: list[Any]) -> bool:
     return any(value == each and isinstance(value, bool) == isinstance(each, bool) for each in allowed)
 
 
-def _unambiguous_names(properties: Mapping[str, Any], among: Iterable[str] | None) -> dict[str, str]:
-    """Return the declared names by their folded form, if only one name has that form."""
-    forms = [_fold(name) for name in properties]
-    number = Counter(forms)
-    wanted = properties.keys() if among is None else set(among)
-    return {form: name for form, name in zip(forms, properties, strict=True) if number[form] == 1 and name in wanted}
-
-
-def _conflicting_keys(value: dict[str, Any], unknown: Mapping[str, str], wanted: Mapping[str, str]) -> set[str]:
-    """Return the keys with different values for one declared name, so that none can be chosen."""
-    keys_by_name: dict[str, list[str]] = {}
-    for key, form in unknown.items():
-        if form in wanted:
-            keys_by_name.setdefault(wanted[form], [wanted[form]] if wanted[form] in value else []).append(key)
-    conflicts = [
-        keys for keys in keys_by_name.values() if not all(_is_same(value[keys[0]], value[key]) for key in keys)
-    ]
-    return set().union(*conflicts)
-
-
-def _is_same(first: Any, second: Any) -> bool:
-    """Return whether two JSON values are the same, also as text: in Python, True equals 1."""
-    return first == second and json.dumps(first) == json.dumps(second)
-
-
 @lru_cache(maxsize=100)
 def _compile_pattern(pattern: str) -> Any:
     # The validator's own engine: linear time, and the same results.
     import jsonschema_rs  # noqa: PLC0415 - only schemas with patternProperties need it
 
     return jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions(), offline=True)
-
-
-def _fold(key: str) -> str:
-    """Return a key without case and separators: ``minScore``, ``min-score`` and ``min_score`` are the same."""
-    return re.sub(r"[\W_]", "", key).casefold()
 
 
 def _find_allowed(schema: Mapping[str, Any]) -> list[Any] | None:

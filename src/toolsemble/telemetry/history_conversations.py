@@ -27,6 +27,7 @@ TABLES = """
 """The table of the conversations: the event of each, the digest of its messages, and the event it continues."""
 
 _PLACE = "/messages/"
+_LAST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,14 @@ def restore(connection: sqlite3.Connection, values: dict[str, Any], cut: dict[st
 
     If an event that they refer to is gone, what is known stays as it is.
     """
-    rests = [(values, cut)]
+    rests, last = [(values, cut)], _LAST
+    query = "SELECT number, body, cut FROM events WHERE number = ? AND number < ?"  # else a changed file has no end
     while (earlier := rests[-1][0].get("earlier")) is not None:
-        row = connection.execute("SELECT body, cut FROM events WHERE number = ?", (earlier["event"],)).fetchone()
+        row = connection.execute(query, (earlier["event"], last)).fetchone()
         if row is None:
             return values, cut
-        rests.append((json.loads(row[0]), json.loads(row[1] or "{}")))
+        last = row[0]
+        rests.append((json.loads(row[1]), json.loads(row[2] or "{}")))
     known: list[tuple[Any, dict[str, int]]] = []
     for each, lengths in reversed(rests):
         known = _join(known, each, lengths)

@@ -84,7 +84,7 @@ def describe_me(interface: Interface, asked: Asked) -> dict[str, Any]:
 async def follow_link(request: Request) -> Response:
     """Exchange the token of the link for a cookie, and take it out of the address."""
     sessions: Sessions = request.app.state.sessions
-    person = sessions.sign_in(request.query_params.get("token", ""))
+    person = sessions.use_link(request.query_params.get("token", ""))
     answer = RedirectResponse("/", 303)
     if person is not None:
         _set_cookie(request, answer, person)

@@ -45,15 +45,20 @@ class Sessions:
         """The token of the link that signs in the user of this machine; empty if it was used, or people have tokens."""
         return self._link
 
+    def use_link(self, token: str) -> Person | None:
+        """Return the user of this machine for the token of the link, which works once; None if it is wrong.
+
+        A link takes no other token: it would stay in logs, and somebody else's would sign in who follows it as them.
+        """
+        is_right = self._link and hmac.compare_digest(self._link.encode(), token.encode(errors="replace"))
+        if not is_right or not isinstance(self._people, LocalUser):
+            return None
+        self._link = ""
+        return self._people.person
+
     def sign_in(self, token: str) -> Person | None:
-        """Return the person of a token; None if it is wrong. The token of the link works once."""
-        if isinstance(self._people, LocalUser):
-            link, given = self._link, token.encode(errors="replace")
-            if not link or not hmac.compare_digest(link.encode(), given):
-                return self._find_program(token)
-            self._link = ""
-            return self._people.person
-        return self._people.find_token(token)
+        """Return the person of a token that was entered; None if it is wrong."""
+        return self.use_link(token) or self.find_bearer(token)
 
     def find_bearer(self, token: str) -> Person | None:
         """Return the person of the token of a program; None if it is wrong."""

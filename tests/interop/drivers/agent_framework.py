@@ -17,6 +17,7 @@ from agent_framework import (
 )
 
 from interop.kit import Seen
+from interop.natives import write_functions
 
 MODULE = "agent_framework"
 DISTRIBUTIONS = ("agent-framework-core",)
@@ -58,19 +59,7 @@ def offer(function):
 
 
 def native(log):
-    @tool
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        log.append((a, b))
-        return a + b
-
-    @tool
-    def fail(city: str) -> str:
-        """Look for a city."""
-        log.append(city)
-        raise ValueError("no such city")
-
-    return [add, fail]
+    return [tool(each) for each in write_functions(log)]
 
 
 def refused():

@@ -13,6 +13,7 @@ from crewai.tools import tool
 from crewai.tools.tool_failure import ToolFailure
 
 from interop.kit import Seen
+from interop.natives import write_functions
 
 MODULE = "crewai"
 DISTRIBUTIONS = ("crewai",)
@@ -86,16 +87,4 @@ def offer(function):
 
 
 def native(log):
-    @tool
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        log.append((a, b))
-        return a + b
-
-    @tool
-    def fail(city: str) -> str:
-        """Look for a city."""
-        log.append(city)
-        raise ValueError("no such city")
-
-    return [add, fail]
+    return [tool(each) for each in write_functions(log)]

@@ -10,6 +10,7 @@ from google.adk.tools.base_toolset import BaseToolset
 from google.genai import types
 
 from interop.kit import Seen
+from interop.natives import write_functions
 from toolsemble import Continue, Edit
 
 MODULE = "google_adk"
@@ -99,17 +100,7 @@ def offer(function):
 
 
 def native(log):
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        log.append((a, b))
-        return a + b
-
-    def fail(city: str) -> str:
-        """Look for a city."""
-        log.append(city)
-        raise ValueError("no such city")
-
-    return [FunctionTool(add), FunctionTool(fail)]
+    return [FunctionTool(each) for each in write_functions(log)]
 
 
 def refused():

@@ -12,6 +12,7 @@ from haystack.dataclasses import ChatMessage, TextContent, ToolCall
 from haystack.tools import Tool, tool
 
 from interop.kit import Seen
+from interop.natives import write_functions
 
 MODULE = "haystack"
 DISTRIBUTIONS = ("haystack-ai",)
@@ -67,19 +68,7 @@ def offer(function):
 
 
 def native(log):
-    @tool
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        log.append((a, b))
-        return a + b
-
-    @tool
-    def fail(city: str) -> str:
-        """Look for a city."""
-        log.append(city)
-        raise ValueError("no such city")
-
-    return [add, fail]
+    return [tool(each) for each in write_functions(log)]
 
 
 def refused():

@@ -14,6 +14,7 @@ from langgraph.prebuilt import InjectedState, InjectedStore, ToolNode, ToolRunti
 from langgraph.types import Command
 
 from interop.kit import Seen
+from interop.natives import write_functions
 
 MODULE = "langchain"
 DISTRIBUTIONS = ("langchain-core", "langgraph")
@@ -68,19 +69,7 @@ def offer(function):
 
 
 def native(log):
-    @tool
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        log.append((a, b))
-        return a + b
-
-    @tool
-    def fail(city: str) -> str:
-        """Look for a city."""
-        log.append(city)
-        raise ValueError("no such city")
-
-    return [add, fail]
+    return [tool(each) for each in write_functions(log)]
 
 
 def refused():

@@ -9,6 +9,7 @@ from llama_index.core.tools import FunctionTool, call_tool_with_selection
 from llama_index.core.workflow import Context
 
 from interop.kit import Seen
+from interop.natives import write_functions
 
 MODULE = "llama_index"
 DISTRIBUTIONS = ("llama-index-core",)
@@ -58,17 +59,7 @@ def offer(function):
 
 
 def native(log):
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        log.append((a, b))
-        return a + b
-
-    def fail(city: str) -> str:
-        """Look for a city."""
-        log.append(city)
-        raise ValueError("no such city")
-
-    return [FunctionTool.from_defaults(add), FunctionTool.from_defaults(fail)]
+    return [FunctionTool.from_defaults(each) for each in write_functions(log)]
 
 
 def refused():

@@ -9,6 +9,7 @@ from agents.items import ToolCallOutputItem
 from agents.testing.model import ScriptedModel, assistant_message, function_call
 
 from interop.kit import Seen
+from interop.natives import write_functions
 from toolsemble import Continue
 
 MODULE = "openai_agents"
@@ -70,19 +71,7 @@ def offer(function):
 
 
 def native(log):
-    @function_tool
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        log.append((a, b))
-        return a + b
-
-    @function_tool
-    def fail(city: str) -> str:
-        """Look for a city."""
-        log.append(city)
-        raise ValueError("no such city")
-
-    return [add, fail]
+    return [function_tool(each) for each in write_functions(log)]
 
 
 def refused():

@@ -9,6 +9,7 @@ from pydantic_ai.tools import DeferredToolRequests, DeferredToolResults, ToolApp
 from pydantic_ai.toolsets import ExternalToolset, FunctionToolset
 
 from interop.kit import Seen
+from interop.natives import write_functions
 from toolsemble import Continue, Edit
 
 MODULE = "pydantic_ai"
@@ -63,17 +64,7 @@ def offer(function):
 
 
 def native(log):
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        log.append((a, b))
-        return a + b
-
-    def fail(city: str) -> str:
-        """Look for a city."""
-        log.append(city)
-        raise ValueError("no such city")
-
-    return [Tool(add), Tool(fail)]
+    return [Tool(each) for each in write_functions(log)]
 
 
 def refused():

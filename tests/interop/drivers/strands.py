@@ -10,6 +10,7 @@ from strands.models import Model
 from strands.tools.tool_provider import ToolProvider
 
 from interop.kit import Seen
+from interop.natives import write_functions
 
 MODULE = "strands"
 DISTRIBUTIONS = ("strands-agents",)
@@ -88,19 +89,7 @@ def offer(function):
 
 
 def native(log):
-    @tool
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        log.append((a, b))
-        return a + b
-
-    @tool
-    def fail(city: str) -> str:
-        """Look for a city."""
-        log.append(city)
-        raise ValueError("no such city")
-
-    return [add, fail]
+    return [tool(each) for each in write_functions(log)]
 
 
 def refused():

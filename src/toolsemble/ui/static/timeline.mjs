@@ -43,7 +43,7 @@ const TimeRow = ({ row, folds }) => html`<div class="time-row" title=${`${clock(
   <span class="num small dim">${seconds(row)}</span>
 </div>`;
 
-const Ruler = ({ ticks }) => html`<div class="time-row ruler" aria-hidden="true"><span></span><div>${ticks.map(([place, seconds]) => html`<span key=${place} style=${{ left: `${place * 100}%` }}>${duration(seconds)}</span>`)}</div><span></span></div>`;
+const Ruler = ({ ticks }) => html`<div class="time-row ruler" aria-hidden="true"><span></span><div>${ticks.map(([place, seconds]) => html`<span key=${place} style=${{ left: `${place * 100}%` }}>${seconds ? duration(seconds) : "0"}</span>`)}</div><span></span></div>`;
 
 const Axis = ({ segments }) => {
   const folded = segments.filter((segment) => segment.is_folded);

@@ -26,7 +26,7 @@ export const Approvals = ({ query, me }) => {
     reload();
   };
   const visibleOnes = waiting.filter((request) => request.id !== gone);
-  return html`<${Page} title="Approvals" note=${html`<span class="small keys">Keys: <kbd>j</kbd> next, <kbd>k</kbd> previous, <kbd>a</kbd> approve, <kbd>e</kbd> edit, <kbd>r</kbd> reject, <kbd>Esc</kbd> leave a field</span>`}
+  return html`<${Page} title="Approvals" note=${visibleOnes.length > 0 && html`<span class="small keys">Keys: <kbd>j</kbd> next, <kbd>k</kbd> previous, <kbd>a</kbd> approve, <kbd>e</kbd> edit, <kbd>r</kbd> reject, <kbd>Esc</kbd> leave a field</span>`}
       actions=${query.run && html`<button onClick=${() => navigate("/approvals")}>Show all runs</button>`}>
     <${Problem} error=${error} />
     ${data && visibleOnes.length === 0 ? html`<div class="card"><${Empty}>${data.exists ? "Nothing waits for a decision." : html`<p>Nothing waits. Programs ask here with</p><pre class="mono">Agent(..., review=QueueReview(SQLiteStore(".toolsemble/reviews.db")))</pre>`}<//></div>` : null}

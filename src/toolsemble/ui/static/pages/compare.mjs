@@ -62,7 +62,7 @@ export const Compare = ({ query }) => {
       <div class="banner ${found.divergence === null ? "info" : ""}" role="status">${found.divergence === null ? "The calls of both runs are the same." : `The runs diverge at call ${found.divergence + 1} of ${found.pairs.length}.`}${found.is_cut ? " Only the first calls of a very long run are compared." : ""}</div>
       <${Versus} first=${found.first} second=${found.second} />
       <${Section} title="Prompt" lines=${found.prompt} />
-      <div><h2>Calls</h2><${VirtualList} label="Calls of both runs" items=${found.pairs.map((pair, index) => ({ ...pair, index }))} keyOf=${(pair) => pair.index} height=${34} render=${(pair) => html`<${PairRow} pair=${pair} first=${first} second=${second} isDivergence=${pair.index === found.divergence} />`} /></div>
+      <div class="wide-calls"><h2>Calls</h2><${VirtualList} label="Calls of both runs" items=${found.pairs.map((pair, index) => ({ ...pair, index }))} keyOf=${(pair) => pair.index} height=${34} render=${(pair) => html`<${PairRow} pair=${pair} first=${first} second=${second} isDivergence=${pair.index === found.divergence} />`} /></div>
       <${Section} title="Answer" lines=${found.answer} />`}
   <//>`;
 };
