@@ -33,7 +33,7 @@ def serve_over(transport):
 
 def run(line, **environment):
     ran = subprocess.run(
-        line, capture_output=True, text=True, timeout=LONG, check=False, env={**os.environ, **environment}
+        line, capture_output=True, text=True, timeout=4 * LONG, check=False, env={**os.environ, **environment}
     )
     assert ran.returncode == 0, ran.stderr + ran.stdout
     return json.loads(ran.stdout)
