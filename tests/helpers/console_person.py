@@ -37,10 +37,21 @@ class Person:
         while (place := self.seen.find(text, self.read)) < 0:
             assert not gone()
             assert monotonic() < ends, f"{text!r} did not appear in {self.seen[self.read :]!r}"
-            if select.select([self.master], [], [], 0.1)[0]:
-                self.seen += os.read(self.master, 65536).decode(errors="replace")
+            self.look(0.1)
         start, self.read = self.read, place + len(text)
         return self.seen[start : self.read]
+
+    def look(self, seconds):
+        """Read what is written, or is written soon."""
+        if select.select([self.master], [], [], seconds)[0]:
+            self.seen += os.read(self.master, 65536).decode(errors="replace")
+
+    def result(self, answer):
+        """Return an answer; read meanwhile, for whoever writes to a terminal waits when it is full."""
+        ends = monotonic() + WAIT
+        while not answer.done() and monotonic() < ends:
+            self.look(0.01)
+        return answer.result(0)
 
     def prompt(self, gone=lambda: False):
         """Return what is written up to the place where an answer is typed."""

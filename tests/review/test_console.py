@@ -115,7 +115,7 @@ def test_typed_line_is_the_decision(person, typed, decision):
     answer = person.ask(request(scopes=("tool",)))
     person.prompt()
     person.type(typed)
-    assert answer.result(WAIT) == decision
+    assert person.result(answer) == decision
 
 
 def test_always_is_accepted_only_if_it_can_be_remembered(person):
