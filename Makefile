@@ -69,7 +69,7 @@ test-model: $(VENV)/.dev
 # an environment of its own, because some extras need a later pydantic than the core.
 LOWEST := .venv-lowest
 LOWEST_core := datetime,http,json,otel,postgres,prometheus,yaml
-LOWEST_extras := anthropic,bedrock,cli,google,mcp,mistral,openai,prices,ui,web
+LOWEST_extras := anthropic,bedrock,cli,datetime,google,json,mcp,mistral,openai,prices,ui,web
 LOWEST_TESTS_core := call errors metrics record result shape specification execution/hooks limits/cache limits/retries \
 	masking/secrets pipeline/combinators pipeline/pipeline review/review review/rules schema/* telemetry/prometheus \
 	testing/fuzz toolbox/toolbox tools/* builtin/calculator builtin/datetimes builtin/fetch builtin/http_tool \

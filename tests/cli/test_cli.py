@@ -1081,7 +1081,7 @@ def test_chat_renders_markdown_at_a_terminal(bot, person):
     assert person.runs(["chat", "-m", f"{path}:model"]) == 0
     actor.join(60)
     text = person.plain()
-    assert "Rome\n" in text
+    assert re.search(r"^\W*Rome\W*$", text, re.MULTILINE)  # earlier versions of rich draw a frame around it
     assert "It is sunny in Rome (https://example.com)." in text
     assert " • one\n • two\n" in text
     assert "a  =  1" in text
