@@ -12,9 +12,8 @@ import pytest
 
 import toolsemble
 from helpers.terminal import Person
-from toolsemble import local, models
+from toolsemble import models
 from toolsemble.cli import main
-from toolsemble.errors import ModelError
 
 ENTRY = SimpleNamespace(
     name="tiny", file="tiny.gguf", size=600_000_000, memory=700_000_000, license="Apache-2.0", note="one call at a time"
@@ -60,12 +59,7 @@ def weights(replace_module):
     def located(name):
         return found[-1] if found else None
 
-    async def read_examples(path, report):
-        assert path == found[-1]
-        report(0.4)
-
     replace_module(toolsemble, "weights", entry=lambda name: ENTRY, pull=pull, located=located)
-    replace_module(local, "model", read_examples=read_examples)
     return found
 
 
@@ -102,23 +96,9 @@ def test_download_is_explained_once(weights, capsys):
     assert main(["models", "pull"]) == 0
     out, err = capsys.readouterr()
     assert out == "/cache/tiny.gguf\n"
-    assert err == (
-        f"{SAID}What to expect: one call at a time\nlooking (hub)\ndownloading (hub)\nchecking\n"
-        "reading the examples of the prompt once, for a quicker first answer\n"
-    )
+    assert err == f"{SAID}What to expect: one call at a time\nlooking (hub)\ndownloading (hub)\nchecking\n"
     assert main(["models", "pull", "tiny"]) == 0
     assert capsys.readouterr() == ("/cache/tiny.gguf\n", "")
-
-
-def test_a_model_that_cannot_read_the_examples_is_pulled_all_the_same(weights, replace_module, capsys):
-    async def read_examples(path, report):
-        raise ModelError("llama.cpp cannot load it")
-
-    replace_module(local, "model", read_examples=read_examples)
-    assert main(["models", "pull"]) == 0
-    out, err = capsys.readouterr()
-    assert out == "/cache/tiny.gguf\n"
-    assert err.endswith("The examples were not read, so the first answer takes longer: llama.cpp cannot load it\n")
 
 
 def test_download_shows_progress_bar_at_terminal(weights, monkeypatch):
@@ -126,7 +106,6 @@ def test_download_shows_progress_bar_at_terminal(weights, monkeypatch):
     person = Person()
     assert person.runs(["models", "pull"]) == 0
     assert "checking" in (person.plain() and person.seen)
-    assert "reading, 40%" in person.seen
     assert "\x1b[" in person.seen
     person.leaves()
 

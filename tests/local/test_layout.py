@@ -271,7 +271,7 @@ def test_tools_are_shown_as_lines():
         [SystemMessage("You are brief.")],
         [ToolSpecification("go", "Goes\n  there. Fast.", schema), ToolSpecification("no", "")],
     )
-    (*_, (message,)) = LocalRequest(request).opening_turns()
+    ((message,), *_) = LocalRequest(request).opening_turns()
     own, details, *_, go, no, _ = message.text.splitlines()
     assert own == "You are brief."
     assert (
@@ -280,23 +280,13 @@ def test_tools_are_shown_as_lines():
     assert (go, no) == ("- go(what: string[]): Goes there.", "- no(): ")
 
 
-def test_the_examples_are_the_same_for_all_tools():
-    go, no = ToolSpecification("go", "Goes."), ToolSpecification("no", "Says no.")
-    (*first, tools), (*second, others) = (
-        LocalRequest(ChatRequest([SystemMessage(f"Be {each.name}."), UserMessage("do")], [each])).opening_turns()
-        for each in (go, no)
-    )
-    assert first == second
-    assert (tools[0].text.splitlines()[0], others[0].text.splitlines()[0]) == ("Be go.", "Be no.")
-
-
-def test_an_example_does_not_use_the_name_of_an_offered_tool_with_other_parameters():
+def test_examples_use_names_of_offered_tools():
     schema = {"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]}
     other = {"type": "object", "properties": {"file": {"type": "string"}}, "required": ["file"]}
     tools = [ToolSpecification("calculator", "", schema), ToolSpecification("file_read", "", other)]
     text = "".join(
         message.text
-        for turn in LocalRequest(ChatRequest([UserMessage("do")], tools)).opening_turns()[1:-1]
+        for turn in LocalRequest(ChatRequest([UserMessage("do")], tools)).opening_turns()[1:]
         for message in turn
     )
     assert '"plan": ["open_file", "calculator", "final_answer"]' in text
@@ -395,9 +385,7 @@ async def test_a_loaded_tool_whose_search_is_left_out_is_described_with_the_othe
     for prompt in (whole, cut):
         text = await engine.detokenize(prompt.tokens)
         assert text.count("- add(a: integer): Adds.") == 1
-    tools = (await engine.detokenize(cut.tokens[cut.shared : cut.prefix])).splitlines()
-    assert "- add(a: integer): Adds." in tools
-    assert (cut.shared, cut.tokens[: cut.shared]) == (whole.shared, whole.tokens[: whole.shared])
+    assert "- add(a: integer): Adds." in (await engine.detokenize(cut.tokens[: cut.prefix])).splitlines()
 
 
 async def test_a_tool_of_a_search_that_is_cut_is_described_with_the_others(engine):

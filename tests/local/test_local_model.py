@@ -31,7 +31,6 @@ from toolsemble import (
     tool,
 )
 from toolsemble.local import prefix_cache
-from toolsemble.local.model import read_examples
 from toolsemble.models import (
     ArgumentsDelta,
     Assembly,
@@ -298,53 +297,25 @@ async def test_cached_prompt_tokens_are_counted(tiny):
     assert first.cached > first.input // 2  # what comes before the conversation was computed beforehand
 
 
-async def read_anew(tiny, *tools):
-    """Return how many tokens of a prompt were known in an engine that is started for it, and how many were read."""
-    gc.collect()  # nobody holds the engine any more
-    model = LocalModel(tiny, threads=1)
-    chunks = [chunk async for chunk in model.stream(make_request("hello", *tools))]
-    return chunks[-1].usage.cached, [chunk.fraction for chunk in chunks if isinstance(chunk, PromptProgress)]
-
-
-def list_kept(cache):
-    return {path.name: path.read_bytes() for path in (cache / "prefixes").iterdir()}
-
-
 async def test_prompt_prefix_is_cached_across_processes(tiny, cache, monkeypatch):
-    computed, _ = await read_anew(tiny, WEATHER)
-    kept = list_kept(cache)
-    shared, whole = sorted(kept, key=lambda name: len(kept[name]))
-    known, progress = await read_anew(tiny, WEATHER)
-    assert (known, list_kept(cache)) == (computed, kept)
-    assert min(progress) > 0.9
-    (cache / "prefixes" / whole).write_bytes(kept[whole][: len(kept[whole]) // 2])
-    (cache / "prefixes" / shared).write_bytes(kept[shared][: len(kept[shared]) // 2])
-    assert (await read_anew(tiny, WEATHER))[0] == computed
-    assert list_kept(cache) == kept
+    async def fresh():
+        gc.collect()  # nobody holds the engine any more
+        return (await LocalModel(tiny, threads=1).reply(make_request("hello", WEATHER))).usage.cached
+
+    def kept():
+        return {path.name: path.read_bytes() for path in (cache / "prefixes").iterdir()}
+
+    computed = await fresh()
+    ((name, content),) = kept().items()
+    assert await fresh() == computed
+    assert kept() == {name: content}
+    (cache / "prefixes" / name).write_bytes(content[: len(content) // 2])
+    assert await fresh() == computed
+    assert kept() == {name: content}
     monkeypatch.setattr(prefix_cache, "_MAX_BYTES", 1)
-    (cache / "prefixes" / whole).rename(cache / "prefixes" / "another.kv")
-    assert (await read_anew(tiny, WEATHER))[0] == computed
-    assert list(list_kept(cache)) == [whole]
-
-
-async def test_other_tools_share_the_beginning_of_the_prompt(tiny, cache):
-    _, progress = await read_anew(tiny, WEATHER)
-    before = list_kept(cache)
-    other = ToolSpecification("tides", "The tides of a coast.", WEATHER.parameters)
-    _, shared = await read_anew(tiny, other)
-    assert min(progress) < 0.5 < min(shared)
-    assert len(list_kept(cache).keys() - before.keys()) == 1
-
-
-async def test_examples_that_were_read_beforehand_are_not_read_again(tiny, cache):
-    parts = []
-    await read_examples(tiny, parts.append)
-    assert parts == sorted(parts)
-    assert parts[0] < 0.5 < parts[-1]
-    ((name, content),) = list_kept(cache).items()
-    _, progress = await read_anew(tiny, WEATHER)
-    assert min(progress) > 0.5
-    assert list_kept(cache)[name] == content
+    (cache / "prefixes" / name).rename(cache / "prefixes" / "another.kv")
+    assert await fresh() == computed
+    assert kept() == {name: content}
 
 
 async def test_unwritable_cache_does_not_fail_model(tiny, cache):

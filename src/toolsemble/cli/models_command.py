@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +12,6 @@ from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.table import show_table
-from toolsemble.errors import ToolsembleError
 from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.text import escape_line
 
@@ -37,27 +35,8 @@ def offers(screen: Screen, *, as_json: bool) -> Exit:
 
 def pull(name: str | None, screen: Screen) -> Exit:
     """Download the weights of an embedded model into the cache, and write their path."""
-    from toolsemble import weights  # noqa: PLC0415 - only these commands need them
-
-    is_new = weights.located(name) is None
-    path = _pull_weights(name, screen)
-    if is_new:
-        _read_examples(path, screen)
-    screen.answer(str(path))
+    screen.answer(str(_pull_weights(name, screen)))
     return Exit.DONE
-
-
-def _read_examples(path: Path, screen: Screen) -> None:
-    """Let a new model read what all prompts have in common, which takes most of the time of a first answer."""
-    from toolsemble.local.model import read_examples  # noqa: PLC0415 - as above
-
-    screen.report("reading the examples of the prompt once, for a quicker first answer")
-    try:
-        asyncio.run(read_examples(path, lambda part: screen.show_status(f"reading, {part:.0%}")))
-    except ToolsembleError as problem:
-        screen.report(f"The examples were not read, so the first answer takes longer: {escape_line(str(problem))}")
-    finally:
-        screen.clear_status()
 
 
 def serve(name: str | None, host: str, port: int, api_key: str | None, screen: Screen) -> Exit:

@@ -1,7 +1,7 @@
 """Example dialogues in the prompt, for small models that follow examples better than instructions.
 
-They are the same for all tools, so that llama.cpp reads them once for all agents. If a search for tools is offered, the
-examples find their tools with it, unless these are offered.
+An example uses the name of an offered tool if its parameters are known; other tools are invented. If a search for tools
+is offered, the invented ones are found with it before they are called.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def make_demonstrations(offered: Mapping[str, Collection[str]], final: str) -> l
     turns: list[Turn] = []
     searches = list(offered.get(SEARCH, ())) == ["query"]
     for question, written, answer in _SEARCHING if searches else _DIALOGUES:
-        steps = [_rename(step, offered, searches=searches) for step in written]
+        steps = [step._replace(name=_choose_name(step.name, offered)) for step in written]
         if searches:
             steps = [each for step in steps for each in _find_first(step, offered)]
         # A plan has only tools that are offered, each of them once.
@@ -162,16 +162,10 @@ def _make_calls(question: str, steps: Sequence[_Step], planned: Sequence[str], f
         yield make_call_turn(f"{begin}{dump_json(step.arguments)}}}", step.name, step.result, following)
 
 
-def _rename(step: _Step, offered: Mapping[str, Collection[str]], *, searches: bool) -> _Step:
-    """Return a step with the name of a built-in tool, unless a tool of this name with other arguments is offered.
-
-    With a search, the built-in tool must be offered: else the invented one is found with it.
-    """
-    name, argument = _BUILTIN.get(step.name, (step.name, ""))
-    needed = offered.get(name)
-    if list(needed or ()) == [argument] or (needed is None and not searches):
-        return step._replace(name=name)
-    return step
+def _choose_name(made_up: str, offered: Mapping[str, Collection[str]]) -> str:
+    """Return the name of the built-in tool if it is offered; else that of an invented one."""
+    name, argument = _BUILTIN.get(made_up, ("", ""))
+    return name if list(offered.get(name, ())) == [argument] else made_up
 
 
 def _find_first(step: _Step, offered: Collection[str]) -> list[_Step]:

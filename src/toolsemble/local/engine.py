@@ -117,14 +117,12 @@ class Engine:
         """Return the text of tokens."""
         return str((await self._client.request("/detokenize", {"tokens": list(tokens)}))["content"])
 
-    def prepare(self, tokens: Sequence[int], ends: Sequence[int]) -> AsyncGenerator[dict[str, Any], None]:
-        """Compute the prefixes of a prompt, or load them from the cache; return llama.cpp's events of the progress.
+    def prepare(self, prefix: Sequence[int]) -> AsyncGenerator[dict[str, Any], None]:
+        """Compute the prefix of a prompt, or load it from the cache; return llama.cpp's events of the progress.
 
         Only call this inside :meth:`turn`.
-
-        :param ends: the lengths of the prefixes, in ascending order
         """
-        return self._prefixes.prepare(self._client, tokens, ends)
+        return self._prefixes.prepare(self._client, prefix)
 
     def generate(self, prompt: Sequence[int], settings: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Return llama.cpp's events with the text that follows a prompt; closing the generator stops the computation.

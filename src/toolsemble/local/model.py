@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from os import PathLike
 from pathlib import Path
@@ -29,11 +29,9 @@ from toolsemble.models.chat import (
     StreamEnd,
     TokenUsage,
 )
-from toolsemble.models.message import UserMessage
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import THREADS
 from toolsemble.runtime.extras import import_extra
-from toolsemble.specification import ToolSpecification
 
 _MIN_CONTEXT = 256
 
@@ -101,7 +99,7 @@ class LocalModel(ChatModel):
             prompt = await build_prompt(
                 engine, local.opening_turns, local.history.turns, room - min(self._max_tokens, room // 4)
             )
-            async with aclosing(engine.prepare(prompt.tokens, (prompt.shared, prompt.prefix))) as events:
+            async with aclosing(engine.prepare(prompt.tokens[: prompt.prefix])) as events:
                 async for event in events:
                     for chunk in _read_progress(event, prompt):
                         yield chunk
@@ -124,22 +122,6 @@ class LocalModel(ChatModel):
         return self._engine
 
 
-async def read_examples(path: Path, report: Callable[[float], None]) -> None:
-    """Read the part of the prompt that all agents share and keep it on disk, so that the first answer is quicker.
-
-    :param report: gets the fraction that is read
-    """
-    model = LocalModel(path)
-    local = LocalRequest(ChatRequest([UserMessage("")], [ToolSpecification("tool", "")]))
-    engine = await model._load_engine()  # noqa: SLF001 - a part of the same module
-    async with engine.turn():
-        prompt = await build_prompt(engine, local.opening_turns, local.history.turns, await engine.context_size())
-        async with aclosing(engine.prepare(prompt.tokens, (prompt.shared,))) as events:
-            async for event in events:
-                if processed := _count_processed(event):
-                    report(processed / prompt.shared)
-
-
 def model_from_name(_provider: str, rest: str) -> ChatModel:
     """Return the model with a name such as ``local``, ``local:small`` or ``local:/path/to/x.gguf``."""
     return LocalModel(rest)
@@ -159,13 +141,9 @@ async def _generate(
 
 def _read_progress(event: Mapping[str, Any], prompt: Prompt) -> Iterator[Chunk]:
     """Yield how much of the prompt is read, until all of it is."""
-    processed = _count_processed(event)
+    processed = (event.get("prompt_progress") or {}).get("processed", 0)
     if 0 < processed < len(prompt.tokens):
         yield PromptProgress(processed / len(prompt.tokens))
-
-
-def _count_processed(event: Mapping[str, Any]) -> int:
-    return int((event.get("prompt_progress") or {}).get("processed", 0))
 
 
 def _end_chunks(reader: PlainReader | StepReader, end: Mapping[str, Any], spent: int) -> Iterator[Chunk]:

@@ -1,8 +1,7 @@
 """The cache of prompt prefixes on disk.
 
-All prompts with tools begin with the same thousand tokens, and those with the same tools with some hundred more, whose
-computation takes most of the time of a first answer. The results are stored in files, which a later process loads in a
-fraction of a second.
+Prompts with the same tools begin with the same thousand tokens, whose computation takes most of the time of a first
+answer. The result is stored in files, which a later process loads in a fraction of a second.
 """
 
 from __future__ import annotations
@@ -43,48 +42,31 @@ class PrefixCache:
         """The folder in llama.cpp's notation; "" if there is no cache."""
         return "" if self._folder is None else f"{self._folder}{os.sep}"
 
-    async def prepare(
-        self, client: ServerClient, tokens: Sequence[int], ends: Sequence[int]
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """Compute or load the prefixes of a prompt, once for each process: then llama.cpp has them in memory.
-
-        The longest one that is known is loaded, and the longer ones are computed from it. Yields llama.cpp's events.
-
-        :param ends: the lengths of the prefixes, in ascending order
-        """
-        folder = self._folder
-        if folder is None:
+    async def prepare(self, client: ServerClient, prefix: Sequence[int]) -> AsyncGenerator[dict[str, Any], None]:
+        """Compute or load a prefix, once for each process: then llama.cpp has it in memory; yield its progress."""
+        name = hashlib.sha256(f"{self._model} {list(prefix)}".encode()).hexdigest()
+        if self._folder is None or name in self._seen or len(prefix) < _MIN_TOKENS:
             return
-        missing: list[tuple[int, str]] = []
-        for end in (each for each in reversed(ends) if each >= _MIN_TOKENS):
-            name = hashlib.sha256(f"{self._model} {list(tokens[:end])}".encode()).hexdigest()
-            if name in self._seen or await self._load(client, folder, name):
-                break
-            missing.insert(0, (end, name))
-        for end, name in missing:
-            async with aclosing(client.stream("/completion", _make_request(tokens[:end]))) as events:
+        found = await asyncio.wrap_future(THREADS.submit(_find, self._folder, name))
+        if found is None or not await _transfer(client, "restore", found):
+            body = {
+                "prompt": list(prefix),
+                "n_predict": 0,
+                "cache_prompt": True,
+                "stream": True,
+                "return_progress": True,
+            }
+            async with aclosing(client.stream("/completion", body)) as events:
                 async for event in events:
                     yield event
-            await self._write(client, folder, name)
-
-    async def _load(self, client: ServerClient, folder: Path, name: str) -> bool:
-        found = await asyncio.wrap_future(THREADS.submit(_find, folder, name))
-        if found is None or not await _transfer(client, "restore", found):
-            return False
+            await self._write(client, self._folder, name)
         self._seen.add(name)
-        return True
 
     async def _write(self, client: ServerClient, folder: Path, name: str) -> None:
         # Another process may read the file at any time, so it must appear as a whole.
         partial = folder / f"{secrets.token_hex(8)}.part"
         if await _transfer(client, "save", partial):
             await asyncio.wrap_future(THREADS.submit(_finish, partial, name))
-        self._seen.add(name)
-
-
-def _make_request(prefix: Sequence[int]) -> dict[str, Any]:
-    """Return the request that reads a prefix, and writes nothing."""
-    return {"prompt": list(prefix), "n_predict": 0, "cache_prompt": True, "stream": True, "return_progress": True}
 
 
 def _find(folder: Path, name: str) -> Path | None:

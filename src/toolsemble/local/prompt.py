@@ -1,4 +1,4 @@
-"""The prompt of the local model: rules, example dialogues, tools as lines, and the conversation as steps.
+"""The prompt of the local model: tools as lines, example dialogues, and the conversation as steps.
 
 Made for small models, which cannot follow the JSON Schemas that larger models get.
 """
@@ -96,9 +96,7 @@ class LocalRequest:
         return step_grammar(arguments, self.final, "plan" if self.history.is_new else "note")
 
     def opening_turns(self, described: Collection[str] = ()) -> list[Turn]:
-        """Return the turns before the conversation: the rules, the examples, and the tools at the end.
-
-        What comes before the tools is the same for all tools, so it is read once for all agents.
+        """Return the turns before the conversation: the system message and the examples.
 
         :param described: the names of the tools that the conversation describes where they were found: the tools before
             it stay the same when one is found, and are not read again
@@ -109,22 +107,18 @@ class LocalRequest:
         found = find_described(self.history.turns)
         needed = {each.name: _parameters(each.parameters)[1] for each in self._specifications if each.name not in found}
         tools = [each for each in self._specifications if each.name not in described]
-        return [
-            (PromptMessage("system", _RULES),),
-            *make_demonstrations(needed, self.final),
-            (PromptMessage("system", self._describe(own, tools)),),
-        ]
+        return [(PromptMessage("system", self._describe(own, tools)),), *make_demonstrations(needed, self.final)]
 
     @property
     def _answer_schema(self) -> Mapping[str, Any]:
         return self._request.output_schema or _TEXT
 
     def _describe(self, own: str, tools: Sequence[ToolSpecification]) -> str:
-        """Return the instructions of the agent, the details of each tool, and a line for each tool at the end."""
+        """Return the system message: the details of each tool, the rules, and a line for each tool at the end."""
         details = [_format_details(each.name, each.description, each.parameters) for each in tools]
         lines = [_format_line(each.name, each.description, each.parameters) for each in tools]
         answer = _format_line(self.final, _ANSWERS, self._answer_schema)
-        return "\n".join(filter(None, [own, *details, _TOOLS, "Tools:", *lines, answer]))
+        return "\n".join(filter(None, [own, *details, _RULES, "Tools:", *lines, answer]))
 
 
 # Without it, small models claim to be made by whoever made the texts that they were trained on.
@@ -137,13 +131,6 @@ _RULES = (
     "Small talk and what everybody knows need no tool. But you do not know today's date or what is in a file: look it "
     "up with a tool before you use it. Never compute or count days by yourself. "
     "When nothing is left to do, call final_answer with the whole answer."
-)
-
-
-# The rule about general knowledge is repeated: right after a list of tools, the model uses one for anything.
-_TOOLS = (
-    "Those were examples. From now on, only these tools are there. Small talk and what everybody knows need no tool: "
-    "call final_answer at once."
 )
 
 

@@ -28,8 +28,6 @@ class Prompt:
     tokens: tuple[int, ...]
     prefix: int
     """The number of tokens before the conversation."""
-    shared: int
-    """The number of tokens before the tools, which are the same for all agents."""
 
 
 async def build_prompt(
@@ -128,15 +126,14 @@ async def _apply_template(engine: Engine, opening: Turn, conversation: Turn) -> 
     messages = (*opening, *conversation)
     parts = await _template_parts(engine, messages)
     tokens: list[int] = []
-    prefix = shared = 0
+    prefix = 0
     for part in parts:
         if isinstance(part, int):
-            shared = shared or (len(tokens) if part >= len(opening) - 1 else 0)
             prefix = prefix or (len(tokens) if part >= len(opening) else 0)
             tokens += await engine.tokenize(messages[part].text)
         elif part:
             tokens += await engine.tokenize(part, special=True, first=not tokens)
-    return Prompt(tuple(tokens), prefix, shared)
+    return Prompt(tuple(tokens), prefix)
 
 
 async def _template_parts(engine: Engine, messages: Sequence[PromptMessage]) -> list[str | int]:
