@@ -772,7 +772,7 @@ async def test_closing_a_stream_ends_the_run(slow):
     agent = agent_of(ToolCall("wait", {}, "c1"), "Done", tools=[slow])
     async with aclosing(sse(agent.stream("go"), ping=0.01)) as chunks:
         async for chunk in chunks:
-            if chunk == ": waiting\n\n":
+            if chunk == ": waiting\n\n" and slow.started.is_set():
                 break
     assert slow.ended.is_set()
 
