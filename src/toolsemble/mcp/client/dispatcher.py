@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
-from contextvars import Context
 from itertools import count
-from typing import Any, Self
+from typing import Any
 
 import mcp_types as types
 from anyio import BrokenResourceError, ClosedResourceError
@@ -21,6 +20,8 @@ from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from opentelemetry.propagate import inject
 from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, get_tracer_provider
+
+from toolsemble.mcp.client.message_reader import MessageReader
 
 _CALL = "tools/call"
 _CANCELLED = "notifications/cancelled"
@@ -124,20 +125,12 @@ class Answers:
                 waiting.set_result(_closed())
 
 
-class AnswerReader:
+class AnswerReader(MessageReader):
     """A stream of messages without the answers that calls wait for."""
 
     def __init__(self, stream: Any, answers: Answers) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._answers = answers
-
-    @property
-    def last_context(self) -> Context | None:
-        """The context variables of the request that the last message answers."""
-        return getattr(self._stream, "last_context", None)
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> Any:
         try:
@@ -152,13 +145,7 @@ class AnswerReader:
     async def aclose(self) -> None:
         """Close the stream."""
         self._answers.close()
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self.aclose()
+        await super().aclose()
 
 
 def _is_traced() -> bool:

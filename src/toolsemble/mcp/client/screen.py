@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import Context
 from typing import Any, Self
 
 import mcp_types as types
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 
 from toolsemble.mcp.client.definitions import RemoteDefinition
 from toolsemble.mcp.client.dispatcher import read_number
+from toolsemble.mcp.client.message_reader import MessageReader
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.remote_call import RemoteCall, current_call
 
@@ -157,36 +157,18 @@ def _drop_capability(holder: dict[str, Any], key: str) -> None:
         holder[key] = {name: value for name, value in stated.items() if name != _ELICITATION}
 
 
-class ScreenedReader:
+class ScreenedReader(MessageReader):
     """A stream of the SDK whose messages pass a screen."""
 
     def __init__(self, stream: Any, screen: Screen) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._screen = screen
-
-    @property
-    def last_context(self) -> Context | None:
-        """The context variables of the request that the last message answers."""
-        return getattr(self._stream, "last_context", None)
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> Any:
         item = await self._stream.__anext__()
         if isinstance(item, SessionMessage):  # and not an exception
             self._screen.incoming(item.message)
         return item
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self.aclose()
 
 
 class ScreenedWriter:
