@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, get_overloads, is_typeddict
 
 MODULES = [
     "", ".agent", ".agent.streams", ".builtin", ".catalog", ".events", ".mcp", ".models", ".providers", ".review",
@@ -31,6 +32,11 @@ NAMES = {
     ".engines.temporal": ["TemporalEngine"],
     **{f".interop.{name}": ["adopt", "export"] for name in FRAMEWORKS},
 }
+
+
+# Where typed dicts of settings stand that other modules import for type checkers only.
+for name in ("agent.options", "tools.settings"):
+    import_module(f"toolsemble.{name}")
 
 
 def find_modules() -> Iterator[ModuleType]:
@@ -58,18 +64,48 @@ def describe_default(value: Any) -> str:
     return repr(value) if plain and not isinstance(value, Enum) else "…"
 
 
-def describe_parameters(value: Any) -> str:
-    """Return the parameters of something that can be called, without their types."""
-    try:
-        signature = inspect.signature(value)
-    except (TypeError, ValueError):
-        return "(…)"
+def find_typed_dict(name: str) -> Any:
+    """Return a typed dict of settings by its name."""
+    modules = [module for path, module in [*sys.modules.items()] if path.startswith("toolsemble")]
+    return next(found for each in modules if is_typeddict(found := vars(each).get(name)))
+
+
+def find_keywords(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the keywords that only type checkers see: of ``**settings: Unpack[ToolSettings]`` and of overloads."""
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    names: set[str] = set()
+    for parameter in [
+        each for form in [function, *get_overloads(function)] for each in inspect.signature(form).parameters.values()
+    ]:
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            names.add(parameter.name)
+        elif hint := re.fullmatch(r"Unpack\[(\w+)\]", str(parameter.annotation)):
+            names |= find_typed_dict(hint[1]).__annotations__.keys()
+    return [inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=...) for each in sorted(names)]
+
+
+def find_parameters(value: Any) -> list[inspect.Parameter]:
+    """Return the parameters of something that can be called, with the keywords of a typed dict, without types."""
     parameters = [
         each.replace(annotation=each.empty)
-        for each in signature.parameters.values()
+        for each in inspect.signature(value).parameters.values()
         if each.name not in {"self", "cls"}
     ]
-    shown = str(signature.replace(parameters=parameters, return_annotation=signature.empty))
+    if not parameters or parameters[-1].kind is not inspect.Parameter.VAR_KEYWORD:
+        return parameters
+    function = value.__init__ if isinstance(value, type) else value
+    known = {each.name for each in parameters[:-1]}
+    keywords = [each for each in find_keywords(function) if each.name not in known]
+    return [*parameters[:-1], *keywords] if keywords else parameters
+
+
+def describe_parameters(value: Any) -> str:
+    """Return the parameters of something that can be called, as code."""
+    try:
+        parameters = find_parameters(value)
+    except (TypeError, ValueError):
+        return "(…)"
+    shown = str(inspect.Signature(parameters))
     for each in parameters:
         if each.default is not each.empty:
             shown = shown.replace(f"{each.name}={each.default!r}", f"{each.name}={describe_default(each.default)}")

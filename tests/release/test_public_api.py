@@ -101,6 +101,21 @@ def test_public_names_of_this_version_are_kept_for_the_comparison_with_the_next(
     assert list_versions()[-1] == toolsemble.__version__, "run tests/release/public_api.py, as CONTRIBUTING.md says"
 
 
+def test_list_of_this_version_is_complete_as_long_as_the_changelog_has_nothing_newer():
+    if read_section(CHANGELOG.read_text(encoding="utf-8"), "Unreleased").strip() == "[Unreleased]":
+        missing = [*find_breaks(read_names(list_public_api()), read_released(toolsemble.__version__))]
+        assert missing == [], "run tests/release/public_api.py again, as CONTRIBUTING.md says"
+
+
+@pytest.mark.parametrize(
+    ("name", "keyword"),
+    [("tool", "timeout"), ("Agent", "role"), ("Agent.run", "output_type"), ("interop.langchain.adopt", "retries")],
+)
+def test_settings_that_are_declared_in_typed_dicts_and_overloads_count_as_parameters(name, keyword):
+    parameters = read_signature(read_names(list_public_api())[f"toolsemble.{name}"])
+    assert keyword in [each.name for each in parameters]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "broken"),
     [
