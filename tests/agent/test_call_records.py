@@ -3,7 +3,7 @@
 import asyncio
 import json
 import pickle
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from typing import Annotated, Any
 
 import pytest
@@ -232,6 +232,22 @@ def test_object_that_cannot_be_shown_leaves_the_requested_arguments():
     assert (record.arguments, record.reply.text) == ({"odd": "x"}, "x")
 
 
+def test_field_that_an_object_does_not_keep_leaves_the_requested_arguments():
+    @dataclass
+    class Job:
+        command: InitVar[str]
+
+        def __post_init__(self, command):
+            self.words = command.split()
+
+    @tool
+    def take(job: Job) -> str:
+        return str(job.words)
+
+    record = record_of([take], ToolCall("take", '{"job": {"command": "ls -l"}}'))
+    assert (record.arguments, record.reply.text) == ({"job": {"command": "ls -l"}}, "['ls', '-l']")
+
+
 def test_stream_and_a_turn_have_the_same_arguments():
     async def follow():
         agent = Agent(ScriptedModel([ToolCall("add", '{"a": "1"}'), "done"]), [add])
@@ -357,10 +373,11 @@ def double(amount: int) -> dict[str, Any]:
         (pay | Echo(), {"amount": 500}),
         (fan_out(pay, double), {"amount": 500}),
         (fan_out(pay, double, merge=lambda results: results["pay"].output), {"amount": 500}),
+        (fan_out(pay, double, merge=lambda results: [results["pay"], "paid"]), {"amount": 500}),
         (map_over(pay), {"items": [{"amount": 500}]}),
         (choose(lambda _: True, pay, double), {"amount": 500}),
     ],
-    ids=["last step", "first step", "branch", "merged", "item", "choice"],
+    ids=["last step", "first step", "branch", "merged", "merged in a list", "item", "choice"],
 )
 def test_edit_inside_a_combined_tool_is_reported_once(built, arguments):
     record = record_of([built], ToolCall(built.name, arguments), review=FakeReviewer(Edit('{"amount": 5}')))

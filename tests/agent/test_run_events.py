@@ -151,3 +151,10 @@ async def test_the_console_shows_messages_on_request(capsys):
         "run r2: ScriptedModel replied in T, 0 tokens: Done",
         "run r2: answer in T: Done",
     ]
+
+
+async def test_sinks_see_the_typed_answer_of_the_model(seen):
+    agent = Agent(ScriptedModel([ToolCall("final_answer", {"answer": 7})]), output_type=int, sinks=[seen.append])
+    assert (await agent.run("How many?")).output == 7
+    (reply,) = [event for event in seen if isinstance(event, ModelReplied)]
+    assert [(call.name, call.arguments) for call in reply.message.calls] == [("final_answer", {"answer": 7})]

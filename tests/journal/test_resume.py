@@ -10,8 +10,10 @@ from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill, script
 from toolsemble import (
     Agent,
     ConversationMemory,
+    ExitEarlyError,
     MaxIterationsExceededError,
     ReturnBehavior,
+    RunCancelledError,
     RunJournal,
     Toolbox,
     ToolCall,
@@ -243,6 +245,22 @@ def test_a_conversation_is_stored_once(runs, tmp_path):
     assert [*result.messages] == [*memory.load("ada")]
 
 
+def test_the_model_of_an_agent_inside_can_read_pages_of_a_toolbox_of_its_own(runs):
+    @tool(effects="read", max_output=200)
+    def read() -> str:
+        """Read a long text."""
+        return "\n".join(f"line {number}" for number in range(100))
+
+    library = Toolbox([read], pages=True)
+
+    def reply(request):
+        return library.execute(ToolCall("read")).text
+
+    helper = Agent(FunctionModel(reply), name="helper").as_tool("ask", "Asks")
+    result = clerk(runs, [helper], ToolCall("ask", {"input": "Read"}), "Done.").run_sync("Read", run_id="r1")
+    assert "read_more" in result.tool_calls[0].reply.text
+
+
 def test_pages_of_a_long_result_are_there_after_a_kill(runs):
     @tool(effects="read", max_output=200)
     def read() -> str:
@@ -352,6 +370,68 @@ def test_a_finished_undo_is_not_repeated(runs):
     records = result.tool_calls[0].reply.result.attributes["undone"]
     assert [record.result.is_success for record in records] == [True, False]
     assert "Unknown outcome" in records[1].result.text
+
+
+def make_failing_pipeline(first_undo, second_undo):
+    shop = Shop()
+
+    @tool
+    def fail() -> str:
+        """Fail."""
+        raise ValueError("no")
+
+    steps = [
+        Step(shop.note, lambda result: {"text": "b"}, compensate=first_undo),
+        Step(shop.note.renamed("note_again"), lambda result: {}, compensate=second_undo),
+    ]
+    return ToolPipeline("settle", "Settles an order", [*steps, fail])
+
+
+def test_an_undo_that_failed_is_not_repeated(runs):
+    undone = []
+
+    def fail(input, result):
+        undone.append("second")
+        raise ValueError("stuck")
+
+    def die(input, result):
+        undone.append("first")
+        raise Killed
+
+    agent = clerk(runs, [make_failing_pipeline(die, fail)], ToolCall("settle", {"text": "a"}), "Done.")
+    kill(agent)
+    result = agent.run_sync("Refund order 7", run_id="r1")
+    assert undone == ["second", "first"]
+    failed, unknown = result.tool_calls[0].reply.result.attributes["undone"]
+    assert failed.result.text == "Error: stuck"
+    assert "Unknown outcome" in unknown.result.text
+
+
+def test_an_undo_that_would_stop_the_run_counts_as_failed_and_the_other_steps_are_undone(runs):
+    undone = []
+
+    def stop(input, result):
+        raise ExitEarlyError("enough")
+
+    pipeline = make_failing_pipeline(lambda input, result: undone.append("first"), stop)
+    agent = clerk(runs, [pipeline], ToolCall("settle", {"text": "a"}), "Done.")
+    result = agent.run_sync("Settle", run_id="r1")
+    assert (result.text, undone) == ("Done.", ["first"])
+    records = result.tool_calls[0].reply.result.attributes["undone"]
+    assert [record.result.is_success for record in records] == [False, True]
+
+
+def test_a_run_that_is_cancelled_while_steps_are_undone_stops_before_the_next_undo(runs):
+    undone = []
+
+    def cancel(input, result):
+        undone.append("second")
+        runs.cancel("r1")
+
+    pipeline = make_failing_pipeline(lambda input, result: undone.append("first"), cancel)
+    with pytest.raises(RunCancelledError):
+        clerk(runs, [pipeline], ToolCall("settle", {"text": "a"}), "Done.").run_sync("Settle", run_id="r1")
+    assert undone == ["second"]
 
 
 def test_branches_that_have_ended_are_not_repeated(runs):

@@ -1,8 +1,10 @@
 """Runs that wait for a person: nothing is asked twice, answers count while nobody runs, and no process has to wait."""
 
 import asyncio
+import sqlite3
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -15,6 +17,7 @@ from toolsemble import (
     Toolbox,
     ToolCall,
     ToolPipeline,
+    fan_out,
     tool,
 )
 from toolsemble.errors import ReviewRefusedError
@@ -114,6 +117,86 @@ def test_a_step_of_a_pipeline_can_wait_and_the_steps_before_it_are_not_undone(tm
         result = agent.run_sync("Pay order 7", run_id="r1")
     assert (undone, paid) == ([], [7])
     assert result.tool_calls[0].reply.text == "paid 7"
+
+
+def test_an_undo_can_wait_for_approval(tmp_path, store, pay, paid):
+    @tool
+    def reserve(order: int) -> dict:
+        """Reserve an order."""
+        return {}
+
+    @tool
+    def fail() -> str:
+        """Fail."""
+        raise ValueError("no stock")
+
+    @tool(effects="irreversible", requires_approval=True, approval_timeout=None)
+    def refund(input: dict) -> str:
+        """Refund an order."""
+        paid.remove(input["order"])
+        return "refunded"
+
+    paid.append(7)
+    pipeline = ToolPipeline("settle", "Settles an order", [Step(reserve, compensate=refund), fail])
+    with park(tmp_path) as runs:
+        agent = clerk(runs, [pipeline], ToolCall("settle", {"order": 7}), "Done.", review=QueueReview(store))
+        do_until_parked(agent)
+        assert [request.tool_name for request in store.pending()] == ["refund"]
+        answer(store)
+        result = agent.run_sync("Pay order 7", run_id="r1")
+    assert paid == []
+    assert [record.result.text for record in result.tool_calls[0].reply.result.attributes["undone"]] == ["refunded"]
+
+
+def test_a_branch_can_wait_while_the_others_end_and_are_not_repeated(tmp_path, store, pay, paid):
+    looked = []
+
+    @tool
+    def look(order: int) -> str:
+        """Look up an order."""
+        looked.append(order)
+        return "seen"
+
+    both = fan_out(pay, look, name="both")
+    with park(tmp_path) as runs:
+        agent = clerk(runs, [both], ToolCall("both", {"order": 7}), "Done.", review=QueueReview(store))
+        do_until_parked(agent)
+        answer(store)
+        assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
+    assert (paid, looked) == ([7], [7])
+
+
+def test_a_question_that_was_changed_in_the_file_is_asked_anew_and_cannot_be_answered(tmp_path, store, pay, paid):
+    with park(tmp_path) as runs:
+        agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
+        do_until_parked(agent)
+        (changed,) = store.pending()
+        with closing(sqlite3.connect(tmp_path / "reviews.db", isolation_level=None)) as file:
+            file.execute("UPDATE requests SET request = replace(request, '7', '8')")
+        do_until_parked(agent)
+        (asked,) = store.pending()
+        assert (asked.id != changed.id, asked.arguments) == (True, {"order": 7})
+        with pytest.raises(ReviewRefusedError, match="the request was changed in the store"):
+            store.answer(changed, Continue(), person="ada")
+    assert paid == []
+
+
+def test_a_question_of_a_changed_tool_stays_open_if_its_reviewer_cannot_close_it(tmp_path, store, paid):
+    class Simple(QueueReview):
+        withdraw = None
+
+    def ask_with(description):
+        @tool(description=description, effects="irreversible", requires_approval=True, approval_timeout=None)
+        def pay(order: int) -> str:
+            paid.append(order)
+            return f"paid {order}"
+
+        return clerk(runs, [pay], PAY, "Done.", review=Simple(store))
+
+    with park(tmp_path) as runs:
+        do_until_parked(ask_with("Pays an order"))
+        do_until_parked(ask_with("Pays an order in dollars"))
+        assert [request.description for request in store.pending()] == ["Pays an order", "Pays an order in dollars"]
 
 
 def test_a_call_of_an_agent_inside_can_wait(tmp_path, store, pay, paid):

@@ -236,6 +236,15 @@ def test_raised_exception_leaves_an_unknown_outcome(ledger, outcome):
     assert box.execute(call(), **RUN).text.startswith(UNKNOWN)
 
 
+def test_call_of_unknown_outcome_is_made_again_once_its_tool_is_declared_idempotent(file):
+    paid = Payments(ValueError("the line broke"))
+    Toolbox([make_pay_tool(paid)], ledger=file).execute(call(), **RUN)
+    assert len(file.unknown()) == 1
+    box = Toolbox([make_pay_tool(paid, idempotent=True)], ledger=file)
+    assert [box.execute(call(), **RUN).text for _ in range(2)] == ["paid 17 as 2"] * 2
+    assert [entry.state for entry in file.entries()] == ["done"]
+
+
 @pytest.mark.parametrize("outcome", [ValueError("no"), KeyboardInterrupt()])
 def test_idempotent_tool_runs_again(ledger, outcome):
     box = Toolbox([make_pay_tool(Payments(outcome), idempotent=True)], ledger=ledger)

@@ -64,9 +64,8 @@ class ParkingReview:
                 run.note_answer(find_stored(request).id)
                 return answering.result()
         finally:
-            if not answering.done():
-                answering.cancel()  # the question stays in the store: the run asks it again
-                await asyncio.wait([answering])
+            answering.cancel()  # an open question stays in the store: the run asks it again
+            await asyncio.wait([answering])
         paused = CallPausedError(f"Tool '{request.tool_name}' waits for approval", request=find_stored(request))
         paused.reviewer = self._handler
         raise paused
