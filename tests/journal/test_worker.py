@@ -240,8 +240,7 @@ async def test_at_sigterm_questions_stay_open(tmp_path, store, pay, paid):
         runs.begin("r1", "clerk", "Pay order 7")
         agent = clerk(None, [pay], PAY, "Done.", review=QueueReview(store, poll=0.01))
         working = asyncio.create_task(runs.work({"clerk": agent}, poll=0.01))
-        while not store.pending():
-            await asyncio.sleep(0.01)
+        await auntil(lambda: any("wait_for_drain" in repr(task) for task in asyncio.all_tasks()))
         os.kill(os.getpid(), signal.SIGTERM)
         await working
         assert (runs.find("r1").state, len(store.pending())) == ("waiting", 1)
