@@ -96,32 +96,32 @@ def execute(name, arguments, **settings):
         (
             "refund",
             {"name": "z", "amount": 3},
-            "Missing required parameter(s) for 'refund': args; 'name' and 'amount' belong into 'args'",
+            "Missing required parameter(s) for 'refund': args; 'name' and 'amount' belong in 'args'",
         ),
         (
             "refund",
             {"name": "z", "other": 3},
-            "Missing required parameter(s) for 'refund': args; 'name' belongs into 'args'",
+            "Missing required parameter(s) for 'refund': args; 'name' belongs in 'args'",
         ),
         (
             "post",
             {"amount": 3, "name": "z"},
-            "Missing required parameter(s) for 'post': body; 'amount' and 'name' belong into 'body'",
+            "Missing required parameter(s) for 'post': body; 'amount' and 'name' belong in 'body'",
         ),
         (
             "pay",
             {"name": "z"},
             (
                 "Invalid arguments for 'pay': args: missing; name: not a parameter of this tool; "
-                "'name' belongs into 'args'"
+                "'name' belongs in 'args'"
             ),
         ),
         (
             "either",
             {"radius": 3},
-            "Missing required parameter(s) for 'either': args; 'radius' belongs into 'args'",
+            "Missing required parameter(s) for 'either': args; 'radius' belongs in 'args'",
         ),
-        ("one_of", {"name": 3}, "Missing required parameter(s) for 'one_of': args; 'name' belongs into 'args'"),
+        ("one_of", {"name": 3}, "Missing required parameter(s) for 'one_of': args; 'name' belongs in 'args'"),
         ("refund", {"other": 3}, "Missing required parameter(s) for 'refund': args"),
         ("refund", {}, "Missing required parameter(s) for 'refund': args"),
         ("odd", {"name": "z"}, "Missing required parameter(s) for 'odd': args"),
@@ -132,7 +132,7 @@ def test_flattened_arguments_are_told_where_they_belong(name, arguments, message
     assert execute(name, arguments).text == f"Error: {message}"
 
 
-BELONGS = "Error: Invalid arguments for 'order': amount: not a parameter of this tool; 'amount' belongs into 'args'"
+BELONGS = "Error: Invalid arguments for 'order': amount: not a parameter of this tool; 'amount' belongs in 'args'"
 ORDER = {"type": "object", "properties": {"name": {"type": "string"}, "amount": NUMBER}, "additionalProperties": False}
 
 
@@ -193,7 +193,7 @@ def test_hint_names_few_keys_and_escapes_them():
     keys = {f"k{number}\u202e": NUMBER for number in range(9)}
     box = Toolbox([SchemaTool("wide", "", str, closed(args=closed(**keys)))])
     text = box.execute(ToolCall("wide", dict.fromkeys(keys, 1))).text
-    assert text.endswith("'k3\\u202e', 'k4\\u202e' and 4 more belong into 'args'")
+    assert text.endswith("'k3\\u202e', 'k4\\u202e' and 4 more belong in 'args'")
 
 
 def test_message_with_a_hint_stays_below_its_limit():

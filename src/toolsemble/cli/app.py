@@ -145,7 +145,7 @@ def _model_options(command: _Function) -> _Function:
             multiple=True,
             metavar="TARGETS",
             shell_complete=_complete_target,
-            help="Tools for the model, such as calculator,file_read:./docs,my_module:my_tools.",
+            help="Tools for the model, such as calculator,file_read:./docs.",
         ),
         click.option("--system", metavar="TEXT", help="Instructions for the model."),
         click.option(
@@ -306,7 +306,10 @@ def models(ctx: click.Context, *, as_json: bool) -> int | None:
 @common_options
 @click.pass_obj
 def pull(options: GlobalOptions, name: str | None) -> int:
-    """Download the embedded model NAME, unless it is there; print where it is."""
+    """Download the embedded model NAME if it is missing.
+
+    The path of the file is printed.
+    """
     from toolsemble.cli.models_command import pull as do
 
     return do(name, options.make_screen())
@@ -320,7 +323,7 @@ def pull(options: GlobalOptions, name: str | None) -> int:
 @common_options
 @click.pass_obj
 def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_key: str | None) -> int:
-    """Serve the embedded model NAME to other programs, in OpenAI's format."""
+    """Serve the embedded model NAME, in OpenAI's format."""
     from toolsemble.cli.models_command import serve as do
 
     return do(name, host, port, api_key, options.make_screen())
@@ -336,7 +339,7 @@ def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_ke
 @common_options
 @click.pass_obj
 def serve_tools(options: GlobalOptions, /, targets: tuple[str, ...], **wanted: Any) -> int:
-    """Serve the tools of TARGETS to other programs, by the Model Context Protocol (MCP).
+    """Serve the tools of TARGETS to other programs over MCP.
 
     A target is a built-in name, a module, module:attribute, a file.py, or a server: mcp:URL, mcp:FILE.json or
     mcp:"command line"; an attribute may be a toolbox or an agent.
@@ -372,7 +375,7 @@ def lock(options: GlobalOptions, /, targets: tuple[str, ...], **wanted: Any) -> 
 @common_options
 @click.pass_obj
 def trace(options: GlobalOptions, file: str, run_id: str | None, *, full: bool) -> int:
-    """Print what happened in the runs of FILE, which a TraceFile wrote."""
+    """Print the runs of FILE, which a TraceFile wrote."""
     from toolsemble.cli.trace import trace as do
 
     return do(file, run_id, options.make_screen(), full=full)

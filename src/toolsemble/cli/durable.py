@@ -87,7 +87,7 @@ def list_command(journal: Any, screen: Any, **given: Any) -> int:
 @click.argument("run_id", metavar="ID")
 @click.option("--full", is_flag=True, help="Do not shorten texts.")
 def show_command(journal: Any, screen: Any, run_id: str, **given: Any) -> int:
-    """Show one run: its state, what the model said, and what the calls returned."""
+    """Show one run: its state, replies and calls."""
     from toolsemble.cli.runs_command import show_run
 
     return show_run(journal, run_id, screen, **given)
@@ -109,9 +109,10 @@ def begin_command(journal: Any, screen: Any, **given: Any) -> int:
 @click.argument("run_id", metavar="ID")
 @click.argument("target")
 def resume_command(journal: Any, screen: Any, run_id: str, target: str) -> int:
-    """Continue a run with its agent in TARGET, such as bots.py or bots.py:clerk, and print the answer.
+    """Continue a run, and print the answer.
 
-    Exit code 3 means that the run waits for a person.
+    TARGET has the agent of the run, such as bots.py or bots.py:clerk. Exit code 3 means that the run waits for a
+    person.
     """
     from toolsemble.cli.runs_command import resume_run
 
@@ -123,9 +124,9 @@ def resume_command(journal: Any, screen: Any, run_id: str, target: str) -> int:
 @click.option("--store", type=STORE, metavar="URL", help="The review store, to close the questions of the run at once.")
 @secret_option
 def cancel_command(journal: Any, screen: Any, run_id: str, **given: Any) -> int:
-    """Cancel a run: it stops before its next call, and is not continued.
+    """Cancel a run: it stops before its next call.
 
-    Its open questions are closed by the next worker that has its agent, or at once with --store.
+    It is not continued. Its open questions are closed by the next worker that has its agent, or at once with --store.
     """
     from toolsemble.cli.runs_command import cancel_run
 
@@ -134,7 +135,10 @@ def cancel_command(journal: Any, screen: Any, run_id: str, **given: Any) -> int:
 
 @_command("unknown", has_json=True)
 def unknown_command(journal: Any, screen: Any, *, as_json: bool) -> int:
-    """List the calls whose outcome is unknown, because their process ended while they ran."""
+    """List the calls whose outcome is unknown.
+
+    Their process ended while they ran.
+    """
     from toolsemble.cli.runs_command import list_unknown
 
     return list_unknown(journal, screen, as_json=as_json)
@@ -146,9 +150,9 @@ def unknown_command(journal: Any, screen: Any, *, as_json: bool) -> int:
 @click.option("--happened/--not-happened", default=None, help="Whether the effect is there; find out first.")
 @click.option("--result", help="The result of the call, if it happened.")
 def resolve_command(journal: Any, screen: Any, run_id: str, place: str, **given: Any) -> int:
-    """Settle the call at PLACE, such as /3.1, after you have found out what happened.
+    """Settle the call of unknown outcome at PLACE.
 
-    A call that did not happen is made when the run continues.
+    A place is written as /3.1. Find out what happened first. A call that did not happen is made when the run continues.
     """
     if given["happened"] is None:
         raise click.UsageError("'resolve' needs --happened or --not-happened.")
@@ -164,7 +168,10 @@ def resolve_command(journal: Any, screen: Any, run_id: str, place: str, **given:
 @click.argument("after", metavar="TURN")
 @click.argument("new_id", metavar="NEW_ID")
 def fork_command(journal: Any, screen: Any, **given: str) -> int:
-    """Record a new run that begins like another one, with everything up to a TURN such as /3."""
+    """Record a new run that begins like another one.
+
+    It begins with everything up to a TURN such as /3.
+    """
     from toolsemble.cli.runs_command import fork_run
 
     return fork_run(journal, screen, **given)
@@ -180,9 +187,14 @@ def take_over_command(journal: Any, screen: Any, run_id: str) -> int:
 
 
 @_command("forget")
-@click.option("--days", type=click.FloatRange(min=0), required=True, help="Of those that ended so many days ago.")
+@click.option(
+    "--days", type=click.FloatRange(min=0), required=True, help="Delete those that ended more days ago than this."
+)
 def forget_command(journal: Any, screen: Any, days: float) -> int:
-    """Delete runs that ended some days ago; those with calls of unknown outcome stay."""
+    """Delete runs that ended some days ago.
+
+    Those with calls of unknown outcome stay.
+    """
     from toolsemble.cli.runs_command import forget_runs
 
     return forget_runs(journal, days, screen)
@@ -215,12 +227,12 @@ def forget_command(journal: Any, screen: Any, days: float) -> int:
 @common_options
 @click.pass_obj
 def work(options: GlobalOptions, /, targets: tuple[str, ...], url: str | None, **given: Any) -> int:
-    """Do the runs of a journal with the agents of each TARGET.
+    """Start a worker, which does the runs of a journal.
 
-    A target is an agent, such as bots.py:clerk, a dict of agents by name, or a file or module with agents. The worker
-    takes runs that are queued, continues those that a person has answered, and takes over those whose process has
-    ended. At SIGTERM and Ctrl-C it takes no more runs, lets calls end, and gives its runs back; a second Ctrl-C ends it
-    at once.
+    It has the agents of each TARGET. A target is an agent, such as bots.py:clerk, a dict of agents by name, or a file or
+    module with agents. The worker takes runs that are queued, continues those that a person has answered, and takes over
+    those whose process has ended. At SIGTERM and Ctrl-C it takes no more runs, lets calls end, and gives its runs back; a
+    second Ctrl-C ends it at once.
 
     \b
     toolsemble work bots.py:clerk --journal runs.db

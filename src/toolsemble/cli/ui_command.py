@@ -39,7 +39,9 @@ def ui() -> None:
 @click.option(
     "--people", type=click.Path(exists=True, dir_okay=False), metavar="FILE", help="Who may sign in, in TOML."
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address; others need --people.")
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, help="The address to listen at; any other needs --people."
+)
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name under which browsers reach it.")
 @common_options
 @click.pass_obj
@@ -76,7 +78,10 @@ def start(
 @common_options
 @click.pass_obj
 def add(options: GlobalOptions, name: str, roles: tuple[str, ...], people: str) -> int:
-    """Add the person NAME to a file, and print the token to sign in with; it is stored nowhere."""
+    """Let the person NAME sign in, and print the token.
+
+    The file keeps only a digest of the token.
+    """
     from toolsemble.ui.people import add_person
 
     token = add_person(Path(people), name, roles)

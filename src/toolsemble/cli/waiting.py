@@ -57,8 +57,8 @@ def approvals(
     toolsemble approvals reject ID --reason "not today" --store reviews.db
     toolsemble approvals edit ID '{"boxes": 5}' --store reviews.db
 
-    An edit gives all arguments of the call. The run that waits checks them, and asks again if they do not fit.
-    The start of an ID is enough if no other one begins so. Exit code 1 means that the answer was refused, and the
+    An edit must have all arguments of the call. The run that waits checks them, and asks again if they do not fit.
+    The start of an ID is enough if it is unique. Exit code 1 means that the answer was refused, and the
     message says why.
     """  # noqa: D301 - click reads the backspace
     _check_approvals(action, everything=everything, **given)
@@ -131,7 +131,7 @@ def ledger(
     toolsemble ledger resolve KEY --happened --result "paid 17" --store effects.db
     toolsemble ledger resolve KEY --not-happened --store effects.db
 
-    The start of a KEY is enough if no other one begins so.
+    The start of a KEY is enough if it is unique.
     """  # noqa: D301 - click reads the backspace
     _check_ledger(action, key, result, happened)
     from toolsemble.cli.ledger_command import list_effects, open_ledger, resolve
