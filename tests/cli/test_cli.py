@@ -811,6 +811,15 @@ def test_missing_rich_is_named(person, monkeypatch):
     assert f"A table needs the package 'rich.console': {install_command('cli')}" in person.plain()
 
 
+@pytest.mark.parametrize(
+    ("command", "user"),
+    [(["serve", "calculator"], "toolsemble serve"), (["lock", "--config", "gateway.toml"], "A gateway")],
+)
+def test_commands_for_mcp_name_the_extra_that_is_missing(run_cli, monkeypatch, command, user):
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    assert run_cli(*command) == (2, "", f"toolsemble: {user} needs the package 'mcp': {install_command('mcp')}\n")
+
+
 def test_program_exits_with_code_of_command(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["toolsemble", "nothing"])
     with pytest.raises(SystemExit) as ended:

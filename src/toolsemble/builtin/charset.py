@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import re
 
+from toolsemble.runtime.extras import import_extra
+
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _DECLARED = re.compile(
     rb"""<(?:meta\b[^>]*?charset|\?xml\b[^>]*?encoding)\s*=\s*["']?\s*([a-zA-Z0-9_:.-]{1,40})""", re.IGNORECASE
@@ -96,8 +98,8 @@ def _is_utf8(body: bytes) -> bool:
 
 
 def _detect(body: bytes) -> str:
-    import charset_normalizer  # noqa: PLC0415 - nearly every body declares its charset
-
+    # Imported here, because nearly every body declares its charset.
+    charset_normalizer = import_extra("charset_normalizer", extra="http", user="A response without a declared charset")
     best = charset_normalizer.from_bytes(body[:_SAMPLE]).best()
     found = _normalize(best.encoding if best else "")
     return found if found in _DETECTABLE else "cp1252"

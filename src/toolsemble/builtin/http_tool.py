@@ -167,7 +167,7 @@ be reached, pass allow_hosts=['10.0.0.7']
         ...     "openapi": "3.1.0",
         ...     "servers": [{"url": "https://api.example.com"}],
         ...     "paths": {"/users/{id}": {"get": {"operationId": "get_user", "summary": "Gives a user", "parameters": [
-        ...         {"name": "id", "in": "path", "import_extra": True, "schema": {"type": "integer"}}]}}},
+        ...         {"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}]}}},
         ... }
         >>> tools = HttpTool.from_openapi(document)
         >>> [(tool.name, tool.description) for tool in tools]

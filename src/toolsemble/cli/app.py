@@ -344,6 +344,9 @@ def serve_tools(options: GlobalOptions, /, targets: tuple[str, ...], **wanted: A
     A target is a built-in name, a module, module:attribute, a file.py, or a server: mcp:URL, mcp:FILE.json or
     mcp:"command line"; an attribute may be a toolbox or an agent.
     """
+    from toolsemble.runtime.extras import import_extra
+
+    import_extra("mcp", extra="mcp", user="toolsemble serve")
     from toolsemble.cli.serve import ServeOptions, serve_targets
 
     return serve_targets(targets, ServeOptions(**wanted), options.make_screen())

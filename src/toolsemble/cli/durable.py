@@ -229,10 +229,10 @@ def forget_command(journal: Any, screen: Any, days: float) -> int:
 def work(options: GlobalOptions, /, targets: tuple[str, ...], url: str | None, **given: Any) -> int:
     """Start a worker, which does the runs of a journal.
 
-    It has the agents of each TARGET. A target is an agent, such as bots.py:clerk, a dict of agents by name, or a file or
-    module with agents. The worker takes runs that are queued, continues those that a person has answered, and takes over
-    those whose process has ended. At SIGTERM and Ctrl-C it takes no more runs, lets calls end, and gives its runs back; a
-    second Ctrl-C ends it at once.
+    It has the agents of each TARGET. A target is an agent, such as bots.py:clerk, a dict of agents by name, or a file
+    or module with agents. The worker takes runs that are queued, continues those that a person has answered, and takes
+    over those whose process has ended. At SIGTERM and Ctrl-C it takes no more runs, lets calls end, and gives its runs
+    back; a second Ctrl-C ends it at once.
 
     \b
     toolsemble work bots.py:clerk --journal runs.db

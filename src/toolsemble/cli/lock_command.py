@@ -19,6 +19,7 @@ from toolsemble.lock.file import read_lock
 from toolsemble.lock.lock import ToolLock
 from toolsemble.lock.pins import is_pinned
 from toolsemble.lock.source import identify_target
+from toolsemble.runtime.extras import import_extra
 
 if TYPE_CHECKING:
     from toolsemble.mcp.gateway.settings import GatewaySettings
@@ -52,6 +53,7 @@ def _open_sources(
     if config is None:
         yield sources, file or _DEFAULT
         return
+    import_extra("mcp", extra="mcp", user="A gateway")
     from toolsemble.cli.gateway import open_config  # noqa: PLC0415 - the SDK of MCP is an extra
 
     named = None if file is None else str(Path(file).absolute())
