@@ -115,7 +115,7 @@ def _serve_toolbox(
     if parts.servers or any(each is not box and id(each) not in inside for each in parts.tools):
         raise ToolDefinitionError(
             f"{named}: a toolbox has its own rules and cannot be combined with other tools; "
-            "name it alone, such as my_module:my_box"
+            "name it alone, such as my_module:my_box, or name single tools, such as my_module:my_tool"
         )
     own = replace(settings.approval, tools=())
     if settings.rules or settings.limits or own != ApprovalSettings() or settings.sinks != SinkSettings():

@@ -54,7 +54,7 @@ def load_toolbox(targets: Sequence[str]) -> Toolbox:
     if any(each is not box and id(each) not in inside for each in found):
         raise ToolDefinitionError(
             f"{', '.join(targets)}: a toolbox has its own rules and cannot be combined with other tools; "
-            "name it alone, such as my_module:my_box"
+            "name it alone, such as my_module:my_box, or name single tools, such as my_module:my_tool"
         )
     return box
 
