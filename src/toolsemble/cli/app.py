@@ -306,10 +306,7 @@ def models(ctx: click.Context, *, as_json: bool) -> int | None:
 @common_options
 @click.pass_obj
 def pull(options: GlobalOptions, name: str | None) -> int:
-    """Download the embedded model NAME if it is missing.
-
-    The path of the file is printed.
-    """
+    """Download the embedded model NAME if it is missing."""
     from toolsemble.cli.models_command import pull as do
 
     return do(name, options.make_screen())
