@@ -335,9 +335,17 @@ class Closed(PlainHandler):
         return super().parse_request() and self.reply(403, b"")
 
 
-@pytest.mark.parametrize("transport", ["http", "sse"])
-def test_a_server_that_wants_other_credentials_says_so(transport):
-    with run_handler(Closed) as address, pytest.raises(ToolConfigurationError) as raised:
+class ClosedList(PlainHandler):
+    def answer(self, number, result, *more):
+        if "tools" in result:
+            self.reply(403, b"")
+        else:
+            super().answer(number, result, *more)
+
+
+@pytest.mark.parametrize(("handler", "transport"), [(Closed, "http"), (Closed, "sse"), (ClosedList, "http")])
+def test_a_server_that_wants_other_credentials_says_so(handler, transport):
+    with run_handler(handler) as address, pytest.raises(ToolConfigurationError) as raised:
         MCPClient.http(f"{address}?key=secret", name="web", transport=transport).start()
     assert str(raised.value) == (
         "The MCP server 'web' cannot be reached: HTTP 403 Forbidden; pass auth= or headers= that it accepts"

@@ -13,14 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from mcp.shared.exceptions import MCPError
+from mcp import Client, MCPError
 
 from helpers.mcp_servers import PLAIN
 from helpers.wait import alive, auntil, until
 from toolsemble import Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError, ToolExecutionError
 from toolsemble.limits.effect_ledger import EffectLedger
 from toolsemble.mcp import MCPClient
-from toolsemble.mcp.client import process_group, stdio, worker
+from toolsemble.mcp.client import process_group, session, stdio, worker
 from toolsemble.mcp.client.results import InvalidAnswerError, OutputCheck
 
 
@@ -35,6 +35,12 @@ def test_tools_of_a_server_are_tools_of_a_toolbox(plain):
     assert reply.text == "hello"
     assert box["echo"].description == "Says it again"
     assert box["echo"].metadata == {"mcp": {"server": "plain", "name": "echo", "title": ""}}
+
+
+def test_a_version_of_the_sdk_without_the_shorter_way_works(plain, monkeypatch):
+    monkeypatch.setattr(session, "build_client", Client)
+    with plain() as client:
+        assert call(client, "echo", text="hello").output == "hello"
 
 
 def test_a_client_says_what_the_server_is(plain):

@@ -37,7 +37,7 @@ class Delivery:
     problem = ""
     """Why the connection broke, in words; "" if the server just ended."""
     status = 0
-    """The status of the last answer over HTTP that was an error; 0 if there was none."""
+    """The status of the last answer over HTTP, if that was an error; 0 if not."""
 
 
 class RemoteCall(Delivery):

@@ -32,23 +32,29 @@ def find_cause(error: BaseException) -> BaseException:
     return error
 
 
-def describe_status(error: BaseException, delivery: Delivery) -> str:
+def describe_refusal(error: BaseException, delivery: Delivery) -> str:
     """Return the status of HTTP with which a server refused a request; "" if it said why, or there was none.
 
     >>> refused = Delivery()
     >>> refused.status = 401
-    >>> describe_status(MCPError(INTERNAL_ERROR, "Server returned an error response"), refused)
+    >>> describe_refusal(MCPError(INTERNAL_ERROR, "Server returned an error response"), refused)
     'HTTP 401 Unauthorized'
     """
-    is_bare = isinstance(error, httpx2.HTTPStatusError) or (isinstance(error, MCPError) and error.message in _STAND_INS)
-    if not is_bare or not delivery.status:
-        return ""
-    return f"HTTP {delivery.status} {_PHRASES.get(delivery.status, '')}".rstrip()
+    is_bare = not isinstance(error, MCPError) or error.message in _STAND_INS
+    status = find_status(error, delivery) if is_bare else 0
+    return f"HTTP {status} {_PHRASES.get(status, '')}".rstrip() if status else ""
 
 
-def is_not_admitted(delivery: Delivery) -> bool:
+def find_status(error: BaseException, delivery: Delivery) -> int:
+    """Return the status of HTTP that led to an error; 0 if there was none."""
+    if isinstance(error, MCPError):
+        return delivery.status
+    return error.response.status_code if isinstance(error, httpx2.HTTPStatusError) else 0
+
+
+def is_not_admitted(error: BaseException, delivery: Delivery) -> bool:
     """Return whether a server wants to know who asks, or does not want that one."""
-    return delivery.status in _NOT_ADMITTED
+    return find_status(error, delivery) in _NOT_ADMITTED
 
 
 def translate_error(error: Exception, server: str, delivery: Delivery) -> Exception:
@@ -59,13 +65,13 @@ def translate_error(error: Exception, server: str, delivery: Delivery) -> Except
         return invalid_answer(server, f"it is not what MCP says ({fields})")
     if not isinstance(cause, MCPError):
         return invalid_answer(server, describe_error(cause))
-    message = describe_status(cause, delivery) or clean_text(cause.message, _MAX_MESSAGE)
+    message = describe_refusal(cause, delivery) or clean_text(cause.message, _MAX_MESSAGE)
     message = message or "an error without a message"
     if cause.code == PARSE_ERROR:
         return invalid_answer(server, message)
     if cause.code == INVALID_PARAMS:
         return ToolExecutionError(f"The MCP server '{server}' refused the arguments: {message}", error_code=cause.code)
-    if is_not_admitted(delivery):
+    if is_not_admitted(cause, delivery):
         return ToolExecutionError(f"The MCP server '{server}' refused the request: {message}", error_code=cause.code)
     # A server that reports an internal error may have done something before.
     kind = LostError if cause.code == INTERNAL_ERROR else ToolExecutionError
