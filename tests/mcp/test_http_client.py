@@ -352,6 +352,25 @@ def test_a_server_that_wants_other_credentials_says_so(handler, transport):
     )
 
 
+class Elsewhere(PlainHandler):
+    def do_POST(self):  # noqa: N802 - the name that the standard library wants
+        self.log.append(self.headers["Authorization"])
+
+
+def test_a_token_does_not_follow_a_redirect_to_another_origin():
+    Elsewhere.log.clear()
+    with run_handler(Elsewhere) as other:
+
+        class Moved(PlainHandler):
+            def do_POST(self):  # noqa: N802 - as above
+                self.rfile.read(int(self.headers["content-length"]))
+                self.reply(307, b"", location=other)
+
+        with run_handler(Moved) as address, pytest.raises(ToolConfigurationError, match=f"Redirect to {other}"):
+            MCPClient.http(address, auth="t").start()
+    assert Elsewhere.log == []
+
+
 class Briefly(PlainHandler):
     protocol_version = "HTTP/1.0"  # a connection for each request
 
