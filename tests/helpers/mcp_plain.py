@@ -229,7 +229,8 @@ def call_roots(number, text):
 
 
 def call_odd_form(number, text):
-    params = {"message": "?", "requestedSchema": {"type": "object", "properties": {"a": {"type": "strng"}}}}
+    form = {"type": "object", "properties": json.loads(text)}
+    params = {"message": "?", "requestedSchema": form}
     write({"jsonrpc": "2.0", "id": "q2", "method": "elicitation/create", "params": params})
     while (message := read_message()).get("id") != "q2":
         pass

@@ -13,6 +13,7 @@ NAMES = [
     "forget",
     "plain_text",
     "unavailable",
+    "sign_out",
     "own_code",
     "cut_stream",
     "streamed",
@@ -111,6 +112,9 @@ class PlainHandler(BaseHTTPRequestHandler):
 
     def call_plain_text(self, number, text):
         self.reply(200, b"hello", content_type="text/plain")
+
+    def call_sign_out(self, number, text):
+        self.reply(401, b'{"error": "invalid_token"}', content_type="application/json")
 
     def call_unavailable(self, number, text):
         self.reply(503, b"no", content_type="text/plain")

@@ -400,6 +400,18 @@ def test_the_command_pins_a_server_and_finds_its_changes(place, capsys, monkeypa
     assert "toolsemble.lock differs" in shown.err
 
 
+def test_the_command_pins_the_tools_of_a_server_in_a_toolbox_as_those_of_the_server(place, tmp_path, capsys):
+    place.show(ECHO)
+    (tmp_path / "shop_of_a_server.py").write_text(
+        "from toolsemble import Toolbox\nfrom toolsemble.mcp import MCPClient\n"
+        f"box = Toolbox([*MCPClient.stdio(*{place.line!r}).start()])\n"
+    )
+    assert main(["lock", f"{tmp_path / 'shop_of_a_server.py'}:box", "--file", str(place.file)]) == 0
+    assert "1 tool of 1 source" in capsys.readouterr().err
+    with place.client() as client:
+        assert names(client) == ["echo"]
+
+
 def test_the_command_pins_all_servers_of_a_file_without_their_prefixes(place, capsys, monkeypatch):
     monkeypatch.chdir(place.file.parent)
     place.show(ECHO)

@@ -110,9 +110,10 @@ def test_the_reviewer_of_a_client_is_known_at_the_handshake(plain, tmp_path):
     assert (tmp_path / "log").read_text() == "started\n"
 
 
-def test_a_broken_form_is_declined(plain):
+@pytest.mark.parametrize("fields", ['{"a": {"type": "strng"}}', '{"a": true}'])
+def test_a_broken_form_is_declined(plain, fields):
     with plain(review=Person(Edit("{}"))) as client:
-        assert json.loads(call(client, "odd_form").output)["action"] == "decline"
+        assert json.loads(call(client, "odd_form", text=fields).output)["action"] == "decline"
 
 
 def test_a_question_that_belongs_to_no_call_is_declined(plain, caplog):

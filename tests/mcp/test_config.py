@@ -46,6 +46,12 @@ def test_the_file_of_vs_code_may_have_comments(write):
     assert list(MCPClient.from_config(write(text))) == ["a", "b"]
 
 
+def test_settings_that_are_not_used_are_logged(write, caplog):
+    file = write({"servers": {"a": {"command": "x", "envFile": ".env", "disabledTools": ["delete"]}}})
+    assert list(MCPClient.from_config(file)) == ["a"]
+    assert f"{str(file)!r}, server 'a': not used here: disabledTools, envFile" in caplog.text
+
+
 def test_a_file_may_have_both_lists_of_servers(write):
     file = write({"servers": {"b": {"command": "x"}}, "mcpServers": {"a": {"command": "x"}}})
     assert list(MCPClient.from_config(file)) == ["a", "b"]

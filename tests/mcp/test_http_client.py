@@ -20,6 +20,7 @@ from helpers.wait import until
 from toolsemble import AudioContent, FileContent, ImageContent, Toolbox, ToolCall, ToolConfigurationError
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.events import CallProgress
+from toolsemble.limits.effect_ledger import EffectLedger
 from toolsemble.mcp import MCPClient
 from toolsemble.mcp.client import session
 from toolsemble.mcp.client.screen import Screen, ScreenedReader
@@ -315,8 +316,59 @@ def test_an_answer_may_be_a_stream_of_events(handshake):
 def test_other_answers_are_failures(handshake):
     with MCPClient.http(handshake, name="web") as client:
         assert "Unexpected content type: text/plain" in call(client, "plain_text").error_message
-        assert "reported an error" in call(client, "unavailable").error_message
+        assert call(client, "unavailable").error_message == (
+            "The MCP server 'web' reported an error: HTTP 503 Service Unavailable"
+        )
         assert call(client, "own_code").error_message == "The MCP server 'web' reported an error: out of tea"
+
+
+def test_a_call_that_is_refused_for_its_token_took_no_effect(handshake):
+    ledger = EffectLedger()
+    with MCPClient.http(handshake, name="web", idempotency=True) as client:
+        result = call(client, "sign_out", Toolbox([*client], ledger=ledger))
+    assert result.error_message == "The MCP server 'web' refused the request: HTTP 401 Unauthorized"
+    assert not ledger.unknown()
+
+
+class Closed(PlainHandler):
+    def parse_request(self):
+        return super().parse_request() and self.reply(403, b"")
+
+
+class ClosedList(PlainHandler):
+    def answer(self, number, result, *more):
+        if "tools" in result:
+            self.reply(403, b"")
+        else:
+            super().answer(number, result, *more)
+
+
+@pytest.mark.parametrize(("handler", "transport"), [(Closed, "http"), (Closed, "sse"), (ClosedList, "http")])
+def test_a_server_that_wants_other_credentials_says_so(handler, transport):
+    with run_handler(handler) as address, pytest.raises(ToolConfigurationError) as raised:
+        MCPClient.http(f"{address}?key=secret", name="web", transport=transport).start()
+    assert str(raised.value) == (
+        "The MCP server 'web' cannot be reached: HTTP 403 Forbidden; pass auth= or headers= that it accepts"
+    )
+
+
+class Elsewhere(PlainHandler):
+    def do_POST(self):  # noqa: N802 - the name that the standard library wants
+        self.log.append(self.headers["Authorization"])
+
+
+def test_a_token_does_not_follow_a_redirect_to_another_origin():
+    Elsewhere.log.clear()
+    with run_handler(Elsewhere) as other:
+
+        class Moved(PlainHandler):
+            def do_POST(self):  # noqa: N802 - as above
+                self.rfile.read(int(self.headers["content-length"]))
+                self.reply(307, b"", location=other)
+
+        with run_handler(Moved) as address, pytest.raises(ToolConfigurationError, match=f"Redirect to {other}"):
+            MCPClient.http(address, auth="t").start()
+    assert Elsewhere.log == []
 
 
 class Briefly(PlainHandler):

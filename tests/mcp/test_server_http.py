@@ -20,7 +20,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from helpers.mcp_server import ERAS, SECONDS, connect, run_app, serve_http, text_of
-from toolsemble import MemoryId, Toolbox, ToolConfigurationError, ToolContext, ToolDefinitionError, tool
+from toolsemble import MemoryId, SchemaTool, Toolbox, ToolConfigurationError, ToolContext, ToolDefinitionError, tool
 from toolsemble.mcp import Caller, asgi, serve
 
 INITIALIZE = {
@@ -103,6 +103,23 @@ def test_allowed_hosts_are_reached_with_any_port(public, host, status):
 )
 def test_an_origin_must_be_allowed(public, origin, status):
     assert post(public, {"origin": origin}).status_code == status
+
+
+@pytest.mark.parametrize(("region", "status"), [("eu", 200), ("us", 400), (None, 400)])
+def test_a_header_that_a_schema_names_must_agree_with_the_arguments(region, status):
+    properties = {"region": {"type": "string", "x-mcp-header": "Region"}}
+    plan = SchemaTool("plan", "Plan a trip", lambda arguments: "planned", {"type": "object", "properties": properties})
+    meta = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    params = {"name": "plan", "arguments": {"region": "eu"}, "_meta": meta}
+    headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/call", "mcp-name": "plan"}
+    sent = {**headers, "mcp-param-region": region} if region else headers
+    with run_app(asgi(Toolbox([plan, whoami]))) as url:
+        answer = post(url, sent, {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params})
+    assert answer.status_code == status
 
 
 @pytest.mark.parametrize("header", [{"host": "evil.com"}, {"origin": "https://evil.com"}])

@@ -9,16 +9,18 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from mcp import Client, MCPError
 
 from helpers.mcp_servers import PLAIN
 from helpers.wait import alive, auntil, until
-from toolsemble import Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError
+from toolsemble import Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError, ToolExecutionError
 from toolsemble.limits.effect_ledger import EffectLedger
 from toolsemble.mcp import MCPClient
-from toolsemble.mcp.client import process_group, stdio, worker
+from toolsemble.mcp.client import process_group, session, stdio, worker
 from toolsemble.mcp.client.results import InvalidAnswerError, OutputCheck
 
 
@@ -33,6 +35,12 @@ def test_tools_of_a_server_are_tools_of_a_toolbox(plain):
     assert reply.text == "hello"
     assert box["echo"].description == "Says it again"
     assert box["echo"].metadata == {"mcp": {"server": "plain", "name": "echo", "title": ""}}
+
+
+def test_a_version_of_the_sdk_without_the_shorter_way_works(plain, monkeypatch):
+    monkeypatch.setattr(session, "build_client", Client)
+    with plain() as client:
+        assert call(client, "echo", text="hello").output == "hello"
 
 
 def test_a_client_says_what_the_server_is(plain):
@@ -319,6 +327,17 @@ def test_a_server_that_died_between_calls_is_started_again(plain, tmp_path):
     assert (tmp_path / "log").read_text() == "started\n" * 3
 
 
+async def test_calls_that_wait_for_a_restart_share_it(plain, tmp_path):
+    async with plain("counted", tmp_path / "log") as client:
+        box = Toolbox([*client])
+        pid = int((await box.aexecute(ToolCall("pid", {}))).text)
+        os.kill(pid, 9)
+        await auntil(lambda: not alive(pid))
+        replies = await box.aexecute_all([ToolCall("echo", {"text": str(number)}) for number in range(5)])
+    assert [reply.text for reply in replies] == ["0", "1", "2", "3", "4"]
+    assert (tmp_path / "log").read_text() == "started\n" * 2
+
+
 def test_a_server_is_restarted_three_times_a_minute_at_most(plain, tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "_BACKOFF", (0.0, 0.0, 0.0))
     with plain("counted", tmp_path / "log") as client:
@@ -352,6 +371,25 @@ def test_a_timeout_of_a_call_that_may_be_repeated_is_not_unknown(plain, tmp_path
     with plain("", tmp_path / "log", timeout=0.3, effects="read") as client:
         result = call(client, "hang")
     assert result.error_message == "The MCP server 'plain' did not answer within 0.3 s; the call was cancelled"
+
+
+async def test_a_timeout_of_a_request_is_told_to_the_server(plain, tmp_path):
+    async with plain("", tmp_path / "log") as client:
+        with pytest.raises(ToolExecutionError, match="'plain' reported an error: Request 'tools/call' timed out"):
+            await client.request(lambda sdk: sdk.call_tool("hang", {}, read_timeout_seconds=0.3))
+        await auntil(lambda: (tmp_path / "log").read_text().endswith("cancelled True\n"))
+
+
+async def test_a_request_is_not_sent_to_a_server_that_has_ended_meanwhile(plain, tmp_path):
+    async def send(sdk):
+        with suppress(MCPError):
+            await sdk.call_tool("die", {"text": "x"})
+        return await sdk.list_tools()
+
+    async with plain("", tmp_path / "log") as client:
+        with pytest.raises(ToolExecutionError, match="'plain' ended before it answered"):
+            await client.request(send)
+    assert (tmp_path / "log").read_text() == "x\nx\n"  # a request may be repeated
 
 
 @pytest.mark.parametrize("sync", [True, False])

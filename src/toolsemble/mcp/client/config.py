@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping
@@ -22,6 +23,8 @@ _PLACE = re.compile(r" (?:starting )?near (\d+)")
 _LISTS = ("mcpServers", "servers")
 _SSE = ("sse",)
 _HTTP = ("http", "streamable-http", "streamableHttp", "streamable_http")
+_USED = {"command", "args", "env", "cwd", "url", "serverUrl", "headers", "type", "transport", "disabled", "enabled"}
+_LOGGER = logging.getLogger("toolsemble.mcp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ def _read_server(where: str, server: Any) -> ConfiguredServer:
     args = server.get("args", [])
     if not isinstance(args, list) or not all(isinstance(each, str) for each in args):
         raise ToolConfigurationError(f"{where}: 'args' must be a list of str")
+    if unused := sorted(server.keys() - _USED):  # such as a file of variables, or tools that are switched off
+        _LOGGER.warning("%s: not used here: %.200s", where, ", ".join(unused))
     return ConfiguredServer(
         command,
         tuple(expand_variables(where, each) for each in args),

@@ -1,6 +1,6 @@
-"""The requests of one connection and their answers: the SDK's dispatcher, with a shorter way for calls of tools.
+"""The requests of one connection and their answers: the SDK's dispatcher, with a shorter way for most requests.
 
-For each request the SDK opens a span, two streams and a scope, which takes more time than the rest of a call. A call
+For each request the SDK opens a span, two streams and a scope, which takes more time than the rest of a call. A request
 that nobody traces, and that does not report progress, needs none of them.
 """
 
@@ -23,15 +23,17 @@ from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, get_tra
 
 from toolsemble.mcp.client.message_reader import MessageReader
 
-_CALL = "tools/call"
 _CANCELLED = "notifications/cancelled"
-_SIMPLE = {"headers"}
+_SIMPLE = {"headers", "timeout", "cancel_on_abandon"}
 _FIRST = 2**30  # far from the numbers that the SDK gives to its requests, which begin at 1
 _PATIENCE = 5.0
 
+Answer = asyncio.Future[dict[str, Any] | MCPError]
+"""The result of a request, or the error that came instead."""
+
 
 def build_client(transport: Any, **options: Any) -> Client:
-    """Return a client of the SDK whose calls take the shorter way."""
+    """Return a client of the SDK whose requests take the shorter way."""
     client = Client(transport, **options)
 
     async def connect(stack: AsyncExitStack, *_: object) -> CallDispatcher:
@@ -56,19 +58,19 @@ class CallDispatcher(JSONRPCDispatcher[Any]):
     ) -> dict[str, Any]:
         """Send a request, and return the result; raise MCPError for an error, or if the connection is gone."""
         options = opts or {}
-        if method != _CALL or related or not options.keys() <= _SIMPLE or _is_traced():
+        if related or not options.keys() <= _SIMPLE or _is_traced():
             return await super().send_raw_request(method, params, opts, **related)
         number, answer = self._answers.expect()
-        message = types.JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=_add_context(params or {}))
-        headers = options.get("headers")
-        metadata = ClientMessageMetadata(headers=headers) if headers else None
         try:
-            await self._output.send(SessionMessage(message, metadata))
-            outcome = await answer
+            await self._output.send(_build_message(number, method, params or {}, options.get("headers")))
+            outcome = await _wait(answer, options.get("timeout"))
         except (BrokenResourceError, ClosedResourceError):
             raise _closed() from None
-        except asyncio.CancelledError:
-            await self._report_cancellation(number)
+        except (asyncio.CancelledError, TimeoutError) as reason:
+            if options.get("cancel_on_abandon", True):
+                await self._report_cancellation(number)
+            if isinstance(reason, TimeoutError):
+                raise MCPError(code=types.REQUEST_TIMEOUT, message=f"Request {method!r} timed out") from None
             raise
         finally:
             self._answers.forget(number)
@@ -84,15 +86,15 @@ class CallDispatcher(JSONRPCDispatcher[Any]):
 
 
 class Answers:
-    """The calls of a connection that wait for their answers."""
+    """The requests of a connection that wait for their answers."""
 
     def __init__(self) -> None:
-        self._waiting: dict[types.RequestId, asyncio.Future[dict[str, Any] | MCPError]] = {}
+        self._waiting: dict[types.RequestId, Answer] = {}
         self._numbers = count(_FIRST)
         self._is_closed = False
 
-    def expect(self) -> tuple[int, asyncio.Future[dict[str, Any] | MCPError]]:
-        """Return the number of a new call, and the future of its outcome; raise MCPError if the connection is gone."""
+    def expect(self) -> tuple[int, Answer]:
+        """Return the number of a new request, and its answer to come; raise MCPError if the connection is gone."""
         if self._is_closed:
             raise _closed()
         number = next(self._numbers)
@@ -100,11 +102,11 @@ class Answers:
         return number, answer
 
     def forget(self, number: int) -> None:
-        """Let nobody wait for the answer to a call."""
+        """Let nobody wait for the answer to a request."""
         self._waiting.pop(number, None)
 
     def take(self, message: Any) -> bool:
-        """Pass a message to the call that it answers; return whether it answers one."""
+        """Pass a message to the request that it answers; return whether it answers one."""
         if not isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             return False
         waiting = self._waiting.pop(read_number(message.id), None)
@@ -118,7 +120,7 @@ class Answers:
         return True
 
     def close(self) -> None:
-        """Fail all calls: the connection is gone."""
+        """Fail all requests: the connection is gone."""
         self._is_closed = True
         for waiting in self._waiting.values():
             if not waiting.done():
@@ -126,7 +128,7 @@ class Answers:
 
 
 class AnswerReader(MessageReader):
-    """A stream of messages without the answers that calls wait for."""
+    """A stream of messages without the answers that are waited for here."""
 
     def __init__(self, stream: Any, answers: Answers) -> None:
         super().__init__(stream)
@@ -146,6 +148,20 @@ class AnswerReader(MessageReader):
         """Close the stream."""
         self._answers.close()
         await super().aclose()
+
+
+async def _wait(answer: Answer, seconds: float | None) -> dict[str, Any] | MCPError:
+    """Return an answer; raise TimeoutError if it does not come within some seconds."""
+    return await (answer if seconds is None else asyncio.wait_for(answer, seconds))
+
+
+def _build_message(
+    number: int, method: str, params: Mapping[str, Any], headers: dict[str, str] | None
+) -> SessionMessage:
+    given = _add_context(params)
+    fields: dict[str, Any] = {"params": given} if given else {}
+    message = types.JSONRPCRequest(jsonrpc="2.0", id=number, method=method, **fields)
+    return SessionMessage(message, ClientMessageMetadata(headers=headers) if headers else None)
 
 
 def _is_traced() -> bool:

@@ -123,6 +123,8 @@ class BoundedTransport(httpx2.AsyncBaseTransport):
             call.over = True
             return _fail(request, call, "it has ended the session")
         call.begun = True
+        if request.method == "POST":
+            call.status = response.status_code if response.is_error else 0
         return self._bound(response, call)
 
     def _bound(self, response: httpx2.Response, call: Delivery) -> httpx2.Response:

@@ -102,6 +102,8 @@ class Form:
         cleaned = clean_schema(schema)
         self._arguments = SchemaArguments("form", {"additionalProperties": False, **cleaned})
         self.fields: dict[str, Any] = cleaned.get("properties", {})
+        if not all(isinstance(each, dict) for each in self.fields.values()):
+            raise ToolDefinitionError("a field of the form is not an object")
         # As they were sent: a cleaned default may be another one.
         given = schema.get("properties", {})
         self._defaults = {name: each["default"] for name, each in given.items() if "default" in each}

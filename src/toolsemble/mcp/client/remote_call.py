@@ -26,7 +26,7 @@ class ServerEndedError(ToolExecutionError, ConnectionError):
 
 
 class Delivery:
-    """The progress of a request on its way; that of a request that belongs to no call is not read."""
+    """The progress of a request on its way: of a call, or of the handshake."""
 
     begun = False
     """Whether a part of the request may have reached the server."""
@@ -36,6 +36,8 @@ class Delivery:
     """Whether the session ended with it: always that of a program; that of a URL may go on."""
     problem = ""
     """Why the connection broke, in words; "" if the server just ended."""
+    status = 0
+    """The status of the last answer over HTTP, if that was an error; 0 if not."""
 
 
 class RemoteCall(Delivery):
@@ -86,6 +88,7 @@ class RemoteCall(Delivery):
         self.begun = self.lost = False
         self.over = over
         self.problem = ""
+        self.status = 0
 
     def start_timer(self, server: str) -> None:
         """Let the time run until the call is given up."""

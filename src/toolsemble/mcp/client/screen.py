@@ -14,11 +14,11 @@ from toolsemble.mcp.client.dispatcher import read_number
 from toolsemble.mcp.client.message_reader import MessageReader
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.remote_call import RemoteCall, current_call
+from toolsemble.mcp.param_headers import names_header
 
 _LIST = "tools/list"
 _PLAIN = {"name", "description", "inputSchema"}
 _ANY_OBJECT = {"type": "object"}
-_HEADER = "x-mcp-header"
 _MAX_OPEN = 1000
 _ELICITATION = "elicitation"
 
@@ -131,23 +131,9 @@ def _is_plain(item: Any) -> bool:
 
 def _reduce(item: dict[str, Any], remote: RemoteDefinition) -> dict[str, Any]:
     """Return what the SDK needs of a tool: of its schema, only the headers to send."""
-    if remote.is_plain or not _has_headers(remote.input_schema):
+    if remote.is_plain or not names_header(remote.input_schema):
         return {"name": remote.name, "inputSchema": _ANY_OBJECT}
     return item
-
-
-def _has_headers(schema: dict[str, Any]) -> bool:
-    """Return whether a schema names a header; not by recursion, which a server could make too deep."""
-    waiting: list[Any] = [schema]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            if _HEADER in node:
-                return True
-            waiting += node.values()
-        elif isinstance(node, list):
-            waiting += node
-    return False
 
 
 def _drop_capability(holder: dict[str, Any], key: str) -> None:

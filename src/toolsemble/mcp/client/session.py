@@ -22,7 +22,9 @@ from toolsemble.mcp.client.dispatcher import build_client
 from toolsemble.mcp.client.listing import list_tools
 from toolsemble.mcp.client.options import Options
 from toolsemble.mcp.client.process_group import LOGGER
+from toolsemble.mcp.client.remote_call import Delivery, current_call
 from toolsemble.mcp.client.screen import Screen
+from toolsemble.mcp.client.server_errors import describe_refusal, find_cause, is_not_admitted
 from toolsemble.runtime.checks import format_seconds
 from toolsemble.runtime.text import describe_error, preview
 
@@ -64,6 +66,7 @@ class Session:
         self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._owner: Any = None
         self._listener: asyncio.Task[None] | None = None
+        self._delivery = Delivery()
         self.may_ask = may_ask
         self.calls = 0
         """How many calls it has made."""
@@ -104,8 +107,7 @@ class Session:
         self._owner = asyncio.get_running_loop().create_task(self._own(), context=Context())
         try:
             async with asyncio.timeout(seconds):
-                client = await asyncio.shield(self._ready)
-                return await list_tools(client, self.screen, self._options)
+                return await self._list_tools(await asyncio.shield(self._ready))
         except BaseException as error:
             self._transport.grace = 0.0
             await self.close()
@@ -117,6 +119,13 @@ class Session:
             self.is_misjudged = refused and loop.time() >= late
             raise self._explain(error) from find_cause(error)
 
+    async def _list_tools(self, client: Client) -> Listing:
+        token = current_call.set(self._delivery)  # not the call that made a restart necessary
+        try:
+            return await list_tools(client, self.screen, self._options)
+        finally:
+            current_call.reset(token)
+
     def _explain(self, error: Exception) -> ToolsembleError:
         cause = find_cause(error)
         if isinstance(error, TimeoutError):
@@ -126,7 +135,9 @@ class Session:
         elif isinstance(cause, MCPError) and cause.code == types.CONNECTION_CLOSED and self._target.is_program:
             why = "it ended before it answered"
         else:
-            why = preview(describe_error(cause), _MAX_CAUSE)
+            why = describe_refusal(cause, self._delivery) or preview(describe_error(cause), _MAX_CAUSE)
+            if is_not_admitted(cause, self._delivery):
+                why += "; pass auth= or headers= that it accepts"
         written = str(getattr(self._transport, "errors", ""))
         more = f"; it wrote to standard error: {written}" if written else ""
         return ToolConfigurationError(
@@ -135,6 +146,7 @@ class Session:
 
     async def _own(self) -> None:
         """Hold the connection open: enter and leave it in this one task."""
+        current_call.set(self._delivery)
         try:
             async with build_client(self._transport, client_info=_CLIENT, cache=None, **self._callbacks) as client:
                 self._ready.set_result(client)
@@ -179,10 +191,3 @@ class Session:
                     on_change()
         except (ListenNotSupportedError, SubscriptionLost, MCPError, TimeoutError) as error:
             LOGGER.debug("%s does not report changes of its tools: %s", self._options.name, error)
-
-
-def find_cause(error: BaseException) -> BaseException:
-    """Return the first exception that is not a group."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

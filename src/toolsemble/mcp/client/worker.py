@@ -15,19 +15,9 @@ from typing import Any
 from weakref import WeakSet
 
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    CONNECTION_CLOSED,
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    PARSE_ERROR,
-    ListRootsResult,
-    Root,
-    ToolListChangedNotification,
-)
-from pydantic import ValidationError
+from mcp_types import CONNECTION_CLOSED, ListRootsResult, Root, ToolListChangedNotification
 
 from toolsemble.errors import LostError, ToolConfigurationError, ToolExecutionError, ToolsembleError
-from toolsemble.mcp.client.cleaning import clean_text
 from toolsemble.mcp.client.definitions import Listing
 from toolsemble.mcp.client.inbox import Outcome
 from toolsemble.mcp.client.listing import list_tools
@@ -35,8 +25,8 @@ from toolsemble.mcp.client.options import Options
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.questions import QuestionDesk
 from toolsemble.mcp.client.remote_call import RemoteCall, ServerEndedError, current_call
-from toolsemble.mcp.client.results import invalid_answer
-from toolsemble.mcp.client.session import Session, Target, find_cause
+from toolsemble.mcp.client.server_errors import find_cause, translate_error
+from toolsemble.mcp.client.session import Session, Target
 from toolsemble.runtime.checks import format_seconds
 from toolsemble.runtime.concurrency import wait_for
 from toolsemble.runtime.text import describe_error
@@ -46,7 +36,6 @@ _PERIOD = 60.0
 _BACKOFF = (0.0, 0.5, 2.0)
 _PATIENCE = 5.0
 _LONGEST_END = 30.0
-_MAX_MESSAGE = 2000
 
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # the SDK would print tracebacks
 
@@ -262,7 +251,7 @@ class Worker:
                 answer = await call.send(session.client, call)
             except Exception as error:  # noqa: BLE001 - translated; the SDK raises many kinds
                 if not self._is_lost(error, call, session):
-                    raise self._translate(error) from find_cause(error)
+                    raise translate_error(error, self._options.name, call) from find_cause(error)
                 call.problem = call.problem or session.problem
                 if call.over or not session.is_alive:
                     await session.close()
@@ -302,26 +291,6 @@ class Worker:
         if call.repeatable:
             return ServerEndedError(message)
         return LostError(f"{message}; it is unknown whether the call took effect")
-
-    def _translate(self, error: Exception) -> Exception:
-        """Return the error for the model."""
-        cause = find_cause(error)
-        name = self._options.name
-        if isinstance(cause, ValidationError):
-            fields = ", ".join(sorted({".".join(map(str, each["loc"][:3])) for each in cause.errors()}))
-            return invalid_answer(name, f"it is not what MCP says ({fields})")
-        if not isinstance(cause, MCPError):
-            return invalid_answer(name, describe_error(cause))
-        message = clean_text(cause.message, _MAX_MESSAGE) or "an error without a message"
-        if cause.code == PARSE_ERROR:
-            return invalid_answer(name, message)
-        if cause.code == INVALID_PARAMS:
-            return ToolExecutionError(
-                f"The MCP server '{name}' refused the arguments: {message}", error_code=cause.code
-            )
-        # A server that reports an internal error may have done something before.
-        kind = LostError if cause.code == INTERNAL_ERROR else ToolExecutionError
-        return kind(f"The MCP server '{name}' reported an error: {message}", error_code=cause.code)
 
     async def _receive(self, message: Any) -> None:
         if isinstance(message, ToolListChangedNotification):

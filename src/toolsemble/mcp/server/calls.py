@@ -69,10 +69,10 @@ class ToolCalls:
         """Return the tools of a caller as they are now."""
         return self._list(await self._source.find(caller)).show()
 
-    def find_schema(self, name: str) -> dict[str, Any] | None:
-        """Return the schema of a tool of a toolbox that is the same for everyone; None if it is unknown."""
+    def find_header_schema(self, name: str) -> dict[str, Any] | None:
+        """Return the schema of a tool that names headers; None if it names none, or the tools differ by caller."""
         box = self._source.shared
-        return None if box is None else self._list(box).schemas.get(name)
+        return None if box is None else self._list(box).header_schemas.get(name)
 
     async def call_tool(self, request: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> Any:
         """Return the result of a call, or the questions that its client has to answer first."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from mcp_types import ListToolsResult, Tool as ListedTool, ToolAnnotations
 
+from toolsemble.mcp.param_headers import names_header
 from toolsemble.mcp.server.served_lock import is_lockable, is_refused
 from toolsemble.mcp.server.structured_output import OutputSchema
 from toolsemble.toolbox.registry import Registered
@@ -45,9 +46,9 @@ class Listing:
         return ListToolsResult(tools=[each for each in self.result.tools if not is_refused(self.box[each.name])])
 
     @cached_property
-    def schemas(self) -> dict[str, dict[str, Any]]:
-        """The schemas of the arguments, by tool."""
-        return {each.name: each.input_schema for each in self.result.tools}
+    def header_schemas(self) -> dict[str, dict[str, Any]]:
+        """The schemas that name headers, by tool; the SDK compares the headers of each call with them."""
+        return {each.name: each.input_schema for each in self.result.tools if names_header(each.input_schema)}
 
     def output(self, name: str) -> OutputSchema | None:
         """Return the output schema of a tool; None if it declares no type, or its text is limited."""

@@ -110,7 +110,7 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
         on_call_tool=tools.call_tool,
         cache_hints={"tools/list": lifetime},
         # Without it, the SDK lists all tools before each call.
-        get_tool_input_schema=None if source.shared is None else tools.find_schema,
+        get_tool_input_schema=None if source.shared is None else tools.find_header_schema,
     )
     server.changing = frozenset(changing)
     _add_functions(server, resources, PassThrough(offer.upstreams, resources, prompts, parking))
