@@ -1,4 +1,4 @@
-"""Run the whole suite on every interpreter of this machine that the package supports.
+"""Run ``make test`` on every interpreter of this machine that the package supports.
 
 ``python release/matrix.py FOLDER [VERSION…]``: each interpreter has an environment of its own in FOLDER. Versions are
 written as ``3.13``, or ``3.13t`` for the free-threaded build; without any, all that are found are used.
@@ -41,35 +41,24 @@ def find_interpreter(version: str) -> str | None:
     return None
 
 
-def install(interpreter: str, environment: Path) -> str:
-    """Create an environment with everything that the tests need; return what went wrong, or an empty text."""
-    python = environment / "bin" / "python"
-    for command in (
-        [interpreter, "-m", "venv", "--clear", str(environment)],
-        [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check", "--editable", f"{ROOT}[dev]"],
-    ):
-        done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603 - as above
-        if done.returncode:
-            return (done.stderr.strip() or done.stdout.strip()).splitlines()[-1]
-    return ""
-
-
 def run_suite(version: str, folder: Path) -> str:
-    """Run the suite on one version, and return a word or a sentence for the table."""
+    """Run ``make test`` on one version, and return a sentence for the table."""
     interpreter = find_interpreter(version)
     if interpreter is None:
         return "not found on this machine"
     environment = folder / version
-    problem = install(interpreter, environment)
-    if problem:
-        return f"failed: {problem}"
-    log = environment / "tests.log"
-    python = str(environment / "bin/python")
-    command = [python, "-m", "pytest", "--numprocesses", "auto", "--dist", "loadfile", "--no-loadscope-reorder"]
+    log = folder / f"{version}.log"
+    folder.mkdir(exist_ok=True)
     with log.open("w") as output:
-        done = subprocess.run(command, cwd=ROOT, check=False, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603 - as above
-    last = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()[-1]
-    return last if not done.returncode else f"failed: {last}; see {log}"
+        command = ["make", "test", f"VENV={environment}", f"PYTHON={interpreter}"]
+        done = subprocess.run(command, cwd=ROOT, check=False, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603 - our own target
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return lines[-1] if not done.returncode else f"failed: {find_result(lines)}; see {log}"
+
+
+def find_result(lines: list[str]) -> str:
+    """Return the last line before that of make, which says only that it failed."""
+    return next((each for each in reversed(lines) if not each.startswith("make")), "nothing was run")
 
 
 def main(folder: Path, versions: list[str]) -> int:

@@ -166,6 +166,9 @@ def test_durations_are_added_and_subtracted(question, answer):
         convert 2024-03-15T12:00:00-04:00 from America/New_York to UTC => 2024-03-15T16:00:00 UTC
         convert now to Asia/Kolkata => 2024-03-15T18:00:00 Asia/Kolkata
         convert 2024-07-01T12:00:00 from Europe/London into Europe/Berlin => 2024-07-01T13:00:00 Europe/Berlin
+        2024-03-15T12:00:00 UTC to America/Chicago => 2024-03-15T07:00:00 America/Chicago
+        2024-03-15T12:00:00 from UTC to America/Chicago => 2024-03-15T07:00:00 America/Chicago
+        now to Asia/Kolkata => 2024-03-15T18:00:00 Asia/Kolkata
         """
     ),
 )

@@ -121,6 +121,7 @@ _OFFSET = re.compile(r"(?<=:\d\d)(?:Z|[+-]\d\d:?\d\d)$", re.IGNORECASE | re.ASCI
 _EPOCH = r"(?:(?:unix )?(?:epoch|timestamp)|unix time|unix|epoch time)"
 _COUNT = r"(?P<count>-?\d+(?:\.\d+)?)(?: ?(?:(?P<milli>ms|milliseconds?)|(?P<second>s|seconds?)))?"
 _WHAT = rf"(?:(?:how many )?(?P<unit>{UNIT}) |(?:the )?(?:difference|time) )"
+_ZONE_NAME = r"UTC|GMT|[a-z]+(?:/[a-z_+-]+\d*)+"  # not a date such as 3/15/2024
 _INSIDE = rf"(?: in (?P<inside>{UNIT}))"
 _QUESTIONS: list[tuple[re.Pattern[str], Callable[[Reader, _Match], Answer]]] = [
     (re.compile(pattern, re.IGNORECASE | re.ASCII), respond)
@@ -141,6 +142,7 @@ _QUESTIONS: list[tuple[re.Pattern[str], Callable[[Reader, _Match], Answer]]] = [
         (rf"(?:(?:how many )?(?P<unit>{UNIT})|time) (?:until|till|to) (?P<end>.+)", _answer_difference),
         (rf"(?:(?:how many )?(?P<unit>{UNIT})|time) since (?P<start>.+)", _answer_difference),
         (rf"(?:how many )?(?P<unit>{UNIT}) (?P<start>.+?) (?:and|to|until) (?P<end>.+)", _answer_difference),
+        (rf"(?P<moment>.+?)(?: from (?P<source>.+?))? (?:to|into) (?P<target>{_ZONE_NAME})", _answer_conversion),
         (rf"(?P<start>.+?) (?:to|until) (?P<end>.+?){_INSIDE}?", _answer_difference),
         (rf"(?P<end>.+?) - (?!-?{AMOUNT}|-?\d+(?:\.\d+)? ?[a-z]*$)(?P<start>.+)", _answer_difference),
     ]
