@@ -295,6 +295,22 @@ def test_no_tool_fits_and_the_groups_are_named():
     )
 
 
+def test_no_tool_fits_and_the_nearest_are_named_but_not_loaded():
+    catalog = Catalog(DESK, budget=BUDGET)
+    messages = talk(catalog.box(), find("bake a chocolate cake for a supplier"))
+    assert messages[-1].text == (
+        "No tool fits 'bake a chocolate cake for a supplier'. There are tools for: desk. "
+        "Nearest by words: pay_invoice; to load one, search for its name. "
+        "Say in other words what the tool should do, or go on without one."
+    )
+    assert catalog.box([UserMessage("Pay"), *messages]).names == catalog.box().names
+
+
+def test_another_ranking_has_no_nearest_tools():
+    box = Catalog(DESK, budget=BUDGET, rank=lambda query, specifications: []).box()
+    assert "Nearest" not in box.execute(find("pay an invoice")).text
+
+
 def test_no_tool_fits_in_a_catalog_without_groups():
     box = Catalog(DESK[2:], budget=130).box()
     assert "There are" not in box.execute(find("bake a cake with chocolate")).text

@@ -292,6 +292,27 @@ def test_examples_use_names_of_offered_tools():
     assert '"plan": ["open_file", "calculator", "final_answer"]' in text
 
 
+def list_example_questions(tools):
+    """Return the questions of the examples that a prompt with these tools has."""
+    schemas = {name: {"properties": {key: {}}, "required": [key]} for name, key in tools.items()}
+    specifications = [ToolSpecification(name, "", schema) for name, schema in schemas.items()]
+    turns = LocalRequest(ChatRequest([UserMessage("do")], specifications)).opening_turns()[1:]
+    return [turn[0].text for turn in turns if turn[0].role == "user"]
+
+
+def test_examples_of_other_tools_are_left_out_if_the_offered_ones_show_two_calls():
+    questions = list_example_questions({"calculator": "input", "file_read": "path"})
+    assert [each for each in questions if ".txt" in each or "Mail" in each or "day" in each] == []
+    assert "What do one S and two L of the lamps in lamps.json cost?" in questions
+
+
+@pytest.mark.parametrize(
+    "tools", [{"look": "at"}, {"calculator": "input"}, {"datetime": "input", "calculator": "input"}]
+)
+def test_all_examples_are_there_if_the_offered_tools_show_one_call_at_most(tools):
+    assert len(list_example_questions(tools)) == 8
+
+
 def test_a_chat_without_instructions_says_what_the_model_is():
     assert LocalRequest(ChatRequest([UserMessage("Who are you?")])).opening_turns() == [
         (PromptMessage("system", "You are a helpful assistant, a small open model that runs locally in toolsemble."),)
@@ -331,7 +352,9 @@ def test_the_examples_search_for_tools_that_are_not_offered():
 
 def say_found(*calls):
     """Return what a catalog says of searches."""
-    tools = [SchemaTool(f"{name}clock", "Clock.", str, {"properties": {}}) for name in "abcd"]
+    texts = {"warm_plate": "A plate for warm food.", "weather": "Tells how warm it becomes."}
+    texts |= {f"{name}clock": "Clock." for name in "abcd"}
+    tools = [SchemaTool(name, text, str, {"properties": {}}) for name, text in texts.items()]
     return [
         reply.text
         for reply in Catalog(tools, budget=130).box().execute_all([ToolCall("find_tools", each) for each in calls])
@@ -341,17 +364,19 @@ def say_found(*calls):
 def test_the_examples_show_what_a_catalog_says():
     opening = LocalRequest(ChatRequest([UserMessage("do")], [SEARCH])).opening_turns()
     shown = "\n".join(message.text for turn in opening for message in turn)
-    said = say_found({"query": "clock", "limit": 2}, {"query": "temperature of Oslo"})
+    said = say_found({"query": "clock", "limit": 2}, {"query": "warm air outside"})
     assert [f"Result of find_tools: {each.splitlines()[0]}\n" in shown for each in said] == [True, True]
 
 
 def test_an_example_searches_again_when_nothing_fits():
     opening = LocalRequest(ChatRequest([UserMessage("do")], [SEARCH])).opening_turns()
     texts = [message.text for turn in opening for message in turn]
-    nothing = "Result of find_tools: No tool fits 'temperature of Oslo'. Say in other words what the tool should do, or"
+    nothing = (
+        "Result of find_tools: No tool fits 'warm air outside'. Nearest by words: warm_plate, weather; to load one,"
+    )
     place = next(index for index, text in enumerate(texts) if text.startswith(nothing))
     assert texts[place].endswith("Next: find_tools with other words.)")
-    assert texts[place + 1].startswith('{"note": "I say what the tool should do.", "name": "find_tools"')
+    assert '"name": "find_tools", "arguments": {"query": "weather"}}' in texts[place + 1]
 
 
 def test_the_examples_call_offered_tools_without_a_search():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from toolsemble.catalog.entry import Entry
 from toolsemble.catalog.summary import write_line
@@ -21,19 +21,26 @@ FIND_TOOLS = "find_tools"
 MOST_FOUND = 20
 """The most tools that one search finds, whatever a model asks for."""
 _LONGEST_QUERY = 80
+_MOST_NEAR = 3
 _IN_VAIN = "Say in other words what the tool should do, or go on without one."
 _BEGIN = "- "
 _LINE = re.compile(rf"^{_BEGIN}([a-zA-Z0-9_-]{{1,64}})\(", re.MULTILINE)
 
 
-def make_find_tools(search: Callable[[str, int], Sequence[Entry]], groups: Sequence[str], limit: int) -> Entry:
+Search: TypeAlias = Callable[[str, int], Sequence[Entry]]
+"""Returns tools for a query, best first, and at most so many."""
+
+
+def make_find_tools(search: Search, find_nearest: Search, groups: Sequence[str], limit: int) -> Entry:
     """Return the tool ``find_tools``.
 
-    :param search: returns the tools that fit a query, best first
+    :param search: returns the tools that fit a query
+    :param find_nearest: returns those that share words with it, whether they fit or not
     :param groups: the names of the groups of tools
     :param limit: how many tools a search finds if the model does not say it
 
-    >>> make_find_tools(lambda query, limit: [], ["crm"], 5).definition.description
+    >>> none = lambda query, limit: []
+    >>> make_find_tools(none, none, ["crm"], 5).definition.description
     'Find further tools by what they do, and load them, so that they can be called. There are tools for: crm.'
     """
     systems = f" There are tools for: {', '.join(groups)}." if groups else ""
@@ -44,22 +51,28 @@ def make_find_tools(search: Callable[[str, int], Sequence[Entry]], groups: Seque
         query: Annotated[str, Param("What the tool should do, in a few words, without names and values")],
         limit: Annotated[int, Param("The most tools to find")] = limit,
     ) -> ToolResult:
-        return _write_result(query, search(query, max(1, min(limit, MOST_FOUND))), groups)
+        found = search(query, max(1, min(limit, MOST_FOUND)))
+        return _write_found(found) if found else _write_miss(query, find_nearest(query, _MOST_NEAR), groups)
 
     ((found, definition),) = collect_tools(find_tools)
     return Entry(found, definition)
 
 
-def _write_result(query: str, found: Sequence[Entry], groups: Sequence[str]) -> ToolResult:
+def _write_found(found: Sequence[Entry]) -> ToolResult:
     names = [each.name for each in found]
-    if not found:
-        there = f" There are tools for: {', '.join(groups)}." if groups else ""
-        text = f"No tool fits {quote_text(query, _LONGEST_QUERY)}.{there} {_IN_VAIN}"
-    else:
-        several = f"{len(found)} tools are loaded now; call by name the one that fits:"
-        head = "1 tool is loaded now; call it by name:" if len(found) == 1 else several
-        text = "\n".join([head, *(f"{_BEGIN}{write_line(each.specification())}" for each in found)])
+    several = f"{len(found)} tools are loaded now; call by name the one that fits:"
+    head = "1 tool is loaded now; call it by name:" if len(found) == 1 else several
+    text = "\n".join([head, *(f"{_BEGIN}{write_line(each.specification())}" for each in found)])
     return ToolResult.success(text, names, attributes={"found": names})
+
+
+def _write_miss(query: str, nearest: Sequence[Entry], groups: Sequence[str]) -> ToolResult:
+    """Return what is said when no tool fits; names lead on, as a model that has searched in vain gives up."""
+    there = f" There are tools for: {', '.join(groups)}." if groups else ""
+    names = ", ".join(each.name for each in nearest)
+    near = f" Nearest by words: {names}; to load one, search for its name." if names else ""
+    text = f"No tool fits {quote_text(query, _LONGEST_QUERY)}.{there}{near} {_IN_VAIN}"
+    return ToolResult.success(text, [], attributes={"found": []})
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,17 +99,27 @@ class Snapshot:
     def search_tool(self, groups: tuple[str, ...]) -> Entry:
         """Return the tool that searches these tools; its text names some groups."""
         if groups not in self._searches:
-            self._searches[groups] = make_find_tools(self.search, groups, self._settings.limit)
+            self._searches[groups] = make_find_tools(self.search, self.find_nearest, groups, self._settings.limit)
         return self._searches[groups]
 
     def search(self, query: str, limit: int) -> list[Entry]:
         """Return the tools that fit a query, best first."""
         if self._settings.rank is not None:
             return self._rank(self._settings.rank, query, limit)
+        return self._pick(self._make_index().search(query, limit))
+
+    def find_nearest(self, query: str, limit: int) -> list[Entry]:
+        """Return the tools that share words with a query, whether they fit or not; none if there is another ranking."""
+        return [] if self._settings.rank is not None else self._pick(self._make_index().rank(query, limit).numbers)
+
+    def _make_index(self) -> Index:
         if self._index is None:
             self._index = Index([each.document() for each in self.entries.values()])
+        return self._index
+
+    def _pick(self, numbers: Iterable[int]) -> list[Entry]:
         entries = list(self.entries.values())
-        return [entries[number] for number in self._index.search(query, limit)]
+        return [entries[number] for number in numbers]
 
     def _rank(self, rank: Rank, query: str, limit: int) -> list[Entry]:
         if self._specifications is None:

@@ -26,7 +26,10 @@ _LINES = {
     "send_mail": "- read_mail(folder: string): Reads mails.\n- send_mail(to: string, text: string): Sends a mail.",
 }
 _WEATHER = "- weather(city: string): Reports the weather in a city.\n- city_map(city: string): Shows a map."
-_NOTHING = "No tool fits 'temperature of Oslo'. Say in other words what the tool should do, or go on without one."
+_NOTHING = (
+    "No tool fits 'warm air outside'. Nearest by words: warm_plate, weather; to load one, search for its name. "
+    "Say in other words what the tool should do, or go on without one."
+)
 
 
 def _write_found(lines: str) -> str:
@@ -103,17 +106,28 @@ _DIALOGUES: tuple[_Dialogue, ...] = (
     ),
 )
 
+# A model that sees dialogues with its own tools needs no others. They are fewer: reading a prompt takes long.
+_SHORT: tuple[_Dialogue, ...] = (
+    *_DIALOGUES[:3],
+    (
+        "Which date is 10 days after today?",
+        (_Step("calendar", {"input": "today + 10 days"}, "2023-08-19"),),
+        "It is 2023-08-19.",
+    ),
+    _DIALOGUES[3],
+    _DIALOGUES[5],
+    _DIALOGUES[7],
+)
+
 # With a search, one that finds nothing that fits stands in place of two dialogues with further searches.
 _SEARCHING: tuple[_Dialogue, ...] = (
     *_DIALOGUES[:5],
     (
         "How warm is it in Oslo?",
         (
-            _Step(SEARCH, {"query": "temperature of Oslo"}, _NOTHING),
-            _Step(
-                SEARCH, {"query": "weather in a city"}, _write_found(_WEATHER), note="I say what the tool should do."
-            ),
-            _Step("weather", {"city": "Oslo"}, "4 degrees, rain", note="weather in a city: weather fits."),
+            _Step(SEARCH, {"query": "warm air outside"}, _NOTHING),
+            _Step(SEARCH, {"query": "weather"}, _write_found(_WEATHER), note="Of these, weather tells how warm it is."),
+            _Step("weather", {"city": "Oslo"}, "4 degrees, rain", note="weather: weather fits."),
         ),
         "It is 4 degrees in Oslo.",
     ),
@@ -134,7 +148,7 @@ def make_demonstrations(offered: Mapping[str, Collection[str]], final: str) -> l
     """
     turns: list[Turn] = []
     searches = list(offered.get(SEARCH, ())) == ["query"]
-    for question, written, answer in _SEARCHING if searches else _DIALOGUES:
+    for question, written, answer in _SEARCHING if searches else _choose_dialogues(offered):
         steps = [step._replace(name=_choose_name(step.name, offered)) for step in written]
         if searches:
             steps = [each for step in steps for each in _find_first(step, offered)]
@@ -147,6 +161,12 @@ def make_demonstrations(offered: Mapping[str, Collection[str]], final: str) -> l
         begin = format_opening(final, None if steps else [final])
         turns.append((PromptMessage("assistant", f"{begin}{dump_json({'text': answer})}}}"),))
     return turns
+
+
+def _choose_dialogues(offered: Mapping[str, Collection[str]]) -> Sequence[_Dialogue]:
+    """Return the short list without the dialogues of other tools if one with two calls is left, else the long list."""
+    known = [each for each in _SHORT if all(_choose_name(step.name, offered) in offered for step in each[1])]
+    return known if any(len(steps) > 1 for _, steps, _ in known) else _DIALOGUES
 
 
 def _make_calls(question: str, steps: Sequence[_Step], planned: Sequence[str], final: str) -> Iterator[Turn]:
