@@ -159,9 +159,11 @@ STOP = """() => {
     const { activeElement: each } = document;
     if (!each || each === document.body) return null;
     const { outlineStyle } = getComputedStyle(each);
-    const { top, bottom } = each.getBoundingClientRect();
-    const isCovered = [...document.querySelectorAll(".answer:not(.still)")].some((bar) =>
-        !bar.contains(each) && top >= bar.getBoundingClientRect().top);
+    const { top, bottom, left, right } = each.getBoundingClientRect();
+    const isCovered = [...document.querySelectorAll(".answer:not(.still)")].some((bar) => {
+        const over = bar.getBoundingClientRect();
+        return !bar.contains(each) && top >= over.top && left < over.right && right > over.left;
+    });
     return { outline: outlineStyle, isSeen: bottom > 0 && top < innerHeight && !isCovered, html: each.outerHTML };
 }"""
 
