@@ -257,7 +257,7 @@ TABLE = [
     ("@tool(isolation='vm')\ndef f(): 'It'\nToolbox([f])", "not 'vm'", "one of 'thread', 'process'"),
     (
         "def g():\n    @tool(isolation='process')\n    def f(): 'It'\n    return f\nToolbox([g()])",
-        "Can't pickle local object",
+        " local object",
         "needs a tool that can be pickled, such as a function of a module",
     ),
     ("@tool(requires_approval='yes')\ndef f(): 'It'\nToolbox([f])", "not 'yes'", "True, False or a predicate"),

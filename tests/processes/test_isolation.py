@@ -499,8 +499,11 @@ def test_workers_end_with_the_program(tmp_path):
 def test_fork_starts_its_own_workers(tmp_path):
     done = run_script(
         """
-        import os, sys
+        import os, sys, warnings
         from helpers.isolated_tools import where
+
+        # Python 3.12 warns of every fork beside threads.
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
 
         def pid():
             return where.execute("{}").structured_output["pid"]

@@ -86,12 +86,23 @@ class Database:
         self._process = os.getpid()
         self._inode = 0
         self._closed = False
+        self._collected = False
+        self._users = 0  # more than one if this thread uses it inside of a use
         with self.reading():
             _OPEN.add(self)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Return the connection as a context manager, for this thread only."""
+        try:
+            with self._use() as connection:
+                yield connection
+        finally:
+            if self._collected:
+                self._disconnect_unused()
+
+    @contextmanager
+    def _use(self) -> Iterator[sqlite3.Connection]:
         with self.lock:
             if self._closed:
                 raise ToolConfigurationError(f"The {self._kind.what} is closed; make a new one")
@@ -100,6 +111,8 @@ class Database:
                 self.disconnect()
                 self._process = os.getpid()
                 self._connection = self._open()
+                _CONNECTIONS.add(self._connection)
+            self._users += 1
             try:
                 yield self._connection
             except sqlite3.DatabaseError as error:
@@ -107,6 +120,8 @@ class Database:
                 if type(error) is not sqlite3.DatabaseError:
                     raise
                 raise self.damaged_error(error) from error
+            finally:
+                self._users -= 1
 
     def damaged_error(self, error: Exception) -> ToolConfigurationError:
         """Return the error for a damaged file; it names the file."""
@@ -197,6 +212,7 @@ class Database:
         """Close the connection; the next use opens it again."""
         with self.lock:
             if self._connection is not None:
+                _CONNECTIONS.discard(self._connection)
                 self._connection.close()
                 self._connection = None
 
@@ -208,12 +224,18 @@ class Database:
 
     def __del__(self) -> None:
         with suppress(AttributeError):  # the database could not be opened
-            # A call that is collected together with it may write at this moment, in another thread.
-            if self.lock.acquire(blocking=False):
-                try:
+            # A call that is collected together with it may write at this moment, in another thread, which then closes
+            # the connection.
+            self._collected = True
+            self._disconnect_unused()
+
+    def _disconnect_unused(self) -> None:
+        if self.lock.acquire(blocking=False):
+            try:
+                if not self._users:
                     self.disconnect()
-                finally:
-                    self.lock.release()
+            finally:
+                self.lock.release()
 
     def _begin(self, connection: sqlite3.Connection, patience: float) -> None:
         """Begin a write transaction; raise if another process holds the write lock for too long."""
@@ -318,6 +340,9 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 _OPEN: WeakSet[Database] = WeakSet()
+# All open connections. The garbage collector of Python 3.13 closes the connections that it finds, also one that a thread
+# uses which finishes a call that was found, too: the process would crash.
+_CONNECTIONS: set[sqlite3.Connection] = set()
 _forking = threading.local()
 
 
