@@ -340,8 +340,8 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 _OPEN: WeakSet[Database] = WeakSet()
-# All open connections. The garbage collector of Python 3.13 closes the connections that it finds, also one that a thread
-# uses which finishes a call that was found, too: the process would crash.
+# All open connections. The garbage collector of Python 3.13 closes those that it finds, even while a thread records the
+# end of a call that was found together with one: the process would crash.
 _CONNECTIONS: set[sqlite3.Connection] = set()
 _forking = threading.local()
 
