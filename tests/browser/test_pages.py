@@ -5,6 +5,7 @@ import re
 import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from statistics import median
 
@@ -432,7 +433,7 @@ def test_a_field_that_repeats_is_expanded(page, server):
 
 def test_the_rows_of_a_database_are_read_by_the_page_as_they_are(page, server):
     write_long_run(server.data, 3)
-    with sqlite3.connect(server.data / "history.db") as connection:
+    with closing(sqlite3.connect(server.data / "history.db")) as connection, connection:
         (rows,) = connection.execute("SELECT count(*) FROM calls").fetchone()
     page.goto(f"{server.base}/run?id=long")
     expect(page.locator("[data-calls]")).to_have_attribute("data-calls", str(rows))

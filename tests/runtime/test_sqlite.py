@@ -38,7 +38,7 @@ def test_a_connection_stays_open_for_the_outer_of_two_uses():
         assert connection.execute("SELECT x FROM list").fetchone() == (1,)
 
 
-def test_a_connection_that_nobody_uses_is_closed_at_once():
+def test_an_unused_connection_is_closed_at_once():
     database = Database(None, KIND)
     with database.reading() as connection:
         pass

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -488,7 +489,7 @@ def test_a_foreign_file_and_one_of_a_later_version_are_refused(tmp_path):
         RunHistory(tmp_path / "reviews.db")
     path = tmp_path / "history.db"
     RunHistory(path).close()
-    with sqlite3.connect(path) as connection:
+    with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     with pytest.raises(ToolConfigurationError, match="it is not a run history of this version"):
@@ -549,7 +550,7 @@ def test_a_run_whose_process_was_killed_is_lost(tmp_path):
         assert history.runs(state="running") == []
         assert [each.state for each in history.agents("rhang")] == ["lost"]
         assert history.run("r0").state == "done"
-        with sqlite3.connect(path) as connection:
+        with closing(sqlite3.connect(path)) as connection, connection:
             assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
         connection.close()
         history.emit(CallStarted("add", "c", {}, run_id="after"))

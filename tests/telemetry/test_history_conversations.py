@@ -1,6 +1,7 @@
 """The conversations in a run history: each message is stored once, and every run can be read whole."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_a_chat_grows_by_its_new_messages_only(history):
 def test_an_event_that_refers_to_itself_stays_as_it_is(history, tmp_path):
     chat(history, 2)
     number = starts(history)[-1].number
-    with sqlite3.connect(tmp_path / "history.db") as file:
+    with closing(sqlite3.connect(tmp_path / "history.db")) as file, file:
         file.execute("UPDATE events SET body = json_set(body, '$.earlier.event', number) WHERE number = ?", (number,))
     file.close()
     assert texts(history.event(number))[1:] == ["answer", "question 1"]
@@ -116,14 +117,14 @@ def test_runs_that_are_forgotten_leave_the_others_whole(history, tmp_path):
     for turn in range(3):
         messages = tuple(UserMessage(f"{each}{NASTY}") for each in range(turn + 1))
         history.emit(RunStarted("m", messages, run_id=f"r{turn}", at=float(turn)))
-    with sqlite3.connect(tmp_path / "history.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "history.db")) as connection, connection:
         connection.execute("UPDATE runs SET state = 'done'")
     assert history.forget(1e12 - 1.5) == 2
     (left,) = starts(history)
     assert "earlier" not in left.values
     assert texts(left) == [f"{each}{NASTY}" for each in range(3)]
     assert history.forget(0) == 1
-    with sqlite3.connect(tmp_path / "history.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "history.db")) as connection, connection:
         assert connection.execute("SELECT count(*) FROM conversations").fetchone() == (0,)
 
 
@@ -134,7 +135,7 @@ def test_texts_that_were_cut_are_named_at_their_place(tmp_path):
             history.emit(RunStarted("m", messages, run_id=f"r{turn}", tools=("t" * 201,), at=float(turn)))
         cut = {"/tools/0": 201, **{f"/messages/{each}/text": 300 if each == 0 else 250 for each in range(4)}}
         assert history.event(3).cut == cut
-        with sqlite3.connect(tmp_path / "history.db") as connection:
+        with closing(sqlite3.connect(tmp_path / "history.db")) as connection, connection:
             connection.execute("UPDATE runs SET state = 'done'")
         history.forget(1e12 - 1.5)
         assert history.event(3).cut == cut
@@ -143,7 +144,7 @@ def test_texts_that_were_cut_are_named_at_their_place(tmp_path):
 def test_an_event_whose_earlier_one_is_gone_stays_readable(history, tmp_path):
     chat(history, 2)
     first, second = starts(history)
-    with sqlite3.connect(tmp_path / "history.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "history.db")) as connection, connection:
         connection.execute("DELETE FROM events WHERE number = ?", (first.number,))
     assert texts(history.event(second.number))[1:] == ["answer", "question 1"]
 
@@ -151,7 +152,7 @@ def test_an_event_whose_earlier_one_is_gone_stays_readable(history, tmp_path):
 def test_a_file_of_the_first_version_is_read_and_continued(tmp_path):
     with RunHistory(tmp_path / "history.db") as history:
         history.emit(RunStarted("m", (UserMessage("0"),), run_id="old"))
-    with sqlite3.connect(tmp_path / "history.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "history.db")) as connection, connection:
         connection.executescript("DROP TABLE conversations; PRAGMA user_version = 1;")
     with RunHistory(tmp_path / "history.db") as history:
         for count in (2, 3):
