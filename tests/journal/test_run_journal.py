@@ -178,10 +178,8 @@ def test_a_ledger_in_a_file_knows_what_became_of_a_call(runs, tmp_path):
     with EffectLedger(tmp_path / "effects.db") as ledger:
         box = Toolbox([pay], ledger=ledger)
         clerk(runs, box, PAY, "Done.").run_sync("Pay order 7", run_id="r1")
-        with (
-            closing(sqlite3.connect(tmp_path / "runs.db")) as rows,
-            rows,
-        ):  # as if the process had ended before the result was there
+        # As if the process had ended before the result was there.
+        with closing(sqlite3.connect(tmp_path / "runs.db")) as rows, rows:
             rows.execute("UPDATE steps SET state = 'started', data = NULL WHERE place = '/1.1'")
             rows.execute("DELETE FROM steps WHERE place = '/2'")
             rows.execute("UPDATE runs SET state = 'running', owner = ''")
