@@ -21,7 +21,7 @@ from mcp.shared.message import ClientMessageMetadata, SessionMessage
 from opentelemetry.propagate import inject
 from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, get_tracer_provider
 
-from toolsemble.mcp.client.message_reader import MessageReader
+from toolsemble.mcp.client.message_streams import MessageReader
 
 _CANCELLED = "notifications/cancelled"
 _SIMPLE = {"headers", "timeout", "cancel_on_abandon"}

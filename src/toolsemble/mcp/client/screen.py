@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any
 
 import mcp_types as types
 from mcp.shared.message import SessionMessage
@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from toolsemble.mcp.client.definitions import RemoteDefinition
 from toolsemble.mcp.client.dispatcher import read_number
-from toolsemble.mcp.client.message_reader import MessageReader
+from toolsemble.mcp.client.message_streams import MessageReader, WrappedStream
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.remote_call import RemoteCall, current_call
 from toolsemble.mcp.param_headers import names_header
@@ -157,24 +157,14 @@ class ScreenedReader(MessageReader):
         return item
 
 
-class ScreenedWriter:
+class ScreenedWriter(WrappedStream):
     """A stream to the SDK's transport whose messages pass a screen."""
 
     def __init__(self, stream: Any, screen: Screen) -> None:
-        self._stream = stream
+        super().__init__(stream)
         self._screen = screen
 
     async def send(self, item: SessionMessage, /) -> None:
         """Send a message."""
         self._screen.outgoing(item.message)
         await self._stream.send(item)
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *raised: object) -> None:
-        await self.aclose()
