@@ -237,6 +237,31 @@ def call_odd_form(number, text):
     say(number, json.dumps(message.get("result") or message.get("error")))
 
 
+def call_form(number, text):
+    params = {"message": "?", "requestedSchema": json.loads(text)}
+    write({"jsonrpc": "2.0", "id": "q3", "method": "elicitation/create", "params": params})
+    while (message := read_message()).get("id") != "q3":
+        pass
+    say(number, json.dumps(message.get("result") or message.get("error")))
+
+
+def call_ask_in_turn(number, text):
+    answers = []
+    params = {"message": "?", "requestedSchema": {"type": "object", "properties": {}}}
+    for index in range(int(text)):
+        write({"jsonrpc": "2.0", "id": f"q{index}", "method": "elicitation/create", "params": params})
+        while (message := read_message()).get("id") != f"q{index}":
+            pass
+        answers.append(message["result"]["action"])
+    say(number, json.dumps(answers))
+
+
+def call_new_list(number, text):
+    state["added"] = [{"name": f"{text}_{index}", "inputSchema": ANY} for index in range(50)]
+    write({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    say(number, "changed")
+
+
 def call_ask_together(number, text):
     while (message := read_message()).get("method") != "tools/call":
         pass

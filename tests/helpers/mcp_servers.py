@@ -32,14 +32,14 @@ def run_app(app):
 
 
 @contextmanager
-def run_handler(handler):
+def run_handler(handler, host="127.0.0.1"):
     """Run a handler of the standard library on a free port, and return its address."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = ThreadingHTTPServer((host, 0), handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
+        yield f"http://{host}:{server.server_address[1]}"
     finally:
         server.shutdown()
         server.server_close()

@@ -58,8 +58,8 @@ from toolsemble.masking.secrets import (
     stop_masking,
 )
 from toolsemble.providers import PROVIDERS
-from toolsemble.record import TRACE
 from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, RememberReview, SQLiteStore
+from toolsemble.runtime.trace import TRACE
 from toolsemble.telemetry import ConsoleSink, OpenTelemetry, TraceFile
 from toolsemble.testing import CallbackReview, ScriptedModel
 
@@ -735,7 +735,7 @@ def test_secrets_are_masked_in_logs_of_retries_keys_and_reviewers(caplog):
     failures = [ConnectionError("refused hunter2-hunter2")]
 
     @tool(
-        effects="read", retries=Retries(1, wait=0.001, jitter=0), cache=Cache(key=_quote_secret), requires_approval=True
+        effects="read", retries=Retries(2, wait=0.001, jitter=0), cache=Cache(key=_quote_secret), requires_approval=True
     )
     def fetch(key: Secret[str]) -> str:
         """Fetch it."""
@@ -864,21 +864,19 @@ def test_secrets_are_masked_in_request_approval(words, arguments, description, s
 def test_approval_for_one_secret_does_not_apply_to_another():
     asked = []
 
-    @tool
-    def pay(password: Secret[str], context: ToolContext) -> str:
+    @tool(requires_approval=True)
+    def pay(password: Secret[str]) -> str:
         """Pay."""
-        context.request_approval("go on?", arguments={"p": password.get_secret_value()})
-        context.request_approval("really?", arguments={"n": 1})
         return "paid"
 
     def review(request):
-        asked.append((request.description, bool(request.hidden_digest)))
+        asked.append((request.arguments, bool(request.hidden_digest)))
         return Continue(always="arguments")
 
     box = Toolbox([pay], review=RememberReview(CallbackReview(review)))
     for word in (PLAIN, "swordfish", PLAIN):
         box.execute(ToolCall("pay", {"password": word}), run_id="r1")
-    assert asked == [("go on?", True), ("really?", False), ("go on?", True)]
+    assert asked == [({"password": HIDDEN}, True)] * 2
 
 
 @tool
@@ -1219,3 +1217,15 @@ def test_rejects_secret_without_a_name(keyword):
     inner = {"^p": PASSWORD} if keyword == "patternProperties" else PASSWORD
     with pytest.raises(ToolDefinitionError, match=f"{keyword} allows secrets .* list them under properties"):
         Toolbox([SchemaTool("login", "", lambda _: "in", {"type": "object", keyword: inner})])
+
+
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_both_alphabets_of_base64_are_masked(encode, caplog):
+    @tool
+    def login(password: Secret[str]) -> str:
+        """Log in."""
+        raise ValueError(encode(password.get_secret_value().encode()).decode())
+
+    reply = Toolbox([login]).execute(ToolCall("login", {"password": "~~~>>>???"}))
+    assert reply.text == "Error: **********"
+    assert "fn5" not in caplog.text

@@ -168,6 +168,7 @@ def test_a_new_tool_is_hidden(place):
     place.show(ECHO, PID)
     with place.client() as client:
         assert names(client) == ["echo"]
+        assert text(Toolbox([*client]), "pid").startswith("Error: The lock hides 'pid': it is not in the lock file")
     with place.client(ToolLock(place.file, added="warn")) as client:
         assert names(client) == ["echo", "pid"]
 

@@ -2,11 +2,14 @@
 # ruff: noqa: S105, S106 - the tokens of these tests open nothing
 
 import asyncio
+import gzip
 import json
 import os
 import stat
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -17,11 +20,13 @@ from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 from helpers import mcp_sample as sample
 from helpers.mcp_servers import run_app, run_handler
 from helpers.wait import until
-from toolsemble import Agent, Toolbox, ToolCall, ToolConfigurationError, __version__
+from toolsemble import Agent, Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError, __version__
 from toolsemble.events import CallProgress
+from toolsemble.guard import urls
 from toolsemble.mcp import MCPClient, TokenFile
+from toolsemble.mcp.client import http, listing, names, worker
 from toolsemble.models import ScriptedModel
-from toolsemble.review import Continue, Edit
+from toolsemble.review import Continue, Edit, RememberReview, Rule, RulesReview
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +143,117 @@ def test_many_questions_at_once_are_declined(plain, caplog):
     assert len(answers) == 30
     assert answers.count("decline") >= 1
     assert answers.count("accept") >= 10
+
+
+def test_a_server_may_ask_ten_questions_during_one_call(plain, caplog):
+    person = Person(Continue())
+    with plain(review=person) as client:
+        answers = [json.loads(call(client, "ask_in_turn", text="30").output) for _ in range(2)]
+    assert answers == [["accept"] * 10 + ["decline"] * 20] * 2
+    assert len(person.requests) == 20
+    assert caplog.text.count("plain asked more than 10 questions during one call; the others are declined") == 2
+
+
+def test_a_server_that_asks_although_nobody_can_be_asked_is_declined(plain, modern):
+    with plain() as client:
+        assert json.loads(call(client, "ask_in_turn", text="2").output) == ["decline"] * 2
+
+
+TRANSFER = {
+    "type": "object",
+    "properties": {"confirm": {"type": "boolean", "default": True}, "amount": {"type": "integer", "default": 500}},
+}
+
+
+@pytest.mark.parametrize(
+    ("required", "decision", "answer"),
+    [
+        (["confirm", "amount"], Continue(), {"action": "decline"}),
+        (["amount"], Continue(), {"action": "decline"}),
+        (["amount"], Edit('{"amount": 5}'), {"action": "accept", "content": {"confirm": True, "amount": 5}}),
+        (["amount"], Edit("{}"), {"action": "decline"}),
+        ([], Continue(), {"action": "accept", "content": {"confirm": True, "amount": 500}}),
+    ],
+)
+def test_a_required_field_is_never_filled_by_the_server(plain, required, decision, answer):
+    with plain(review=Person(decision)) as client:
+        result = call(client, "form", text=json.dumps({**TRANSFER, "required": required}))
+    assert json.loads(result.output) == answer
+
+
+@pytest.mark.parametrize("wrap", [lambda person: RulesReview([Rule("allow")], person), RememberReview])
+def test_rules_and_remembered_approvals_do_not_answer_a_server(modern, wrap):
+    person = Person(Continue(always="tool"))
+    with MCPClient.http(modern) as client:
+        box = Toolbox([*client], review=wrap(person), approve=["ask", "open_url"])
+        asked = [box.execute(ToolCall(name, {}), run_id="r1").text for name in ("ask", "ask", "open_url", "open_url")]
+    questions = [request for request in person.requests if request.timing.name == "DURING_EXECUTION"]
+    assert [json.loads(each)["action"] for each in asked[:2]] == ["decline"] * 2
+    assert (asked[2:], len(questions)) == (["accept"] * 2, 4)
+
+
+def test_a_rule_that_denies_a_tool_declines_its_questions(plain):
+    with plain(review=RulesReview([Rule("deny", "form")], Person(Edit("{}")))) as client:
+        assert json.loads(call(client, "form", text=json.dumps(TRANSFER)).output) == {"action": "decline"}
+
+
+# --- changes of tools
+
+
+def count_kept(client):
+    """Return how many definitions and names a client keeps."""
+    connection = client._connection
+    session = connection._worker._session
+    sdk = session.client.session
+    return {
+        "definitions": len(session.screen.listed),
+        "shown": len(connection.shown),
+        "tools": len(connection.tools),
+        "names": len(connection._names._local),
+        "taken": len(connection._names._taken),
+        "of the SDK": len(sdk._tool_output_schemas),
+    }
+
+
+def test_a_server_that_changes_its_list_all_the_time_does_not_fill_memory(plain, monkeypatch):
+    monkeypatch.setattr(worker, "_LIST_INTERVAL", 0.0)
+    monkeypatch.setattr(names, "_MOST_KEPT", 100)
+    with plain() as client:
+        box = Toolbox([*client])
+        listed = len(client) + 50
+        for number in range(20):
+            assert box.execute(ToolCall("new_list", {"text": f"t{number}"})).text == "changed"
+        until(lambda: "t19_0" in [tool.name for tool in client])
+        found = count_kept(client)
+    assert found == {
+        "definitions": 0,
+        "shown": listed,
+        "tools": listed,
+        "names": listed + 100,
+        "taken": listed + 100,
+        "of the SDK": listed,
+    }
+
+
+def test_changes_are_listed_once_a_second_and_the_last_one_is_not_lost(plain, monkeypatch):
+    monkeypatch.setattr(worker, "_PATIENCE", 0.01)
+    lists = []
+    monkeypatch.setattr(worker, "list_tools", count_lists(lists))
+    began = time.monotonic()
+    with plain() as client:
+        box = Toolbox([*client])
+        for number in range(50):
+            box.execute(ToolCall("new_list", {"text": f"t{number}"}))
+        until(lambda: "t49_0" in [tool.name for tool in client])
+        assert len(lists) <= 2 + (time.monotonic() - began)
+
+
+def count_lists(lists):
+    async def list_tools(*given):
+        lists.append(given)
+        return await listing.list_tools(*given)
+
+    return list_tools
 
 
 def test_a_flood_of_progress_does_not_disturb_a_call(plain):
@@ -263,6 +379,58 @@ async def test_a_failed_write_leaves_the_old_tokens(tmp_path, monkeypatch):
     assert (await file.get_tokens()).access_token == "a"
 
 
+def write_tokens(path, rounds, what):
+    """Change one part of a token file again and again, in a process of its own."""
+    file = TokenFile(path)
+    for number in range(rounds):
+        if what == "tokens":
+            asyncio.run(file.set_tokens(OAuthToken(access_token=f"a{number}")))
+        else:
+            info = OAuthClientInformationFull(client_id=f"c{number}", redirect_uris=["http://localhost/"])
+            asyncio.run(file.set_client_info(info))
+        # The other one may be ahead, but what was written here stays.
+        kept = json.loads(file.path.read_text())
+        assert kept["tokens"]["access_token"] == f"a{number}" if what == "tokens" else True
+        assert kept["client"]["client_id"] == f"c{number}" if what == "client" else True
+
+
+def test_two_writers_of_a_token_file_lose_nothing(tmp_path):
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda what: write_tokens(tmp_path / "tokens.json", 60, what), ["tokens", "client"]))
+
+
+def provide(url, file):
+    return ClientCredentialsOAuthProvider(url, file, "me", "secret", issuer="https://login.example.com")
+
+
+A, B = "https://a.example.com/mcp", "https://b.example.com/mcp"
+
+
+async def test_a_token_file_belongs_to_one_server(tmp_path):
+    file = TokenFile(tmp_path / "tokens.json")
+    MCPClient.http(f"{A}?key=1", auth=provide(A, file))
+    await file.set_tokens(OAuthToken(access_token="a"))
+    assert json.loads(file.path.read_text())["server"] == A
+    with pytest.raises(ToolDefinitionError, match=f"is used for {A}; use another file for {B}"):
+        MCPClient.http(B, auth=provide(B, file))
+    other = TokenFile(file.path)
+    MCPClient.http(B, auth=provide(B, other))
+    for act in (other.get_tokens(), other.get_client_info(), other.set_tokens(OAuthToken(access_token="b"))):
+        with pytest.raises(ToolConfigurationError, match=f"has the tokens of '{A}'; use another file for {B}"):
+            await act
+    assert (await file.get_tokens()).access_token == "a"
+
+
+async def test_an_old_token_file_belongs_to_the_server_that_it_is_first_used_with(tmp_path):
+    await TokenFile(tmp_path / "tokens.json").set_tokens(OAuthToken(access_token="a"))
+    first, second = TokenFile(tmp_path / "tokens.json"), TokenFile(tmp_path / "tokens.json")
+    first.use_for(A)
+    second.use_for(B)
+    assert (await first.get_tokens()).access_token == "a"
+    with pytest.raises(ToolConfigurationError, match="use another file"):
+        await second.get_tokens()
+
+
 class Issuer(BaseHTTPRequestHandler):
     """An authorization server and, in front of a toolbox, a server that wants its token."""
 
@@ -279,17 +447,25 @@ class Issuer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    elsewhere: dict = {}  # noqa: RUF012 - where a part of the sign-in is, if not here
+    seen: list = []  # noqa: RUF012 - the paths of all requests
+
+    def find(self, part):
+        return self.elsewhere.get(part, f"http://{self.headers['host']}")
+
     def do_GET(self):
         base = f"http://{self.headers['host']}"
+        self.seen.append(self.path)
         if "protected-resource" in self.path:
-            self.answer(200, {"resource": f"{base}/mcp", "authorization_servers": [base]})
+            resource = self.elsewhere.get("resource", base)
+            self.answer(200, {"resource": f"{resource}/mcp", "authorization_servers": [self.find("issuer")]})
         elif "oauth-authorization-server" in self.path:
             self.answer(
                 200,
                 {
                     "issuer": base,
                     "authorization_endpoint": f"{base}/authorize",
-                    "token_endpoint": f"{base}/token",
+                    "token_endpoint": f"{self.find('token')}/token",
                     "response_types_supported": ["code"],
                     "token_endpoint_auth_methods_supported": ["client_secret_basic"],
                 },
@@ -299,12 +475,14 @@ class Issuer(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
+        self.seen.append(self.path)
         if self.path == "/token":
             self.answer(200, {"access_token": "fresh", "token_type": "Bearer", "expires_in": 3600})
             return
         message = json.loads(body)
         if self.headers["authorization"] != "Bearer fresh":
-            self.answer(401, {}, www_authenticate="Bearer")
+            metadata = f"{self.find('metadata')}/.well-known/oauth-protected-resource"
+            self.answer(401, {}, www_authenticate=f'Bearer resource_metadata="{metadata}"')
         elif message["method"] == "initialize":
             assert message["params"]["clientInfo"]["version"] == __version__
             info = {"name": "guarded", "version": "1"}
@@ -327,3 +505,87 @@ def test_client_credentials_are_exchanged_for_a_token_that_is_kept(tmp_path):
         with MCPClient.http(f"{address}/mcp", auth=provider) as client:
             assert [tool.name for tool in client] == ["secret"]
     assert "fresh" in (tmp_path / "tokens.json").read_text()
+
+
+PARTS = ["metadata", "issuer", "token"]
+
+
+@contextmanager
+def sign_in(tmp_path, part, host):
+    """Yield a client of a server whose sign-in is partly at another host, and the paths that were fetched there."""
+
+    class Other(Issuer):
+        seen: list = []  # noqa: RUF012 - of this test
+
+    class Server(Issuer):
+        elsewhere: dict = {}  # noqa: RUF012 - as above
+        seen: list = []  # noqa: RUF012 - as above
+
+    with run_handler(Other, host) as other, run_handler(Server) as address:
+        Server.elsewhere = {part: other}
+        Other.elsewhere = {"resource": address} if part == "metadata" else {}
+        if part == "metadata":
+            Other.elsewhere["issuer"] = address
+        issuer = other if part == "issuer" else address
+        provider = ClientCredentialsOAuthProvider(
+            f"{address}/mcp", TokenFile(tmp_path / "tokens.json"), "me", "secret", issuer=issuer
+        )
+        yield MCPClient.http(f"{address}/mcp", name="web", auth=provider), Other.seen, provider
+
+
+@pytest.fixture
+def first_is_public(monkeypatch):
+    """Let 127.0.0.1 be a public address, and 127.0.0.2 not."""
+    for module in (http, urls):
+        monkeypatch.setattr(module, "is_public", lambda address: address == "127.0.0.1")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_server_in_the_private_network_may_sign_in_there(tmp_path, part):
+    with sign_in(tmp_path, part, "127.0.0.2") as (client, seen, _), client:
+        assert [tool.name for tool in client] == ["secret"]
+    assert seen
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_public_server_may_name_other_public_addresses_to_sign_in(tmp_path, first_is_public, part):
+    with sign_in(tmp_path, part, "127.0.0.1") as (client, seen, _), client:
+        assert [tool.name for tool in client] == ["secret"]
+    assert seen
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_public_server_does_not_let_the_client_fetch_private_addresses(tmp_path, first_is_public, part):
+    with sign_in(tmp_path, part, "127.0.0.2") as (client, seen, provider):
+        provider._issuer = None  # the program names none: the server chooses
+        with pytest.raises(ToolConfigurationError, match=r"'127\.0\.0\.2' is not a public address"):
+            client.start()
+    assert seen == []
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "message"),
+    [
+        (gzip.compress(b" " * 10_000_000), {"content-encoding": "gzip"}, "the answer to the sign-in is compressed"),
+        (b" " * 2_000_000, {}, "the answer to the sign-in is too long"),
+    ],
+)
+def test_a_sign_in_elsewhere_does_not_fill_the_memory(tmp_path, first_is_public, monkeypatch, body, headers, message):
+    def answer(self, *_):
+        self.send_response(200)
+        for name, value in {**headers, "content-length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    with sign_in(tmp_path, "issuer", "127.0.0.1") as (client, seen, _):
+        own = Issuer.do_GET
+        monkeypatch.setattr(Issuer, "do_GET", lambda self: answer(self) if self.seen is seen else own(self))
+        with pytest.raises(ToolConfigurationError, match=message):
+            client.start()
+
+
+def test_an_issuer_that_the_program_names_may_be_private(tmp_path, first_is_public):
+    with sign_in(tmp_path, "issuer", "127.0.0.2") as (client, seen, _), client:
+        assert [tool.name for tool in client] == ["secret"]
+    assert seen

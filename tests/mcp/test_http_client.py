@@ -263,8 +263,19 @@ def test_a_handshake_server_is_used(handshake):
 
 
 def test_a_session_that_the_server_has_forgotten_is_opened_again(handshake):
-    with MCPClient.http(handshake) as client:
+    with MCPClient.http(handshake, effects="read") as client:
         assert call(client, "forget").output == "forgotten"
+        assert call(client, "echo", text="again").output == "again"
+    assert PlainHandler.log == ["session", "forget", "session", "echo"]
+
+
+def test_a_call_that_may_not_be_repeated_is_not_sent_again_when_its_session_is_forgotten(handshake):
+    with MCPClient.http(handshake, name="web") as client:
+        call(client, "forget")
+        assert call(client, "echo", text="lost").error_message == (
+            "The MCP server 'web' ended before it answered (it has ended the session); "
+            "it is unknown whether the call took effect"
+        )
         assert call(client, "echo", text="again").output == "again"
     assert PlainHandler.log == ["session", "forget", "session", "echo"]
 
@@ -317,7 +328,8 @@ def test_other_answers_are_failures(handshake):
     with MCPClient.http(handshake, name="web") as client:
         assert "Unexpected content type: text/plain" in call(client, "plain_text").error_message
         assert call(client, "unavailable").error_message == (
-            "The MCP server 'web' reported an error: HTTP 503 Service Unavailable"
+            "The answer of the MCP server 'web' cannot be used: HTTP 503 Service Unavailable; "
+            "it is unknown whether the call took effect"
         )
         assert call(client, "own_code").error_message == "The MCP server 'web' reported an error: out of tea"
 

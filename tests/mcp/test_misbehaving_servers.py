@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers.wait import alive, until
+from helpers.wait import alive, count_children, until
 from toolsemble import Toolbox, ToolCall, ToolConfigurationError
 from toolsemble.mcp import MCPClient
 from toolsemble.mcp.client import worker
@@ -48,8 +48,7 @@ serve(Toolbox([pid, note]))
 
 def open_things():
     """Return what must not grow: threads, open files, and processes that this one has started."""
-    children = [path.read_text().split() for path in Path("/proc/self/task").glob("*/children")]
-    return threading.active_count(), len(list(Path("/proc/self/fd").iterdir())), sum(map(len, children))
+    return threading.active_count(), len(list(Path("/proc/self/fd").iterdir())), count_children()
 
 
 @pytest.fixture(autouse=True)

@@ -65,6 +65,45 @@ async def test_serves_tools_of_several_targets_with_gates(era, module, caplog):
     assert "Failed to parse" not in caplog.text
 
 
+NEEDY = """
+from dataclasses import dataclass
+
+from toolsemble import ToolContext, tool
+
+@dataclass
+class Shop:
+    name: str
+
+corner = Shop("corner")
+
+def make(run):
+    return Shop("made")
+
+@tool
+def find_order(order: int, context: ToolContext[Shop]) -> str:
+    return f"{order}: {context.deps.name}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("deps", "text"),
+    [("corner", "7: corner"), (None, "Error: Tool 'find_order' needs deps (ToolContext[Shop]); pass deps=…")],
+)
+async def test_serves_tools_with_the_deps_of_the_command(tmp_path, deps, text):
+    path = tmp_path / "needy_tools.py"
+    path.write_text(NEEDY)
+    started = program(f"{path}:find_order", *(["--deps", f"{path}:{deps}"] if deps else []))
+    async with Client(started, read_timeout_seconds=SECONDS) as client:
+        assert text_of(await client.call_tool("find_order", {"order": 7})) == text
+
+
+def test_deps_of_a_server_are_an_object(tmp_path, capsys):
+    path = tmp_path / "needy_tools.py"
+    path.write_text(NEEDY)
+    assert main(["serve", f"{path}:find_order", "--deps", f"{path}:make"]) == 2
+    assert "a server needs an object, which all calls share" in capsys.readouterr().err
+
+
 async def test_serves_a_toolbox_over_http(module):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -98,7 +137,6 @@ async def is_open(address):
     ("arguments", "message"),
     [
         (["{}:box", "--gate", "later"], "approve names 'later', but the tools are now"),
-        (["{}:box", "calculator"], "a toolbox has its own rules and cannot be combined with other tools"),
         (["calculator", "--http", "0.0.0.0:8000"], "can be reached from other machines: pass allowed_hosts="),
         (["calculator", "--http", "8000"], "http must be an address such as"),
         (["calculator", "--allow-host", "a.com"], "--allow-host is for HTTP"),

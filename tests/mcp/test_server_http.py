@@ -20,7 +20,17 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from helpers.mcp_server import ERAS, SECONDS, connect, run_app, serve_http, text_of
-from toolsemble import MemoryId, SchemaTool, Toolbox, ToolConfigurationError, ToolContext, ToolDefinitionError, tool
+from toolsemble import (
+    EffectLedger,
+    MemoryId,
+    SchemaTool,
+    Toolbox,
+    ToolCall,
+    ToolConfigurationError,
+    ToolContext,
+    ToolDefinitionError,
+    tool,
+)
 from toolsemble.mcp import Caller, asgi, serve
 
 INITIALIZE = {
@@ -67,6 +77,10 @@ def public():
         ("evil.example.com", 421),
         ("localhost.evil.com", 421),
         ("127.0.0.1.evil.com", 421),
+        ("127.0.0.1:80.evil.com", 421),
+        ("localhost:evil.com", 421),
+        ("localhost:80@evil.com", 421),
+        ("[::1]:80.evil.com", 421),
         ("tools.example.com", 421),
     ],
 )
@@ -97,6 +111,9 @@ def test_allowed_hosts_are_reached_with_any_port(public, host, status):
         ("https://tools.example.com", 200),
         ("https://evil.example.com", 403),
         ("https://tools.example.com.evil.com", 403),
+        ("https://tools.example.com:443.evil.com", 403),
+        ("http://localhost:80@evil.com", 403),
+        ("http://localhost:3000/page", 403),
         ("null", 403),
         ("file://", 403),
     ],
@@ -130,6 +147,29 @@ def test_the_era_without_sessions_is_checked_as_well(local, header):
 
 def test_a_large_body_is_refused(local):
     assert post(local, body=b'"' + b"x" * (4 * 2**20) + b'"').status_code == 413
+
+
+def test_a_large_body_of_unknown_length_is_refused(local):
+    answer = httpx2.post(
+        f"{local}/mcp",
+        headers={**ACCEPT, "content-type": "application/json"},
+        content=(b" " * 65_536 for _ in range(80)),
+        timeout=SECONDS,
+    )
+    assert answer.status_code == 413
+
+
+def test_a_body_with_two_lengths_is_refused(local):
+    lengths = "Content-Length: 2\r\nTransfer-Encoding: chunked"
+    assert send_raw(local, f"POST /mcp HTTP/1.1\r\nHost: localhost\r\n{lengths}\r\n\r\n").startswith("HTTP/1.1 400 ")
+
+
+def send_raw(url, text):
+    """Return the first line of the answer to a request that no client would send."""
+    host, port = url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), SECONDS) as connection:
+        connection.sendall(text.encode())
+        return connection.makefile().readline()
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"null", b'{"jsonrpc": "2.0"}', b"\xff", b"[" * 100_000])
@@ -246,7 +286,7 @@ def test_a_request_without_a_valid_token_is_refused(guarded, headers):
 
 
 @pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize(("token", "text"), [("cli/ada/x", "ada by cli"), ("cli//x", "cli by cli")])
+@pytest.mark.parametrize(("token", "text"), [("cli/ada/x", "ada by cli"), ("cli//x", "client:cli by cli")])
 async def test_a_call_belongs_to_the_subject_of_the_token(guarded, era, token, text):
     async with connect(guarded, era, headers=bearer(token)) as client:
         assert text_of(await client.call_tool("whoami", {})) == text
@@ -332,6 +372,51 @@ async def test_each_caller_has_tools_of_its_own(era, is_async):
                 await client.call_tool("admin", {})
     assert callers[0] == Caller("ada", "cli", ("read",), {"iss": "https://issuer.example.com"})
     assert not any("token" in field for field in Caller.__slots__)
+
+
+@pytest.fixture
+def till():
+    """A toolbox whose ledger finds payments of a run again, and what its body did."""
+    paid = []
+
+    @tool(effects="irreversible", idempotency=lambda arguments: arguments.order)
+    def pay(order: int, context: ToolContext) -> str:
+        """Pay an order."""
+        paid.append(context.run_id)
+        return f"paid {order}, number {len(paid)}"
+
+    return Toolbox([pay], ledger=EffectLedger()), paid
+
+
+async def test_a_client_cannot_name_the_run_of_its_calls(till):
+    box, paid = till
+    with run_app(asgi(box, auth=Verifier())) as url:
+        assert box.execute(ToolCall("pay", {"order": 7}), run_id="order-7").text == "paid 7, number 1"
+        for run_id, number in (("order-7", 2), ("order-8", 3)):
+            headers = {**bearer("cli/bob/x"), "mcp-session-id": run_id}
+            async with connect(url, headers=headers) as client:
+                assert text_of(await client.call_tool("pay", {"order": 7})) == f"paid 7, number {number}"
+        assert box.execute(ToolCall("pay", {"order": 7}), run_id="order-8").text == "paid 7, number 4"
+    assert (paid[0], paid[3], len(set(paid))) == ("order-7", "order-8", 4)
+
+
+async def test_a_session_is_a_run_of_its_caller_alone(till):
+    box, paid = till
+    with run_app(asgi(box, auth=Verifier())) as url:
+        for subject, number in (("ada", 1), ("bob", 2)):
+            async with connect(url, "2025-11-25", headers=bearer(f"cli/{subject}/x")) as client:
+                for _ in range(2):
+                    assert text_of(await client.call_tool("pay", {"order": 7})) == f"paid 7, number {number}"
+                stolen = {**bearer("cli/eve/x"), "mcp-session-id": paid[-1]}
+                call = {"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "pay", "arguments": {}}}
+                assert post(url, stolen, call).status_code == 404
+    assert len(paid) == 2
+
+
+def test_a_client_without_a_user_does_not_share_the_memory_of_a_user_of_the_same_name():
+    callers = [Caller("ada"), Caller("ada", "cli"), Caller(client_id="ada"), Caller("client:ada"), Caller()]
+    found = [each.memory_id for each in callers]
+    assert found == ["ada", "ada", "client:ada", "subject:client:ada", None]
 
 
 async def test_a_function_that_returns_something_else_is_an_internal_error():

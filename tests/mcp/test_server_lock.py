@@ -65,8 +65,13 @@ async def test_hides_a_changed_and_a_new_tool(file):
     ToolLock.write(file, {"shop": [stock]})
     async with serve_http(Toolbox([poisoned_stock, cancel]), name="shop", lock=ToolLock(file)) as client:
         assert await names(client) == []
-        with pytest.raises(MCPError, match="Unknown tool: stock"):
-            await client.call_tool("stock", {"product": "tea"})
+        for name in ("stock", "cancel"):
+            with pytest.raises(
+                MCPError, match=f"The lock hides '{name}': .*; .* review it with 'toolsemble lock --check'"
+            ):
+                await client.call_tool(name, {})
+        with pytest.raises(MCPError, match="Unknown tool: refund"):
+            await client.call_tool("refund", {})
 
 
 def test_refuses_to_start_without_a_lock_file(file):

@@ -4,6 +4,8 @@ import sys
 from dataclasses import dataclass
 from typing import Annotated, Literal, TypedDict
 
+import pydantic
+import pydantic.dataclasses
 import pytest
 from mcp import MCPError
 from pydantic import Field
@@ -17,6 +19,7 @@ from toolsemble import (
     Secret,
     Tool,
     Toolbox,
+    ToolContext,
     ToolDefinitionError,
     ToolExecutionError,
     ToolResult,
@@ -374,3 +377,54 @@ async def test_prints_never_reach_the_protocol_on_standard_streams(era, tmp_path
         assert text_of(await client.call_tool("noisy", {})) == "done"
         assert text_of(await client.call_tool("crash", {})) == "Error: the disk is full"
     assert "Failed to parse" not in caplog.text
+
+
+class Shop:
+    name = "mine"
+
+
+@tool
+def find_order(order: int, context: ToolContext[Shop]) -> str:
+    """Find an order."""
+    return f"{order}: {context.deps.name}"
+
+
+async def test_a_tool_without_the_deps_that_it_needs_says_so(era):
+    async with serve_http(Toolbox([find_order]), era) as client:
+        result = await client.call_tool("find_order", {"order": 7})
+    message = "Error: Tool 'find_order' needs deps (ToolContext[Shop]); pass deps=…"
+    assert (result.is_error, text_of(result)) == (True, message)
+
+
+async def test_tools_have_the_deps_of_their_server(era):
+    async with serve_http(Toolbox([find_order]), era, deps=Shop()) as client:
+        assert text_of(await client.call_tool("find_order", {"order": 7})) == "7: mine"
+
+
+class Picture(pydantic.BaseModel):
+    data: bytes
+
+
+@pydantic.dataclasses.dataclass
+class Drawing:
+    data: bytes
+
+
+@dataclass
+class Scan:
+    data: bytes
+
+
+@pytest.mark.parametrize(
+    ("kind", "encoding", "sent"), [(Picture, None, "~~~?"), (Drawing, None, "~~~?"), (Scan, "base64url", "fn5-Pw==")]
+)
+async def test_an_output_schema_says_how_bytes_are_written(era, kind, encoding, sent):
+    def scan() -> kind:
+        """Scan."""
+        return kind(data=b"~~~?")
+
+    async with serve_http(Toolbox([tool(scan)]), era) as client:
+        (listed,) = (await client.list_tools()).tools
+        result = await client.call_tool("scan", {})
+    assert listed.output_schema["properties"]["data"].get("contentEncoding") == encoding
+    assert result.structured_content == {"data": sent}

@@ -16,7 +16,7 @@ import pytest
 from mcp import Client, MCPError
 
 from helpers.mcp_servers import PLAIN
-from helpers.wait import alive, auntil, until
+from helpers.wait import alive, auntil, count_children, until
 from toolsemble import Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError, ToolExecutionError
 from toolsemble.limits.effect_ledger import EffectLedger
 from toolsemble.mcp import MCPClient
@@ -124,7 +124,7 @@ def test_nothing_is_left_behind(plain, short_grace):
             pid = int(call(client, "child").output)
             assert call(client, "echo", text="a").output == "a"
     until(lambda: threading.active_count() <= before[1])
-    assert set(Path("/proc/self/fd").iterdir()) == before[0]
+    until(lambda: set(Path("/proc/self/fd").iterdir()) <= before[0])
     until(lambda: not alive(pid))
 
 
@@ -761,6 +761,21 @@ def test_an_interrupted_start_ends_the_server(plain, tmp_path):
         plain("counted-hangs", tmp_path / "log").start()
     thread.join()
     until(lambda: threading.active_count() <= before)
+
+
+async def test_a_client_that_is_closed_again_while_its_start_ends_leaves_no_process(plain, tmp_path):
+    before = count_children()
+    client = plain("counted-hangs", tmp_path / "log")
+    starting = asyncio.create_task(client.__aenter__())
+    await auntil((tmp_path / "log").exists)
+    worker = client._connection._worker
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    while not worker.ended.done():
+        worker.stop()
+        await asyncio.sleep(0)
+    assert count_children() <= before
 
 
 def test_an_output_schema_that_cannot_be_checked_is_ignored(plain, tmp_path, caplog):

@@ -183,7 +183,13 @@ class ToolLock:
         return lock
 
     def _lock_tool(self, tool: object, definition: ToolDefinition, source: str, digest: str) -> Tool:
-        return LockedTool(tool, definition, digest, lambda: self.check_call(source, definition.name, digest))
+        return LockedTool(
+            tool,
+            definition,
+            digest,
+            lambda: self.check_call(source, definition.name, digest),
+            lambda name: self.verdict(source).refused.get(name, ""),
+        )
 
     def _check(self, source: str, listing: Listing, review: ReviewHandler | None) -> _Checking:
         try:

@@ -21,15 +21,24 @@ class LockedTool(RenamedTool):
     Its other attributes are those of the original.
     """
 
-    def __init__(self, source: object, definition: ToolDefinition, digest: str, check: Check) -> None:
+    def __init__(
+        self,
+        source: object,
+        definition: ToolDefinition,
+        digest: str,
+        check: Check,
+        find_lock_refusal: Callable[[str], str],
+    ) -> None:
         """Add the check to all calls.
 
         :param source: the tool
         :param definition: its definition, which has been checked
         :param digest: the digest of its pin
         :param check: raises if the tool may not be called
+        :param find_lock_refusal: returns why the lock hides another tool of the source, by its name; "" if it does not
         """
         super().__init__(source, definition.name, None, add_check(definition, digest, check))
+        vars(self)["find_lock_refusal"] = find_lock_refusal
 
 
 def add_check(definition: ToolDefinition, digest: str, check: Check) -> ToolDefinition:

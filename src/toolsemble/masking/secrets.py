@@ -327,10 +327,13 @@ def _iter_texts(value: Any, names: Names = frozenset) -> Iterator[str]:
         yield str(value)
 
 
+_STANDARD, _URL_SAFE = str.maketrans("-_", "+/"), str.maketrans("+/", "-_")
+
+
 def _decode_base64(text: str) -> Iterator[str]:
     """Yield the decoded text of base64, the form in which bytes are shown."""
     try:
-        inner = base64.b64decode(text, validate=True).decode()
+        inner = base64.b64decode(text.translate(_STANDARD), validate=True).decode()
     except (binascii.Error, ValueError):
         return
     if len(inner) >= _SHORT and inner.isprintable():
@@ -362,7 +365,9 @@ def _forms(text: str) -> Iterator[str]:
     yield quote(text, errors="replace")
     yield quote_plus(text, errors="replace")
     if len(text) >= _SHORT:
-        yield base64.b64encode(text.encode(errors="replace")).decode()  # bytes are shown as base64
+        encoded = base64.b64encode(text.encode(errors="replace")).decode()  # bytes are shown as base64
+        yield encoded
+        yield encoded.translate(_URL_SAFE)
 
 
 def _contains_secret(error: BaseException) -> bool:

@@ -15,10 +15,12 @@ MAX_DESCRIPTION = 4000
 MAX_TITLE = 200
 """Characters of a title."""
 _MAX_PARAMETER = 1000
+_MAX_FIXED = 4000
 _DEEPEST = 50
 _ODD_SPACE = re.compile(r"[^\S\n\t ]")
+_CONTROL_SPACE = re.compile("[\r\v\f\x1c-\x1f\x85\u2028\u2029]")
 _SAMPLES = ("default", "examples", "example")
-_FIXED = ("enum", "const")
+_TEXTS = {"title": MAX_TITLE, "description": _MAX_PARAMETER}
 
 
 def clean_text(text: object, limit: int) -> str:
@@ -47,7 +49,8 @@ def clean_schema(schema: Any) -> dict[str, Any]:
     """Return a copy of a server's schema with cleaned texts, without what cannot be checked here.
 
     The server checks its keywords itself; a format that is not checked here moves into the description. Raise
-    ToolDefinitionError for a schema that is too deep, or that has invisible characters in names or values.
+    ToolDefinitionError for a schema that is too deep, or that has invisible characters, or very long texts, where
+    cleaning would change its meaning: in names, patterns, and values that a model must repeat.
 
     >>> clean_schema({"properties": {"id": {"type": "integer", "format": "int64"}}})
     {'properties': {'id': {'type': 'integer', 'description': 'Format: int64'}}}
@@ -55,6 +58,7 @@ def clean_schema(schema: Any) -> dict[str, Any]:
     if not isinstance(schema, dict):
         raise ToolDefinitionError(f"the schema must be an object, not {type(schema).__name__}")
     cleaned: dict[str, Any] = _clean_node(schema, 0)
+    _check_visible(cleaned)
     return cleaned
 
 
@@ -74,15 +78,11 @@ def _clean_node(node: Any, depth: int) -> Any:
 
 
 def _clean_value(key: str, value: Any, depth: int) -> Any:
-    if key in ("title", "description"):
-        return clean_text(value, MAX_TITLE if key == "title" else _MAX_PARAMETER)
-    if key in _SAMPLES:
+    if key in _TEXTS:
+        return clean_text(value, _TEXTS[key])
+    if key in _SAMPLES or key.startswith("x-"):
         return _clean_sample(value)
-    if key in _FIXED:
-        _check_visible(value)
-        return value
     if key in NAMED_SCHEMAS and isinstance(value, dict):
-        _check_visible(list(value))
         return {name: _clean_node(each, depth) for name, each in value.items()}
     if key in SCHEMA_LISTS and isinstance(value, list):
         return [_clean_node(each, depth) for each in value]
@@ -111,9 +111,20 @@ def _clean_sample(value: Any) -> Any:
 
 
 def _check_visible(value: Any) -> None:
-    """Raise for invisible characters in names and allowed values: a model would be shown them, and must repeat them."""
-    if isinstance(value, str) and without_invisible(value) != value:
-        raise ToolDefinitionError(f"{quote_text(value, 80)} has invisible characters")
-    if isinstance(value, list):
-        for each in value:
-            _check_visible(each)
+    """Raise for a text, at any place, that a model would be shown with invisible characters, or at any length."""
+    waiting = [value]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            waiting += (*part, *part.values())
+        elif isinstance(part, list):
+            waiting += part
+        elif isinstance(part, str):
+            _check_text(part)
+
+
+def _check_text(text: str) -> None:
+    if len(text) > _MAX_FIXED:
+        raise ToolDefinitionError(f"{quote_text(text, 80)} has more than {_MAX_FIXED} characters")
+    if without_invisible(text) != text or _CONTROL_SPACE.search(text):
+        raise ToolDefinitionError(f"{quote_text(text, 80)} has invisible characters")

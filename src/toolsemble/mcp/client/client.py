@@ -9,9 +9,10 @@ from urllib.parse import urlsplit
 
 from toolsemble.context import ToolContext
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.lock.source import identify_program, identify_url
+from toolsemble.lock.source import PREFIX, identify_program, identify_url
 from toolsemble.mcp.client.connection import Connection
 from toolsemble.mcp.client.options import CONNECT_TIMEOUT, ClientOptions, Options, build_options
+from toolsemble.mcp.client.token_file import TokenFile
 from toolsemble.tools.base import Tool
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ class MCPClient:
                 "MCPClient.http auth must be a token, an auth object of httpx, or an OAuth provider of the SDK, not "
                 f"{type(auth).__name__}"
             )
+        _bind_tokens(auth, url)
         sent = _check_mapping("headers", headers)
         limit: Any = options.get("connect_timeout", CONNECT_TIMEOUT)
 
@@ -173,6 +175,11 @@ class MCPClient:
     def listed(self) -> list[dict[str, Any]]:
         """All tools as the server lists them, also those that are not taken; for :meth:`~toolsemble.ToolLock.write`."""
         return [each.to_listed() for each in self._connection.shown]
+
+    @property
+    def hidden(self) -> Mapping[str, str]:
+        """Why the lock hides tools now, by the names that they would have."""
+        return self._connection.hidden
 
     def find_unused(self) -> list[str]:
         """Return the names and patterns of ``approve`` and ``only`` that match no tool now: probably mistakes."""
@@ -257,6 +264,14 @@ def _check_url(url: Any) -> str:
             "for a program write MCPClient.stdio(...)"
         )
     return parts.hostname
+
+
+def _bind_tokens(auth: Any, url: str) -> None:
+    """Let the token file of an OAuth provider be used for the server at a URL only."""
+    context = getattr(auth, "context", None)
+    storage = getattr(auth, "_storage", None) if context is None else getattr(context, "storage", None)
+    if isinstance(storage, TokenFile):
+        storage.use_for(identify_url(url).removeprefix(PREFIX))
 
 
 def _check_mapping(option: str, value: Any) -> dict[str, str]:

@@ -176,6 +176,15 @@ class Connection:
         if has_changed:
             announce_changes()
 
+    @property
+    def hidden(self) -> dict[str, str]:
+        """Why the lock hides tools that the server shows, by their names."""
+        if self.lock is None:
+            return {}
+        refused = self.lock.refused
+        names = [each.name for each in self.shown if self.options.takes(each.name) and each.name not in self.tools]
+        return {self._names.propose(each): refused[each] for each in names if each in refused}
+
     def find_unused(self) -> list[tuple[str, str]]:
         """Return the patterns of ``approve`` and ``only`` that match no tool, each with the name of its option."""
         names = {

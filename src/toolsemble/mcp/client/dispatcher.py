@@ -28,6 +28,9 @@ _SIMPLE = {"headers", "timeout", "cancel_on_abandon"}
 _FIRST = 2**30  # far from the numbers that the SDK gives to its requests, which begin at 1
 _PATIENCE = 5.0
 
+CLOSED = "Connection closed"
+"""The message of the error for a request whose connection is gone, here and in the SDK."""
+
 Answer = asyncio.Future[dict[str, Any] | MCPError]
 """The result of a request, or the error that came instead."""
 
@@ -188,4 +191,4 @@ def read_number(number: Any) -> Any:
 
 
 def _closed() -> MCPError:
-    return MCPError(code=types.CONNECTION_CLOSED, message="Connection closed")
+    return MCPError(code=types.CONNECTION_CLOSED, message=CLOSED)

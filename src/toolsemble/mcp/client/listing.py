@@ -23,12 +23,8 @@ _URI = {"type": "string", "description": "The URI of a resource"}
 
 async def list_tools(client: Any, screen: Screen, options: Options) -> Listing:
     """Return the tools that are wanted; raise ToolConfigurationError if the server has too many tools or pages."""
-    found: dict[str, RemoteDefinition] = {}
     capabilities = client.server_capabilities
-    if capabilities.tools is not None:
-        async for page in list_pages(client.list_tools, "tools", options):
-            for tool in page:
-                found.setdefault(tool.name, screen.listed[tool.name])
+    found = {} if capabilities.tools is None else await _list_own_tools(client, screen, options)
     if options.prompt_tools and capabilities.prompts is not None:
         for each in await _list_prompts(client, options):
             found.setdefault(each.name, each)
@@ -36,6 +32,26 @@ async def list_tools(client: Any, screen: Screen, options: Options) -> Listing:
         for each in _resource_tools():
             found.setdefault(each.name, each)
     return Listing(tuple(each for each in found.values() if options.takes(each.name)), tuple(found.values()))
+
+
+async def _list_own_tools(client: Any, screen: Screen, options: Options) -> dict[str, RemoteDefinition]:
+    found: dict[str, RemoteDefinition] = {}
+    try:
+        async for page in list_pages(client.list_tools, "tools", options):
+            for tool in page:
+                found.setdefault(tool.name, screen.listed[tool.name])
+    finally:
+        screen.listed.clear()  # a server may list other tools each time
+        _forget_others(client.session, found)
+    return found
+
+
+def _forget_others(session: Any, found: dict[str, RemoteDefinition]) -> None:
+    """Let the SDK forget the tools that are not listed any more; it does only after lists of one page."""
+    for kept in ("_tool_output_schemas", "_x_mcp_header_maps"):
+        known = getattr(session, kept, {})
+        for name in known.keys() - found.keys():
+            del known[name]
 
 
 async def list_pages(fetch: Callable[..., Any], key: str, options: Options) -> AsyncIterator[list[Any]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.review.pattern import matches_name
 from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.extras import install_command
 from toolsemble.tools.settings import BareSettings, ToolSettings
@@ -98,14 +99,20 @@ class Options:
 
     def takes(self, remote: str) -> bool:
         """Return whether a tool with this name of the server is wanted."""
-        return self.only is None or any(fnmatchcase(remote, pattern) for pattern in self.only)
+        return self.only is None or any(_is_named(pattern, remote) for pattern in self.only)
 
     def find_unused(self, option: str, names: Sequence[str]) -> list[str]:
         """Return the names and patterns of ``approve`` or ``only`` that match none of the names."""
         patterns = getattr(self, option)
         if not isinstance(patterns, tuple):  # not set, a predicate, or "destructive"
             return []
-        return [each for each in patterns if not any(fnmatchcase(name, each) for name in names)]
+        # Approval is required for all names that a pattern could mean; tools are taken only by the exact one.
+        matches = matches_name if option == "approve" else _is_named
+        return [each for each in patterns if not any(matches(each, name) for name in names)]
+
+
+def _is_named(pattern: str, name: str) -> bool:
+    return fnmatchcase(name, pattern)
 
 
 def build_options(default_name: str, given: Mapping[str, Any]) -> Options:

@@ -23,6 +23,7 @@ from toolsemble.schema.problem import MismatchError, format_path
 
 _MAX_MESSAGE = 4000
 _MAX_OPEN = 10
+_MAX_QUESTIONS = 10
 _ATTEMPTS = 3
 
 
@@ -40,6 +41,15 @@ class QuestionDesk:
         if call is None or self._open >= _MAX_OPEN:
             LOGGER.warning("%s asked a question that belongs to no call; it is declined", self._options.name)
             return types.ElicitResult(action="decline")
+        call.questions += 1
+        if call.questions > _MAX_QUESTIONS:
+            if call.questions == _MAX_QUESTIONS + 1:
+                LOGGER.warning(
+                    "%s asked more than %d questions during one call; the others are declined",
+                    self._options.name,
+                    _MAX_QUESTIONS,
+                )
+            return types.ElicitResult(action="decline")
         answer: Future[Any] = Future()
         self._open += 1
         call.stop_timer()  # a person needs longer than a server
@@ -51,11 +61,17 @@ class QuestionDesk:
             call.start_timer(self._options.name)
 
     def _find_call(self) -> RemoteCall | None:
-        """Return the call that a question belongs to: the only one with a reviewer, if the connection does not say."""
+        """Return the call that a question belongs to: the only one with a reviewer, if the connection does not say.
+
+        None if nobody can be asked; a server may ask although it was told so.
+        """
         if isinstance(call := current_call.get(), RemoteCall):
-            return call
-        able = [each for each in self._calls if (self._options.review or each.context.review) and not each.done]
+            return call if self._can_ask(call) else None
+        able = [each for each in self._calls if self._can_ask(each) and not each.done]
         return able[0] if len(able) == 1 else None
+
+    def _can_ask(self, call: RemoteCall) -> bool:
+        return (self._options.review or call.context.review) is not None
 
 
 Asking = Generator[dict[str, Any], ReviewDecision, Any]
@@ -96,7 +112,10 @@ def _refusal(decision: ReviewDecision) -> Any:
 
 
 class Form:
-    """The form of a question: fields with a schema, and defaults."""
+    """The form of a question: fields with a schema, and defaults.
+
+    A default of the server fills a field that may be left out. A required field is filled by the person.
+    """
 
     def __init__(self, schema: dict[str, Any]) -> None:
         cleaned = clean_schema(schema)
@@ -106,7 +125,9 @@ class Form:
             raise ToolDefinitionError("a field of the form is not an object")
         # As they were sent: a cleaned default may be another one.
         given = schema.get("properties", {})
-        self._defaults = {name: each["default"] for name, each in given.items() if "default" in each}
+        self._required = set(cleaned.get("required", ()))
+        optional = {name: each for name, each in given.items() if name not in self._required}
+        self._defaults = {name: each["default"] for name, each in optional.items() if "default" in each}
 
     def read(self, decision: Continue | Edit) -> dict[str, Any]:
         """Return the filled form; raise ValueError if it does not fit."""

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from toolsemble.context import ToolContext
-from toolsemble.errors import LostError, ToolExecutionError
+from toolsemble.errors import LostError, ToolExecutionError, ToolTimeoutError
 from toolsemble.mcp.client.cleaning import clean_text
 from toolsemble.mcp.client.inbox import Inbox, Outcome, Progress
 from toolsemble.runtime.checks import format_seconds
@@ -17,7 +17,7 @@ _MAX_PROGRESS = 500
 _MAX_WAITING = 100
 
 
-class ServerTimeoutError(ToolExecutionError, TimeoutError):
+class ServerTimeoutError(ToolTimeoutError):
     """A server did not answer in time; the call may be repeated."""
 
 
@@ -38,6 +38,22 @@ class Delivery:
     """Why the connection broke, in words; "" if the server just ended."""
     status = 0
     """The status of the last answer over HTTP, if that was an error; 0 if not."""
+    answered = True
+    """Whether what came back is a message of the server; over HTTP it may be something else, such as a proxy's page."""
+    refused = False
+    """Whether the server asks for other credentials, so that it did nothing."""
+    arrived = 0
+    """How many requests over HTTP may have reached the server."""
+
+    def begin_request(self) -> None:
+        """Record, before a request is handed to HTTP, that it may reach the server."""
+        self.arrived += 1
+        self.begun = True
+
+    def take_back(self) -> None:
+        """Record that a request certainly did not reach the server, or was refused before anything was done."""
+        self.arrived -= 1
+        self.begun = self.arrived > 0
 
 
 class RemoteCall(Delivery):
@@ -79,16 +95,19 @@ class RemoteCall(Delivery):
         self._reported = 0
         self.received = 0
         """How many reports of progress the caller has received."""
+        self.questions = 0
+        """How many questions the server has asked."""
 
     def prepare(self, *, over: bool) -> None:
         """Forget how far an earlier attempt got.
 
         :param over: whether a session ends with its connection
         """
-        self.begun = self.lost = False
+        self.begun = self.lost = self.refused = False
+        self.answered = True
         self.over = over
         self.problem = ""
-        self.status = 0
+        self.status = self.arrived = 0
 
     def start_timer(self, server: str) -> None:
         """Let the time run until the call is given up."""

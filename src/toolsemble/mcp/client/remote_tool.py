@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from toolsemble.definition.build import check_description, check_name, typed_definition
+from toolsemble.definition.build import check_description, typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.mcp.client.cleaning import MAX_DESCRIPTION, MAX_TITLE, clean_schema, clean_text
@@ -15,7 +14,9 @@ from toolsemble.mcp.client.options import DESTRUCTIVE, Options
 from toolsemble.mcp.client.plain_schema import PlainArguments
 from toolsemble.mcp.client.process_group import LOGGER
 from toolsemble.mcp.client.results import OutputCheck, build_output_check
+from toolsemble.review.pattern import matches_name
 from toolsemble.schema.json_schema import SchemaArguments
+from toolsemble.specification import check_name, read_metadata
 from toolsemble.tools.schema import SchemaTool
 
 if TYPE_CHECKING:
@@ -93,6 +94,10 @@ class RemoteTool(SchemaTool):
         if self._connection.lock is not None:
             self._connection.lock.check_call(self.remote.name, self.pin.digest)
 
+    def find_lock_refusal(self, name: str) -> str:
+        """Return why the lock of the client hides another tool of the server; "" if it does not."""
+        return str(self._connection.hidden.get(name, ""))
+
     def check_settings(self) -> None:
         """Raise ToolDefinitionError if the tool cannot be defined."""
         check_description(check_name(self.name), self.description)
@@ -127,7 +132,7 @@ def _tool_settings(name: str, remote: RemoteDefinition, options: Options) -> dic
     title = clean_text(remote.title, MAX_TITLE)
     origin = {"server": options.name, "name": remote.name, "title": title}
     settings = {**_read_hints(remote, options), **options.settings}
-    settings["metadata"] = {**(options.settings.get("metadata") or {}), "mcp": origin}
+    settings["metadata"] = {**read_metadata("MCPClient", options.settings.get("metadata")), "mcp": origin}
     reads = settings.get("effects") == "read"
     if not reads:
         settings.pop("cache", None)
@@ -170,4 +175,4 @@ def _needs_approval(name: str, remote: RemoteDefinition, options: Options) -> An
         return is_destructive(remote)
     if callable(approve):
         return approve
-    return any(fnmatchcase(each, pattern) for pattern in approve for each in (name, remote.name))
+    return any(matches_name(pattern, each) for pattern in approve for each in (name, remote.name))

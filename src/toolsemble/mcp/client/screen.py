@@ -41,7 +41,7 @@ class Screen:
     ) -> None:
         self.max_message = max_message
         self.listed: dict[str, RemoteDefinition] = {}
-        """The tools that were listed last, by name."""
+        """The tools of the list that is being read, by name."""
         self._server = server
         self._max_tools = max_tools
         self._may_ask = may_ask
@@ -87,7 +87,8 @@ class Screen:
             return
         # One more than allowed is enough to refuse the server.
         read = [(each, remote) for each in listed[: self._max_tools + 1] if (remote := self._read(each)) is not None]
-        self.listed |= {remote.name: remote for _, remote in reversed(read)}  # of two with one name, the first
+        if is_own:
+            self.listed |= {remote.name: remote for _, remote in reversed(read)}  # of two with one name, the first
         result["tools"] = [_reduce(item, remote) if is_own else item for item, remote in read]
 
     def _read(self, item: Any) -> RemoteDefinition | None:
@@ -167,4 +168,7 @@ class ScreenedWriter(WrappedStream):
     async def send(self, item: SessionMessage, /) -> None:
         """Send a message."""
         self._screen.outgoing(item.message)
+        if isinstance(item.message, types.JSONRPCRequest):
+            # Now, and not when a connection is open: the transport may still send it after its caller has gone.
+            current_call.get().begin_request()
         await self._stream.send(item)

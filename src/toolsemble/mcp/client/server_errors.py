@@ -16,7 +16,9 @@ from toolsemble.mcp.client.results import invalid_answer
 from toolsemble.runtime.text import describe_error
 
 _MAX_MESSAGE = 2000
-_STAND_INS = ("Server returned an error response", "Not Found")  # of the SDK, for a status without an error of MCP
+STAND_IN = "Server returned an error response"
+"""The message of the SDK for a status of HTTP without an error of MCP."""
+_STAND_INS = (STAND_IN, "Not Found", "Session terminated")  # of the SDK
 _PHRASES = {each.value: each.phrase for each in HTTPStatus}
 _NOT_ADMITTED = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 
@@ -67,12 +69,12 @@ def translate_error(error: Exception, server: str, delivery: Delivery) -> Except
         return invalid_answer(server, describe_error(cause))
     message = describe_refusal(cause, delivery) or clean_text(cause.message, _MAX_MESSAGE)
     message = message or "an error without a message"
-    if cause.code == PARSE_ERROR:
+    if delivery.refused:
+        return ToolExecutionError(f"The MCP server '{server}' refused the request: {message}", error_code=cause.code)
+    if cause.code == PARSE_ERROR or not delivery.answered:
         return invalid_answer(server, message)
     if cause.code == INVALID_PARAMS:
         return ToolExecutionError(f"The MCP server '{server}' refused the arguments: {message}", error_code=cause.code)
-    if is_not_admitted(cause, delivery):
-        return ToolExecutionError(f"The MCP server '{server}' refused the request: {message}", error_code=cause.code)
     # A server that reports an internal error may have done something before.
     kind = LostError if cause.code == INTERNAL_ERROR else ToolExecutionError
     return kind(f"The MCP server '{server}' reported an error: {message}", error_code=cause.code)

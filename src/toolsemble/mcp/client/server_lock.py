@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from toolsemble.lock.lock import ToolLock
 from toolsemble.lock.verdict import Verdict
@@ -39,6 +39,11 @@ class ServerLock:
     def check_now(self, shown: Sequence[RemoteDefinition]) -> Verdict:
         """Return the verdict about a list; a reviewer is waited for."""
         return self._lock.check(self._source, [each.to_listed() for each in shown], review=self._review)
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Why tools are refused, by the server's own names."""
+        return self._lock.verdict(self._source).refused
 
     def check_call(self, name: str, digest: str) -> None:
         """Raise ToolExecutionError if a tool may not be called.

@@ -6,9 +6,7 @@ The SDK's own transport reads lines of any length, in quadratic time.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-import re
 import shutil
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -17,22 +15,16 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import anyio
-import mcp_types as types
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
-from pydantic_core import from_json
 
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.mcp.client.process_group import GRACE, LOGGER, ErrorLines, end_process
+from toolsemble.mcp.client.message_streams import MessageParser
+from toolsemble.mcp.client.process_group import GRACE, ErrorLines, end_process
 from toolsemble.mcp.client.remote_call import Delivery, current_call
 from toolsemble.mcp.client.screen import Screen
 
 _CHUNK = 65536
-_MAX_SKIPPED = 20
-_LONGEST_END = 100
-# The number of an answer stands before or after its result; anything else in between is not looked at.
-_NUMBER_FIRST = re.compile(r'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*,\s*"(?:result|error)"')
-_NUMBER_LAST = re.compile(r',\s*"id"\s*:\s*(\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,19 +93,18 @@ class StdioReader:
     def __init__(self, stream: asyncio.StreamReader, screen: Screen, server: str, on_end: Callable[[], object]) -> None:
         self._stream = stream
         self._screen = screen
-        self._server = server
+        self._parser = MessageParser(server)
         self._on_end = on_end
         self._parts: list[bytes] = []
         self._size = 0
         self._lines: deque[bytes] = deque()
-        self._skipped = 0
         self.ended = False
 
     async def receive(self) -> SessionMessage:
         """Return the next message; raise at the end of the stream."""
         while True:
             while self._lines:
-                message = self._parse(self._lines.popleft())
+                message = self._parser.parse(self._lines.popleft().decode(errors="replace"))
                 if message is not None:
                     self._screen.incoming(message)
                     return SessionMessage(message)
@@ -142,20 +133,6 @@ class StdioReader:
         self._screen.break_off(f"it sent a message of more than {self._screen.max_message} bytes (max_message)")
         return False
 
-    def _parse(self, line: bytes) -> Any:
-        """Return the message on a line; None for a line that is not one."""
-        if not line.strip():
-            return None
-        text = line.decode(errors="replace")
-        try:
-            # In two steps: the union of messages would build the values of a long answer several times.
-            return types.jsonrpc_message_adapter.validate_python(_decode(text), by_name=False)
-        except ValueError:
-            self._skipped += 1
-            if self._skipped <= _MAX_SKIPPED:
-                LOGGER.warning("%s wrote a line that is not a message: %.200r", self._server, text)
-            return _refuse_answer(text)
-
     async def aclose(self) -> None:
         """End the stream; what the program still writes is not read."""
         self.ended = True
@@ -174,44 +151,6 @@ class StdioReader:
 
     async def __aexit__(self, *raised: object) -> None:
         await self.aclose()
-
-
-def _decode(text: str) -> Any:
-    """Return the values of a text; also deeper ones than the fast parser reads: one tool of a list may be too deep."""
-    try:
-        return from_json(text)
-    except ValueError as problem:
-        if "recursion" not in str(problem):
-            raise
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-
-
-def _refuse_answer(text: str) -> Any:
-    """Return an error for an invalid answer to a request, which would wait for ever; None if it is no answer."""
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError):
-        values = _find_number(text)
-    number = values.get("id") if isinstance(values, dict) and "method" not in values else None
-    if isinstance(number, float) and number.is_integer():
-        number = int(number)
-    if isinstance(number, bool) or not isinstance(number, (int, str)):
-        return None
-    error = types.ErrorData(code=types.PARSE_ERROR, message="it is not an answer of JSON-RPC")
-    return types.JSONRPCError(jsonrpc="2.0", id=number, error=error)
-
-
-def _find_number(text: str) -> dict[str, int] | None:
-    """Return the number of an answer that is not JSON, such as one with a value that is nested too deeply.
-
-    >>> _find_number('{"jsonrpc": "2.0", "id": 7, "result": [[[[')
-    {'id': 7}
-    """
-    found = _NUMBER_FIRST.match(text) or _NUMBER_LAST.search(text[-_LONGEST_END:])
-    return None if found is None else {"id": int(found[1])}
 
 
 class StdioWriter:

@@ -19,6 +19,7 @@ from mcp_types import CONNECTION_CLOSED, ListRootsResult, Root, ToolListChangedN
 
 from toolsemble.errors import LostError, ToolConfigurationError, ToolExecutionError, ToolsembleError
 from toolsemble.mcp.client.definitions import Listing
+from toolsemble.mcp.client.dispatcher import CLOSED
 from toolsemble.mcp.client.inbox import Outcome
 from toolsemble.mcp.client.listing import list_tools
 from toolsemble.mcp.client.options import Options
@@ -36,6 +37,7 @@ _PERIOD = 60.0
 _BACKOFF = (0.0, 0.5, 2.0)
 _PATIENCE = 5.0
 _LONGEST_END = 30.0
+_LIST_INTERVAL = 1.0
 
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # the SDK would print tracebacks
 
@@ -68,6 +70,7 @@ class Worker:
         self._listed = asyncio.Event()
         self._listed.set()
         self._refreshing: asyncio.Task[None] | None = None
+        self._next_list = 0.0
         self.process = os.getpid()
         self.started: Future[None] = Future()
         self.ended: Future[None] = Future()
@@ -111,8 +114,9 @@ class Worker:
         self._submit(self._end)
 
     def _end(self) -> None:
-        self._stop.set()
-        self._opening.cancel()
+        if not self._stop.is_set():
+            self._stop.set()
+            self._opening.cancel()  # once: a second time would cancel the end of its server
 
     def begin(self, call: RemoteCall) -> bool:
         """Send a call from any thread; return whether the worker is running."""
@@ -250,10 +254,13 @@ class Worker:
                 session.calls += 1
                 answer = await call.send(session.client, call)
             except Exception as error:  # noqa: BLE001 - translated; the SDK raises many kinds
-                if not self._is_lost(error, call, session):
+                is_closed = _is_closed(error, session)
+                if not (call.lost or is_closed):
+                    if call.over and not self._target.is_program:
+                        await session.close()
                     raise translate_error(error, self._options.name, call) from find_cause(error)
-                call.problem = call.problem or session.problem
-                if call.over or not session.is_alive:
+                call.problem = session.problem or call.problem
+                if call.over or is_closed or not session.is_alive:
                     await session.close()
                 if not first or (call.begun and not call.repeatable):
                     raise self._lost(call, ended=False) from find_cause(error)
@@ -271,13 +278,11 @@ class Worker:
         except ToolsembleError as error:
             raise ServerEndedError(describe_error(error)) from error
 
-    def _is_lost(self, error: Exception, call: RemoteCall, session: Session) -> bool:
-        """Return whether an error means that the connection is gone, and not that the server refuses."""
-        closed = isinstance(error, MCPError) and error.code == CONNECTION_CLOSED
-        return call.lost or (closed and not session.is_alive)  # a server may use the same code for an error of its own
-
     def _lost(self, call: RemoteCall, *, ended: bool) -> ToolExecutionError:
-        """Return the error for a call whose connection is gone."""
+        """Return the error for a call whose connection is gone.
+
+        :param ended: whether it was closed here
+        """
         name = self._options.name
         if not call.begun:
             why = f": {call.problem}" if call.problem else ""
@@ -286,7 +291,7 @@ class Worker:
                 if ended
                 else f"The MCP server '{name}' cannot be reached{why}"
             )
-        how = f" ({call.problem})" if call.problem else ""
+        how = f" ({call.problem})" if call.problem and not ended else ""
         message = f"The MCP server '{name}' ended before it answered{how}"
         if call.repeatable:
             return ServerEndedError(message)
@@ -307,9 +312,12 @@ class Worker:
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
 
     async def _refresh(self) -> None:
+        loop = asyncio.get_running_loop()
         while self._changed:
-            self._changed = False
             self._listed.clear()
+            await asyncio.sleep(self._next_list - loop.time())  # a server may change its list all the time
+            self._next_list = loop.time() + _LIST_INTERVAL
+            self._changed = False
             try:
                 async for _ in self._list_again():
                     self._listed.set()  # calls do not wait for a reviewer: what has changed is refused meanwhile
@@ -342,6 +350,13 @@ class Worker:
 def _is_ready(session: Session, call: RemoteCall) -> bool:
     """Return whether a session is alive, and can ask the person of a call if there is one."""
     return session.is_alive and (session.may_ask or call.context.review is None or session.is_modern)
+
+
+def _is_closed(error: Exception, session: Session) -> bool:
+    """Return whether an error means that the connection is gone; a server may use the same code for its own errors."""
+    if not isinstance(error, MCPError) or error.code != CONNECTION_CLOSED:
+        return False
+    return not session.is_alive or error.message == CLOSED
 
 
 async def _finish(steps: AsyncIterator[None]) -> None:

@@ -18,8 +18,8 @@ from toolsemble.mcp.gateway.upstream import ClientUpstream
 from toolsemble.mcp.server.serve import serve_offer
 from toolsemble.mcp.server.served_lock import ServedLock
 from toolsemble.mcp.server.server import Offer
-from toolsemble.mcp.server.source import ToolSource
 from toolsemble.runtime.text import describe_error
+from toolsemble.toolbox.toolbox import Toolbox
 
 LOGGER = logging.getLogger("toolsemble.mcp")
 _STARTS_AT_ONCE = 8
@@ -38,17 +38,38 @@ class NamedClient:
 
 
 @dataclass(frozen=True, slots=True)
+class ServedBox:
+    """A toolbox of a program."""
+
+    target: str
+    """The target that it is in."""
+    box: Toolbox
+    lock: ServedLock | None = None
+    """Decides which of its tools may be served; None: all."""
+
+    def find_tools(self) -> Toolbox:
+        """Return the toolbox without the tools that the lock refuses."""
+        return self.box if self.lock is None else self.lock.check(self.box)
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """The objects that the names in a file stand for."""
 
     tools: Sequence[object] = ()
     """Tools of programs."""
+    boxes: Sequence[ServedBox] = ()
+    """Toolboxes of programs, whose tools bring their approval and limits."""
+    hidden: frozenset[str] = frozenset()
+    """The names of tools of programs that the lock hides."""
     servers: Sequence[NamedClient] = ()
     """Servers, not started."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The reviewer, the sinks and the ledger: settings of a toolbox."""
     auth: Any = None
     """The verifier of tokens that a file names."""
+    deps: Any = None
+    """What tools get as ``ToolContext.deps``."""
 
 
 class Gateway:
@@ -67,12 +88,16 @@ class Gateway:
             for each in self._servers
         ]
         _check_prefixes(self._upstreams)
+        boxes = [each.find_tools() for each in parts.boxes]
+        shown = {name for box in boxes for name in box.names}
+        refused = {name for each in parts.boxes for name in each.box.names if name not in shown}
         self.toolbox = LiveToolbox(
-            parts.tools,
+            [*parts.tools, *boxes],
             [each.client for each in self._servers],
             settings.rules,
             settings.approval.tools,
             {**settings.limits, **settings.approval.terms, **parts.settings},
+            parts.hidden | refused,
         )
         """The tools, as they are now."""
 
@@ -80,23 +105,22 @@ class Gateway:
         """Serve until the client leaves, or the program is interrupted."""
         # Tools that cannot change are listed once.
         source = self.toolbox if self._servers else self.toolbox()
-        serve_source(source, self._settings, auth=self._parts.auth, upstreams=self._upstreams)
+        offer = Offer(
+            source,
+            self._settings.name,
+            self._settings.instructions,
+            upstreams=self._upstreams,
+            deps=self._parts.deps,
+            is_hidden=self.toolbox.is_hidden_by_lock,
+        )
+        serve_as(offer, self._settings, self._parts.auth)
 
 
-def serve_source(
-    source: ToolSource,
-    settings: GatewaySettings,
-    *,
-    auth: Any = None,
-    upstreams: Sequence[ClientUpstream] = (),
-    lock: ServedLock | None = None,
-) -> None:
-    """Serve tools as a file says, until the client leaves, or the program is interrupted.
+def serve_as(offer: Offer, settings: GatewaySettings, auth: Any) -> None:
+    """Serve tools where a file says, until the client leaves, or the program is interrupted.
 
     :param auth: the verifier of tokens that the file names
-    :param upstreams: other servers, whose resources and prompts are passed on
     """
-    offer = Offer(source, settings.name, settings.instructions, lock=lock, upstreams=upstreams)
     http = settings.http
     if http is None:
         serve_offer(offer, None, {})

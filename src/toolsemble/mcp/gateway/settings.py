@@ -81,7 +81,7 @@ class AccessToken:
 
     token: str = field(repr=False)
     subject: str | None = None
-    """The user of the token."""
+    """The user of the token; None: the token is a user of its own. Two tokens may name the same user."""
     client: str = "gateway"
     """The client program of the token."""
     scopes: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections.abc import Sequence
 
@@ -11,7 +12,7 @@ from toolsemble.mcp.gateway.settings import AccessToken as ListedToken
 
 
 class ListedTokens:
-    """A ``TokenVerifier`` that accepts a list of tokens.
+    """A ``TokenVerifier`` that accepts a list of tokens; one without a subject is a user of its own.
 
     >>> import asyncio
     >>> tokens = ListedTokens([ListedToken("a long secret of ada", subject="ada")])
@@ -32,4 +33,14 @@ class ListedTokens:
         if not found:
             return None
         known = found[0]
-        return AccessToken(token=token, client_id=known.client, scopes=list(known.scopes), subject=known.subject)
+        subject = known.subject or _name_token(known.token)
+        return AccessToken(token=token, client_id=known.client, scopes=list(known.scopes), subject=subject)
+
+
+def _name_token(token: str) -> str:
+    """Return a name for the user of a token, from which the token cannot be computed.
+
+    >>> _name_token("a long secret of ada")
+    'token:389e60d210fc9482'
+    """
+    return f"token:{hashlib.sha256(token.encode()).hexdigest()[:16]}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+_PREFIXES = ("client:", "subject:")
 _NO_CLAIMS: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -33,8 +34,16 @@ class Caller:
 
     @property
     def memory_id(self) -> str | None:
-        """The memory id of the caller's calls: the user, else the client; None: that of the toolbox."""
-        return self.subject or self.client_id
+        """The memory id of the caller's calls: the user, else ``client:`` and the client; None: that of the toolbox.
+
+        No user shares it with a client of the same name, whatever the two are called.
+
+        >>> [caller.memory_id for caller in (Caller("ada"), Caller(client_id="ada"), Caller("client:ada"))]
+        ['ada', 'client:ada', 'subject:client:ada']
+        """
+        if self.subject:
+            return f"subject:{self.subject}" if self.subject.startswith(_PREFIXES) else self.subject
+        return f"client:{self.client_id}" if self.client_id else None
 
     @property
     def identity(self) -> tuple[str | None, ...]:

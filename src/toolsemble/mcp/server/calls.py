@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -11,28 +12,31 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams, ListToolsResult
 from pydantic_core import to_json
 
-from toolsemble.call import ToolCall, ToolReply
+from toolsemble.call import ToolCall, ToolReply, received_call
 from toolsemble.context import Exposure, InvocationParameters, ToolContext, enter, leave
-from toolsemble.errors import ExitEarlyError, ToolConfigurationError
+from toolsemble.errors import ExitEarlyError, RunError, ToolConfigurationError
+from toolsemble.execution.call import missing_deps
 from toolsemble.mcp.server.caller import Caller, current_caller
 from toolsemble.mcp.server.elicitation import ElicitedReview
-from toolsemble.mcp.server.exchange import Exchange
+from toolsemble.mcp.server.exchange import Exchange, connection_of
 from toolsemble.mcp.server.listeners import Listeners
 from toolsemble.mcp.server.listing import Listing
 from toolsemble.mcp.server.parking import Parking
 from toolsemble.mcp.server.progress import ProgressReporter
 from toolsemble.mcp.server.served_lock import is_refused
 from toolsemble.mcp.server.source import Source
-from toolsemble.mcp.server.structured_output import UnfitResultError
 from toolsemble.observers.watchers import unwatch, watch
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error, preview
 from toolsemble.toolbox.run import new_unnamed_run
+from toolsemble.toolbox.structured_output import UnfitResultError
 from toolsemble.toolbox.toolbox import Toolbox
 
 LOGGER = logging.getLogger("toolsemble.mcp")
 _MOST_LISTINGS = 64
 _LONGEST_NAME = 128
+# Not the target that is pinned: it may be the command line of a server, which is for the log.
+_REVIEW = "its operator can review it with 'toolsemble lock --check', and pin it with 'toolsemble lock'"
 _OUTSIDE: ToolContext[Any] = ToolContext()
 
 
@@ -42,10 +46,21 @@ class ToolCalls:
     :param source: finds the toolbox of a caller
     :param parking: the calls that wait for answers
     :param expose_errors: which error messages clients see, unless the toolbox shows fewer
+    :param is_hidden: returns whether a lock hides a tool of this name, other than the lock of the source
+    :param deps: what tools get as ``ToolContext.deps``
     """
 
-    def __init__(self, source: Source, parking: Parking, expose_errors: Exposure) -> None:
+    def __init__(
+        self,
+        source: Source,
+        parking: Parking,
+        expose_errors: Exposure,
+        is_hidden: Callable[[str], bool],
+        deps: Any = None,
+    ) -> None:
         self._source = source
+        self._is_hidden = is_hidden
+        self._deps = deps
         self.listeners: Listeners | None = None
         """The clients that are told when the tools change; None if they do not."""
         self._parking = parking
@@ -78,13 +93,9 @@ class ToolCalls:
         """Return the result of a call, or the questions that its client has to answer first."""
         caller = current_caller()
         box = await self._source.find(caller)
-        if params.name not in box:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {preview(params.name, _LONGEST_NAME)}")
-        if self._list(box).has_locks and is_refused(box[params.name]):
-            # Not the reason: it has the command line of a server, which is for the log.
-            raise MCPError(INVALID_PARAMS, f"The lock refuses '{params.name}': its definition was not reviewed")
+        self._check_name(box, params.name)
         arguments = params.arguments or {}
-        call = ToolCall(params.name, _write_arguments(arguments))
+        call = received_call(params.name, _write_arguments(arguments))
         work = partial(self._run, box, call, caller)
         try:
             return await self._parking.run(request, params, arguments, caller, work)
@@ -92,8 +103,17 @@ class ToolCalls:
             if self.listeners is not None:
                 self.listeners.check_caller(caller)
 
+    def _check_name(self, box: Toolbox, name: str) -> None:
+        """Raise the error of the protocol if there is no tool of this name, or a lock refuses it."""
+        if name not in box:
+            if self._source.is_hidden(box, name) or self._is_hidden(name):
+                raise MCPError(INVALID_PARAMS, f"The lock hides '{name}': its definition was not reviewed; {_REVIEW}")
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {preview(name, _LONGEST_NAME)}")
+        if self._list(box).has_locks and is_refused(box[name]):
+            raise MCPError(INVALID_PARAMS, f"The lock refuses '{name}': its definition was not reviewed; {_REVIEW}")
+
     async def _run(self, box: Toolbox, call: ToolCall, caller: Caller, exchange: Exchange) -> dict[str, Any]:
-        reply = await execute(box, call, caller, exchange, self._expose_errors)
+        reply = await execute(box, call, caller, exchange, self._expose_errors, self._deps)
         check_capability(exchange, reply)
         return self._write_result(box, reply)
 
@@ -101,7 +121,9 @@ class ToolCalls:
         """Return the result of a call, with structured content if the tool declares a type."""
         output = None if reply.is_error else self._list(box).output(reply.call.name)
         if output is None:
-            return {"resultType": "complete", **reply.to_mcp()}
+            content = reply.to_mcp()
+            content.pop("structuredContent", None)  # the listing says nothing about it
+            return {"resultType": "complete", **content}
         try:
             return {"resultType": "complete", **reply.to_mcp(), "structuredContent": output.read(reply.result)}
         except UnfitResultError:
@@ -120,15 +142,20 @@ class ToolCalls:
 
 
 async def execute(
-    box: Toolbox, call: ToolCall, caller: Caller, exchange: Exchange, expose_errors: Exposure
+    box: Toolbox, call: ToolCall, caller: Caller, exchange: Exchange, expose_errors: Exposure, deps: Any = None
 ) -> ToolReply:
     """Execute a call as the toolbox does, with the client's user as the reviewer if the toolbox has none."""
+    if deps is None and (need := box.registered(call.name).definition.deps_need) is not None:
+        problem = str(missing_deps(need))
+        LOGGER.error("%s", problem)
+        return ToolReply(call, ToolResult.failure(problem))  # told to all clients: it has nothing of the server's data
     around = _OUTSIDE.derive(
         {
             "review": ElicitedReview(exchange),
             "expose_errors": expose_errors,
             "agent_role": caller.client_id or "unknown",
             "parameters": InvocationParameters(),
+            "deps": deps,
         }
     )
     meta = exchange.request.meta
@@ -138,10 +165,12 @@ async def execute(
     try:
         return await box.aexecute(call, memory_id=caller.memory_id, run_id=_run_id(exchange))
     except ExitEarlyError as stop:
-        return ToolReply(call, ToolResult.failure(str(stop) or "The user stopped the call"))
+        return ToolReply(call, ToolResult.failure(str(stop) or "The user stopped the call", error_kind="rejected"))
     except SystemExit:  # of argparse or sys.exit in a tool, which must not end the server of all other callers
         LOGGER.exception("%s called sys.exit; the server goes on", call.name)
         return ToolReply(call, ToolResult.failure("The tool tried to end the program"))
+    except RunError as stopped:  # a normal outcome of an agent with a journal, which the client can act on
+        return ToolReply(call, ToolResult.failure(str(stopped)))
     except ToolConfigurationError as problem:
         LOGGER.exception("%s could not be called", call.name)
         shown = describe_error(problem) if expose_errors == "all" else "The tool is not set up; see the server's log"
@@ -170,7 +199,8 @@ def check_capability(exchange: Exchange, reply: ToolReply) -> None:
 
 
 def _run_id(exchange: Exchange) -> str:
-    """Return the id of the client's session, or that of a run without a name."""
-    headers = getattr(exchange.request.request, "headers", {})
-    session = headers.get("mcp-session-id")
-    return session or new_unnamed_run()
+    """Return the id of the session that this server opened for the client, or a new id if there is none.
+
+    Never a header: without a session, as since 2026-07-28, a client could name the run of another one.
+    """
+    return connection_of(exchange.request).session_id or new_unnamed_run()

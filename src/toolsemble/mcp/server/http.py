@@ -15,10 +15,13 @@ from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
 from pydantic import ValidationError
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware.authentication import AuthenticationMiddleware
+from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from toolsemble.errors import ToolConfigurationError
+from toolsemble.guard.hosts import Hosts
 from toolsemble.mcp.server.server import Offer, build_server
 
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -59,6 +62,7 @@ class McpApplication:
     def __init__(self, offer: Offer, access: Access) -> None:
         self._offer = offer
         self._access = access
+        self._hosts = Hosts.build(access.allowed_hosts, addresses=False)
         self._app: Starlette | None = None
         # Bad definitions and settings are reported here, and not at the first request.
         _build_app(build_server(offer, "declared"), access)
@@ -88,7 +92,22 @@ class McpApplication:
             raise ToolConfigurationError(
                 "The MCP application is not started: pass its .lifespan to the application that it is mounted in"
             )
-        await self._app(scope, receive, send)
+        app = self._app if scope["type"] != "http" else self._check_headers(Headers(scope=scope)) or self._app
+        await app(scope, receive, send)
+
+    def _check_headers(self, headers: Headers) -> Response | None:
+        """Return the refusal of a request for another name, or with two lengths.
+
+        The SDK checks the names as well, but takes any text after a colon for a port.
+        """
+        if not self._hosts.accepts(headers.get("host", "")):
+            return Response("Invalid Host header", 421)
+        origin = headers.get("origin")
+        if origin is not None and not self._hosts.accepts_origin(origin):
+            return Response("Invalid Origin header", 403)
+        if "content-length" in headers and "transfer-encoding" in headers:
+            return Response("A body has either a Content-Length or a Transfer-Encoding, not both", 400)
+        return None
 
     @asynccontextmanager
     async def _run_lifespan(self, _: Starlette) -> AsyncIterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -10,10 +11,12 @@ from mcp_types import ListToolsResult, Tool as ListedTool, ToolAnnotations
 
 from toolsemble.mcp.param_headers import names_header
 from toolsemble.mcp.server.served_lock import is_lockable, is_refused
-from toolsemble.mcp.server.structured_output import OutputSchema
+from toolsemble.providers.mcp import write_settings
 from toolsemble.toolbox.registry import Registered
+from toolsemble.toolbox.structured_output import OutputSchema, find_output
 from toolsemble.toolbox.toolbox import Toolbox
 
+LOGGER = logging.getLogger("toolsemble.mcp")
 _HINTS = {
     "readOnlyHint": "read_only_hint",
     "destructiveHint": "destructive_hint",
@@ -53,9 +56,7 @@ class Listing:
     def output(self, name: str) -> OutputSchema | None:
         """Return the output schema of a tool; None if it declares no type, or its text is limited."""
         if name not in self._outputs:
-            entry = self.box.registered(name)
-            # The whole value beside a limited text would defeat the limit.
-            self._outputs[name] = _find_output(entry) if entry.limit is None else None
+            self._outputs[name] = find_output(self.box.registered(name))
         return self._outputs[name]
 
     def _list_tool(self, name: str) -> ListedTool:
@@ -63,7 +64,7 @@ class Listing:
         output, metadata = self.output(name), _metadata(self.box.registered(name))
         origin = metadata.get("mcp")
         title = metadata.get("title") or (origin.get("title") if isinstance(origin, Mapping) else None)
-        return ListedTool(
+        listed = ListedTool(
             name=name,
             title=title if isinstance(title, str) and title else None,
             description=definition.description,
@@ -71,12 +72,18 @@ class Listing:
             output_schema=None if output is None else output.schema,
             annotations=_annotations(metadata),
         )
+        return _add_settings(listed, write_settings(metadata))
 
 
-def _find_output(entry: Registered) -> OutputSchema | None:
-    """Return the output schema of a tool: that of another server is passed on."""
-    passed_on = getattr(entry.tool, "listed_output", None)
-    return OutputSchema.of(entry.definition) if passed_on is None else OutputSchema.of_schema(passed_on)
+def _add_settings(listed: ListedTool, settings: Mapping[str, Any]) -> ListedTool:
+    """Return a tool with the keys of its metadata for MCP; those that the protocol does not know are left out."""
+    if not settings:
+        return listed
+    try:
+        return ListedTool.model_validate({**listed.model_dump(by_alias=True, exclude_none=True), **settings})
+    except ValueError as problem:
+        LOGGER.warning("The metadata for MCP of %s is left out: %s", listed.name, problem)
+        return listed
 
 
 def _metadata(entry: Registered) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from toolsemble.mcp.server.server import Offer
     from toolsemble.mcp.server.source import ToolSource
 
+_MAX_CONNECTIONS = 1000
 _GRACE = 3  # seconds for open requests when the server ends
 
 
@@ -38,6 +39,7 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
     prompts: PromptSource = (),
     lock: ToolLock | str | PathLike[str] | None = None,
     lock_source: str | None = None,
+    deps: Any = None,
 ) -> None:
     """Serve a toolbox by MCP until the client leaves, or the program is interrupted.
 
@@ -61,6 +63,7 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
         tools of other servers are checked at each change
     :param lock_source: the target by which ``toolsemble lock`` pins the toolbox, such as ``shop.py:box``; default: the
         name of the server, pinned by ``ToolLock.write``
+    :param deps: an object that tools get as ``ToolContext.deps``, in all calls of all clients
 
     >>> serve([], http="0.0.0.0:8000")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -72,7 +75,7 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
 
     served_lock = _build_lock(lock, lock_source, name)
     settings = {"auth": auth, "issuer_url": issuer_url, "resource_url": resource_url, "allowed_hosts": allowed_hosts}
-    serve_offer(Offer(box, name, instructions, resources, prompts, served_lock), http, settings)
+    serve_offer(Offer(box, name, instructions, resources, prompts, served_lock, deps=deps), http, settings)
 
 
 def asgi(  # noqa: PLR0913 - as above
@@ -88,6 +91,7 @@ def asgi(  # noqa: PLR0913 - as above
     prompts: PromptSource = (),
     lock: ToolLock | str | PathLike[str] | None = None,
     lock_source: str | None = None,
+    deps: Any = None,
 ) -> McpApplication:
     """Return an ASGI application that serves a toolbox by MCP at ``/mcp``; parameters as in :func:`serve`.
 
@@ -108,7 +112,7 @@ def asgi(  # noqa: PLR0913 - as above
 
     access = Access(allowed_hosts, auth, issuer_url, resource_url)
     served_lock = _build_lock(lock, lock_source, name)
-    return McpApplication(Offer(box, name, instructions, resources, prompts, served_lock), access)
+    return McpApplication(Offer(box, name, instructions, resources, prompts, served_lock, deps=deps), access)
 
 
 def _build_lock(lock: ToolLock | str | PathLike[str] | None, source: str | None, name: str | None) -> ServedLock | None:
@@ -152,5 +156,8 @@ def _serve_http(http: str, offer: Offer, settings: dict[str, Any]) -> None:
     host, port = check_address(http, settings["allowed_hosts"])
     import uvicorn  # noqa: PLC0415 - a dependency of the SDK
 
+    from toolsemble.runtime.http_server import bound_server  # noqa: PLC0415 - as above
+
     app = McpApplication(offer, Access(**settings))
-    uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_GRACE)
+    bounds = bound_server(_MAX_CONNECTIONS)
+    uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=_GRACE, **bounds)

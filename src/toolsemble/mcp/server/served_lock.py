@@ -52,6 +52,10 @@ class ServedLock:
         self._checked[id(box)] = box, checked
         return checked
 
+    def hides(self, checked: Toolbox, name: str) -> bool:
+        """Return whether a tool is missing in a toolbox because the lock refuses it."""
+        return any(name in box and name not in shown for box, shown in self._checked.values() if shown is checked)
+
     async def acheck(self, box: Toolbox) -> Toolbox:
         """Do the same as :meth:`check` without blocking the event loop."""
         if id(box) in self._checked:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -55,6 +55,10 @@ class Offer:
     """Decides which tools may be served; None: all."""
     upstreams: Sequence[Upstream] = ()
     """Other servers, whose resources and prompts are passed on."""
+    deps: Any = None
+    """What tools get as ``ToolContext.deps``."""
+    is_hidden: Callable[[str], bool] = lambda _: False
+    """Returns whether a lock hides a tool of this name, other than ``lock``."""
 
     def __post_init__(self) -> None:
         # Kept, because an application can be started again.
@@ -83,7 +87,7 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
     """Return the SDK's server for an offer; raise ToolDefinitionError if it cannot be served."""
     source = Source(offer.source, offer.name, offer.instructions, offer.lock)
     parking = Parking()
-    tools = ToolCalls(source, parking, expose_errors)
+    tools = ToolCalls(source, parking, expose_errors, offer.is_hidden, offer.deps)
     resources = Resources(offer.resources, parking, expose_errors)
     prompts = Prompts(offer.prompts, parking, expose_errors)
     lists: dict[str, ChangingList] = {"tools": tools, "resources": resources, "prompts": prompts}

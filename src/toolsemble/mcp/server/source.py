@@ -74,6 +74,10 @@ class Source:
             raise ToolDefinitionError("The function of the Caller must return a Toolbox or an Agent")
         return box if self._lock is None else await self._lock.acheck(box)
 
+    def is_hidden(self, box: Toolbox, name: str) -> bool:
+        """Return whether the lock hides a tool of a toolbox that was found here."""
+        return self._lock is not None and self._lock.hides(box, name)
+
     def _find_toolbox(self, source: object) -> Toolbox | None:
         """Return the toolbox of what a function returned; the same one for the same tools."""
         if not isinstance(source, list | tuple):

@@ -1,0 +1,88 @@
+"""How uvicorn serves the applications of this library: bounded connections, headers, and time for a request."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MAX_HEAD = 32_768
+"""The most bytes of a request's line and headers."""
+SECONDS = 30.0
+"""How long a client may take to send a whole request."""
+
+_UNFINISHED = (h11.IDLE, h11.SEND_BODY)
+
+
+def bound_server(connections: int, seconds: float = SECONDS) -> dict[str, Any]:
+    """Return the settings of a ``uvicorn.Config`` that bound what clients can hold open without asking for anything.
+
+    A connection whose request is not complete in time is closed. Above the number of connections, the one that has
+    waited longest for its request is closed; if all are busy, the new one is answered with 503.
+
+    :param connections: the most connections at one time
+    :param seconds: the time for a whole request, its headers and its body
+
+    >>> bound_server(100)["limit_concurrency"]
+    101
+    """
+    waiting: dict[BoundedProtocol, None] = {}
+
+    class Protocol(BoundedProtocol):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            self._bound(waiting, connections, seconds)
+
+    return {
+        "http": Protocol,
+        "ws": "none",
+        "h11_max_incomplete_event_size": MAX_HEAD,
+        "limit_concurrency": connections + 1,  # uvicorn refuses at this number
+    }
+
+
+class BoundedProtocol(H11Protocol):
+    """A connection that is closed if its request does not arrive."""
+
+    def _bound(self, waiting: dict[BoundedProtocol, None], most: int, seconds: float) -> None:
+        """Set the limits.
+
+        :param waiting: the connections without a complete request, the oldest first; shared by those of a server
+        """
+        self._waiting = waiting
+        self._most = most
+        self._seconds = seconds
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the base class
+        """Start to wait for a request; make room for it if there are too many connections."""
+        super().connection_made(transport)
+        if len(self.connections) > self._most and self._waiting:
+            next(iter(self._waiting)).transport.abort()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop to wait."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        """Handle what was received, also after a response; wait for the rest of the request."""
+        super().handle_events()
+        self._watch()
+
+    def _watch(self) -> None:
+        is_waiting = self.conn.their_state in _UNFINISHED and not self.transport.is_closing()
+        if not is_waiting:
+            self._stop_waiting()
+        elif self._timer is None:
+            self._waiting[self] = None
+            self._timer = self.loop.call_later(self._seconds, self.transport.abort)
+
+    def _stop_waiting(self) -> None:
+        self._waiting.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
