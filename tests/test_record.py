@@ -83,15 +83,6 @@ def test_debug_shows_full_input_and_output(caplog):
     assert caplog.records[1].getMessage() == f"function input: {'x' * 500} output: {'y' * 500}"
 
 
-@pytest.mark.parametrize(("level", "logged"), [(logging.DEBUG, 0), (5, 1)])
-def test_specifications_are_logged_below_debug_when_they_are_built(caplog, level, logged):
-    caplog.set_level(level, "toolsemble")
-    box = Toolbox([Echo()])
-    assert not caplog.records
-    json = box.specifications[0].to_json()
-    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(5, json)] * logged
-
-
 def test_model_cannot_forge_log_lines(log):
     Toolbox([Echo()]).execute(call(text="x\nWARNING forged\x1b[31m\u2028"))
     (message,) = log.records[0].getMessage().splitlines()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from toolsemble.context import LOGGER, SILENT, ToolContext
-from toolsemble.errors import CallPausedError, ToolConfigurationError
+from toolsemble.errors import CallPausedError, RunCancelledError, RunError, ToolConfigurationError
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.metrics import Outcome
 from toolsemble.result import ToolResult
+from toolsemble.runtime.lazy import LazyModule
 from toolsemble.runtime.text import describe_with_class, preview
 from toolsemble.schema.decode import Repair
 
-TRACE = 5
-"""The log level of specifications, below DEBUG."""
+if TYPE_CHECKING:
+    import asyncio
+else:  # sync programs do not need it
+    asyncio = LazyModule("asyncio")
 
 LOG_LIMIT = 200
 """Default of the characters of input and output that a log line shows."""
@@ -30,17 +34,19 @@ def record(
 ) -> None:
     """Record a call in the metrics and the log; exceptions here are logged and not raised.
 
+    A call that waits, or that continues elsewhere, is recorded when it ends.
+
     ``error`` is what the tool raised; ``result`` is None if the error is raised to the caller.
     """
+    if error is not None and is_unfinished(error):
+        return  # the logs of reviews and journals say why
     try:
-        if context.metrics is not SILENT and not isinstance(error, CallPausedError):
+        if context.metrics is not SILENT:
             _count(context, determine_outcome(result, error), duration)
     except Exception:  # noqa: BLE001 - a failing metrics backend must not fail calls
         LOGGER.warning("The metrics of a call of '%s' were lost", context.tool_name, exc_info=True)
     try:
         succeeded = error is None and result is not None and result.error_message is None
-        if not succeeded and isinstance(error, CallPausedError):
-            return  # the log of reviews has the question
         level = logging.INFO if succeeded else _choose_level(error)
         if context.logger.isEnabledFor(level) and has_handler(context.logger):
             _log(level, context, given, result, error, determine_outcome(result, error), duration, log_limit)
@@ -114,8 +120,24 @@ def determine_outcome(result: ToolResult | None, error: BaseException | None) ->
     'failure'
     """
     if error is not None:
-        return "error"
+        return "cancelled" if _is_cancellation(error) else "error"
     return "success" if result is not None and result.error_message is None else "failure"
+
+
+def is_unfinished(error: BaseException) -> bool:
+    """Return whether a call has not ended with an exception: it waits for a person, or its run continues elsewhere.
+
+    >>> is_unfinished(CallPausedError()), is_unfinished(RunCancelledError()), is_unfinished(ValueError())
+    (True, False, False)
+    """
+    return isinstance(error, (CallPausedError, RunError)) and not isinstance(error, RunCancelledError)
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    """Return whether a call was cancelled from outside: its task, its run, or the generator that drives it."""
+    if isinstance(error, Exception):
+        return isinstance(error, RunCancelledError)
+    return isinstance(error, (GeneratorExit, asyncio.CancelledError))
 
 
 def _count(context: ToolContext, outcome: Outcome, duration: float) -> None:
@@ -124,12 +146,17 @@ def _count(context: ToolContext, outcome: Outcome, duration: float) -> None:
         metrics.increment_success(tool, role)
     elif outcome == "failure":
         metrics.increment_failure(tool, role)
-    else:
+    elif outcome == "error":
         metrics.increment_error(tool, role)
+    else:
+        metrics.increment_counter("cancellations", tool, role)
+        return
     metrics.record_duration(tool, role, duration)
 
 
 def _choose_level(error: BaseException | None) -> int:
+    if error is not None and _is_cancellation(error):
+        return logging.INFO
     return logging.ERROR if isinstance(error, ToolConfigurationError) else logging.WARNING
 
 
@@ -156,7 +183,10 @@ def _log(
     limit: int,
 ) -> None:
     name, logger, shown = context.tool_name, context.logger, mask_text(input_text(given))
-    cause = "" if error is None else describe_with_class(error)
+    if outcome == "cancelled":
+        error, cause = None, "cancelled"
+    else:
+        cause = "" if error is None else describe_with_class(error)
     outcome_text = cause if result is None else result.text
     if result is not None and error is not None and "reference" in result.attributes:
         outcome_text = f"{outcome_text}: {cause}"  # hidden from the model, so it must be in the log

@@ -13,12 +13,12 @@ import pytest
 from playwright.sync_api import expect
 
 from helpers import ui_shop
-from helpers.journal_runs import Killed
+from helpers.journal_runs import Killed, answer, clerk
 from helpers.wait import LONG, until
-from toolsemble import Agent, EffectLedger, RunJournal, Toolbox, ToolCall, tool
+from toolsemble import Agent, EffectLedger, RunJournal, RunParkedError, Toolbox, ToolCall, tool
 from toolsemble.errors import ToolExecutionError
 from toolsemble.events import CallStarted
-from toolsemble.review import ExitEarly, ReviewRequest, SQLiteStore
+from toolsemble.review import ExitEarly, QueueReview, ReviewRequest, SQLiteStore
 from toolsemble.telemetry import RunHistory
 from toolsemble.testing import ScriptedModel
 
@@ -233,6 +233,44 @@ def test_a_run_of_a_chat_folds_what_was_said_before(page, server):
     expect(page.get_by_text("Friday.")).to_be_visible()
     page.get_by_role("link", name="Open the run before").click()
     expect(page.get_by_role("heading", name="When does it come?")).to_be_visible()
+
+
+def test_a_run_that_was_parked_is_shown_as_one_run(page, server):
+    @tool(requires_approval=True, approval_timeout=None)
+    def wire(order: int) -> str:
+        """Send money."""
+        return f"sent {order}"
+
+    with (
+        RunHistory(server.data / "history.db") as history,
+        SQLiteStore(server.data / "reviews.db") as store,
+        RunJournal(server.data / "runs.db", park_after=0) as journal,
+    ):
+        replies = ToolCall("wire", {"order": "7"}), "It was sent."
+        agent = clerk(journal, [wire], *replies, review=QueueReview(store), sinks=[history])
+        for run_id in ("parked", "dropped"):
+            with pytest.raises(RunParkedError):
+                agent.run_sync("Send money for order 7.", run_id=run_id)
+        page.goto(f"{server.base}/run?id=parked")
+        expect(page.get_by_text("1 call waits for approval.")).to_be_visible()
+        expect(page.get_by_text("Waits for a person. It continues after the answer.")).to_be_visible()
+        answer(store)
+        agent.run_sync("Send money for order 7.", run_id="parked")
+        expect(page.get_by_text("It was sent.")).to_be_visible()
+        expect(page.get_by_text("waits for approval")).to_have_count(0)
+        expect(page.get_by_text("Waits for a person.")).to_have_count(0)
+        expect(page.locator(".say.user")).to_have_count(1)
+        expect(page.locator("details.call")).to_have_count(1)
+        expect(page.locator(".facts")).to_contain_text("Calls1")
+        expect(page.locator(".facts")).not_to_contain_text("Agents inside")
+        page.get_by_role("tab", name="Tree").click()
+        expect(page.locator(".tree .dot.done")).to_have_count(1)
+        expect(page.locator(".tree .dot.failed")).to_have_count(0)
+        page.goto(f"{server.base}/run?id=dropped")
+        expect(page.locator(".facts .tag.waiting")).to_be_visible()
+        journal.cancel("dropped")  # no event says so: the journal is the truth
+        expect(page.locator(".facts .tag.cancelled")).to_be_visible()
+        expect(page.get_by_text("waits for approval")).to_have_count(0)
 
 
 def test_a_run_without_a_journal_says_how_to_give_it_one(page, server):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from starlette.testclient import TestClient
 
+from toolsemble.guard.hosts import Hosts
 from toolsemble.ui.app import build_app
 from toolsemble.ui.data_folder import DataFolder
-from toolsemble.ui.guard import Hosts
 from toolsemble.ui.interface import Interface, Targets
 from toolsemble.ui.people import LocalUser, PeopleFile
 from toolsemble.ui.sessions import Sessions

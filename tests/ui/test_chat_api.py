@@ -2,17 +2,19 @@
 
 import json
 from threading import Thread
+from typing import Annotated
 
 import pytest
 
 from helpers import ui_shop
 from helpers.ui_client import Desk
 from helpers.wait import until
-from toolsemble import Agent
+from toolsemble import Agent, MemoryId, ToolCall, tool
 from toolsemble.review import AutoApprove
 from toolsemble.telemetry import RunHistory
 from toolsemble.testing import ScriptedModel
 from toolsemble.ui.interface import Targets
+from toolsemble.ui.people import add_person, digest_token
 
 
 def say(desk, prompt, agent="clerk", chat="c1"):
@@ -52,7 +54,7 @@ def test_old_conversations_are_forgotten(tmp_path, monkeypatch):
     with desk_with(tmp_path, clerk=Agent(ScriptedModel(["One", "Two"]))) as desk:
         say(desk, "first")
         say(desk, "other", chat="c2")
-        assert list(desk.interface.chats) == ["c2"]
+        assert list(desk.interface.chats) == [f"ui/{desk.people.person.name}/c2"]
 
 
 def test_calls_wait_for_approvals_of_this_page(tmp_path):
@@ -106,3 +108,40 @@ def test_a_run_that_fails_says_why(tmp_path):
 def test_a_wrong_message_is_refused(tmp_path, body, status):
     with desk_with(tmp_path, clerk=Agent(ScriptedModel([]))) as desk:
         assert desk.refused("/api/chat", body=body)[0] == status
+
+
+def test_a_chat_belongs_to_its_person_whatever_its_name(tmp_path):
+    seen = []
+
+    @tool
+    def whose(memory_id: Annotated[str, MemoryId]) -> str:
+        """Say whose memory this is."""
+        seen.append(memory_id)
+        return memory_id
+
+    people, model = tmp_path / "people.toml", ScriptedModel([ToolCall("whose", {}), "Done"] * 3)
+    tokens = {name: add_person(people, name, ["operator"]) for name in ("ada", "bob")}
+    with Desk(tmp_path / "data", Targets(agents={"clerk": Agent(model, [whose])}), people=people) as desk:
+        for name in ("ada", "bob", "ada"):
+            desk.client = desk.sign_in(tokens[name])
+            say(desk, "Whose?", chat="ada")
+    assert seen == ["ui/ada/ada", "ui/bob/ada", "ui/ada/ada"]
+    assert [len(messages) for messages in model.requests] == [1, 3, 1, 3, 5, 7]
+
+
+@pytest.mark.parametrize("left", ["", '["ada"]\ntoken_sha256 = "DIGEST"\nroles = ["viewer"]\n'])
+def test_the_chat_of_a_person_who_may_no_longer_operate_ends(tmp_path, left):
+    people = tmp_path / "people.toml"
+    token = add_person(people, "ada", ["operator"])
+
+    @tool
+    def remove() -> str:
+        """Remove the person who asks."""
+        people.write_text(left.replace("DIGEST", digest_token(token)))
+        return "removed"
+
+    model = ScriptedModel([ToolCall("remove", {}), "Not for you"])
+    with Desk(tmp_path / "data", Targets(agents={"clerk": Agent(model, [remove])}), people=people) as desk:
+        desk.client = desk.sign_in(token)
+        said = say(desk, "Remove me")
+    assert [event.get("kind") for event in said][-1] == "call_requested"

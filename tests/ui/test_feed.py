@@ -2,14 +2,17 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 from helpers import ui_shop
+from helpers.ui_client import Desk
 from helpers.wait import auntil
 from toolsemble import Toolbox, ToolCall
 from toolsemble.review import ReviewRequest
 from toolsemble.ui.feed import count_waiting, follow
+from toolsemble.ui.people import add_person
 
 LONG = 60
 
@@ -124,3 +127,23 @@ async def test_the_stream_is_sent_as_server_sent_events(desk):
     await asyncio.wait_for(desk.app(scope, receive, send), LONG)
     assert dict(sent[0]["headers"])[b"content-type"].startswith(b"text/event-stream")
     assert sent[1]["body"].startswith(b"id: 0\nevent: hello\n")
+
+
+@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_text("")])
+async def test_the_stream_of_a_person_who_is_removed_ends(tmp_path, change):
+    people = tmp_path / "people.toml"
+    token, sent = add_person(people, "ada", []), []
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message)
+        if len(sent) == 3:  # the response, hello, and what waits
+            change(people)
+
+    with Desk(tmp_path / "data", people=people) as desk:
+        headers = [(b"host", b"localhost"), (b"authorization", f"Bearer {token}".encode())]
+        scope = {"type": "http", "method": "GET", "path": "/api/feed", "query_string": b"", "headers": headers}
+        await asyncio.wait_for(desk.app(scope, receive, send), LONG)
+    assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}

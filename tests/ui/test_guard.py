@@ -8,7 +8,8 @@ from starlette.testclient import TestClient
 
 from helpers.ui_client import ADDRESS, Desk
 from toolsemble.errors import ToolConfigurationError
-from toolsemble.ui.guard import HEADERS, MAX_BODY, Hosts
+from toolsemble.guard.hosts import Hosts
+from toolsemble.ui.guard import HEADERS, MAX_BODY, MAX_LOGIN
 from toolsemble.ui.people import LocalUser, PeopleFile, Person, add_person
 from toolsemble.ui.sessions import LIFETIME, Sessions
 
@@ -80,6 +81,46 @@ def test_changes_come_from_the_page_and_are_json(desk, headers, status):
     sent = {"content-type": "application/json", **headers}
     answer = client.post("/api/unknown", content=body, headers=sent)
     assert answer.status_code == (404 if status == 200 else status)  # 404: it passed, and there is no such effect
+
+
+async def send_endless_body(app, path, headers):
+    """Return the status of a request whose body does not end, and the bytes that were taken of it."""
+    taken, statuses = 0, []
+
+    async def receive():
+        nonlocal taken
+        assert taken < 10 * MAX_BODY
+        taken += 65_536
+        return {"type": "http.request", "body": b" " * 65_536, "more_body": True}
+
+    async def send(message):
+        statuses.append(message.get("status"))
+
+    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"", "scheme": "http"}
+    named = {"host": "127.0.0.1:7771", "content-type": "application/json", "content-length": "2", **headers}
+    lines = [(name.encode(), value.encode()) for name, value in named.items()]
+    await app({**scope, "headers": lines}, receive, send)
+    return statuses[0], taken
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status", "most"),
+    [
+        ("/api/login", {"transfer-encoding": "chunked"}, 400, 0),
+        ("/api/login", {"content-length": str(MAX_LOGIN + 1)}, 413, 0),
+        ("/api/login", {"content-length": "9" * 5000}, 413, 0),
+        ("/api/login", {}, 413, 65_536),
+        ("/api/unknown", {}, 401, 0),
+        ("/api/unknown", {"authorization": "Bearer TOKEN", "transfer-encoding": "chunked"}, 400, 0),
+        ("/api/unknown", {"authorization": "Bearer TOKEN"}, 413, MAX_BODY + 65_536),
+    ],
+)
+async def test_a_body_is_counted_whatever_its_headers_say(desk, path, headers, status, most):
+    token = (desk.folder.path / "ui.token").read_text()
+    sent = {"sec-fetch-site": "same-origin"}
+    sent |= {name: value.replace("TOKEN", token) for name, value in headers.items()}
+    answered, taken = await send_endless_body(desk.app, path, sent)
+    assert (answered, taken <= most) == (status, True)
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
@@ -222,7 +263,7 @@ def test_wrong_tokens_do_not_sign_in(desk, body):
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b"[" * 100_000, b"\xff"])
 def test_a_body_that_is_not_an_object_is_refused(desk, body):
     sent = {"content-type": "application/json"}
-    assert desk.client.post("/api/login", content=body, headers=sent).status_code == 400
+    assert desk.client.post("/api/login", content=body[:MAX_LOGIN], headers=sent).status_code == 400
     assert desk.client.post("/api/unknown", content=body, headers=sent).status_code == 400
 
 

@@ -2,20 +2,24 @@
 
 import asyncio
 import json
+from contextlib import ExitStack, asynccontextmanager
 from threading import Thread
+from typing import Annotated
 
 import pytest
 
 from helpers import ui_shop
 from helpers.ui_client import Desk
 from helpers.wait import LONG, until
-from toolsemble import Secret, Toolbox, ToolResult, tool
+from toolsemble import MemoryId, Secret, Toolbox, ToolContext, ToolResult, tool
+from toolsemble.agent.deps import DepsMaker
 from toolsemble.result import AudioContent, ImageContent
 from toolsemble.review import AutoApprove
 from toolsemble.ui.interface import Targets
-from toolsemble.ui.people import add_person
+from toolsemble.ui.people import LocalUser, add_person
 
 PIXEL = b"\x89PNG"
+MEMORY_ID = f"ui/{LocalUser().person.name}/playground"
 
 
 @tool
@@ -227,3 +231,91 @@ async def test_a_call_ends_when_its_page_is_closed(tmp_path):
         await asyncio.wait_for(calling, LONG)
     assert ended.is_set()
     assert sent[0]["status"] == 499
+
+
+class Store:
+    def __init__(self, name="mine"):
+        self.name = name
+
+
+STORE = Store()
+
+
+@asynccontextmanager
+async def open_store(run):
+    yield Store(f"opened for {run.memory_id}")
+
+
+def fail(run):
+    raise ConnectionError("no database")
+
+
+@tool
+def look_up(order: int, context: ToolContext[Store]) -> str:
+    """Look up an order."""
+    return f"{order}: {context.deps.name}"
+
+
+@tool
+def greet(user: Annotated[str, MemoryId]) -> str:
+    """Greet the user."""
+    return f"hello {user}"
+
+
+class TestDeps:
+    @pytest.fixture
+    def serve(self, tmp_path):
+        with ExitStack() as opened:
+
+            def serve(deps=None, source=""):
+                targets = Targets((Toolbox([look_up, greet]),), {}, {"look_up": "shop.py"}, deps, source)
+                return opened.enter_context(Desk(tmp_path / "data", targets))
+
+            yield serve
+
+    def test_a_call_without_the_deps_that_it_needs_is_refused_in_words(self, serve):
+        answer = serve().client.post("/api/tool/call", json={"name": "look_up", "arguments": {"order": 7}})
+        message = "Tool 'look_up' needs deps (ToolContext[Store]); pass deps=…"
+        assert (answer.status_code, answer.json()["error"]) == (400, message)
+
+    @pytest.mark.parametrize(
+        ("deps", "text"), [(STORE, "7: mine"), (DepsMaker(open_store), f"7: opened for {MEMORY_ID}")]
+    )
+    def test_calls_have_the_deps_of_the_server(self, serve, deps, text):
+        assert (
+            serve(deps, "shop.py:store").post("/api/tool/call", name="look_up", arguments={"order": 7})["text"] == text
+        )
+
+    def test_deps_that_cannot_be_made_are_told(self, serve):
+        desk = serve(DepsMaker(fail), "shop.py:fail")
+        answer = desk.client.post("/api/tool/call", json={"name": "look_up", "arguments": {"order": 7}})
+        message = "make_deps failed: ConnectionError: no database"
+        assert (answer.status_code, answer.json()["error"]) == (400, message)
+
+    def test_a_dry_run_needs_no_deps(self, serve):
+        found = serve().post("/api/tool/call", name="look_up", arguments={"order": 7}, dry_run=True)
+        assert found["text"] == "Dry run: 'look_up' was not run"
+
+    @pytest.mark.parametrize(
+        ("deps", "source", "python", "command"),
+        [
+            (STORE, "my shop/store.py:store", "from store import store\n", "--deps 'my shop/store.py:store' "),
+            (STORE, "shop.stores:store", "from shop.stores import store\n", "--deps shop.stores:store "),
+            (DepsMaker(open_store), "shop.py:open_store", "deps=...", "--deps shop.py:open_store "),
+            (None, "", "deps=...", "--deps MODULE:NAME "),
+        ],
+    )
+    def test_a_call_as_code_has_its_deps(self, serve, deps, source, python, command):
+        found = serve(deps, source).post("/api/tool/convert", name="look_up", arguments={"order": 7})["snippets"]
+        assert python in found["python"]
+        assert "deps=store)" in found["python"] or "deps=...)" in found["python"]
+        assert command in found["command"]
+        compile(found["python"], "snippet", "exec")
+
+    def test_a_call_has_the_memory_id_of_its_person_also_as_code(self, serve):
+        desk = serve()
+        found = desk.post("/api/tool/convert", name="greet", arguments={})["snippets"]
+        assert f'memory_id="{MEMORY_ID}")' in found["python"]
+        assert "deps" not in found["python"] + found["command"]
+        assert found["command"].startswith(f"toolsemble call --memory-id {MEMORY_ID} ")
+        assert MEMORY_ID in desk.post("/api/tool/call", name="greet", arguments={})["text"]

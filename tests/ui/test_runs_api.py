@@ -5,10 +5,13 @@ import threading
 import pytest
 
 from helpers import ui_shop
+from helpers.journal_runs import Killed, answer, clerk, script
 from helpers.wait import until
-from toolsemble import Agent, RunJournal, Toolbox, ToolCall
+from toolsemble import Agent, RunJournal, RunParkedError, Toolbox, ToolCall, tool
+from toolsemble.errors import RunChangedError
 from toolsemble.events import CallStarted
-from toolsemble.review import ExitEarly
+from toolsemble.journal.driver import RunDriver
+from toolsemble.review import ExitEarly, QueueReview, SQLiteStore
 from toolsemble.testing import AutoApprove, ScriptedModel
 
 
@@ -163,3 +166,117 @@ def test_texts_of_any_kind_can_be_shown(desk):
     text = "\ud800 \u202e </script> \x00"
     Toolbox([ui_shop.echo], sinks=[history]).execute(ToolCall("echo", {"text": text}, "c1"), run_id="a")
     assert "</script>" in desk.client.get("/api/run", params={"id": "a"}).text
+
+
+@tool(requires_approval=True, approval_timeout=60)
+def wire(order: int) -> str:
+    """Send money."""
+    return f"sent {order}"
+
+
+def make_wirer(desk, journal, **settings):
+    """Return an agent whose inner agent sends money, with approval; its runs are in all files of the folder."""
+    inner = Agent(script(ToolCall("wire", {"order": "7"}), "Sent."), [wire], role="helper").as_tool("helper", "Helps")
+    review, history = QueueReview(desk.folder.reviews(create=True)), desk.folder.history(create=True)
+    settings = {"review": review, "sinks": [history], **settings}
+    return clerk(journal, [inner], ToolCall("helper", {"input": "go"}), "Done.", **settings)
+
+
+def park_run(desk, run_id="r1"):
+    """Do a run until it is parked."""
+    with RunJournal(desk.folder.path / "runs.db", park_after=0) as journal, pytest.raises(RunParkedError):
+        make_wirer(desk, journal).run_sync("Send money", run_id=run_id)
+
+
+def continue_run(desk, *, pin=False, **settings):
+    """Continue a run that was parked."""
+    with RunJournal(desk.folder.path / "runs.db", park_after=0, pin=pin) as journal:
+        make_wirer(desk, journal, **settings).run_sync("Send money", run_id="r1")
+
+
+def show_states(desk, run_id="r1"):
+    """Return the state of a run, the questions that can be answered, and the state of its question, on both pages."""
+    page, durable = desk.get("/api/run", id=run_id), desk.get("/api/durable/run", id=run_id)
+    (listed,) = [run for run in desk.get("/api/runs")["runs"] if run["run_id"] == run_id]
+    changed = desk.get("/api/run/changes", id=run_id)
+    assert (listed["state"], changed["run"]["state"], changed["pending"]) == (
+        page["run"]["state"], page["run"]["state"], page["pending"]
+    )  # fmt: skip
+    assert [run["run_id"] for run in desk.get("/api/runs", state=listed["state"])["runs"]] == [run_id]
+    assert [run["run_id"] for run in desk.get("/api/durable", state=durable["run"]["state"])["runs"]] == [run_id]
+    (question,) = [step["state"] for step in durable["steps"] if step["kind"] == "question"]
+    return page["run"]["state"], durable["run"]["state"], listed["waiting"], page["pending"], question
+
+
+def list_rows(desk):
+    return [(row["kind"], row["name"], row["state"]) for row in read(desk.get("/api/run/timeline", id="r1")["rows"])]
+
+
+def test_a_run_that_was_parked_is_drawn_once_and_both_pages_agree(desk):
+    park_run(desk)
+    assert show_states(desk) == ("waiting", "waiting", 1, 1, "open")
+    model = "FunctionModel"
+    turn, agent = ("turn", model, "done"), ("agent", "helper", "done")
+    calls = [("call", "helper", "waiting"), ("call", "wire", "waiting")]
+    assert list_rows(desk) == [turn, calls[0], agent, turn, calls[1]]
+    answer(desk.folder.reviews())
+    continue_run(desk)
+    assert show_states(desk) == ("done", "done", 0, 0, "closed")
+    found = desk.get("/api/run", id="r1")
+    assert (found["run"]["calls"], found["run"]["repairs"], len(found["agents"])) == (2, 1, 2)
+    calls = [("call", "helper", "done"), ("call", "wire", "done")]
+    assert list_rows(desk) == [turn, calls[0], agent, turn, calls[1], turn, turn]
+    starts = [event["number"] for event in found["turns"] if event["kind"] == "run_started"]
+    assert (len(starts), {each["number"] for each in found["agents"]} < {*starts}) == (4, True)
+
+
+def test_a_run_that_was_cancelled_without_an_event_is_cancelled_on_all_pages(desk):
+    park_run(desk)
+    with RunJournal(desk.folder.path / "runs.db") as journal:
+        journal.cancel("r1", store=desk.folder.reviews())
+    assert show_states(desk) == ("cancelled", "cancelled", 0, 0, "closed")
+    assert [review["decision"] for review in desk.get("/api/run", id="r1")["reviews"]] == ["withdrawn"]
+    (number,) = [call["number"] for call in read(desk.get("/api/run", id="r1")["calls"]) if call["tool_name"] == "wire"]
+    assert [each["decision"] for each in desk.get("/api/call", id="r1", number=number)["reviews"]] == ["withdrawn"]
+    states = {row[2] for row in list_rows(desk) if row[0] == "call"}
+    assert (states, desk.get("/api/run", id="r1")["run"]["stop_reason"]) == ({"interrupted"}, "cancelled")
+    comparison = desk.get("/api/compare", first="r1", second="r1")["comparison"]
+    assert comparison["first"]["state"] == "cancelled"
+
+
+def test_a_failed_run_with_an_open_question_does_not_wait(desk):
+    park_run(desk)
+    with pytest.raises(RunChangedError):
+        continue_run(desk, pin=True, role="another clerk")
+    assert show_states(desk) == ("failed", "failed", 0, 0, "closed")
+
+
+def test_a_question_that_has_expired_cannot_be_decided(desk, clock):
+    path = desk.folder.path / "reviews.db"
+    desk.folder._opened["reviews.db"] = SQLiteStore(path, clock=clock.time)
+    park_run(desk)
+    clock.advance(61)
+    assert show_states(desk) == ("waiting", "waiting", 1, 0, "open")
+    continue_run(desk)
+    assert show_states(desk) == ("done", "done", 0, 0, "closed")
+
+
+def test_a_run_whose_process_ended_is_lost_on_both_pages(desk, monkeypatch):
+    def die(*_, **__):
+        raise Killed
+
+    park_run(desk)
+    answer(desk.folder.reviews())
+    with monkeypatch.context() as patched:
+        patched.setattr(RunDriver, "end", die)
+        with pytest.raises(Killed):
+            continue_run(desk)
+    assert show_states(desk)[:2] == ("lost", "lost")
+    assert desk.get("/api/durable", state="running")["runs"] == []
+
+
+def test_a_damaged_journal_does_not_hide_the_history(desk):
+    run_clerk(desk, "a")
+    (desk.folder.path / "runs.db").write_bytes(b"not a database" * 100)
+    assert desk.get("/api/run", id="a")["run"]["state"] == "done"
+    assert [run["run_id"] for run in desk.get("/api/runs")["runs"]] == ["a"]

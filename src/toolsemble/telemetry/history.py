@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.processes.identity import ProcessIdentity
@@ -17,8 +17,10 @@ from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.sqlite import Database, translate_errors
 from toolsemble.telemetry.event_json import write_event
 from toolsemble.telemetry.history_queries import (
+    NO_STATES,
     EventFilter,
     RunFilter,
+    States,
     delete_runs,
     find_agents,
     find_calls,
@@ -45,6 +47,22 @@ from toolsemble.telemetry.history_writer import EventWriter
 LOGGER = logging.getLogger("toolsemble.history")
 LOGGER.addHandler(logging.NullHandler())
 _BUSY = 5.0
+
+
+class KnowsRuns(Protocol):
+    """A journal, as a history sees it: the truth about the states of its runs."""
+
+    def find(self, run_id: str) -> Any:
+        """Return the record of a run, with its ``state``; None if the id is unknown."""
+        ...
+
+    def list(self) -> Sequence[Any]:
+        """Return the records of all runs, each with its ``run_id`` and ``state``."""
+        ...
+
+    def find_work(self) -> Sequence[Any]:
+        """Return the rows of the runs that no process drives, each with the id of its ``run``."""
+        ...
 
 
 class RunHistory:
@@ -124,6 +142,7 @@ class RunHistory:
         state: RunState | None = None,
         tool: str | None = None,
         text: str | None = None,
+        journal: KnowsRuns | None = None,
     ) -> list[RunSummary]:
         """Return a page of runs, newest first.
 
@@ -133,20 +152,30 @@ class RunHistory:
         :param tool: only runs that called this tool
         :param text: only runs with this text in an event, such as an argument or an answer; ASCII letters match in
             either case
+        :param journal: the :class:`~toolsemble.RunJournal` of the runs, whose states count: a run that was parked may
+            have been cancelled since, without an event
         """
-        wanted = RunFilter(before, state, tool, text)
+        wanted, states = RunFilter(before, state, tool, text), _read_states(journal)
         with self._database.reading() as connection:
-            return find_runs(connection, wanted, limit)
+            return find_runs(connection, wanted, limit, states)
 
-    def run(self, run_id: str) -> RunSummary | None:
-        """Return one run; None if it is unknown."""
-        with self._database.reading() as connection:
-            return find_run(connection, run_id)
+    def run(self, run_id: str, *, journal: KnowsRuns | None = None) -> RunSummary | None:
+        """Return one run; None if it is unknown.
 
-    def agents(self, run_id: str) -> list[AgentRun]:
-        """Return the agents of a run in the order of their start: the outermost one, and those inside calls."""
+        :param journal: the :class:`~toolsemble.RunJournal` of the run, whose state counts
+        """
+        states = _read_state(journal, run_id)
         with self._database.reading() as connection:
-            return find_agents(connection, run_id)
+            return find_run(connection, run_id, states)
+
+    def agents(self, run_id: str, *, journal: KnowsRuns | None = None) -> list[AgentRun]:
+        """Return the agents of a run in the order of their start: the outermost one, and those inside calls.
+
+        :param journal: the :class:`~toolsemble.RunJournal` of the run, whose state counts
+        """
+        states = _read_state(journal, run_id)
+        with self._database.reading() as connection:
+            return find_agents(connection, run_id, states)
 
     def turns(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[TurnSummary]:
         """Return a page of the replies of models in a run, in order, those of nested agents among them.
@@ -205,14 +234,17 @@ class RunHistory:
         with self._database.reading() as connection:
             return find_last(connection)
 
-    def forget(self, older_than: float) -> int:
+    def forget(self, older_than: float, *, journal: KnowsRuns | None = None) -> int:
         """Delete the runs whose latest event happened more than so many seconds ago; return how many.
 
-        Runs that are running or waiting are kept.
+        Runs that are queued, running or waiting are kept.
+
+        :param journal: the :class:`~toolsemble.RunJournal` of the runs, whose states count
         """
         check_seconds("RunHistory.forget older_than", older_than, zero=True)
+        states = _read_states(journal)
         with self._database.writing() as connection:
-            return delete_runs(connection, self._clock() - older_than)
+            return delete_runs(connection, self._clock() - older_than, states)
 
     def close(self) -> None:
         """Close the history; events that come later are lost."""
@@ -234,6 +266,28 @@ class RunHistory:
         except Exception:  # a tool may report anything
             LOGGER.warning("An event cannot be written to the run history: %r", type(event).__name__, exc_info=True)
             return None
+
+
+def _read_states(journal: KnowsRuns | None) -> States:
+    """Return the states of a journal's runs; "lost" until another process takes a run whose process has ended."""
+    if journal is None:
+        return NO_STATES
+    free = {row.run for row in journal.find_work()}
+    return {run.run_id: _find_state(run, free) for run in journal.list()}
+
+
+def _read_state(journal: KnowsRuns | None, run_id: str) -> States:
+    """Return the state of one run, as a journal knows it."""
+    run = None if journal is None else journal.find(run_id)
+    if journal is None or run is None:
+        return NO_STATES
+    free = {row.run for row in journal.find_work()} if run.state == "running" else ()
+    return {run_id: _find_state(run, free)}
+
+
+def _find_state(run: Any, free: Collection[str]) -> RunState:
+    state: RunState = run.state
+    return "lost" if state == "running" and run.run_id in free else state
 
 
 @lru_cache(maxsize=1)

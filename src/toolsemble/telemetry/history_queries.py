@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 from toolsemble.processes.identity import ProcessIdentity
 from toolsemble.runtime.text import escape_surrogates
@@ -23,17 +23,30 @@ from toolsemble.telemetry.history_records import (
     TurnSummary,
 )
 
+States: TypeAlias = Mapping[str, RunState]
+"""The states of runs, by id, as a journal knows them."""
+NO_STATES: States = {}
+_OPEN = ("queued", "running", "waiting")
 _MAX_ITEMS = 1000  # of an array or an object in an event whose texts are cut
 # A run that waits in a journal or a store has been given back: its process may end.
 _STATE = (
-    "CASE WHEN state <> 'running' THEN state WHEN owner IN (SELECT value FROM json_each(:ended)) THEN 'lost'"
+    "CASE WHEN known_state = 'running' AND waiting > 0 THEN 'waiting'"  # its process waits for a person
+    " WHEN known_state IS NOT NULL THEN known_state WHEN state <> 'running' THEN state"
+    " WHEN owner IN (SELECT value FROM json_each(:ended)) THEN 'lost'"
     " WHEN waiting > 0 THEN 'waiting' ELSE 'running' END"
 )
+_WAITING = "CASE WHEN known_state IN ('done', 'failed', 'cancelled') THEN 0 ELSE waiting END"
+_REASON = (
+    "CASE WHEN known_state IN ('done', 'failed') AND state IN ('queued', 'waiting') THEN ''"
+    " WHEN known_state = 'cancelled' THEN 'cancelled' ELSE stop_reason END"
+)
+_RUNS = "runs LEFT JOIN (SELECT key AS known_run, value AS known_state FROM json_each(:known)) ON known_run = run"
+"""The runs, with their states in a journal where it has them."""
 _RUN = {
     "number": "number", "run_id": "run", "state": _STATE, "started": "started", "updated": "updated", "ended": "ended",
     "last": "last", "is_agent": "is_agent", "agent_role": "role", "memory_id": "memory", "model": "model",
-    "prompt": "prompt", "answer": "answer", "stop_reason": "stop_reason", "error": "error", "turns": "turns",
-    "calls": "calls", "failures": "failures", "repairs": "repairs", "retries": "retries", "waiting": "waiting",
+    "prompt": "prompt", "answer": "answer", "stop_reason": _REASON, "error": "error", "turns": "turns",
+    "calls": "calls", "failures": "failures", "repairs": "repairs", "retries": "retries", "waiting": _WAITING,
     "reviews": "reviews", "nested": "nested", "input_tokens": "input", "output_tokens": "output",
     "cached_tokens": "cached", "cost": "cost",
 }  # fmt: skip
@@ -86,10 +99,12 @@ class EventFilter:
     kinds: tuple[str, ...] = ()
 
 
-def find_runs(connection: sqlite3.Connection, wanted: RunFilter, limit: int) -> list[RunSummary]:
-    """Return a page of runs, newest first."""
+def find_runs(
+    connection: sqlite3.Connection, wanted: RunFilter, limit: int, states: States = NO_STATES
+) -> list[RunSummary]:
+    """Return a page of runs, newest first; ``states`` are those that a journal knows."""
     values = {
-        "ended": _find_ended_owners(connection),
+        **_describe_states(connection, states),
         "limit": limit,
         "before": wanted.before,
         "state": wanted.state,
@@ -97,27 +112,27 @@ def find_runs(connection: sqlite3.Connection, wanted: RunFilter, limit: int) -> 
         "text": _like(compact_json(wanted.text or "")[1:-1]),
         "id": _like(wanted.text or ""),
     }
-    where = " AND ".join(_list_conditions(wanted)) or "1"
+    where = " AND ".join(_list_conditions(wanted, has_states=bool(states))) or "1"
     rows = connection.execute(
-        f"SELECT {', '.join(_RUN.values())} FROM runs WHERE {where} ORDER BY number DESC LIMIT :limit",  # noqa: S608 - constants
+        f"SELECT {', '.join(_RUN.values())} FROM {_RUNS} WHERE {where} ORDER BY number DESC LIMIT :limit",  # noqa: S608 - constants
         values,
     ).fetchall()
     return _build_runs(connection, rows)
 
 
-def find_run(connection: sqlite3.Connection, run_id: str) -> RunSummary | None:
-    """Return one run, or None."""
-    values = {"ended": _find_ended_owners(connection), "run": escape_surrogates(run_id)}
-    rows = connection.execute(f"SELECT {', '.join(_RUN.values())} FROM runs WHERE run = :run", values).fetchall()  # noqa: S608 - constants
+def find_run(connection: sqlite3.Connection, run_id: str, states: States = NO_STATES) -> RunSummary | None:
+    """Return one run, or None; ``states`` has the one that a journal knows."""
+    values = {**_describe_states(connection, states), "run": escape_surrogates(run_id)}
+    rows = connection.execute(f"SELECT {', '.join(_RUN.values())} FROM {_RUNS} WHERE run = :run", values).fetchall()  # noqa: S608 - constants
     return next(iter(_build_runs(connection, rows)), None)
 
 
-def find_agents(connection: sqlite3.Connection, run_id: str) -> list[AgentRun]:
+def find_agents(connection: sqlite3.Connection, run_id: str, states: States = NO_STATES) -> list[AgentRun]:
     """Return the agents of a run, in the order of their start."""
     found = _select(connection, _AGENT, "agents WHERE run = ? ORDER BY number", escape_surrogates(run_id))
-    run = find_run(connection, run_id)
-    is_lost = run is not None and run.state == "lost"
-    return [AgentRun(**{**each, **_complete_agent(each, is_lost=is_lost)}) for each in found]
+    run = find_run(connection, run_id, states)
+    state = "" if run is None else run.state
+    return [AgentRun(**{**each, **_complete_agent(each, state)}) for each in found]
 
 
 def find_turns(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[TurnSummary]:
@@ -176,10 +191,10 @@ def find_last(connection: sqlite3.Connection) -> int:
     return int(number)
 
 
-def delete_runs(connection: sqlite3.Connection, before: float) -> int:
+def delete_runs(connection: sqlite3.Connection, before: float, states: States = NO_STATES) -> int:
     """Delete the runs that ended, or were lost, and were not changed since a time; return how many."""
-    values = {"ended": _find_ended_owners(connection), "before": before}
-    old = f"SELECT run FROM runs WHERE updated <= :before AND {_STATE} NOT IN ('running', 'waiting')"  # noqa: S608 - a constant
+    values = {**_describe_states(connection, states), "before": before}
+    old = f"SELECT run FROM {_RUNS} WHERE updated <= :before AND {_STATE} NOT IN ('queued', 'running', 'waiting')"  # noqa: S608 - a constant
     runs = json.dumps([run for (run,) in connection.execute(old, values)])
     conversations.detach(connection, runs)
     for table in ("events", "agents", "turns", "calls", "reviews"):
@@ -187,13 +202,14 @@ def delete_runs(connection: sqlite3.Connection, before: float) -> int:
     return connection.execute("DELETE FROM runs WHERE run IN (SELECT value FROM json_each(?))", (runs,)).rowcount
 
 
-def _list_conditions(wanted: RunFilter) -> Iterator[str]:
+def _list_conditions(wanted: RunFilter, *, has_states: bool) -> Iterator[str]:
     """Return the conditions of a page of runs."""
     if wanted.before is not None:
         yield "number < :before"
     if wanted.state is not None:
         stored = {"lost": "'running'", "waiting": "'running', 'waiting'"}.get(wanted.state, ":state")
-        yield f"state IN ({stored})"  # finds few rows by an index
+        if not has_states:
+            yield f"state IN ({stored})"  # finds few rows by an index
         yield f"{_STATE} = :state"
     if wanted.tool is not None:
         yield "EXISTS (SELECT 1 FROM calls WHERE calls.run = runs.run AND tool = :tool)"
@@ -207,6 +223,12 @@ def _like(text: str) -> str:
     for special in "!%_":
         text = text.replace(special, f"!{special}")
     return f"%{escape_surrogates(text)}%"
+
+
+def _describe_states(connection: sqlite3.Connection, states: States) -> dict[str, str]:
+    """Return the values by which the states of runs are found."""
+    known = {escape_surrogates(run): state for run, state in states.items()}
+    return {"ended": _find_ended_owners(connection), "known": json.dumps(known)}
 
 
 def _find_ended_owners(connection: sqlite3.Connection) -> str:
@@ -243,9 +265,12 @@ def _find_people(connection: sqlite3.Connection, runs: list[str]) -> dict[str, t
     return {run: tuple(names) for run, names in people.items()}
 
 
-def _complete_agent(values: dict[str, Any], *, is_lost: bool) -> dict[str, Any]:
-    state = "lost" if is_lost and values["state"] == "running" else values["state"]
-    return {"tools": tuple(json.loads(values["tools"])), "state": state}
+def _complete_agent(values: dict[str, Any], run_state: str) -> dict[str, Any]:
+    """Return the fields of an agent that are stored in another form; one that did not end has the state of its run."""
+    state, reason = values["state"], values["stop_reason"]
+    if state in _OPEN and run_state not in ("", "running", "waiting"):
+        state, reason = run_state, "cancelled" if run_state == "cancelled" else reason
+    return {"tools": tuple(json.loads(values["tools"])), "state": state, "stop_reason": reason}
 
 
 def _build_event(row: tuple[Any, ...], max_text: int | None) -> HistoryEvent:

@@ -9,8 +9,9 @@ from toolsemble.events import Event
 from toolsemble.metrics import Outcome
 from toolsemble.telemetry.event_json import read_event
 
-RunState: TypeAlias = Literal["running", "waiting", "done", "failed", "cancelled", "lost"]
-"""The state of a run: "waiting" for a reviewer; "lost" if its process ended before the run did."""
+RunState: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled", "lost"]
+"""The state of a run: "queued" if it was interrupted, and a journal has it for another process; "waiting" for a person;
+"lost" if its process ended before the run did."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ class RunSummary:
     answer: str = ""
     """The start of its answer."""
     stop_reason: str = ""
-    """Why it ended, as in :attr:`~toolsemble.agent.AgentResult.stop_reason`; empty if it did not."""
+    """Why it ended, or does not go on now, as in :attr:`~toolsemble.agent.AgentResult.stop_reason`; else empty."""
     error: str = ""
     """The exception that it raised, with its class name; empty if there is none."""
     turns: int = 0
@@ -58,7 +59,7 @@ class RunSummary:
     calls: int = 0
     """The number of calls, including those inside other calls."""
     failures: int = 0
-    """The number of calls that did not succeed."""
+    """The number of calls that failed; those that were cancelled, or wait, did not."""
     repairs: int = 0
     """The number of repairs of arguments."""
     retries: int = 0

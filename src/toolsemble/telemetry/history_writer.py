@@ -14,10 +14,19 @@ from toolsemble.telemetry.cut_text import cut_texts
 
 _PREVIEW = 300
 _IDS = ("run_id", "parent_id", "call_id", "tool_name")
-_PAUSES = {"CallPausedError", "RunParkedError"}
+_STATES = {
+    "paused": "waiting",
+    "parked": "waiting",
+    "interrupted": "queued",
+    "taken_over": "queued",
+    "cancelled": "cancelled",
+}
+_FAILED = ("failure", "error")
+_FINAL = ("done", "failed", "cancelled")
 _LATEST_CALL = "number = (SELECT max(number) FROM calls WHERE run = ? AND call = ? AND tool = ?)"
 _LATEST_AGENT = "number = (SELECT max(number) FROM agents WHERE run = ? AND parent = ?)"
 _OPEN_REVIEWS = "SELECT count(*) FROM reviews WHERE run = ? AND answered IS NULL"
+_WITHDRAW = "UPDATE reviews SET answered = ?, decision = 'withdrawn' WHERE answered IS NULL AND run = ?"
 _NESTED = "SELECT count(DISTINCT parent) FROM agents WHERE run = ? AND parent <> ''"
 _ADD_COST = "cost = CASE WHEN ? IS NULL THEN cost ELSE coalesce(cost, 0) + ? END"
 
@@ -43,7 +52,7 @@ class EventWriter:
     def add(self, event: dict[str, Any]) -> None:
         """Add an event, as JSON values."""
         row = self._insert(event)
-        self._touch_run(row)
+        row = row._replace(is_moved=self._touch_run(row))
         change = _CHANGES.get(row.kind)
         if change is not None:
             change(self, row)
@@ -60,9 +69,13 @@ class EventWriter:
         """Change the row of the agent of an event."""
         self.execute(f"UPDATE agents SET {change} WHERE {_LATEST_AGENT}", *values, row.run, row.parent)  # noqa: S608 - as above
 
-    def change_call(self, row: _Row, change: str, *values: Any) -> None:
-        """Change the row of the call of an event; a model may use the same id in several turns."""
-        self.execute(f"UPDATE calls SET {change} WHERE {_LATEST_CALL}", *values, row.run, row.call, row.tool)  # noqa: S608 - as above
+    def change_call(self, row: _Row, change: str, *values: Any) -> bool:
+        """Change the row of the call of an event; a model may use the same id in several turns.
+
+        Return whether there is one.
+        """
+        query = f"UPDATE calls SET {change} WHERE {_LATEST_CALL}"  # noqa: S608 - as above
+        return self.execute(query, *values, row.run, row.call, row.tool).rowcount > 0
 
     def _insert(self, values: dict[str, Any]) -> _Row:
         begun = conversations.shorten(self._connection, values) if values["kind"] == "run_started" else None
@@ -87,15 +100,24 @@ class EventWriter:
         kept, lengths = cut_texts(values, self._max_text)
         return compact_json(kept), compact_json(lengths)
 
-    def _touch_run(self, row: _Row) -> None:
-        """Add the run of an event, if it is new, and note that something happened in it."""
-        labels = row.text("agent_role"), row.text("memory_id")
+    def _touch_run(self, row: _Row) -> bool:
+        """Add the run of an event, if it is new, and note that something happened in it.
+
+        Return whether it moved: another process wrote the event before a start or an end.
+        """
+        labels, owner = (row.text("agent_role"), row.text("memory_id")), self._owner
+        known: tuple[str] | None = None
+        if row.kind in ("run_started", "run_finished"):
+            known = self.execute("SELECT owner FROM runs WHERE run = ?", row.run).fetchone()
+            if known is not None and row.text("stop_reason") == "taken_over":
+                (owner,) = known  # the process that drives the run now
         self.execute(
             "INSERT INTO runs (number, run, started, updated, last, owner, role, memory)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run) DO UPDATE SET"
             " updated = max(updated, excluded.updated), last = excluded.last, owner = excluded.owner",
-            *(row.number, row.run, row.at, row.at, row.number, self._owner, *labels),
+            *(row.number, row.run, row.at, row.at, row.number, owner, *labels),
         )
+        return known is not None and known != (self._owner,)
 
 
 class _Row(NamedTuple):
@@ -109,6 +131,8 @@ class _Row(NamedTuple):
     kind: str
     at: float
     values: Mapping[str, Any]
+    is_moved: bool = False
+    """Whether another process wrote the event of the run before this one."""
 
     def text(self, name: str) -> str:
         """Return a value of the event, or of its request, as text; "" if there is none."""
@@ -123,19 +147,45 @@ class _Row(NamedTuple):
 def _start_run(writer: EventWriter, row: _Row) -> None:
     labels = row.text("agent_role"), row.text("model"), _find_prompt(row.values)
     tools = _to_text(row.values.get("tools") or [])
-    # A run that continues from a journal makes the calls of the turn that it stopped in.
-    turn = f"coalesce((SELECT turn FROM agents WHERE {_LATEST_AGENT}), 0)"  # noqa: S608 - a constant
-    columns = "number, run, parent, started, role, model, prompt, tools, turn"
-    writer.execute(
-        f"INSERT INTO agents ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, {turn})",  # noqa: S608 - constants
-        *(row.number, row.run, row.parent, row.at, *labels, tools, row.run, row.parent),
+    again = (
+        "state = 'running', ended = NULL, answer = '', stop_reason = '', error = '', role = ?, model = ?, prompt = ?"
     )
+    continues = _continues(writer, row)
+    if continues:
+        writer.change_agent(row, f"{again}, tools = ?", *labels, tools)
+    else:
+        columns = "number, run, parent, started, role, model, prompt, tools"
+        writer.execute(
+            f"INSERT INTO agents ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constants
+            *(row.number, row.run, row.parent, row.at, *labels, tools),
+        )
     if row.parent:
         writer.change_run(row.run, f"nested = ({_NESTED})", row.run)
         return
-    _interrupt_calls(writer, row)
-    again = "is_agent = 1, state = 'running', ended = NULL, answer = '', stop_reason = '', error = ''"
-    writer.change_run(row.run, f"{again}, role = ?, model = ?, prompt = ?", *labels)
+    if not continues:
+        _interrupt_calls(writer, row)
+    writer.change_run(row.run, f"is_agent = 1, {again}", *labels)
+
+
+def _continues(writer: EventWriter, row: _Row) -> bool:
+    """Return whether an agent that starts goes on with what it did before: it waited, or its process ended.
+
+    The process may have ended before anything was recorded in a journal; then the event does not say so.
+    """
+    query = f"SELECT number, state FROM agents WHERE {_LATEST_AGENT}"  # noqa: S608 - a constant
+    known = writer.execute(query, row.run, row.parent).fetchone()
+    if known is None:
+        return False
+    number, state = known
+    if row.values.get("resumed") or state in ("waiting", "queued"):
+        return True
+    return state == "running" and (row.is_moved or (row.parent != "" and _has_restarted(writer, row.run, number)))
+
+
+def _has_restarted(writer: EventWriter, run: str, number: int) -> bool:
+    """Return whether a run was started again after an event."""
+    query = "SELECT 1 FROM events WHERE run = ? AND number > ? AND kind = 'run_started' AND parent = '' LIMIT 1"
+    return writer.execute(query, run, number).fetchone() is not None
 
 
 def _add_turn(writer: EventWriter, row: _Row) -> None:
@@ -159,30 +209,33 @@ def _count_model_retry(writer: EventWriter, row: _Row) -> None:
 
 
 def _end_run(writer: EventWriter, row: _Row) -> None:
+    if row.text("stop_reason") == "taken_over" and row.is_moved:
+        return  # the process that drives it now says how it goes on
     error = ": ".join(filter(None, (row.text("error_type"), row.text("error"))))[:_PREVIEW]
-    ended = _find_state(row), row.at, row.preview("text"), row.text("stop_reason"), error
+    state = _find_state(row)
+    ended = row.at if state in _FINAL else None
+    values = state, ended, row.preview("text"), row.text("stop_reason"), error
     change = "state = ?, ended = ?, answer = ?, stop_reason = ?, error = ?"
-    writer.change_agent(row, change, *ended)
-    if not row.parent:
+    writer.change_agent(row, change, *values)
+    if row.parent:
+        return
+    if ended is not None:
         _interrupt_calls(writer, row)
-        writer.change_run(row.run, change, *ended)
+        writer.execute(_WITHDRAW, row.at, row.run)
+    writer.change_run(row.run, f"{change}, waiting = ({_OPEN_REVIEWS})", *values, row.run)
 
 
 def _interrupt_calls(writer: EventWriter, row: _Row) -> None:
-    """End the calls of a run that ends, or starts again: what has not ended by then never will."""
+    """End the calls of a run that ends, or is made anew: what has not ended by then never will."""
     writer.execute("UPDATE calls SET ended = ? WHERE run = ? AND ended IS NULL", row.at, row.run)
     writer.change_run(row.run, "open_calls = 0")
 
 
 def _start_call(writer: EventWriter, row: _Row) -> None:
+    if _is_started_again(writer, row):
+        return
     arguments = row.preview("arguments")
-    columns = "number, run, call, tool, parent, turn, started, arguments"
-    turn = f"coalesce((SELECT turn FROM agents WHERE {_LATEST_AGENT}), 0)"  # noqa: S608 - a constant
-    writer.execute(
-        f"INSERT INTO calls ({columns}) VALUES (?, ?, ?, ?, ?, {turn}, ?, ?)",  # noqa: S608 - constants
-        *(row.number, row.run, row.call, row.tool, row.parent, row.run, row.parent, row.at, arguments),
-    )
-    writer.change_run(row.run, "calls = calls + 1, open_calls = open_calls + 1")
+    _add_call(writer, row, row.at, arguments)
     # A run without an agent is described by its first call.
     begun = "state = 'running', ended = NULL, prompt = CASE prompt WHEN '' THEN ? ELSE prompt END"
     writer.execute(
@@ -191,35 +244,60 @@ def _start_call(writer: EventWriter, row: _Row) -> None:
     )
 
 
+def _add_call(writer: EventWriter, row: _Row, started: float, arguments: str) -> None:
+    columns = "number, run, call, tool, parent, turn, started, arguments"
+    turn = f"coalesce((SELECT turn FROM agents WHERE {_LATEST_AGENT}), 0)"  # noqa: S608 - a constant
+    writer.execute(
+        f"INSERT INTO calls ({columns}) VALUES (?, ?, ?, ?, ?, {turn}, ?, ?)",  # noqa: S608 - constants
+        *(row.number, row.run, row.call, row.tool, row.parent, row.run, row.parent, started, arguments),
+    )
+    writer.change_run(row.run, "calls = calls + 1, open_calls = open_calls + 1")
+
+
+def _is_started_again(writer: EventWriter, row: _Row) -> bool:
+    """Return whether a call has begun before its process was killed, so early that the next one did not know it."""
+    query = f"SELECT number, finished FROM calls WHERE {_LATEST_CALL}"  # noqa: S608 - a constant
+    known = writer.execute(query, row.run, row.call, row.tool).fetchone()
+    return known is not None and known[1] is None and _has_restarted(writer, row.run, known[0])
+
+
 def _end_call(writer: EventWriter, row: _Row) -> None:
     outcome, text, arguments = row.text("outcome"), _find_text(row), row.text("arguments")
+    query = f"SELECT outcome FROM calls WHERE {_LATEST_CALL}"  # noqa: S608 - a constant
+    known = writer.execute(query, row.run, row.call, row.tool).fetchone()
+    if known is None:  # it began in a process without this sink
+        _add_call(writer, row, row.at - (row.values.get("duration") or 0.0), arguments[:_PREVIEW])
+        known = (None,)
     writer.change_call(
         row,
-        "ended = ?, finished = ?, duration = ?, outcome = ?, text = ?, arguments = ?, digest = ?",
-        *(row.at, row.number, row.values.get("duration"), outcome, text[:_PREVIEW], arguments[:_PREVIEW]),
-        _digest(arguments, text),
+        "ended = ?, finished = ?, duration = ?, outcome = ?, text = ?, digest = ?,"
+        " arguments = CASE ? WHEN '' THEN arguments ELSE ? END",
+        *(row.at, row.number, row.values.get("duration"), outcome, text[:_PREVIEW], _digest(arguments, text)),
+        *(arguments, arguments[:_PREVIEW]),
     )
+    # A call that was cancelled in flight may be made again by the next driver of its run, and then ends twice.
     change = "open_calls = max(open_calls - 1, 0), failures = failures + ?"
-    writer.change_run(row.run, change, int(outcome != "success"))
+    writer.change_run(row.run, change, int(outcome in _FAILED) - int(known[0] in _FAILED))
     _withdraw_reviews(writer, row)
     writer.execute(
-        "UPDATE runs SET state = CASE failures WHEN 0 THEN 'done' ELSE 'failed' END, ended = ?, answer = ?"
-        " WHERE run = ? AND NOT is_agent AND open_calls = 0",
-        *(row.at, text[:_PREVIEW], row.run),
+        "UPDATE runs SET state = CASE WHEN failures > 0 THEN 'failed' WHEN ? = 'cancelled' THEN 'cancelled'"
+        " ELSE 'done' END, ended = ?, answer = ? WHERE run = ? AND NOT is_agent AND open_calls = 0",
+        *(outcome, row.at, text[:_PREVIEW], row.run),
     )
 
 
 def _withdraw_reviews(writer: EventWriter, row: _Row) -> None:
     """Close the questions of a call that has ended without an answer."""
-    change = "UPDATE reviews SET answered = ?, decision = 'withdrawn' WHERE run = ? AND call = ? AND answered IS NULL"
-    if writer.execute(change, row.at, row.run, row.call).rowcount:
+    if writer.execute(f"{_WITHDRAW} AND call = ?", row.at, row.run, row.call).rowcount:
         writer.change_run(row.run, f"waiting = ({_OPEN_REVIEWS})", row.run)
 
 
 def _count_repairs(writer: EventWriter, row: _Row) -> None:
     count = len(row.values.get("repairs") or ())
-    writer.change_call(row, "repairs = repairs + ?", count)
-    writer.change_run(row.run, "repairs = repairs + ?", count)
+    query = f"SELECT repairs FROM calls WHERE {_LATEST_CALL}"  # noqa: S608 - a constant
+    (known,) = writer.execute(query, row.run, row.call, row.tool).fetchone() or (0,)
+    writer.change_call(row, "repairs = ?", count)  # a call that begins again has the same repairs
+    writer.change_run(row.run, "repairs = repairs + ?", count - known)
 
 
 def _count_retry(writer: EventWriter, row: _Row) -> None:
@@ -240,16 +318,23 @@ def _set_cached(writer: EventWriter, row: _Row) -> None:
 
 
 def _open_review(writer: EventWriter, row: _Row) -> None:
-    request = row.values["request"]
+    id_ = _to_text(row.values["request"].get("id", ""))
+    is_new = not _has_review(writer, id_)
     writer.execute(
         "INSERT OR REPLACE INTO reviews (request, run, call, tool, asked) VALUES (?, ?, ?, ?, ?)",
-        *(_to_text(request.get("id", "")), row.run, row.call, row.tool, row.at),
+        *(id_, row.run, row.call, row.tool, row.at),
     )
-    writer.change_run(row.run, f"reviews = reviews + 1, waiting = ({_OPEN_REVIEWS})", row.run)
+    writer.change_run(row.run, f"reviews = reviews + ?, waiting = ({_OPEN_REVIEWS})", int(is_new), row.run)
+
+
+def _has_review(writer: EventWriter, id_: str) -> bool:
+    return writer.execute("SELECT 1 FROM reviews WHERE request = ?", id_).fetchone() is not None
 
 
 def _close_review(writer: EventWriter, row: _Row) -> None:
     request, decision = row.values["request"], row.values.get("decision") or {}
+    if not _has_review(writer, _to_text(request.get("id", ""))):
+        _open_review(writer, row)  # its process was killed after it had stored the request, and before the event
     answer = (_to_text(decision.get(name) or "")[:_PREVIEW] for name in ("decision", "person", "reason"))
     writer.execute(
         "UPDATE reviews SET answered = ?, decision = ?, person = ?, reason = ? WHERE request = ?",
@@ -276,13 +361,8 @@ _CHANGES: dict[str, Callable[[EventWriter, _Row], None]] = {
 
 
 def _find_state(row: _Row) -> str:
-    """Return the state of a run that has ended, or that is continued by somebody else."""
-    reason, error = row.text("stop_reason"), row.text("error_type").rpartition(".")[2]
-    if reason == "paused" or error in _PAUSES:
-        return "waiting"
-    if not error:
-        return "done"
-    return "cancelled" if reason == "cancelled" else "failed"
+    """Return the state of a run that has ended, or that does not go on here."""
+    return _STATES.get(row.text("stop_reason")) or ("failed" if row.text("error_type") else "done")
 
 
 def _find_prompt(values: Mapping[str, Any]) -> str:

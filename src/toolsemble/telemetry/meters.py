@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from toolsemble.metrics import Tags
 from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.runtime.text import preview
@@ -98,17 +99,19 @@ class OpenTelemetryMetrics:
         """Record the duration of a call."""
         self._durations.record(seconds, self._attributes(tool_name, agent_role))
 
-    def increment_counter(self, name: str, tool_name: str, agent_role: str, amount: int = 1) -> None:
+    def increment_counter(
+        self, name: str, tool_name: str, agent_role: str, amount: int = 1, tags: Tags | None = None
+    ) -> None:
         """Add to a custom counter of a tool."""
         known = f"toolsemble.tool.{self._names.clean(name)}"
         if known == "toolsemble.tool.executions":
             known = "toolsemble.tool.executions.own"  # the built-in counter has other attributes
-        self._instrument(known, self._meter.create_counter).add(amount, self._attributes(tool_name, agent_role))
+        self._instrument(known, self._meter.create_counter).add(amount, self._tagged(tool_name, agent_role, tags))
 
-    def record_value(self, name: str, tool_name: str, agent_role: str, value: float) -> None:
+    def record_value(self, name: str, tool_name: str, agent_role: str, value: float, tags: Tags | None = None) -> None:
         """Record a custom value of a tool."""
         known = f"toolsemble.tool.{self._names.clean(name)}.value"
-        self._instrument(known, self._meter.create_histogram).record(value, self._attributes(tool_name, agent_role))
+        self._instrument(known, self._meter.create_histogram).record(value, self._tagged(tool_name, agent_role, tags))
 
     def _instrument(self, name: str, create: Callable[[str], Any]) -> Any:
         instrument = self._instruments.get(name)
@@ -116,6 +119,13 @@ class OpenTelemetryMetrics:
             with self._lock:
                 instrument = self._instruments.setdefault(name, create(name))
         return instrument
+
+    def _tagged(self, tool_name: str, agent_role: str, tags: Tags | None) -> dict[str, str]:
+        """Return the attributes of a custom measurement; tags cannot replace those of the library."""
+        known = self._attributes(tool_name, agent_role)
+        if not tags:
+            return known
+        return {preview(str(name), _MAX_ROLE): preview(str(value), _MAX_ROLE) for name, value in tags.items()} | known
 
     def _attributes(self, tool_name: str, agent_role: str, outcome: str = "") -> dict[str, str]:
         """Return the attributes of a measurement, cached for all calls of a tool."""

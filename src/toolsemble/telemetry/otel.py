@@ -8,11 +8,12 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from toolsemble.context import ToolContext
+from toolsemble.context import ToolContext, is_resumed
 from toolsemble.execution.outcome import FinishedCall, get_class_name
 from toolsemble.masking.secrets import mask_text
 from toolsemble.observers.sinks import Sinks
 from toolsemble.observers.watchers import watch
+from toolsemble.record import determine_outcome
 from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.text import describe_error, escape_surrogates, preview
 from toolsemble.telemetry.message_attributes import CONTENT_ATTRIBUTES
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _MAX_MESSAGE = 1000  # maximum characters of an error message
 _MAX_ID = 200  # maximum characters of an id of a model or a provider
+_NORMAL = {"parked", "interrupted", "taken_over", "cancelled"}  # the stop reasons of runs that raise without an error
 
 
 class OpenTelemetry:
@@ -92,6 +94,8 @@ class OpenTelemetry:
             "gen_ai.tool.call.id": _shorten(context.call_id),
             "toolsemble.run.id": _shorten(context.run_id),
         }
+        if is_resumed(context):
+            attributes["toolsemble.resumed"] = True
         return partial(self._end, self._start(f"execute_tool {context.tool_name}", attributes))
 
     def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[[BaseException | None, Any], None]:
@@ -135,8 +139,8 @@ class OpenTelemetry:
 
     def _end(self, opened: _OpenSpan, ending: FinishedCall) -> None:
         try:
-            if ending.is_paused:
-                opened.span.set_attribute("toolsemble.paused", True)  # noqa: FBT003 - the span takes it by position
+            if (mark := _find_mark(ending)) is not None:
+                opened.span.set_attribute(mark, True)  # noqa: FBT003 - the span takes it by position
             elif ending.outcome != "success":
                 self._fail(opened.span, opened.reason or ending.reason, ending.message)
             if self._shows and opened.span.is_recording():
@@ -147,7 +151,7 @@ class OpenTelemetry:
     def _end_operation(self, opened: _OpenSpan, error: BaseException | None, facts: Mapping[str, Any]) -> None:
         try:
             opened.span.set_attributes(self._write(facts))
-            if error is not None:
+            if error is not None and not _is_normal(error, facts):
                 self._fail(opened.span, get_class_name(error), mask_text(describe_error(error)))
         finally:
             self._close(opened)
@@ -216,6 +220,20 @@ _EVENT_ATTRIBUTES: dict[str, Callable[[Any], dict[str, Any]]] = {
     "review_requested": lambda _: {},
     "review_decided": lambda event: {"decision": type(event.decision).__name__},
 }
+
+
+def _find_mark(ending: FinishedCall) -> str | None:
+    """Return the attribute of a call that has not ended, or was cancelled: neither is an error of the tool."""
+    if ending.is_paused:
+        return "toolsemble.paused"
+    if ending.is_interrupted:
+        return "toolsemble.interrupted"
+    return "toolsemble.cancelled" if ending.outcome == "cancelled" else None
+
+
+def _is_normal(error: BaseException, facts: Mapping[str, Any]) -> bool:
+    """Return whether nothing is wrong with an operation: it waits, continues elsewhere, or was cancelled."""
+    return facts.get("toolsemble.stop_reason") in _NORMAL or determine_outcome(None, error) == "cancelled"
 
 
 def _shorten(value: Any) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.metrics import Tags
 from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.runtime.text import preview
@@ -87,16 +89,18 @@ class PrometheusMetrics:
         """Record the duration of a call."""
         self._collectors.durations(tool_name, agent_role).observe(seconds)
 
-    def increment_counter(self, name: str, tool_name: str, agent_role: str, amount: int = 1) -> None:
+    def increment_counter(
+        self, name: str, tool_name: str, agent_role: str, amount: int = 1, tags: Tags | None = None
+    ) -> None:
         """Add to a custom counter of a tool."""
         if amount < 0:
             LOGGER.warning("A counter cannot decrease; ignored %d for %s", amount, preview(name))
             return
-        self._collectors.counter(name)(tool_name, agent_role).inc(amount)
+        self._collectors.counter(name, tags or {}).tagged(tool_name, agent_role, tags or {}).inc(amount)
 
-    def record_value(self, name: str, tool_name: str, agent_role: str, value: float) -> None:
+    def record_value(self, name: str, tool_name: str, agent_role: str, value: float, tags: Tags | None = None) -> None:
         """Record a custom value of a tool."""
-        self._collectors.value(name)(tool_name, agent_role).observe(value)
+        self._collectors.value(name, tags or {}).tagged(tool_name, agent_role, tags or {}).observe(value)
 
 
 class _Collectors:
@@ -130,30 +134,35 @@ class _Collectors:
         if event.cost:
             self._cost(event.model).inc(event.cost)
 
-    def counter(self, name: str) -> _Family:
+    def counter(self, name: str, tags: Tags) -> _Family:
         """Return the counter of a name."""
         # The suffix is added to every counter, and would be doubled.
         clean = self._names.clean(name.removesuffix("_total"))
-        return self._get_or_create(self._client.Counter, clean, "", "Custom counter of tools")
+        return self._get_or_create(self._client.Counter, clean, "", "Custom counter of tools", tuple(tags))
 
-    def value(self, name: str) -> _Family:
+    def value(self, name: str, tags: Tags) -> _Family:
         """Return the summary of the values of a name."""
-        return self._get_or_create(self._client.Summary, self._names.clean(name), "_value", "Custom value of tools")
+        clean = self._names.clean(name)
+        return self._get_or_create(self._client.Summary, clean, "_value", "Custom value of tools", tuple(tags))
 
-    def _get_or_create(self, kind: Any, name: str, suffix: str, description: str) -> _Family:
+    def _get_or_create(self, kind: Any, name: str, suffix: str, description: str, tags: tuple[str, ...]) -> _Family:
         family = self._custom.get((name, suffix))
         if family is None:
             with self._lock:
-                family = self._custom.get((name, suffix)) or self._create(kind, name + suffix, description)
+                family = self._custom.get((name, suffix)) or self._create(kind, name + suffix, description, tags)
                 self._custom[name, suffix] = family
         return family
 
-    def _create(self, kind: Any, name: str, description: str, number: int = 1) -> _Family:
+    def _create(self, kind: Any, name: str, description: str, tags: tuple[str, ...], number: int = 1) -> _Family:
+        known = tags[:_MOST_TAGS]
+        labels = (*_LABELS, *_name_labels(known))
         try:
-            return self._register(kind, name if number == 1 else f"{name}_{number}", description, _LABELS)
+            family = self._register(kind, name if number == 1 else f"{name}_{number}", description, labels)
         except ToolDefinitionError:
             # The name is taken by another collector; that must not make the tool fail.
-            return self._create(kind, name, description, number + 1)
+            return self._create(kind, name, description, tags, number + 1)
+        family.tags = known
+        return family
 
     def _register(
         self, kind: Any, name: str, description: str, labels: tuple[str, ...], family: str = "tool", **more: Any
@@ -170,13 +179,22 @@ class _Collectors:
 class _Family:
     """A collector with children for labels, up to a maximum number; all further ones share a child."""
 
-    __slots__ = ("_children", "_collector", "_most", "_rest")
+    __slots__ = ("_children", "_collector", "_most", "_rest", "tags")
 
     def __init__(self, collector: Any, labels: int, most: int = 2_000) -> None:
         self._collector = collector
         self._most = most
         self._rest = (_OTHER,) * min(labels, len(_LABELS))
         self._children: dict[tuple[str, ...], Any] = {}
+        self.tags: tuple[str, ...] = ()
+        """The tags of a custom collector, those of its first use; others are left out."""
+
+    def tagged(self, tool_name: str, agent_role: str, tags: Tags) -> Any:
+        """Return the child for a tool, a role and tags."""
+        values = [str(tags.get(each, "")) for each in self.tags]
+        if values and len(self._children) >= self._most and (tool_name, agent_role, *values) not in self._children:
+            values = [_OTHER] * len(values)  # values of tags may be anything
+        return self(tool_name, agent_role, *values)
 
     def __call__(self, *labels: str) -> Any:
         """Return the child for these labels."""
@@ -187,6 +205,19 @@ class _Family:
                 return self._collector.labels(*self._rest, *labels[len(_LABELS) :])
             child = self._children[labels] = self._collector.labels(*(preview(each, _MAX_LABEL) for each in labels))
         return child
+
+
+def _name_labels(tags: tuple[str, ...]) -> list[str]:
+    """Return the labels of tags: different ones, and none that Prometheus or the library uses."""
+    taken = {*_LABELS, "outcome", "le", "quantile", ""}
+    labels: list[str] = []
+    for index, tag in enumerate(tags):
+        plain = re.sub(r"[^A-Za-z0-9_]+", "_", str(tag)[:_MAX_LABEL]).strip("_")
+        if plain in taken or plain[0].isdigit():
+            plain = f"tag{index}_{plain}"
+        taken.add(plain)
+        labels.append(plain)
+    return labels
 
 
 class _Registries:
@@ -205,4 +236,5 @@ class _Registries:
         return known
 
 
+_MOST_TAGS = 10
 _REGISTRIES = _Registries()

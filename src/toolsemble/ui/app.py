@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -16,9 +17,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from toolsemble import __version__
+from toolsemble.guard.hosts import Hosts
 from toolsemble.ui.endpoint import Asked, Json, RefusedError, read_body, reads
 from toolsemble.ui.feed import count_waiting, feed
-from toolsemble.ui.guard import Guard, Hosts, refuse
+from toolsemble.ui.guard import Guard, refuse
 from toolsemble.ui.interface import Interface
 from toolsemble.ui.people import Person
 from toolsemble.ui.routes import approvals, chat, durable, outcomes, playground, runs
@@ -57,6 +59,7 @@ def build_app(interface: Interface, sessions: Sessions, hosts: Hosts) -> ASGIApp
             Route("/{path:path}", show_page),
         ],
         lifespan=lifespan,
+        exception_handlers={HTTPException: show_refusal},
     )
     app.state.interface = interface
     app.state.sessions = sessions
@@ -105,6 +108,12 @@ async def sign_in(request: Request) -> Response:
     answer = Json({"person": person.name})
     _set_cookie(request, answer, person)
     return answer
+
+
+async def show_refusal(_: Request, error: Exception) -> Response:
+    """Return the response to a request that Starlette or the guard ends."""
+    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for these
+    return refuse(error.status_code, error.detail)
 
 
 async def show_page(request: Request) -> Response:

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, Literal, TypeAlias
 
-from toolsemble.telemetry.history import RunHistory
+from toolsemble.telemetry.history import KnowsRuns, RunHistory
 from toolsemble.telemetry.history_records import CallSummary, RunSummary
 
 MAX_CALLS = 10_000
@@ -86,10 +86,14 @@ class Comparison:
     """Whether a run has more calls than were compared."""
 
 
-def compare_runs(history: RunHistory, first: str, second: str, *, max_calls: int = MAX_CALLS) -> Comparison:
+def compare_runs(
+    history: RunHistory, first: str, second: str, *, max_calls: int = MAX_CALLS, journal: KnowsRuns | None = None
+) -> Comparison:
     """Return the comparison of two runs; raise ``LookupError`` if one of them is unknown.
 
     Calls are aligned by the names of their tools.
+
+    :param journal: the journal of the runs, whose states count
 
     >>> import tempfile
     >>> from toolsemble import Agent, ToolCall, tool
@@ -108,7 +112,7 @@ def compare_runs(history: RunHistory, first: str, second: str, *, max_calls: int
     >>> found.divergence, found.pairs[0].change, found.answer
     (0, 'changed', ())
     """
-    runs = [_find_run(history, each) for each in (first, second)]
+    runs = [_find_run(history, each, journal) for each in (first, second)]
     calls = [history.calls(each, limit=max_calls) for each in (first, second)]
     asked, answered = zip(*(_load_messages(history, each) for each in (first, second)), strict=True)
     pairs = tuple(_pair_calls(*calls))
@@ -191,8 +195,8 @@ def _is_same(first: CallSummary, second: CallSummary) -> bool:
     return first.tool_name == second.tool_name and first.digest == second.digest and first.outcome == second.outcome
 
 
-def _find_run(history: RunHistory, run_id: str) -> RunSummary:
-    run = history.run(run_id)
+def _find_run(history: RunHistory, run_id: str, journal: KnowsRuns | None) -> RunSummary:
+    run = history.run(run_id, journal=journal)
     if run is None:
         raise LookupError(f"there is no run {run_id!r:.80} in the history")
     return run

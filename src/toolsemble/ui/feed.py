@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -16,6 +17,7 @@ from toolsemble.telemetry.history_records import HistoryEvent
 from toolsemble.ui.data_folder import DataFolder
 from toolsemble.ui.guard import refuse
 from toolsemble.ui.interface import Interface
+from toolsemble.ui.people import Person
 
 POLL = 0.03
 """Seconds between two looks at the history."""
@@ -30,19 +32,30 @@ async def feed(request: Request) -> Response:
     text = request.headers.get("last-event-id") or request.query_params.get("after") or ""
     if text and not (text.isascii() and text.isdigit() and len(text) < 16):  # noqa: PLR2004 - fits SQLite's integers
         return refuse(400, "'after' must be the number of an event")
-    stream = follow(request.app.state.interface, int(text) if text else None)
+    stream = follow(request.app.state.interface, int(text) if text else None, partial(find_person, request))
     return StreamingResponse(stream, media_type="text/event-stream")
 
 
-async def follow(interface: Interface, after: int | None) -> AsyncIterator[str]:
-    """Yield the messages of a stream, until the client leaves."""
+def find_person(request: Request) -> Person | None:
+    """Return the person of a request, as the people are now; None if the person is out, or nobody can tell."""
+    try:
+        person: Person | None = request.state.find_person()
+    except ToolsembleError:
+        return None
+    return person
+
+
+async def follow(
+    interface: Interface, after: int | None, is_signed_in: Callable[[], object] = lambda: True
+) -> AsyncIterator[str]:
+    """Yield the messages of a stream, until the client leaves or its person is signed out."""
     last = await run_in_threadpool(_find_last, interface)
     # Numbers are never used twice: a greater one is of a history that is gone.
     seen = last if after is None or after > last else after
     yield write_message("hello", {"number": seen}, seen) + "retry: 700\n\n"
     known: dict[str, Any] = {}
     look = -1
-    while True:
+    while is_signed_in():
         look += 1
         found = await run_in_threadpool(_find_events, interface, seen)
         if found:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from ipaddress import ip_address
+from functools import partial
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from toolsemble.guard.hosts import Hosts
 from toolsemble.ui.people import Person
 from toolsemble.ui.sessions import Sessions
 
 MAX_BODY = 1_000_000
 """The most bytes of a request's body."""
+MAX_LOGIN = 4_096
+"""The most bytes of a body that is read before its sender is known."""
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -32,41 +34,15 @@ HEADERS = {
 
 _READING = {"GET", "HEAD"}
 _OPEN = ("/api/login",)
-
-
-@dataclass(frozen=True, slots=True)
-class Hosts:
-    """The values of the header ``Host`` that are accepted: a page of another name, rebound to this address, is not.
-
-    >>> hosts = Hosts()
-    >>> [hosts.accepts(each) for each in ("127.0.0.1:7771", "localhost.", "[::1]:80", "evil.example", "a@127.0.0.1")]
-    [True, True, True, False, False]
-    """
-
-    names: frozenset[str] = frozenset()
-    """Further names under which the server is reached."""
-    addresses: bool = False
-    """Whether any IP address is accepted; the name of a page can be rebound, its address cannot."""
-
-    @classmethod
-    def build(cls, names: Iterable[str], *, addresses: bool) -> Hosts:
-        """Return the hosts for names in any case."""
-        return cls(frozenset(name.lower().removesuffix(".") for name in names), addresses)
-
-    def accepts(self, host: str) -> bool:
-        """Return whether a value of the header is accepted."""
-        name = _read_name(host)
-        if name == "localhost" or name.endswith(".localhost") or name in self.names:
-            return True
-        try:
-            address = ip_address(name)
-        except ValueError:
-            return False
-        return self.addresses or address.is_loopback
+_MAX_DIGITS = 9
 
 
 class Guard:
-    """The checks, as an ASGI application around another one; whoever passes is in ``request.state.person``."""
+    """The checks, as an ASGI application around another one.
+
+    The person is in ``request.state.person``. A response that goes on for long calls ``request.state.find_person`` to
+    learn whether the person is still signed in, and in which roles.
+    """
 
     def __init__(self, app: ASGIApp, sessions: Sessions, hosts: Hosts, *, read_only: bool) -> None:
         self._app = app
@@ -79,9 +55,10 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = self._check(Request(scope))
+        request = Request(scope)
+        refusal = self._check(request)
         app = self._app if refusal is None else refusal
-        await app(scope, receive, _add_headers(send))
+        await app(scope, _count_body(receive, _find_limit(request)), _add_headers(send))
 
     def _check(self, request: Request) -> JSONResponse | None:
         if not self._hosts.accepts(request.headers.get("host", "")):
@@ -94,10 +71,12 @@ class Guard:
         path = request.scope["path"]  # not that of the URL, which begins with a header
         if not path.startswith("/api/") or path in _OPEN:
             return None
-        person = self._find_person(request, token)
+        find_person = partial(self._find_person, request, token)
+        person = find_person()
         if person is None:
             return refuse(401, "Sign in with the link that 'toolsemble ui' prints, or with your token")
         request.state.person = person
+        request.state.find_person = find_person
         if request.method not in _READING:
             return self._check_person(person)
         return None
@@ -130,7 +109,33 @@ def _check_change(request: Request, *, is_program: bool) -> JSONResponse | None:
     length = request.headers.get("content-length", "")
     if not length.isascii() or not length.isdigit():
         return refuse(411, "The length of the body must be known")
-    return refuse(413, f"The body has more than {MAX_BODY:,} bytes") if int(length) > MAX_BODY else None
+    if "transfer-encoding" in request.headers:
+        return refuse(400, "A body has either a Content-Length or a Transfer-Encoding, not both")
+    limit = _find_limit(request)
+    return refuse(413, _describe_limit(limit)) if len(length) > _MAX_DIGITS or int(length) > limit else None
+
+
+def _find_limit(request: Request) -> int:
+    return MAX_LOGIN if request.scope["path"] in _OPEN else MAX_BODY
+
+
+def _describe_limit(limit: int) -> str:
+    return f"The body has more than {limit:,} bytes"
+
+
+def _count_body(receive: Receive, limit: int) -> Receive:
+    """Return a function that receives a body, and ends the request when more arrives than is allowed."""
+    count = 0
+
+    async def receive_counted() -> Message:
+        nonlocal count
+        message = await receive()
+        count += len(message.get("body", b""))
+        if count > limit:
+            raise HTTPException(413, _describe_limit(limit))
+        return message
+
+    return receive_counted
 
 
 def _is_same_origin(headers: Headers) -> bool:
@@ -145,18 +150,6 @@ def _is_same_origin(headers: Headers) -> bool:
 def _read_bearer(headers: Headers) -> str | None:
     kind, _, token = headers.get("authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else None
-
-
-def _read_name(host: str) -> str:
-    """Return the name in a Host header, without port; empty if there is more in it than a name and a port."""
-    if any(sign in host for sign in "@/?#\\ "):
-        return ""
-    try:
-        parts = urlsplit(f"//{host}")
-        parts.port  # noqa: B018 - raises if it is not a number
-        return (parts.hostname or "").removesuffix(".")
-    except ValueError:
-        return ""
 
 
 def _add_headers(send: Send) -> Send:

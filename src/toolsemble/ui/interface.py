@@ -28,6 +28,10 @@ class Targets:
     """The agents by name."""
     sources: Mapping[str, str] = field(default_factory=dict)
     """The target that each tool came from, as a command line names it."""
+    deps: Any = None
+    """The deps of calls and runs that are started here, or what makes them; None: an agent's own."""
+    deps_source: str = ""
+    """The target that the deps came from, as a command line names it."""
 
     @property
     def names(self) -> list[str]:
@@ -52,7 +56,7 @@ class Interface:
     address: str = "http://127.0.0.1:7771"
     """Where the server is reached."""
     chats: dict[str, Sequence[Message]] = field(default_factory=dict)
-    """The conversations of the chat page, by id, of agents without a memory."""
+    """The conversations of the chat page, by memory id, of agents without a memory."""
     working: set[Any] = field(default_factory=set)
     """The tasks of runs that are resumed here."""
 

@@ -14,14 +14,15 @@ from pathlib import Path
 import uvicorn
 
 from toolsemble.errors import ToolConfigurationError
+from toolsemble.guard.hosts import Hosts
+from toolsemble.runtime.http_server import bound_server
 from toolsemble.ui.app import build_app
 from toolsemble.ui.data_folder import DataFolder
-from toolsemble.ui.guard import Hosts
 from toolsemble.ui.interface import Interface, Targets
 from toolsemble.ui.people import LocalUser, People, PeopleFile
 from toolsemble.ui.sessions import Sessions
 
-_MAX_HEAD = 32_768
+_MAX_CONNECTIONS = 200
 _OPEN_FILE = "ui-open.html"
 
 
@@ -72,10 +73,9 @@ def serve(settings: ServerSettings, targets: Targets, report: Callable[[str], ob
             build_app(interface, sessions, hosts),
             log_level="warning",
             server_header=False,
-            ws="none",
             proxy_headers=settings.people is not None,
-            h11_max_incomplete_event_size=_MAX_HEAD,
             timeout_graceful_shutdown=2,
+            **bound_server(_MAX_CONNECTIONS),
         )
         _announce(settings, sessions, address, folder.path, report)
         try:

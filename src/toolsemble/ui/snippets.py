@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from pprint import pformat
 from shlex import quote
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolsemble.serialization import compact_json
 
@@ -15,11 +15,28 @@ _WIDTH = 88
 _MCP = "mcp:"
 
 
-def as_python(tool_name: str, arguments: Any, tool: object | None = None) -> str:
+class Surroundings(NamedTuple):
+    """The parts of a call that a model does not write."""
+
+    memory_id: str = ""
+    """The memory id, if the tool takes it; empty if it does not."""
+    takes_deps: bool = False
+    """Whether the call has deps."""
+    deps: str = ""
+    """The target of the deps, as ``--deps`` takes it; empty if there is none."""
+    is_made: bool = False
+    """Whether the target is a function that makes them."""
+
+
+_NONE = Surroundings()
+
+
+def as_python(tool_name: str, arguments: Any, tool: object | None = None, surroundings: Surroundings = _NONE) -> str:
     """Return a program that makes a call and prints the reply.
 
     :param tool: the tool, which is imported if a module has it under a name; None, and otherwise: the program has a
         toolbox already
+    :param surroundings: the memory id and the deps of the call
 
     >>> print(as_python("pay", {"order": 7}), end="")
     from toolsemble import ToolCall
@@ -30,14 +47,29 @@ def as_python(tool_name: str, arguments: Any, tool: object | None = None) -> str
     values = pformat(arguments, width=_WIDTH, sort_dicts=False)
     call = f"ToolCall({_quote_name(tool_name)}, {values})"
     found = None if tool is None else find_import(tool)
+    imported, deps = _write_deps(surroundings)
+    memory = f", memory_id={_quote_name(surroundings.memory_id)}" if surroundings.memory_id else ""
+    given = f"{call}{memory}{deps}"
     if found is None:
-        return f"from toolsemble import ToolCall\n\nreply = box.execute({call})\nprint(reply.text)\n"
+        return f"from toolsemble import ToolCall\n{imported}\nreply = box.execute({given})\nprint(reply.text)\n"
     module, name = found
-    imports = f"from toolsemble import Toolbox, ToolCall\nfrom {module} import {name}\n"
-    return f"{imports}\nreply = Toolbox([{name}]).execute({call})\nprint(reply.text)\n"
+    imports = f"from toolsemble import Toolbox, ToolCall\nfrom {module} import {name}\n{imported}"
+    return f"{imports}\nreply = Toolbox([{name}]).execute({given})\nprint(reply.text)\n"
 
 
-def as_command(target: str, tool_name: str, arguments: Any) -> str:
+def _write_deps(surroundings: Surroundings) -> tuple[str, str]:
+    """Return the import of the deps, and the argument; ``...`` where a program cannot name them."""
+    if not surroundings.takes_deps:
+        return "", ""
+    module, _, name = surroundings.deps.rpartition(":")
+    stem = Path(module).stem if module.endswith(".py") else module
+    is_named = name.isidentifier() and all(part.isidentifier() for part in stem.split("."))
+    if surroundings.is_made or not is_named:
+        return "", ", deps=..."
+    return f"from {stem} import {name}\n", f", deps={name}"
+
+
+def as_command(target: str, tool_name: str, arguments: Any, surroundings: Surroundings = _NONE) -> str:
     r"""Return the command that makes a call; all characters are printable ASCII.
 
     :param target: the target that the tool was loaded from, as ``toolsemble call`` takes it
@@ -48,7 +80,9 @@ def as_command(target: str, tool_name: str, arguments: Any) -> str:
     'toolsemble call mcp:http://localhost:8000/mcp pay \'{"order":7}\''
     """
     words = [target, tool_name] if target.startswith(_MCP) else [_name_tool(target, tool_name)]
-    return " ".join(["toolsemble", "call", *map(quote, words), quote(_to_ascii(arguments))])
+    options = ["--memory-id", surroundings.memory_id] if surroundings.memory_id else []
+    options += ["--deps", surroundings.deps or "MODULE:NAME"] if surroundings.takes_deps else []
+    return " ".join(["toolsemble", "call", *map(quote, [*options, *words]), quote(_to_ascii(arguments))])
 
 
 def as_curl(url: str, body: Mapping[str, Any], *, token: str = "$TOOLSEMBLE_TOKEN") -> str:  # noqa: S107 - the name of a variable

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from toolsemble.metrics import Outcome
-from toolsemble.telemetry.history import RunHistory
-from toolsemble.telemetry.history_records import AgentRun, CallSummary, ReviewSummary, TurnSummary
+from toolsemble.telemetry.history import KnowsRuns, RunHistory
+from toolsemble.telemetry.history_records import AgentRun, CallSummary, ReviewSummary, RunState, TurnSummary
 from toolsemble.ui.time_axis import Segment, Span, fold_waits, locate
 
 _Inside = TypeVar("_Inside", AgentRun, TurnSummary, CallSummary)
+
+RowState: TypeAlias = Literal["running", "waiting", "done", "failed", "cancelled", "interrupted"]
+"""The state of a row."""
+_OUTCOMES: dict[Outcome, RowState] = {
+    "success": "done",
+    "failure": "failed",
+    "error": "failed",
+    "cancelled": "cancelled",
+}
+_LIVE = ("running", "waiting")
 
 MAX_ROWS = 20_000
 """The number of turns and of calls that a timeline shows at most."""
@@ -41,6 +51,8 @@ class Row:
     """The id of the call; empty for turns and agents."""
     outcome: Outcome | None = None
     """The outcome of a call that has ended."""
+    state: RowState = "done"
+    """Its state; a call that did not end is "interrupted" if its run does not go on."""
     start: float = 0.0
     """Where its bar begins on the axis, from 0 to 1."""
     end: float = 0.0
@@ -65,23 +77,32 @@ class Timeline:
     """Whether there are more turns or calls than are shown."""
 
 
-def build_timeline(history: RunHistory, run_id: str, *, max_rows: int = MAX_ROWS, now: float | None = None) -> Timeline:
+def build_timeline(
+    history: RunHistory,
+    run_id: str,
+    *,
+    max_rows: int = MAX_ROWS,
+    now: float | None = None,
+    journal: KnowsRuns | None = None,
+) -> Timeline:
     """Return the timeline of a run; it has no rows if the run is unknown.
 
     :param now: until when the bars of what has not ended are drawn; None: until the latest event
+    :param journal: the journal of the run, whose state counts
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, RunHistory(f"{folder}/history.db") as history:
     ...     build_timeline(history, "unknown")
     Timeline(rows=(), segments=(), is_cut=False)
     """
-    run = history.run(run_id)
+    run = history.run(run_id, journal=journal)
     if run is None:
         return Timeline((), ())
     turns, calls = history.turns(run_id, limit=max_rows), history.calls(run_id, limit=max_rows)
     reviews = history.reviews(run_id)
-    until = max(run.updated, now or 0.0) if run.ended is None else run.updated
-    rows = [*_Tree(history.agents(run_id), turns, calls).list_rows("", 0)]
+    until = max(run.updated, now or 0.0) if run.state in _LIVE else run.updated
+    waiting = {each.call_id for each in reviews if each.answered is None}
+    rows = [*_Tree(history.agents(run_id, journal=journal), turns, calls, run.state, waiting).list_rows("", 0)]
     segments = fold_waits(_find_busy(turns, calls, reviews, until), _find_waits(reviews, until), run.started, until)
     asked = _group_waits(reviews, until)
     placed = (_place(row, segments, asked.get(row.call_id, ()) if row.call_id else (), until) for row in rows)
@@ -91,7 +112,16 @@ def build_timeline(history: RunHistory, run_id: str, *, max_rows: int = MAX_ROWS
 class _Tree:
     """The turns and calls of a run, by the call that they are inside of."""
 
-    def __init__(self, agents: Sequence[AgentRun], turns: Sequence[TurnSummary], calls: Sequence[CallSummary]) -> None:
+    def __init__(
+        self,
+        agents: Sequence[AgentRun],
+        turns: Sequence[TurnSummary],
+        calls: Sequence[CallSummary],
+        run_state: RunState,
+        waiting: AbstractSet[str],
+    ) -> None:
+        self._run_state = run_state
+        self._waiting = waiting
         known = {each.call_id for each in calls}
         self._agents = _group(agents, known)
         self._turns = _group(turns, known)
@@ -111,8 +141,15 @@ class _Tree:
             if isinstance(each, TurnSummary):
                 yield _turn_row(each, level + bool(agents))
                 continue
-            yield _call_row(each, level + bool(agents))
+            yield _call_row(each, level + bool(agents), self._find_state(each))
             yield from self.list_rows(each.call_id, level + bool(agents) + 1)
+
+    def _find_state(self, call: CallSummary) -> RowState:
+        if call.outcome is not None:
+            return _OUTCOMES[call.outcome]
+        if call.ended is not None or self._run_state not in _LIVE:
+            return "interrupted"
+        return "waiting" if call.call_id in self._waiting or self._run_state == "waiting" else "running"
 
 
 def _group(records: Iterable[_Inside], known: AbstractSet[str]) -> dict[str, list[_Inside]]:
@@ -125,14 +162,16 @@ def _group(records: Iterable[_Inside], known: AbstractSet[str]) -> dict[str, lis
 
 def _agent_row(agent: AgentRun, level: int) -> Row:
     name = agent.model if agent.agent_role in {"", "unknown"} else agent.agent_role
-    return Row(kind="agent", number=agent.number, name=name, level=level, started=agent.started, ended=agent.ended)
+    state: RowState = "running" if agent.state == "running" else "done"
+    times: dict[str, Any] = {"started": agent.started, "ended": agent.ended}
+    return Row(kind="agent", number=agent.number, name=name, level=level, state=state, **times)
 
 
 def _turn_row(turn: TurnSummary, level: int) -> Row:
     return Row(kind="turn", number=turn.number, name=turn.model, level=level, started=turn.started, ended=turn.at)
 
 
-def _call_row(call: CallSummary, level: int) -> Row:
+def _call_row(call: CallSummary, level: int, state: RowState) -> Row:
     return Row(
         kind="call",
         number=call.number,
@@ -142,6 +181,7 @@ def _call_row(call: CallSummary, level: int) -> Row:
         ended=call.ended,
         call_id=call.call_id,
         outcome=call.outcome,
+        state=state,
     )
 
 

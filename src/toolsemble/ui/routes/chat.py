@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from typing import Any
 
 from starlette.requests import Request
@@ -17,7 +18,7 @@ from toolsemble.call import new_run_id
 from toolsemble.observers.watchers import watch
 from toolsemble.runtime.text import describe_with_class
 from toolsemble.ui.endpoint import RefusedError, read_asked
-from toolsemble.ui.feed import write_message
+from toolsemble.ui.feed import find_person, write_message
 from toolsemble.ui.guard import refuse
 from toolsemble.ui.interface import Interface
 
@@ -35,30 +36,45 @@ async def chat(request: Request) -> Response:
             raise RefusedError(400, "A message needs a 'prompt' and the id of its 'chat'")  # noqa: TRY301 - one handler
     except RefusedError as error:
         return refuse(error.status, str(error))
-    return StreamingResponse(_stream(interface, agent, prompt, name), headers=dict(SSE_HEADERS))
+    # Not the bare name: it is chosen by the page, and could be the memory id of somebody else.
+    memory_id = f"ui/{asked.person.name}/{name}"
+    parts = _end_with_role(request, _stream(interface, agent, prompt, memory_id))
+    return StreamingResponse(parts, headers=dict(SSE_HEADERS))
 
 
-async def _stream(interface: Interface, agent: Agent[Any], prompt: str, name: str) -> AsyncIterator[str]:
+async def _end_with_role(request: Request, parts: AsyncGenerator[str, None]) -> AsyncIterator[str]:
+    """Yield the parts of a stream, as long as the person may operate."""
+    async with aclosing(parts):
+        async for part in parts:
+            person = find_person(request)
+            if person is None or not person.may_operate:
+                return
+            yield part
+
+
+async def _stream(interface: Interface, agent: Agent[Any], prompt: str, memory_id: str) -> AsyncGenerator[str, None]:
     run_id = new_run_id()
     yield write_message("run", {"run_id": run_id})
-    settings: dict[str, Any] = {"run_id": run_id, "memory_id": name, **interface.choose_reviewer(agent)}
-    if name in interface.chats:
-        settings["history"] = interface.chats[name]
+    settings: dict[str, Any] = {"run_id": run_id, "memory_id": memory_id, **interface.choose_reviewer(agent)}
+    settings["deps"] = interface.targets.deps
+    if memory_id in interface.chats:
+        settings["history"] = interface.chats[memory_id]
     watch(*interface.record().outlets)
-    events = _remember(interface, name, agent.stream(prompt, **settings))
-    async for part in sse(events, show_failures=True, show_thoughts=True, on_error=describe_with_class):
-        yield part
+    events = _remember(interface, memory_id, agent.stream(prompt, **settings))
+    async with aclosing(sse(events, show_failures=True, show_thoughts=True, on_error=describe_with_class)) as parts:
+        async for part in parts:
+            yield part
 
 
 async def _remember(
-    interface: Interface, name: str, events: AsyncGenerator[Event[Any], None]
+    interface: Interface, memory_id: str, events: AsyncGenerator[Event[Any], None]
 ) -> AsyncGenerator[Event[Any], None]:
     """Yield the events of a run, and keep the conversation at its end."""
     try:
         async for event in events:
             if isinstance(event, Final):
-                interface.chats.pop(name, None)
-                interface.chats[name] = event.result.messages
+                interface.chats.pop(memory_id, None)
+                interface.chats[memory_id] = event.result.messages
                 while len(interface.chats) > _MOST_CHATS:
                     interface.chats.pop(next(iter(interface.chats)))  # the one that was used least recently
             yield event

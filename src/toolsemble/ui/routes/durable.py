@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from toolsemble.agent.agent import Agent
 from toolsemble.call import new_id
-from toolsemble.errors import RunInterruptedError
+from toolsemble.errors import RunError
 from toolsemble.journal.journal import RunJournal
+from toolsemble.journal.records import Step
 from toolsemble.runtime.text import describe_error
 from toolsemble.ui.endpoint import Asked, RefusedError, acts, changes, reads
 from toolsemble.ui.interface import Interface
@@ -28,8 +29,11 @@ def list_durable(interface: Interface, asked: Asked) -> dict[str, Any]:
     if journal is None:
         return {"runs": [], "exists": False, "total": 0}
     state: Any = asked.query.get("state") or None
-    found = sorted(journal.list(state), key=lambda run: run.updated, reverse=True)
     driven = _find_driven(journal)
+    listed = journal.list("running" if state == "lost" else state)
+    if state in ("running", "lost"):
+        listed = [run for run in listed if (run.run_id in driven) == (state == "running")]
+    found = sorted(listed, key=lambda run: run.updated, reverse=True)
     runs = [_describe(interface, each, is_driven=each.run_id in driven) for each in found[:_MOST]]
     return {"runs": runs, "exists": True, "total": len(found)}
 
@@ -42,8 +46,8 @@ def show_durable(interface: Interface, asked: Asked) -> dict[str, Any]:
         raise RefusedError(404, f"There is no run '{run_id:.80}' in the journal")
     steps = journal.steps(run_id)
     shown = [
-        {"place": each.place, "kind": each.kind, "state": each.state, "tool": each.tool, "arguments": each.arguments,
-         "elapsed": each.elapsed}
+        {"place": each.place, "kind": each.kind, "state": _find_step_state(run.state, steps, each), "tool": each.tool,
+         "arguments": each.arguments, "elapsed": each.elapsed}
         for each in steps
     ]  # fmt: skip
     described = _describe(interface, run, is_driven=run_id in _find_driven(journal))
@@ -119,8 +123,8 @@ class _ReviewedAgent:
 async def _work(interface: Interface, run_id: str, agent: Agent[Any]) -> None:
     runner: Any = _ReviewedAgent(agent, interface)
     try:
-        await interface.record().ado(_open(interface).resume(run_id, runner))
-    except RunInterruptedError as stopped:
+        await interface.record().ado(_open(interface).resume(run_id, runner, deps=interface.targets.deps))
+    except RunError as stopped:
         LOGGER.info("%s", stopped)
     except Exception as error:  # noqa: BLE001 - recorded with the run
         LOGGER.warning("Run '%s' failed: %s", run_id, describe_error(error))
@@ -130,11 +134,23 @@ def _describe(interface: Interface, run: Any, *, is_driven: bool) -> dict[str, A
     has_agent = run.agent in interface.targets.agents
     return {
         **to_json_values(run),
+        # As on the page of the run: its process has ended, and no other one has taken it yet.
+        "state": "lost" if run.state == "running" and not is_driven else run.state,
         "is_driven": is_driven,
         "can_cancel": run.state not in _ENDED,
         "can_resume": run.state not in _FINAL and not is_driven and has_agent,
         "has_agent": has_agent,
     }
+
+
+def _find_step_state(run_state: str, steps: Sequence[Step], step: Step) -> str:
+    """Return the state of a step; a question is recorded once, and is open until its call begins or the run ends."""
+    if step.kind != "question":
+        return step.state
+    place = step.place.partition("?")[0]
+    inside = f"{place}.", f"{place}/"
+    begun = any(each.place.startswith(inside) or (each.place, each.kind) == (place, "call") for each in steps)
+    return "closed" if begun or run_state in _ENDED else "open"
 
 
 def _find_driven(journal: RunJournal) -> set[str]:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import shlex
 import time
+from functools import partial
 from typing import Any
 
+from toolsemble.agent.deps import DepsMaker
+from toolsemble.agent.start import call_with_deps
 from toolsemble.call import ToolCall, ToolReply, new_id, new_run_id
 from toolsemble.context import ToolContext, enter, leave
+from toolsemble.definition.definition import ToolDefinition
 from toolsemble.pipeline.pipeline import ToolPipeline
 from toolsemble.providers import PROVIDERS
 from toolsemble.result import ImageContent
@@ -22,7 +26,7 @@ from toolsemble.ui.forms import MISSING, build_form, mask_secrets, read_form
 from toolsemble.ui.interface import Interface
 from toolsemble.ui.provider_view import ProviderView, view_providers
 from toolsemble.ui.sessions import TOKEN_FILE
-from toolsemble.ui.snippets import as_command, as_curl, as_python
+from toolsemble.ui.snippets import Surroundings, as_command, as_curl, as_python
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
@@ -66,11 +70,11 @@ def convert(interface: Interface, asked: Asked) -> dict[str, Any]:
         value = json.loads(text)
     except (ValueError, RecursionError):
         shown = HIDDEN if box.has_secrets(name) else text
-        return {"text": text, "form": None, "snippets": _write_snippets(interface, box, name, shown)}
+        return {"text": text, "form": None, "snippets": _write_snippets(interface, asked, box, name, shown)}
     schema = _declare(box, name)
     form = build_form(schema, value)
     shown = mask_secrets(schema, value) if box.has_secrets(name) else value
-    return {"text": text, "form": form, "snippets": _write_snippets(interface, box, name, shown)}
+    return {"text": text, "form": form, "snippets": _write_snippets(interface, asked, box, name, shown)}
 
 
 async def call(interface: Interface, asked: Asked) -> dict[str, Any]:
@@ -79,7 +83,7 @@ async def call(interface: Interface, asked: Asked) -> dict[str, Any]:
     made = ToolCall(name, _read_arguments(asked), asked.take("call_id", str, "") or new_id())
     is_dry = asked.take("dry_run", bool, False)  # noqa: FBT003 - the default
     started = time.monotonic()
-    reply, run_id = await _execute(interface, box, made, dry_run=is_dry)
+    reply, run_id = await _execute(interface, box, made, _memory_id(asked), dry_run=is_dry)
     return {
         **_describe_reply(reply),
         "seconds": time.monotonic() - started,
@@ -88,18 +92,30 @@ async def call(interface: Interface, asked: Asked) -> dict[str, Any]:
     }
 
 
-async def _execute(interface: Interface, box: Toolbox, made: ToolCall, *, dry_run: bool) -> tuple[ToolReply, str]:
+def _memory_id(asked: Asked) -> str:
+    """Return the memory id of the calls that a person makes here."""
+    return f"ui/{asked.person.name}/playground"
+
+
+async def _execute(
+    interface: Interface, box: Toolbox, made: ToolCall, memory_id: str, *, dry_run: bool
+) -> tuple[ToolReply, str]:
     run_id = new_run_id()
     if dry_run:
         # In a toolbox of its own: nobody is asked, and nothing is recorded, because nothing happens.
         alone = Toolbox([box[made.name]], review=AutoApprove())
-        return await alone.aexecute(made, run_id=run_id, memory_id="playground", dry_run=True), run_id
+        return await alone.aexecute(made, run_id=run_id, memory_id=memory_id, dry_run=True), run_id
     token = enter(ToolContext(review=interface.reviewer()))  # the toolbox's own reviewer takes precedence
     try:
-        work = box.aexecute(made, run_id=run_id, memory_id="playground")
+        execute = partial(_execute_with, box, made, run_id, memory_id)
+        work = call_with_deps(interface.targets.deps, run_id, memory_id, execute)
         return await interface.record().ado(work), run_id
     finally:
         leave(token)
+
+
+async def _execute_with(box: Toolbox, made: ToolCall, run_id: str, memory_id: str, deps: Any) -> ToolReply:
+    return await box.aexecute(made, run_id=run_id, memory_id=memory_id, deps=deps)
 
 
 def _describe_reply(reply: ToolReply) -> dict[str, Any]:
@@ -149,13 +165,20 @@ def _find_graph(box: Toolbox, name: str) -> Any:
     return tool.describe().graph if isinstance(tool, ToolPipeline) else None
 
 
-def _write_snippets(interface: Interface, box: Toolbox, name: str, arguments: Any) -> dict[str, str]:
+def _write_snippets(interface: Interface, asked: Asked, box: Toolbox, name: str, arguments: Any) -> dict[str, str]:
     """Return the call as code, to be copied and shown to others; arguments that are not JSON stay a text."""
     body = {"name": name, "text": arguments} if isinstance(arguments, str) else {"name": name, "arguments": arguments}
+    deps, definition = interface.targets, _define(box, name)
+    surroundings = Surroundings(
+        _memory_id(asked) if "memory_id" in definition.sees else "",
+        takes_deps=bool(deps.deps_source) or definition.deps_need is not None,
+        deps=deps.deps_source,
+        is_made=isinstance(deps.deps, DepsMaker),
+    )
     token = f"$(cat {shlex.quote(str(interface.folder.path / TOKEN_FILE))})"
     return {
-        "python": as_python(name, arguments, box[name]),
-        "command": as_command(interface.targets.sources.get(name, name), name, arguments),
+        "python": as_python(name, arguments, box[name], surroundings),
+        "command": as_command(interface.targets.sources.get(name, name), name, arguments, surroundings),
         "curl": as_curl(f"{interface.address}/api/tool/call", body, token=token),
     }
 
@@ -167,8 +190,11 @@ def _describe_view(view: ProviderView) -> dict[str, Any]:
 
 def _declare(box: Toolbox, name: str) -> dict[str, Any]:
     """Return the schema as it was declared, with the marks of secrets, which models are not shown."""
-    found = next(each for each in box.definitions() if each.name == name)
-    return {"type": "object", **found.schema()}
+    return {"type": "object", **_define(box, name).schema()}
+
+
+def _define(box: Toolbox, name: str) -> ToolDefinition:
+    return next(each for each in box.definitions() if each.name == name)
 
 
 def _specify(box: Toolbox, name: str) -> ToolSpecification:

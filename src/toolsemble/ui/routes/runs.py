@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
+from toolsemble.errors import ToolsembleError
+from toolsemble.journal.journal import RunJournal
 from toolsemble.runtime.text import describe_error
 from toolsemble.telemetry.history import RunHistory
-from toolsemble.telemetry.history_records import CallSummary, HistoryEvent
+from toolsemble.telemetry.history_records import CallSummary, HistoryEvent, ReviewSummary, RunSummary
 from toolsemble.ui.compare import Pair, compare_runs, diff_calls
 from toolsemble.ui.endpoint import MAX_PAGE, Asked, RefusedError, reads, to_table
 from toolsemble.ui.interface import Interface
@@ -18,6 +20,7 @@ from toolsemble.ui.timeline import Row, build_timeline
 _CALL = tuple(each.name for each in fields(CallSummary) if each.name != "run_id")
 _ROW = tuple(each.name for each in fields(Row))
 _TURNS = ("run_started", "model_replied", "model_retried", "run_finished")
+_ENDED = ("done", "failed", "cancelled")
 _MAX_OPEN = 300
 _MAX_WAITING = 500
 _MESSAGE = 20_000  # characters of a message in a conversation
@@ -33,6 +36,7 @@ def list_runs(interface: Interface, asked: Asked) -> dict[str, Any]:
     limit, before = asked.number("limit", 50, 500), asked.number("before", 0)
     state: Any = asked.query.get("state") or None
     wanted: dict[str, Any] = {name: asked.query.get(name) or None for name in ("tool", "text")}
+    wanted["journal"] = _find_journal(interface)
     found = history.runs(limit=limit, before=before or None, state=state, **wanted)
     shown = found
     if state is None:
@@ -45,14 +49,15 @@ def list_runs(interface: Interface, asked: Asked) -> dict[str, Any]:
 def show_run(interface: Interface, asked: Asked) -> dict[str, Any]:
     """Return one run: its summary, its agents, its turns, its reviews, and the first page of its calls."""
     history, run_id = _open(interface), asked.text("id")
-    run = history.run(run_id)
+    journal = _find_journal(interface)
+    run = history.run(run_id, journal=journal)
     if run is None:
         raise RefusedError(404, f"There is no run '{run_id:.80}' in the history")
     calls = history.calls(run_id, limit=asked.number("limit", 1000, MAX_PAGE))
-    journal = interface.folder.journal()
     recorded = None if journal is None else journal.find(run_id)
     durable = None if recorded is None else {"has_agent": recorded.agent in interface.targets.agents}
-    return {**_describe(history, run_id, 0), "run": run, "calls": to_table(calls, _CALL), "durable": durable}
+    shown = _describe(interface, history, run, 0)
+    return {**shown, "calls": to_table(calls, _CALL), "durable": durable}
 
 
 def list_calls(interface: Interface, asked: Asked) -> dict[str, Any]:
@@ -68,8 +73,8 @@ def list_changes(interface: Interface, asked: Asked) -> dict[str, Any]:
     opened = [int(each) for each in asked.query.get("open", "").split(",") if each.isascii() and each.isdigit()]
     for number in opened[:_MAX_OPEN]:
         calls += history.calls(run_id, after=number - 1, limit=1)
-    turns = asked.number("turn", 0)
-    return {**_describe(history, run_id, turns), "run": history.run(run_id), "calls": to_table(calls, _CALL)}
+    run = history.run(run_id, journal=_find_journal(interface))
+    return {**_describe(interface, history, run, asked.number("turn", 0)), "calls": to_table(calls, _CALL)}
 
 
 def show_call(interface: Interface, asked: Asked) -> dict[str, Any]:
@@ -82,7 +87,8 @@ def show_call(interface: Interface, asked: Asked) -> dict[str, Any]:
     events = history.events(number - 1, run_id, 200, call=call.call_id, max_text=_DETAIL)
     if call.finished is not None:  # the same id may be used again by a later call
         events = [each for each in events if each.number <= (call.finished or 0)]
-    reviews = [each for each in history.reviews(run_id) if each.call_id == call.call_id]
+    run = history.run(run_id, journal=_find_journal(interface))
+    reviews = [] if run is None else [each for each in _list_reviews(history, run) if each.call_id == call.call_id]
     return {"call": call, "events": events, "reviews": reviews}
 
 
@@ -103,7 +109,7 @@ def show_event(interface: Interface, asked: Asked) -> dict[str, Any]:
 
 def show_timeline(interface: Interface, asked: Asked) -> dict[str, Any]:
     """Return the rows of a run on an axis whose waits are folded."""
-    timeline = build_timeline(_open(interface), asked.text("id"), now=time.time())
+    timeline = build_timeline(_open(interface), asked.text("id"), now=time.time(), journal=_find_journal(interface))
     rows, ticks = to_table([*timeline.rows], _ROW), place_ticks(timeline.segments)
     return {"rows": rows, "segments": timeline.segments, "ticks": ticks, "is_cut": timeline.is_cut}
 
@@ -111,7 +117,8 @@ def show_timeline(interface: Interface, asked: Asked) -> dict[str, Any]:
 def compare(interface: Interface, asked: Asked) -> dict[str, Any]:
     """Return two runs, aligned; of the calls only what a list shows."""
     try:
-        found = compare_runs(_open(interface), asked.text("first"), asked.text("second"))
+        ids, journal = (asked.text("first"), asked.text("second")), _find_journal(interface)
+        found = compare_runs(_open(interface), *ids, journal=journal)
     except LookupError as error:
         raise RefusedError(404, describe_error(error)) from error
     return {"comparison": found}
@@ -130,9 +137,41 @@ def _find_call(history: RunHistory, asked: Asked, name: str) -> CallSummary | No
     return found[0] if found and found[0].number == number else None
 
 
-def _describe(history: RunHistory, run_id: str, after: int) -> dict[str, Any]:
-    turns: list[HistoryEvent] = history.events(after, run_id, MAX_PAGE, kinds=_TURNS, max_text=_MESSAGE)
-    return {"agents": history.agents(run_id), "reviews": history.reviews(run_id), "turns": turns}
+def _describe(interface: Interface, history: RunHistory, run: RunSummary | None, after: int) -> dict[str, Any]:
+    """Return a run with its agents, its reviews and its turns; nothing is there of one that was deleted."""
+    if run is None:
+        return {"run": None, "agents": [], "reviews": [], "turns": [], "pending": 0}
+    turns: list[HistoryEvent] = history.events(after, run.run_id, MAX_PAGE, kinds=_TURNS, max_text=_MESSAGE)
+    agents = history.agents(run.run_id, journal=_find_journal(interface))
+    reviews = _list_reviews(history, run)
+    pending = _count_pending(interface, reviews)
+    return {"run": run, "agents": agents, "reviews": reviews, "turns": turns, "pending": pending}
+
+
+def _list_reviews(history: RunHistory, run: RunSummary) -> list[ReviewSummary]:
+    """Return the questions of a run; none of them is open if the run has ended."""
+    found = history.reviews(run.run_id)
+    if run.state not in _ENDED:
+        return found
+    return [each if each.decision else replace(each, decision="withdrawn", answered=run.updated) for each in found]
+
+
+def _count_pending(interface: Interface, reviews: list[ReviewSummary]) -> int:
+    """Return how many questions can be answered; a store knows which of its requests have expired."""
+    opened = [each.request_id for each in reviews if each.decision is None]
+    store = interface.folder.reviews() if opened else None
+    if store is None:
+        return len(opened)
+    pending = {request.id for request in store.pending()}
+    return sum(each in pending or store.find(each) is None for each in opened)
+
+
+def _find_journal(interface: Interface) -> RunJournal | None:
+    """Return the journal; None if there is none, or it cannot be read: its own page says so."""
+    try:
+        return interface.folder.journal()
+    except ToolsembleError:
+        return None
 
 
 def _open(interface: Interface) -> RunHistory:

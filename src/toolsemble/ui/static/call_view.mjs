@@ -7,14 +7,18 @@ import { Markdown } from "./markdown.mjs";
 
 const DECISIONS = { continue: "approved", edit: "approved as edited", reject: "rejected", withdrawn: "withdrawn" };
 
-export const stateOf = (call, isWaiting) => {
-  if (isWaiting) return "waiting";
-  if (call.finished === null) return "running";
-  return call.outcome === "success" ? "done" : "failed";
+const TAGS = { continue: "good", edit: "good", reject: "bad", withdrawn: "" };
+
+const tagOf = (decision) => (decision ? TAGS[decision] ?? "" : "warn");
+
+export const stateOf = (call, isWaiting, runState) => {
+  if (call.finished !== null) return { success: "done", cancelled: "cancelled" }[call.outcome] ?? "failed";
+  if (isWaiting || runState === "waiting") return "waiting";
+  return runState === "running" && call.ended === null ? "running" : "interrupted";
 };
 
 export const Review = ({ review }) => html`<div class="small">
-  ${review.decision ? html`<span class="tag ${review.decision === "reject" ? "bad" : "good"}">${DECISIONS[review.decision] ?? review.decision}</span>` : html`<span class="tag warn">waits for approval</span>`}
+  ${review.decision ? html`<span class="tag ${tagOf(review.decision)}">${DECISIONS[review.decision] ?? review.decision}</span>` : html`<span class="tag warn">waits for approval</span>`}
   ${review.person ? ` by ${visible(review.person)}` : ""}${review.answered ? ` after ${duration(review.answered - review.asked)}` : ""}${review.reason ? html`: ${visible(review.reason)}` : ""}
 </div>`;
 
@@ -49,23 +53,23 @@ const Details = ({ runId, call, refreshed }) => {
     ${isEdited && html`<div><div class="label">Arguments that ran</div><${Json} value=${ran} /></div>`}
     ${find("call_retried").map((event) => html`<div key=${event.number} class="small warn">Retry ${event.values.attempt} after ${duration(event.values.wait)}: ${visible(event.values.error)}</div>`)}
     ${find("call_timed_out").map((event) => html`<div key=${event.number} class="small bad">Timed out after ${duration(event.values.seconds)}</div>`)}
-    ${finished && html`<div><div class="label">${call.outcome === "success" ? "What the model was told" : "What the model was told: an error"}</div>
+    ${finished && call.outcome !== "cancelled" && html`<div><div class="label">${call.outcome === "success" ? "What the model was told" : "What the model was told: an error"}</div>
       <${Text} text=${textOf(finished.values)} />
       <${Cut} event=${finished} place="/result/output" onWhole=${() => showAll(finished)} /></div>`}
     <div class="small faint">Started ${clock(call.started)}, id <span class="mono">${visible(call.call_id)}</span></div>`;
 };
 
 // `inner(call)` returns what ran inside the call: calls, and the turns of an agent.
-export const CallView = ({ runId, call, review, inner, isOpen = false }) => {
+export const CallView = ({ runId, call, review, inner, runState = "running", isOpen = false }) => {
   const [open, setOpen] = useState(isOpen);
-  const state = stateOf(call, review && !review.decision);
+  const state = stateOf(call, review && !review.decision, runState);
   const inside = open ? inner(call) : [];
   return html`<details class="call ${state === "failed" ? "failed" : state === "waiting" ? "waiting" : state === "running" ? "open" : ""}" open=${open} onToggle=${(event) => setOpen(event.currentTarget.open)}>
     <summary><span class="dot ${state}" role="img" aria-label=${state}></span><span class="name">${visible(call.tool_name)}</span><span class="args cut">${visible(call.arguments)}</span>
       ${call.repairs > 0 && html`<span class="tag">${plural(call.repairs, "repair")}</span>`}
       ${call.retries > 0 && html`<span class="tag warn">${plural(call.retries, "retry", "retries")}</span>`}
       ${call.is_cached && html`<span class="tag">cached</span>`}
-      ${review && html`<span class="tag ${!review.decision ? "warn" : review.decision === "reject" ? "bad" : "good"}">${!review.decision ? "waits for approval" : `${DECISIONS[review.decision] ?? review.decision}${review.person ? ` by ${visible(review.person)}` : ""}`}</span>`}
+      ${review && html`<span class="tag ${tagOf(review.decision)}">${!review.decision ? "waits for approval" : `${DECISIONS[review.decision] ?? review.decision}${review.person ? ` by ${visible(review.person)}` : ""}`}</span>`}
       ${call.finished === null && call.progress !== null && html`<span class="small dim num">${Math.round(call.progress * 100)} %</span>`}
       <span class="small dim num nowrap">${duration(call.duration)}</span>
     </summary>

@@ -15,13 +15,13 @@ const merge = (known, found, keyOf) => {
 
 const lastKey = (map) => { let last = 0; for (const key of map.keys()) if (key > last) last = key; return last; };
 
-const EMPTY = { run: null, durable: null, agents: [], reviews: [], turns: new Map(), calls: new Map(), isComplete: false };
+const EMPTY = { run: null, durable: null, agents: [], reviews: [], pending: 0, turns: new Map(), calls: new Map(), isComplete: false };
 
 const add = (old, data) => ({
   ...old,
   ...(data.run ? { run: data.run } : {}),
   ...(data.durable ? { durable: data.durable } : {}),
-  ...(data.agents ? { agents: data.agents, reviews: data.reviews } : {}),
+  ...(data.agents ? { agents: data.agents, reviews: data.reviews, pending: data.pending } : {}),
   turns: merge(old.turns, data.turns ?? [], (turn) => turn.number),
   calls: merge(old.calls, readTable(data.calls), (call) => call.number),
 });
@@ -62,7 +62,8 @@ export const useRun = (id) => {
     const soon = throttle(() => { if (!isOver) refresh(); }, 100);
     load().then(soon).catch((problem) => { if (!isOver) setError(problem.message); });
     const stop = subscribe((message) => {
-      if (message.kind === "hello" || (message.kind === "events" && message.events.some((event) => event.run_id === id))) soon();
+      // A journal or a store may change without an event: a run is cancelled, or a question expires.
+      if (message.kind !== "events" || message.events.some((event) => event.run_id === id)) soon();
     });
     return () => { isOver = true; soon.stop(); stop(); };
   }, [id]);

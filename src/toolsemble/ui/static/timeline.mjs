@@ -23,21 +23,20 @@ const useTimeline = (id, last) => {
 
 const keyOf = (row) => `${row.kind}${row.number}`;
 
-const stateOf = (row) => {
-  if (row.ended === null) return "running";
-  if (row.kind !== "call") return row.kind === "turn" ? "reply" : "agent";
-  return row.outcome === "success" ? "" : "failed";
+const barOf = (row) => {
+  if (row.kind === "call") return row.state === "done" ? "" : row.state;
+  return row.state === "running" ? "running" : row.kind === "turn" ? "reply" : "agent";
 };
 
 const seconds = (row) => (row.ended === null ? "" : duration(row.ended - row.started));
 
 const Bars = ({ row, folds }) => html`<svg viewBox=${`0 0 ${WIDTH} 18`} preserveAspectRatio="none" aria-hidden="true">
   ${folds.map((fold) => html`<rect key=${fold.start} class="fold" x=${fold.start * WIDTH} y="0" width=${Math.max(1, (fold.end - fold.start) * WIDTH)} height="18" />`)}
-  <rect class="bar ${stateOf(row)}" x=${Math.min(row.start * WIDTH, WIDTH - 2)} y=${row.kind === "agent" ? 8 : 4} width=${Math.max(2, (row.end - row.start) * WIDTH)} height=${row.kind === "agent" ? 2 : 10} />
+  <rect class="bar ${barOf(row)}" x=${Math.min(row.start * WIDTH, WIDTH - 2)} y=${row.kind === "agent" ? 8 : 4} width=${Math.max(2, (row.end - row.start) * WIDTH)} height=${row.kind === "agent" ? 2 : 10} />
   ${row.waits.map(([start, end]) => html`<rect key=${start} class="bar review" x=${start * WIDTH} y="4" width=${Math.max(2, (end - start) * WIDTH)} height="10" />`)}
 </svg>`;
 
-const TimeRow = ({ row, folds }) => html`<div class="time-row" title=${`${clock(row.started)}, ${seconds(row) || "running"}`}>
+const TimeRow = ({ row, folds }) => html`<div class="time-row" title=${`${clock(row.started)}, ${seconds(row) || row.state}`}>
   <span class="cut mono small" style=${{ paddingLeft: `${Math.min(row.level, 12) * 12}px` }}>${row.kind === "call" ? visible(row.name) : html`<span class="dim">${visible(row.name) || row.kind}</span>`}</span>
   <${Bars} row=${row} folds=${folds} />
   <span class="num small dim">${seconds(row)}</span>
@@ -63,10 +62,10 @@ export const Timeline = ({ id, last }) => {
     ${isCut && html`<p class="dim">The run is longer than what is shown.</p>`}</div>`;
 };
 
-const DOTS = { reply: "", agent: "", running: "running", failed: "failed", "": "done" };
+const dotOf = (row) => (row.kind === "call" || row.state === "running" ? row.state : "");
 
 const TreeRow = ({ row }) => html`<div class="line" style=${{ paddingLeft: `${14 + Math.min(row.level, 20) * 20}px` }}>
-  <span class="dot ${DOTS[stateOf(row)]}" role="img" aria-label=${DOTS[stateOf(row)] || row.kind}></span><span class="cut grow">${row.kind === "call" ? html`<span class="mono small">${visible(row.name)}</span>` : html`<span class="dim">${row.kind === "turn" ? "reply of " : "agent "}${visible(row.name)}</span>`}</span>
+  <span class="dot ${dotOf(row)}" role="img" aria-label=${dotOf(row) || row.kind}></span><span class="cut grow">${row.kind === "call" ? html`<span class="mono small">${visible(row.name)}</span>` : html`<span class="dim">${row.kind === "turn" ? "reply of " : "agent "}${visible(row.name)}</span>`}</span>
   ${row.waits.length > 0 && html`<span class="tag warn">asked a person</span>`}<span class="small dim num">${seconds(row)}</span><span class="small faint num">${clock(row.started)}</span>
 </div>`;
 

@@ -42,6 +42,7 @@ const reduce = (parts, event) => {
     case "run": return [...parts, { kind: "run", run: event.run_id }];
     case "error": return [...parts, { kind: "error", text: event.message }];
     case "final": return parts.some((part) => part.kind === "text" && part.text.trim()) || !event.text ? [...parts, { kind: "end", reason: event.stop_reason }] : [...parts, { kind: "text", text: event.text }, { kind: "end", reason: event.stop_reason }];
+    case "parked": case "interrupted": case "cancelled": return [...parts, { kind: "end", reason: event.kind }];
     default: return parts;
   }
 };

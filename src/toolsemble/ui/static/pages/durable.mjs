@@ -7,7 +7,7 @@ import { Link, navigate, runLink, setQuery } from "../router.mjs";
 import { Markdown } from "../markdown.mjs";
 import { Empty, Facts, Loading, Page, Problem, State, toast } from "../parts.mjs";
 
-const STATES = ["queued", "running", "waiting", "done", "failed", "cancelled"];
+const STATES = ["queued", "running", "waiting", "done", "failed", "cancelled", "lost"];
 
 const useReload = (reload) => useEffect(() => subscribe((message) => { if (message.kind !== "events") reload(); }), [reload]);
 

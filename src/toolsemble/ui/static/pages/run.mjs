@@ -33,12 +33,16 @@ const messagesOf = (event) => {
   return at < 0 ? [...fresh, item] : [...fresh.slice(0, at), item, ...fresh.slice(at)];
 };
 
-// The items of a conversation: those directly inside one call, or on the outermost level.
-const itemsInside = (turns, calls, parent) => {
+// The items of a conversation: those directly inside one call, or on the outermost level. An agent that waited, or was
+// interrupted, starts again and goes on: only its first start and its last end are shown.
+const itemsInside = ({ turns, calls, agents }, parent) => {
   const items = [];
+  const firsts = new Set(agents.map((agent) => agent.number));
   for (const event of turns) {
-    if (event.parent_id !== parent) continue;
-    if (event.kind === "run_started") items.push(...messagesOf(event));
+    if (event.parent_id !== parent || event.values.stop_reason === "taken_over") continue;
+    if (event.kind === "run_started" && !firsts.has(event.number)) {
+      if (items.at(-1)?.kind === "run_finished") items.pop();
+    } else if (event.kind === "run_started") items.push(...messagesOf(event));
     else items.push({ kind: event.kind, key: `e${event.number}`, number: event.number, event });
   }
   for (const call of calls) if (call.parent_id === parent) items.push({ kind: "call", key: `c${call.number}`, number: call.number, call });
@@ -75,13 +79,22 @@ const Reply = ({ event, role, onRerun }) => {
 };
 
 
+const STOPPED = {
+  paused: "Waits for a decision.",
+  parked: "Waits for a person. It continues after the answer.",
+  interrupted: "Interrupted. It continues in another process, or later.",
+  cancelled: "Cancelled.",
+};
+
 const agentOf = (event) => (event.values.agent_role === "unknown" ? "" : event.values.agent_role);
 
-const Finish = ({ event }) => {
-  const { stop_reason: reason, error_type: type, error } = event.values;
+const Finish = ({ event, state }) => {
+  const { stop_reason: told, error_type: type, error } = event.values;
+  // A run that waits, or was interrupted, may be cancelled without an event.
+  const reason = state === "cancelled" && STOPPED[told] ? "cancelled" : told;
   // That of the whole run is at the top of the page.
   if (type) return event.parent_id ? html`<div class="banner bad">${visible(shortError(`${type}: ${error}`))}</div>` : null;
-  return reason === "answer" ? null : html`<div class="small dim">Ended: ${visible(reason)}</div>`;
+  return reason === "answer" ? null : html`<div class="small dim">${STOPPED[reason] ?? `Ended: ${visible(reason)}`}</div>`;
 };
 
 const Item = ({ item, context }) => {
@@ -90,14 +103,14 @@ const Item = ({ item, context }) => {
   if (item.kind === "message") return html`<${Message} kind=${item.role} who=${ROLES[item.role] ?? item.role} text=${item.text} plain=${item.role !== "assistant"} />`;
   if (item.kind === "model_replied") return html`<${Reply} event=${item.event} role=${agentOf(item.event) || "Model"} onRerun=${item.event.parent_id === "" ? context.onRerun : null} />`;
   if (item.kind === "model_retried") return html`<div class="small warn">The model failed (${visible(item.event.values.reason)}); retried after ${duration(item.event.values.seconds)}</div>`;
-  if (item.kind === "run_finished") return html`<${Finish} event=${item.event} />`;
-  const inner = (call) => itemsInside(context.turns, context.calls, call.call_id).filter((each) => each.number > call.number && (!call.finished || each.number < call.finished))
+  if (item.kind === "run_finished") return html`<${Finish} event=${item.event} state=${context.state} />`;
+  const inner = (call) => itemsInside(context, call.call_id).filter((each) => each.number > call.number && (!call.finished || each.number < call.finished))
     .map((each) => html`<${Item} key=${each.key} item=${each} context=${context} />`);
-  return html`<${CallView} runId=${context.id} call=${item.call} review=${context.reviews.get(item.call.call_id)} inner=${inner} />`;
+  return html`<${CallView} runId=${context.id} call=${item.call} runState=${context.state} review=${context.reviews.get(item.call.call_id)} inner=${inner} />`;
 };
 
 const Conversation = ({ context, isLive }) => {
-  const items = useMemo(() => itemsInside(context.turns, context.calls, ""), [context.turns, context.calls]);
+  const items = useMemo(() => itemsInside(context, ""), [context.turns, context.calls, context.agents]);
   return html`<${VirtualList} label="Conversation" items=${items} keyOf=${(item) => item.key} height=${34} follow=${isLive}
     render=${(item) => html`<${Item} item=${item} context=${context} />`} />`;
 };
@@ -132,12 +145,14 @@ const Raw = ({ id, last }) => {
     ${more && events.length > 0 && html`<div><button onClick=${load}>Show more events</button></div>`}`;
 };
 
+const isLive = (run) => run.state === "running" || run.state === "waiting";
+
 const Summary = ({ run, agents }) => html`<div class="card"><${Facts} of=${[
   ["State", html`<${State} state=${run.state} />`],
   ["Agent", run.agent_role === "unknown" ? "" : run.agent_role],
   ["Model", run.model],
   ["Started", html`<span title=${moment(run.started)}>${time(run.started)}</span>`],
-  ["Time", duration((run.ended ?? (run.state === "lost" ? run.updated : Date.now() / 1000)) - run.started)],
+  ["Time", duration((run.ended ?? (isLive(run) ? Date.now() / 1000 : run.updated)) - run.started)],
   ["Turns", run.turns || ""],
   ["Calls", run.failures ? html`${count(run.calls)}, <span class="bad">${count(run.failures)} failed</span>` : count(run.calls)],
   ["Tokens", run.input_tokens || run.output_tokens ? `${count(run.input_tokens)} in, ${count(run.output_tokens)} out${run.cached_tokens ? `, ${count(run.cached_tokens)} cached` : ""}` : ""],
@@ -165,17 +180,16 @@ export const Run = ({ query, me }) => {
   };
   if (!run) return html`<${Page} title="Run">${data.error ? html`<${Problem} error=${data.error} /><p><${Link} to="/runs">Go to the runs<//></p>` : html`<${Loading} />`}<//>`;
   const canExplain = run.is_agent && !durable && me.may_operate;
-  const isLive = run.state === "running" || run.state === "waiting";
-  const context = { id, turns: data.turns, calls: data.calls, reviews, onRerun: durable && me.may_operate ? rerun : null };
+  const context = { id, state: run.state, agents: data.agents, turns: data.turns, calls: data.calls, reviews, onRerun: durable && me.may_operate ? rerun : null };
   return html`<${Page} title=${run.prompt ? summary(run.prompt) : run.run_id} note=${html`<span class="mono small">${visible(run.run_id)}</span>`}
       actions=${html`${durable && html`<${Link} class="button" to=${address("/durable", { id })}>Durable run<//>`}${canExplain && html`<button aria-expanded=${String(isExplained)} onClick=${() => setExplained(!isExplained)}>Re-run from a step</button>`}<${Link} class="button" to=${address("/compare", { first: id })}>Compare<//>`}>
-    ${run.waiting > 0 && html`<div class="banner">${plural(run.waiting, "call")} ${run.waiting === 1 ? "waits" : "wait"} for approval. <${Link} to=${address("/approvals", { run: id })}>Decide<//></div>`}
+    ${data.pending > 0 && html`<div class="banner">${plural(data.pending, "call")} ${data.pending === 1 ? "waits" : "wait"} for approval. <${Link} to=${address("/approvals", { run: id })}>Decide<//></div>`}
     <${Problem} error=${data.error || run.error} />
     ${canExplain && isExplained && html`<${NoJournal} />`}
     <${Summary} run=${run} agents=${data.agents} />
     <${Tabs} label="Views of the run" tabs=${TABS} current=${tab} onSelect=${(next) => setQuery({ tab: next })} />
     <div data-calls=${data.calls.length} data-complete=${String(data.isComplete)}>
-      ${tab === "conversation" && html`<${Conversation} context=${context} isLive=${isLive} />`}
+      ${tab === "conversation" && html`<${Conversation} context=${context} isLive=${isLive(run)} />`}
       ${tab === "timeline" && html`<${Timeline} id=${id} last=${run.last} />`}
       ${tab === "tree" && html`<${Tree} id=${id} last=${run.last} />`}
       ${tab === "raw" && html`<${Raw} id=${id} last=${run.last} />`}

@@ -7,7 +7,7 @@ import { Link, navigate, runLink, setQuery } from "../router.mjs";
 import { VirtualList } from "../list.mjs";
 import { Dot, Empty, Loading, Page, Problem, Search } from "../parts.mjs";
 
-const STATES = ["waiting", "running", "done", "failed", "cancelled", "lost"];
+const STATES = ["waiting", "running", "queued", "done", "failed", "cancelled", "lost"];
 const FIRST_STEPS = `from toolsemble import Agent
 from toolsemble.telemetry import RunHistory
 
@@ -60,7 +60,7 @@ export const Runs = ({ query, me }) => {
   const [picked, setPicked] = useState([]);
   useEffect(() => {
     const soon = throttle(reload, 150);
-    const stop = subscribe((message) => { if (message.kind !== "changed") soon(); });
+    const stop = subscribe(soon);
     return () => { stop(); soon.stop(); };
   }, [reload]);
   const pick = (id) => {
