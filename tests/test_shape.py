@@ -9,8 +9,8 @@ import pydantic
 import pytest
 
 from helpers.sample_tools import Function
-from toolsemble import FileContent, ImageContent, TextContent, ToolResult, tool
-from toolsemble.shape import to_exact_json
+from toolsemble import FileContent, ImageContent, TextContent, ToolExecutionError, ToolResult, tool
+from toolsemble.shape import to_exact_json, to_result
 
 IMAGE = ImageContent(b"123", "image/png")
 
@@ -236,3 +236,14 @@ def test_next_step_gets_an_object_that_json_cannot_hold():
 def test_object_that_json_cannot_hold_has_no_exact_json():
     with pytest.raises(TypeError, match="object"):
         to_exact_json({"value": object()})
+
+
+def test_a_coroutine_in_a_result_is_explained():
+    async def fetch():
+        return 3
+
+    coroutine = fetch()
+    told = r"the coroutine of 'fetch' at \$.rows\[0\], which was not awaited; write await"
+    with pytest.raises(ToolExecutionError, match=told):
+        to_result({"rows": [coroutine]})
+    coroutine.close()

@@ -83,7 +83,10 @@ def test_optional_fields_can_be_omitted():
         (parameters({"anyOf": [{"enum": 5}]}), "'parameters.anyOf[0].enum' must be a list of values, not 5"),
         (parameters({"additionalProperties": []}), "'parameters.additionalProperties' must be a schema, not []"),
         (parameters({"additionalProperties": {"description": 5}}), "additionalProperties.description' must be a str"),
-        ('{"name": "a", "description": "", "metadata": 5}', "'metadata' must be Mapping or None, not int"),
+        (
+            '{"name": "a", "description": "", "metadata": 5}',
+            "metadata must be a mapping or None, not 5",
+        ),
         ('{"name": "a", "description": "", "strict": 1}', "'strict' must be bool or None, not int"),
         ('{"name": "a", "description": "", "title": "x"}', "unknown field 'title'; known are name, description"),
     ],

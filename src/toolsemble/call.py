@@ -9,16 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from toolsemble.result import ToolResult
 from toolsemble.serialization import compact_json
 
 if TYPE_CHECKING:
-    from toolsemble.result import Content, ToolResult
+    from toolsemble.result import Content, ErrorKind
 
 
 # Created once: creating an encoder takes longer than using it.
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
+_NAMELESS = "(no name)"
 _ids: deque[str] = deque()
 # The parent will use them.
 getattr(os, "register_at_fork", lambda **_: None)(after_in_child=_ids.clear)
@@ -65,6 +67,8 @@ class ToolCall:
     def __init__(self, name: str, arguments: str | dict[str, Any] | None = "{}", id: str | None = None) -> None:
         if not isinstance(name, str):
             raise TypeError(f"ToolCall name must be a str, not {type(name).__name__}")
+        if not name:
+            raise ValueError("ToolCall name is empty; pass the name of a tool")
         self._name = name
         self._id = id
         self._answered_in: Literal["chat", "responses"] = "chat"
@@ -168,10 +172,10 @@ class ToolCall:
         >>> ToolCall.from_provider("mcp", {"name": "now", "arguments": {}})
         ToolCall('now', {}, id=None)
         """
-        call = ToolCall(*_load(provider).read_call(source))
+        call = received_call(*_load(provider).read_call(source))
         if provider == "openai":  # the only one with two APIs
             kind = source.get("type") if isinstance(source, Mapping) else getattr(source, "type", None)
-            call._answered_in = "responses" if kind == "function_call" else "chat"
+            call._answered_in = "responses" if kind == "function_call" else "chat"  # noqa: SLF001 - its own class
         return call
 
     def __eq__(self, other: object) -> bool:
@@ -199,8 +203,20 @@ class NumberedCall(ToolCall):
     __slots__ = ("number",)
 
     def __init__(self, call: ToolCall, number: int) -> None:
-        super().__init__(call.name, call.original, call.id)
+        super().__init__(call.name or _NAMELESS, call.original, call.id)
+        self._name = call.name
         self.number = number
+
+
+def received_call(name: str, arguments: str | dict[str, Any] | None = "{}", id: str | None = None) -> ToolCall:
+    """Return the call that a model made; unlike that of a program, its name may be empty, and is answered then.
+
+    >>> received_call("")
+    ToolCall('', '{}', id=None)
+    """
+    call = ToolCall(_NAMELESS if name == "" else name, arguments, id)
+    call._name = name  # noqa: SLF001 - a new object of this module
+    return call
 
 
 # Without slots: every call creates one, and setting one dict is faster than each field.
@@ -241,6 +257,11 @@ class ToolReply:
         edits: str = "",
         arguments: dict[str, Any] | None = None,
     ) -> None:
+        if type(result) is not ToolResult and not isinstance(result, ToolResult):
+            raise TypeError(
+                f"ToolReply result must be a ToolResult, not {type(result).__name__}; pass ToolResult.success(text) or "
+                "ToolResult.failure(message)"
+            )
         values = {
             "call": call,
             "result": result,
@@ -279,6 +300,11 @@ class ToolReply:
     def is_error(self) -> bool:
         """Whether the call failed."""
         return not self.result.is_success
+
+    @property
+    def error_kind(self) -> ErrorKind | None:
+        """The kind of the failure, for programs; None on success."""
+        return self.result.error_kind
 
     @property
     def call_id(self) -> str | None:
@@ -336,7 +362,7 @@ class ToolReply:
         {'role': 'tool', 'tool_name': 'now', 'content': 'noon'}
         """
         if provider == "openai":
-            settings.setdefault("api", self.call._answered_in)  # noqa: SLF001 - a class of this module
+            settings.setdefault("api", self.call._answered_in)  # noqa: SLF001 - its own class
         message: dict[str, Any] = _load(provider).write_reply(self.with_edits(), **settings)
         return message
 
@@ -345,7 +371,7 @@ _set_fields = vars(ToolReply)["__dict__"].__set__
 
 
 def _restore(name: str, arguments: Any, id: str | None, answered_in: Literal["chat", "responses"]) -> ToolCall:
-    call = ToolCall(name, arguments, id)
+    call = received_call(name, arguments, id)
     call._answered_in = answered_in  # noqa: SLF001 - a new object of this module
     return call
 

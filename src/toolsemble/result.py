@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, ClassVar, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias, get_args
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 _NO_MESSAGE = "Tool execution failed with no message"
+
+ErrorKind: TypeAlias = Literal[
+    "unknown_tool", "json", "arguments", "rejected", "timeout", "limit", "unknown_outcome", "execution"
+]
+"""Why a call failed, for programs: see :attr:`ToolResult.error_kind`."""
+ERROR_KINDS: frozenset[str] = frozenset(get_args(ErrorKind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +198,9 @@ class ToolResult:
     """Images, audio and files besides the text."""
     attributes: Mapping[str, Any] = field(default_factory=lambda: NO_ATTRIBUTES)
     """Metadata for programs; never sent to the model."""
+    error_kind: ErrorKind | None = field(default=None, compare=False)
+    """The kind of the failure, for programs; None on success, never sent to the model. Results that differ only in it
+    are equal."""
 
     def __init__(
         self,
@@ -200,6 +209,7 @@ class ToolResult:
         structured_output: Any = None,
         contents: tuple[Content, ...] = (),
         attributes: Mapping[str, Any] = NO_ATTRIBUTES,
+        error_kind: ErrorKind | None = None,
     ) -> None:
         # Every call creates one: setting the slots takes half as long as the __init__ of a frozen dataclass.
         _set_output(self, output)
@@ -207,6 +217,8 @@ class ToolResult:
         _set_structured_output(self, structured_output)
         _set_contents(self, contents)
         _set_attributes(self, attributes)
+        if error_message is not None:  # a success has none: see _get_error_kind
+            _set_error_kind(self, error_kind or "execution")
 
     @classmethod
     def success(
@@ -233,14 +245,19 @@ class ToolResult:
         *,
         structured_output: Any = None,
         attributes: Mapping[str, Any] | None = None,
+        error_kind: ErrorKind = "execution",
     ) -> ToolResult:
         """Return a failed result; without a message it has a default message.
 
         >>> ToolResult.failure()
         ToolResult.failure('Tool execution failed with no message')
+        >>> ToolResult.failure("The quota is used up", error_kind="limit").error_kind
+        'limit'
         """
+        if error_kind not in ERROR_KINDS:
+            raise ValueError(f"error_kind must be one of {', '.join(get_args(ErrorKind))}, not {error_kind!r:.80}")
         message = _check_text("error_message", error_message) if error_message is not None else ""
-        return cls("", message or _NO_MESSAGE, structured_output, (), _freeze(attributes))
+        return cls("", message or _NO_MESSAGE, structured_output, (), _freeze(attributes), error_kind)
 
     @property
     def is_success(self) -> bool:
@@ -261,7 +278,18 @@ class ToolResult:
             shown.append(f"contents={self.contents!r}")
         if self.attributes:
             shown.append(f"attributes={dict(self.attributes)!r}")
+        if self.error_kind not in (None, "execution"):
+            shown.append(f"error_kind={self.error_kind!r}")
         return f"ToolResult.{name}({', '.join(shown)})"
+
+    def _repr_html_(self) -> str:
+        from toolsemble.runtime.notebook import format_note, format_table, format_text  # noqa: PLC0415 - in notebooks
+
+        rows = [] if self.structured_output is None else [("structured_output", repr(self.structured_output))]
+        rows += [("content", repr(each)) for each in self.contents]
+        rows += [(f"{name}", repr(value)) for name, value in self.attributes.items()]
+        state = format_note("success" if self.is_success else "failure")
+        return format_text(self.text) + format_table(rows) + state
 
     def __hash__(self) -> int:
         # Payloads and attributes are often unhashable; equal results still have equal hashes without them.
@@ -270,7 +298,7 @@ class ToolResult:
     def __reduce__(self) -> tuple[Any, ...]:
         # A read-only mapping cannot be pickled or deep-copied, a dict can.
         parts = (self.output, self.error_message, self.structured_output, self.contents)
-        return _restore, (*parts, dict(self.attributes))
+        return _restore, (*parts, dict(self.attributes), self.error_kind)
 
 
 _set_output = vars(ToolResult)["output"].__set__
@@ -278,12 +306,29 @@ _set_error_message = vars(ToolResult)["error_message"].__set__
 _set_structured_output = vars(ToolResult)["structured_output"].__set__
 _set_contents = vars(ToolResult)["contents"].__set__
 _set_attributes = vars(ToolResult)["attributes"].__set__
+_error_kind_slot = vars(ToolResult)["error_kind"]
+_set_error_kind = _error_kind_slot.__set__
+
+
+def _get_error_kind(result: ToolResult) -> ErrorKind | None:
+    """Return the kind of a failure; None for a success."""
+    kind: ErrorKind | None = None if result.error_message is None else _error_kind_slot.__get__(result)
+    return kind
+
+
+# The slot of a success is never set, which would take time in every call.
+setattr(ToolResult, "error_kind", property(_get_error_kind))  # noqa: B010 - reads as the field does
 
 
 def _restore(
-    output: str, error: str | None, payload: Any, contents: tuple[Content, ...], attributes: dict[str, Any]
+    output: str,
+    error: str | None,
+    payload: Any,
+    contents: tuple[Content, ...],
+    attributes: dict[str, Any],
+    kind: ErrorKind | None = None,
 ) -> ToolResult:
-    return ToolResult(output, error, payload, contents, _freeze(attributes))
+    return ToolResult(output, error, payload, contents, _freeze(attributes), kind)
 
 
 def _freeze(attributes: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -9,7 +9,16 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
+from toolsemble.result import (
+    ERROR_KINDS,
+    AudioContent,
+    Content,
+    ErrorKind,
+    FileContent,
+    ImageContent,
+    TextContent,
+    ToolResult,
+)
 
 _COMPACT = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # made once: a call of a tool may need it
 
@@ -66,6 +75,7 @@ def result_to_fields(result: ToolResult, convert: Callable[[Any], Any] = lambda 
     return {
         "output": result.output,
         "error_message": result.error_message,
+        **({} if result.error_kind is None else {"error_kind": result.error_kind}),
         "structured_output": convert(result.structured_output),
         "contents": [write_content(content) for content in result.contents],
         "attributes": {name: convert(value) for name, value in result.attributes.items()},
@@ -77,7 +87,17 @@ def result_from_fields(fields: Mapping[str, Any]) -> ToolResult:
     error, payload = ("error", "payload") if "payload" in fields else ("error_message", "structured_output")
     contents = tuple(map(read_content, fields["contents"]))
     attributes = MappingProxyType(fields["attributes"])
-    return ToolResult(fields["output"], fields[error], fields[payload], contents, attributes)
+    kind = read_error_kind(fields.get("error_kind"))
+    return ToolResult(fields["output"], fields[error], fields[payload], contents, attributes, kind)
+
+
+def read_error_kind(value: object) -> ErrorKind | None:
+    """Return the kind of a recorded failure; None for a value that is not one, as in records of other versions.
+
+    >>> read_error_kind("timeout"), read_error_kind("moonphase")
+    ('timeout', None)
+    """
+    return value if isinstance(value, str) and value in ERROR_KINDS else None  # type: ignore[return-value]  # checked
 
 
 def without_retries(result: ToolResult) -> ToolResult:

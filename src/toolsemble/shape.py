@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from types import CoroutineType
+from typing import Any, get_args
 
 from toolsemble.errors import ToolExecutionError
 from toolsemble.result import NO_ATTRIBUTES, AudioContent, FileContent, ImageContent, TextContent, ToolResult
@@ -65,14 +66,32 @@ def to_json_value(value: object) -> Any:
     if value is None or type(value) in _JSON_SCALARS:
         return value
     try:
-        plain = json.loads(_json_text(value), parse_constant=str)
-        nested = plain
-        for _ in range(_ADDED_LEVELS):
-            nested = [nested]
-        json.dumps(nested)  # raises if it cannot be written inside of another value
+        return to_finite_json(value)
     except (ToolExecutionError, ValueError, RecursionError):
         return f"a {type(value).__name__} that JSON cannot hold"
+
+
+def to_finite_json(value: object) -> Any:
+    """Return a value as JSON values, NaN and infinity as text; raise an exception if JSON cannot hold it.
+
+    >>> to_finite_json({"at": float("nan")})
+    {'at': 'NaN'}
+    """
+    plain = json.loads(_json_text(value), parse_constant=str)
+    nested = plain
+    for _ in range(_ADDED_LEVELS):
+        nested = [nested]
+    json.dumps(nested)  # raises if it cannot be written inside of another value
     return plain
+
+
+def is_opaque(kind: Any) -> bool:
+    """Return whether a type says nothing about the value: results, and contents, which are kept beside the text.
+
+    >>> is_opaque(ToolResult | None), is_opaque(int)
+    (True, False)
+    """
+    return any(kind is each for each in (ToolResult, *_CONTENTS)) or any(map(is_opaque, get_args(kind)))
 
 
 def to_exact_json(value: object) -> Any:
@@ -144,6 +163,8 @@ def _explain_unsupported(returned: object, part: object) -> str:
     except RecursionError:
         place = None
     where = "" if place in (None, "$") else f" at {place}"
+    if isinstance(part, CoroutineType):
+        return f"The tool returned the coroutine of '{part.__name__}'{where}, which was not awaited; write await"
     return (
         f"The tool returned an object of type {_full_name(type(part))}{where}, which JSON cannot hold; return a dict, "
         "a list, a dataclass or a pydantic model, or a ToolResult with the text for the model"

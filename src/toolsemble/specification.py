@@ -4,13 +4,60 @@ from __future__ import annotations
 
 import copy
 import json
+import re
+import types
 from collections.abc import Mapping
 from typing import Any
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.providers import PROVIDERS, RESERVED_KEYS
 from toolsemble.serialization import compact_json
 
+LONGEST_NAME = 64
+"""The number of characters that a tool's name may have."""
+METHOD = "{name} is a method; make it an attribute or a @property"
+"""The explanation for a member that returns its value when it is called, as is usual in Java."""
+_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_NAME}}}")
 _FIELDS = ("name", "description", "parameters", "metadata", "strict")
+
+
+def is_name(name: object) -> bool:
+    """Return whether this is a valid name for a tool.
+
+    >>> is_name("web_search"), is_name("web search")
+    (True, False)
+    """
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def check_name(name: object) -> str:
+    """Return the name if it is valid; raise otherwise.
+
+    >>> check_name("web search")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolDefinitionError: Invalid tool name 'web search': use 1 to 64 letters, digits, '_' or '-'
+    """
+    if is_name(name):
+        return str(name)
+    if name is None:
+        raise ToolDefinitionError("The tool has no name; add an attribute or property 'name' to its class")
+    if is_method(name):
+        raise ToolDefinitionError(METHOD.format(name="name"))
+    if isinstance(name, str) and not name.strip():
+        raise ToolDefinitionError("Invalid tool name: it is blank; use 1 to 64 letters, digits, '_' or '-'")
+    if name == "<lambda>":
+        raise ToolDefinitionError("A lambda has no name; pass one: tool('name', 'what it does')(lambda ...)")
+    raise ToolDefinitionError(f"Invalid tool name {name!r:.80}: use 1 to 64 letters, digits, '_' or '-'")
+
+
+def is_method(value: object) -> bool:
+    """Return whether a value is a method or a function, where a str or another plain value is expected.
+
+    >>> is_method("shout".upper), is_method("shout")
+    (True, False)
+    """
+    return isinstance(value, (types.MethodType, types.FunctionType, types.BuiltinFunctionType))
 
 
 class ToolSpecification:
@@ -29,18 +76,17 @@ class ToolSpecification:
         name: str,
         description: str,
         parameters: dict[str, Any] | None = None,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | str | None = None,
         strict: bool | None = None,  # noqa: FBT001 - the public order of the fields
     ) -> None:
-        self._name: str = _check_type("name", name, str)
+        self._name: str = check_name(_check_type("name", name, str))
         self._description: str = _check_type("description", description, str)
         self._strict: bool | None = _check_type("strict", strict, bool, type(None))
         _check_type("parameters", parameters, dict, type(None))
-        _check_type("metadata", metadata, Mapping, type(None))
         self._parameters = _dump("parameters", parameters)
         if parameters is not None:
             _check_schema(json.loads(self._parameters))
-        self._metadata = _dump("metadata", dict(metadata or {}))
+        self._metadata = _dump("metadata", read_metadata("Tool specification", metadata))
 
     @property
     def name(self) -> str:
@@ -60,7 +106,7 @@ class ToolSpecification:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """Further data for providers, as a new dict."""
+        """Further data, as a new dict; what is under the name of a provider is sent to that provider."""
         metadata: dict[str, Any] = json.loads(self._metadata)
         return metadata
 
@@ -121,6 +167,40 @@ class ToolSpecification:
         return ToolSpecification.from_json, (self.to_json(),)
 
 
+def read_metadata(owner: str, metadata: object) -> dict[str, Any]:
+    """Return the metadata of a tool, which may be JSON text, as a dict; raise if it is not valid.
+
+    :param owner: the tool, for error messages
+
+    >>> read_metadata("Tool 'weather'", '{"anthropic": {"defer_loading": true}}')
+    {'anthropic': {'defer_loading': True}}
+    """
+    if isinstance(metadata, str):
+        try:
+            metadata = json.loads(metadata)
+        except (ValueError, RecursionError) as problem:
+            raise ToolDefinitionError(f"{owner}: metadata is not JSON: {problem}") from None
+    if not metadata and (metadata is None or isinstance(metadata, Mapping)):
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise ToolDefinitionError(
+            f"{owner}: metadata must be a mapping or None, not {metadata!r:.80}; or the JSON text of an object"
+        )
+    for provider in PROVIDERS.keys() & metadata.keys():
+        # A client writes where a remote tool comes from, under the same name.
+        if not (provider == "mcp" and isinstance(metadata[provider], Mapping) and "server" in metadata[provider]):
+            _check_provider_metadata(f"{owner}: metadata for {provider!r}", metadata[provider])
+    return dict(metadata)
+
+
+def _check_provider_metadata(what: str, settings: object) -> None:
+    """Raise if the metadata for a provider is not an object, or would replace a part of the tool."""
+    if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
+        raise ToolDefinitionError(f"{what} must be a mapping with names as keys, not {settings!r:.80}")
+    if replaced := sorted(RESERVED_KEYS & settings.keys()):
+        raise ToolDefinitionError(f"{what} cannot replace {replaced[0]!r}; use the settings of the tool")
+
+
 class ToolParameters:
     """A builder for the JSON Schema of a tool's parameters.
 
@@ -143,6 +223,9 @@ class ToolParameters:
         self, name: str, type: str | dict[str, Any], description: str = "", *, required: bool = False, **keywords: Any
     ) -> ToolParameters:
         """Add a property with a JSON type or a schema; further keywords are added to its schema."""
+        given: object = name
+        if not (isinstance(given, str) and given):
+            raise ToolDefinitionError(f"Tool parameters: a name must be a str that is not empty, not {name!r:.80}")
         if name in self._properties:
             raise ToolDefinitionError(f"Tool parameters: {name!r} already exists")
         schema = dict(type) if isinstance(type, dict) else {"type": type}
@@ -153,6 +236,10 @@ class ToolParameters:
     def require(self, *names: str) -> ToolParameters:
         """Mark properties as required."""
         for name in names:
+            if not isinstance(name, str):
+                raise ToolDefinitionError(
+                    f"Tool parameters: require takes names, such as require('city'), not {name!r:.80}"
+                )
             if name not in self._properties:
                 raise ToolDefinitionError(f"Tool parameters: {name!r} does not exist; add it first")
             if name not in self._required:

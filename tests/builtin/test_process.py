@@ -16,7 +16,7 @@ import pytest
 from pydantic import Field
 
 from helpers.sample_tools import Reviewer
-from helpers.wait import ignored_signals, read_mask
+from helpers.wait import alive, ignored_signals, read_mask
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, ToolDefinitionError, ToolResult
 from toolsemble.builtin import ProcessTool, child_process, process
 
@@ -39,10 +39,7 @@ def make_answering_tool(text, code=0):
 def has_ended(pid):
     """Whether a process has ended, within a bounded wait; one that nobody has collected yet has ended, too."""
     for _ in range(500):
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except (FileNotFoundError, ProcessLookupError):
+        if not alive(pid):
             return True
         sleep(0.02)
     return False

@@ -584,6 +584,21 @@ def test_the_explanation_counts_every_provider():
     assert str(explained).count("\n") == 5
 
 
+def test_the_explanation_of_many_tools_prints_the_first_of_each_kind():
+    tools = [make_tool(f"tool_{number}", "Does it.", "A number.") for number in range(300)]
+    explained = Catalog(tools, always=["tool_7", "tool_9"], budget=400).explain(providers="openai")
+    lines = str(explained).splitlines()
+    assert lines[0] == explained.summary
+    assert [line.split("  ")[:2] for line in lines[1:]] == [
+        ["tool_7", "shown"],
+        ["tool_9", "shown"],
+        *(["tool_" + number, "hidden"] for number in "01234"),
+        ["... and 293 more hidden"],
+    ]
+    assert (len(explained.tools), explained.text(most=None).count("\n")) == (300, 300)
+    assert repr(explained) == f"<Explanation: {explained.summary}>"
+
+
 @pytest.mark.parametrize(
     ("budget", "words"),
     [(None, ": everything is shown"), (10_000, ": everything is shown"), (360, "in a shorter form")],

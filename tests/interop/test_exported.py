@@ -124,7 +124,7 @@ def test_adopted_tools_keep_what_their_framework_says_of_them(setting):
 
 
 def test_metadata_of_adopted_tools_is_a_mapping():
-    with pytest.raises(ToolDefinitionError, match=r"metadata of adopt must be a mapping or None, not \[3\]"):
+    with pytest.raises(ToolDefinitionError, match=r"adopt: metadata must be a mapping or None, not \[3\]"):
         adopt_tools("acme", [], {"metadata": [3]})
 
 

@@ -526,7 +526,7 @@ async def test_arguments_match_random_schemas(shared_model, seed):
         "properties": {name: make_schema(draw) for name in HOSTILE[:3]},
         "required": HOSTILE[:2],
     }
-    name = draw.choice(HOSTILE)
+    name = draw.choice(["find", "-", "a" * 64])
     request = make_request("hello", ToolSpecification(name, "", schema), tool_choice="required")
     reply = await shared_model.reply(request)
     assert reply.calls[0].name == name

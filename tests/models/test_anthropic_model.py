@@ -909,11 +909,11 @@ async def test_agent_runs_with_this_model(server):
 
 async def test_agent_retries_overloaded_server(server):
     server.answers = [make_error(529, "overloaded_error", "Overloaded", **{"retry-after": "0"}), message(text("hi"))]
-    result = await Agent(make_model(server), retry=Retry(attempts=1)).run("hello")
+    result = await Agent(make_model(server), retry=Retry(attempts=2)).run("hello")
     assert (result.text, len(server.bodies)) == ("hi", 2)
     server.answers = [make_error(401, "authentication_error", "invalid key")]
     with pytest.raises(AgentExecutionError, match="it refused the key passed as api_key="):
-        await Agent(make_model(server), retry=Retry(attempts=1)).run("hello")
+        await Agent(make_model(server), retry=Retry(attempts=2)).run("hello")
 
 
 @pytest.mark.parametrize("native", [True, False])

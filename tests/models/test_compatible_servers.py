@@ -21,6 +21,7 @@ from helpers.openai_wire import (
 )
 from helpers.web_server import serving
 from toolsemble import Agent, ModelError, ToolCall, ToolConfigurationError, tool
+from toolsemble.call import received_call
 from toolsemble.models import (
     CallDelta,
     ChatReply,
@@ -178,7 +179,7 @@ QUIRKS = {
         [delta("tool_calls", tool_calls=[called(0, "a", "weather", {"city": "Rome"}), called(1, "b", "now", {})])],
         (ToolCall("weather", ROME, "a"), ToolCall("now", "", "b")),
     ),
-    "no name at all": ([delta("tool_calls", tool_calls=[called(0, "a", None, ROME)])], (ToolCall("", ROME, "a"),)),
+    "no name at all": ([delta("tool_calls", tool_calls=[called(0, "a", None, ROME)])], (received_call("", ROME, "a"),)),
     "a call of another kind": (
         [delta("tool_calls", tool_calls=[{"index": 0, "id": "a", "custom": {"name": "sql", "input": "select 1"}}])],
         (ToolCall("sql", "select 1", "a"),),

@@ -34,7 +34,7 @@ from toolsemble.models.chat import (
     TokenUsage,
 )
 
-ONCE = Retry(attempts=0)
+ONCE = Retry(attempts=1)
 REQUEST = ChatRequest([UserMessage("hello")])
 
 
@@ -206,7 +206,7 @@ async def test_retry_after_a_restart_discards_the_text_of_the_last_model_only():
     first = Streaming(TextDelta("Ro"), error=ModelError("cut off", retryable=True))
     second = Streaming(TextDelta("Ath"), error=ModelError("cut off", retryable=True))
     discarded = []
-    agent = Agent(FallbackModel(first, second), retry=Retry(attempts=1, wait=0))
+    agent = Agent(FallbackModel(first, second), retry=Retry(attempts=2, wait=0))
     async for event in agent.stream("hello"):
         if event.kind == "model_retried":
             discarded.append(event.discarded)

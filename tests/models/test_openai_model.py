@@ -53,6 +53,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.agent.retry import Retry
+from toolsemble.call import received_call
 from toolsemble.models import (
     ArgumentsDelta,
     AssistantMessage,
@@ -386,7 +387,7 @@ async def test_reply_without_a_call_is_still_sent(web, api):
 @pytest.mark.parametrize("api", APIS)
 async def test_invalid_calls_are_sanitized(web, api, name, arguments, expected):
     set_answer(web, api)
-    call = ToolCall(name, arguments, "c1")
+    call = received_call(name, arguments, "c1")
     await model_at(web, api).reply(ChatRequest([AssistantMessage("", (call,)), make_reply(call)]))
     body = sent(web)
     if api == "chat":
@@ -601,7 +602,7 @@ async def test_call_of_a_response_needs_no_ids(web):
         whole(response(*items)), streamed(events_of(response())[-1] | {"response": response(*items)})
     )
     model = model_at(web, "responses")
-    calls = (ToolCall("now", "{}"), ToolCall("", '{"a":1}', "7"))
+    calls = (ToolCall("now", "{}"), received_call("", '{"a":1}', "7"))
     expected = ChatReply("", calls, USAGE, "calls")
     assert [await model.reply(HELLO), await put_together(model, HELLO)] == [expected, expected]
 
@@ -1233,7 +1234,7 @@ def test_agent_retries_retryable_errors(web, api):
     answer = web.answers[PATHS[api]]
     busy = make_error(429, {"message": "Slow down"}, **{"retry-after": "0"})
     web.answers[PATHS[api]] = in_turn(busy, lambda handler: handler.connection.close(), answer)
-    assert Agent(model_at(web, api), retry=Retry(attempts=2, wait=0)).run_sync("hello").text == "hi"
+    assert Agent(model_at(web, api), retry=Retry(attempts=3, wait=0)).run_sync("hello").text == "hi"
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -204,7 +204,7 @@ async def test_max_seconds_ends_endless_answer(web, provider, streaming, monkeyp
     if not streaming:
         drip = Endless("application/json", (b'{"a": "',), b"a", pause=0.02)
     web.answers = SameAnswer(drip)
-    agent = Agent(provider.model(web), max_seconds=0.4, retry=Retry(attempts=0))
+    agent = Agent(provider.model(web), max_seconds=0.4, retry=Retry(attempts=1))
     with pytest.raises(MaxIterationsExceededError) as caught:
         await asyncio.wait_for(_last_event(agent) if streaming else agent.run("go"), WAIT)
     assert str(caught.value) == "Maximum time (0.4 s) reached, and the model returned no final answer"

@@ -6,10 +6,11 @@ import dataclasses
 import enum
 import json
 import logging
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
+from typing_extensions import TypedDict
 
 import toolsemble
 from toolsemble import (
@@ -482,3 +483,42 @@ def look(path: str) -> str:
 def test_nothing_is_dropped_for_irreversible_part_of_tool(made, arguments):
     reply = Toolbox([made]).execute(ToolCall("made", arguments))
     assert (reply.is_error, "exclude" in reply.text, "erased" in reply.text) == (True, True, False)
+
+
+class Place(TypedDict, total=False):
+    city: str
+
+
+class Stay(TypedDict):
+    nights: int
+
+
+class Trip(BaseModel):
+    to: Place
+
+
+@dataclasses.dataclass
+class Leg:
+    to: Place
+
+
+@pytest.mark.parametrize(
+    ("kind", "sent", "path"),
+    [
+        (Place, {"city": "Rome", "x": 1}, "at.x"),
+        (Place | None, {"city": "Rome", "x": 1}, "at.x"),
+        (Place | Stay, {"city": "Rome", "x": 1}, "at.x"),
+        (list[Place], [{"city": "Rome"}, {"x": 1}], "at[1].x"),
+        (dict[str, Place], {"first": {"x": 1}}, "at.first.x"),
+        (Trip, {"to": {"x": 1}}, "at.to.x"),
+        (Leg, {"to": {"x": 1}}, "at.to.x"),
+    ],
+)
+def test_an_unknown_key_of_a_typed_dict_is_recorded(kind: Any, sent: Any, path: str):
+    def go(at):
+        return "gone"
+
+    go.__annotations__ = {"at": kind, "return": str}
+    reply = Toolbox([tool("go", "Go.")(go)]).execute(ToolCall("go", {"at": sent}))
+    assert reply.text == "gone"
+    assert reply.result.attributes["repairs"] == ({"step": "extra", "path": path, "from": 1, "to": None},)

@@ -528,3 +528,27 @@ def test_builtin_tools_pass(tmp_path, made, examples):
     (tmp_path / "data.bin").write_bytes(b"\x00\xff")
     (tmp_path / "folder").mkdir()
     fuzz(made(tmp_path), count=150, seed=3, examples=examples, timeout=30).assert_ok()
+
+
+class Stock:
+    def __init__(self):
+        self.taken = []
+
+
+@tool
+def take(name: str, context: ToolContext[Stock]) -> str:
+    context.deps.taken.append(name)
+    return name
+
+
+def test_all_calls_of_a_tool_have_the_deps():
+    stock = Stock()
+    report = fuzz(take, count=20, seed=1, deps=stock)
+    assert report.ok
+    assert len(stock.taken) == report.outcomes["success"] > 0
+
+
+def test_a_tool_that_needs_deps_is_not_fuzzed_without_them():
+    with pytest.raises(ToolConfigurationError) as raised:
+        fuzz(take)
+    assert str(raised.value) == "Tool 'take' needs deps (ToolContext[Stock]); pass deps=…"

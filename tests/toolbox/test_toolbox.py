@@ -19,6 +19,7 @@ from toolsemble import (
     ToolResult,
     tool,
 )
+from toolsemble.call import received_call
 from toolsemble.review import AutoApprove
 
 
@@ -243,7 +244,7 @@ class TestCalls:
 
     @pytest.mark.parametrize("name", ["x" * 1_000_000, "", "a\nb", "\ud800"])
     def test_hostile_name_is_truncated_in_the_error(self, name):
-        text = Toolbox([Echo()]).execute(ToolCall(name)).text
+        text = Toolbox([Echo()]).execute(received_call(name)).text
         assert text.startswith("Error: Unknown tool '")
         assert len(text) < 200
         assert text.isprintable()
@@ -376,7 +377,7 @@ class TestContext:
 
     async def test_tools_get_the_deps_of_their_calls(self):
         @tool
-        def look(context: ToolContext[str]) -> str:
+        def look(context: ToolContext[str | None]) -> str:
             """Tell the dependencies."""
             return context.deps or "none"
 

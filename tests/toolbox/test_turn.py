@@ -185,7 +185,7 @@ async def test_cancelled_turn_cancels_its_calls_and_keeps_the_replies():
     with pytest.raises(asyncio.CancelledError) as raised:
         await turn
     assert [reply.text for reply in raised.value.replies] == ["hi"]
-    assert metrics.count("function", "error") == 1
+    assert (metrics.count("function", "cancelled"), metrics.count("function", "error")) == (1, 0)
 
 
 async def test_sync_methods_work_inside_a_running_loop():
@@ -305,7 +305,8 @@ calls = [ToolCall(name, {"input": "hi"}) for name in ("echo", "sleep", "echo")]
 try:
     Toolbox([Echo(), Sleep()], metrics=metrics, executor=Pool()).execute_all(calls)
 except KeyboardInterrupt as interrupt:
-    print([reply.text for reply in interrupt.replies], metrics.count("sleep", "error"))
+    ends = sum(metrics.count("sleep", each) for each in ("error", "cancelled"))
+    print([reply.text for reply in interrupt.replies], ends)
 opened.set()
 """
 BLOCKING = INTERRUPTED.replace("async ", "").replace("await ", "").replace("asyncio.sleep", "opened.wait")

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import inspect
 import pickle
+import warnings
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from threading import Barrier
-from typing import Annotated, TypedDict, Unpack
+from typing import Annotated, Any, TypedDict, Unpack
 
 import pytest
 
@@ -483,3 +485,46 @@ def test_a_repr_shows_the_name():
 def test_rejects_what_is_neither_a_function_nor_a_name(given, problem):
     with pytest.raises(ToolDefinitionError, match=problem):
         tool(given)
+
+
+class Typed:
+    def search(self, city: str, days: Any) -> str:
+        return city
+
+
+def typed(city: str, days: Any = None) -> str:
+    return city
+
+
+def test_untyped_parameters_are_warned_of_once_with_their_names():
+    @tool
+    def search(query, limit=3, *, order: str = "asc", context: ToolContext = None):
+        """Search."""
+        return query
+
+    with pytest.warns(UserWarning, match="^Tool 'search' takes 'query', 'limit' without a type, ") as warned:
+        Toolbox([search]).execute(ToolCall("search", {"query": "rome"}))
+    assert [each.filename for each in warned] == [__file__]
+    assert str(warned[0].message).endswith(" so models may send anything; write query: str, or query: Any")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda city, days: city,
+        functools.partial(lambda city, days: city, days=3),
+        str.upper,
+        Typed().search,
+        typed,
+    ],
+)
+def test_lambdas_and_typed_functions_are_not_warned_of(function):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Toolbox([tool("search", "Search.")(function)])
+
+
+def test_a_copy_of_a_toolbox_is_another_toolbox_with_the_same_tools():
+    box = Toolbox([tool("add", "Add.")(typed)])
+    made = copy.copy(box)
+    assert (made is not box, made.names) == (True, ["add"])

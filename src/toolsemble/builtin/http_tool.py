@@ -18,7 +18,7 @@ from toolsemble.builtin.openapi_document import load_document
 from toolsemble.builtin.openapi_operation import Operation, Rename
 from toolsemble.definition.build import typed_definition
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.errors import ToolDefinitionError, ToolExecutionError
+from toolsemble.errors import ToolDefinitionError, ToolExecutionError, ToolTimeoutError
 from toolsemble.guard.urls import Resolver, UrlGuard, UrlRefusedError, host_of, refusal, resolve
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_count
@@ -191,7 +191,7 @@ be reached, pass allow_hosts=['10.0.0.7']
             async with asyncio.timeout(self._timeout):
                 response = await self._send(self._request(self._endpoint.method, url, headers, body))
         except TimeoutError:
-            raise ToolExecutionError(f"Timed out after {self._timeout:g} s") from None
+            raise ToolTimeoutError(f"Timed out after {self._timeout:g} s") from None
         except ToolExecutionError as problem:
             advice = self._advice if str(problem) == self._refusal else ""
             raise ToolExecutionError(self._redact(str(problem)) + advice) from None  # the cause may show the URL

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from toolsemble.definition.build import check_name
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.specification import check_name
 
 TEXT = "text/plain"
 """The content type of a body that is plain text."""

@@ -16,7 +16,7 @@ from typing import Any, Unpack
 from toolsemble.builtin.child_process import LIMITS, Outcome, Program, run_program
 from toolsemble.definition.build import typed_definition
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.errors import ToolDefinitionError, ToolExecutionError
+from toolsemble.errors import ToolDefinitionError, ToolExecutionError, ToolTimeoutError
 from toolsemble.result import ToolResult
 from toolsemble.schema.local_types import collect_local_types
 from toolsemble.schema.typed import TypedArguments
@@ -105,7 +105,7 @@ class ProcessTool(Tool):
         try:
             return self._to_result(await run_program(self._program, data, self._timeout))
         except TimeoutError:
-            raise ToolExecutionError(f"Process timed out after {self._timeout:g} s") from None
+            raise ToolTimeoutError(f"Process timed out after {self._timeout:g} s") from None
         except OSError as error:
             reason = os.strerror(error.errno or 0)
             raise ToolExecutionError(f"Cannot start {self._program.command[0]!r}: {reason}") from None

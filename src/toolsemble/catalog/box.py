@@ -12,7 +12,7 @@ from toolsemble.catalog.find_tools import FIND_TOOLS
 from toolsemble.catalog.snapshot import Snapshot
 from toolsemble.catalog.summary import write_line
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.errors import ToolArgumentsError
+from toolsemble.errors import UnknownToolError
 from toolsemble.execution.call import ArgumentsReport, CallPath
 from toolsemble.toolbox.formats import ToolSet
 from toolsemble.toolbox.run import Run
@@ -54,7 +54,8 @@ class CatalogBox(Toolbox):
         elif call.name in self._gone:
             definition = _refuse_with(call.name, f"The tool '{call.name}' is no longer available")
         else:
-            return unknown_path(call, self._context, run, tools, self._settings, report)
+            members = [each.tool for each in self._snapshot.entries.values()]
+            return unknown_path(call, self._context, run, tools, self._settings, report, members)
         return refused_path(call, definition, self._context, run, tools, self._settings, report)
 
 
@@ -67,6 +68,6 @@ def _refuse_hidden(entry: Entry) -> ToolDefinition:
 
 def _refuse_with(name: str, message: str) -> ToolDefinition:
     def refuse(*_: object) -> NoReturn:
-        raise ToolArgumentsError(message)
+        raise UnknownToolError(message)
 
     return ToolDefinition(name, "", body=refuse, decode=refuse, accept=refuse)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 from toolsemble.catalog.box import CatalogBox
 from toolsemble.catalog.budget import Offer
@@ -236,6 +236,12 @@ class Catalog:
             kept = {name: cuts for name, cuts in before[0] if name in snapshot.entries or name == FIND_TOOLS}
             offer, groups = tuple((kept | dict(offer) | kept).items()), before[1]
         return self._runs.keep(run_id, (offer, groups))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "A Catalog cannot be pickled or deep-copied: it has locks and the connections of its sources; make the "
+            "catalog where it is used"
+        )
 
     def __repr__(self) -> str:
         budget = "no budget" if self._settings.budget is None else f"budget {self._settings.budget}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +11,8 @@ from toolsemble.catalog.entry import Entry
 from toolsemble.catalog.groups import OTHER
 from toolsemble.catalog.shorten import STEPS
 from toolsemble.catalog.tokens import Meter
+
+_MAX_SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +31,12 @@ class ToolCost:
     """The tokens of the form that is shown; 0 if it is hidden."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Explanation:
-    """The result of :meth:`Catalog.explain`: what was shortened or hidden to fit the budget."""
+    """The result of :meth:`Catalog.explain`: what was shortened or hidden to fit the budget.
+
+    ``print`` shows the first tools of each state; ``tools`` has all of them.
+    """
 
     budget: int | None
     """The most tokens of all definitions together; None: any number."""
@@ -73,9 +78,39 @@ class Explanation:
         cut = f" ({'; '.join(self.steps)})" if self.steps else ""
         return f"{number} tool{' has' if number == 1 else 's have'} {self.total:,} tokens{limit}: {done}{cut}"
 
+    def text(self, most: int | None = _MAX_SHOWN) -> str:
+        """Return the summary, and a line for each tool: those that are shown first.
+
+        :param most: the most tools of each state, how many there are is told; None: all of them
+        """
+        lines = [self.summary]
+        for rows, more in self.first(most):
+            lines += [f"{each.name}  {each.state}  {_join(each.tokens)}" for each in rows]
+            lines += [f"... and {more:,} more {rows[0].state}"] if more else []
+        return "\n".join(lines)
+
+    def first(self, most: int | None) -> Iterator[tuple[list[ToolCost], int]]:
+        """Yield, for each state that tools have, the first of these tools, and the number of the others."""
+        for state in ("shown", "shortened", "hidden"):
+            found = [each for each in self.tools if each.state == state]
+            if found:
+                yield found[:most], len(found[:0] if most is None else found[most:])
+
     def __str__(self) -> str:
-        rows = [f"{each.name}  {each.state}  {_join(each.tokens)}" for each in self.tools]
-        return "\n".join([self.summary, *rows])
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<Explanation: {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        from toolsemble.runtime.notebook import format_note, format_table  # noqa: PLC0415 - in notebooks
+
+        cells: list[Sequence[str]] = []
+        for rows, more in self.first(_MAX_SHOWN):
+            cells += [(each.name, each.state, each.group, *map(str, each.tokens.values())) for each in rows]
+            cells += [(f"… and {more:,} more", rows[0].state)] if more else []
+        providers = self.tools[0].tokens if self.tools else ()
+        return format_note(self.summary) + format_table(cells, ("tool", "state", "group", *providers))
 
 
 def _join(tokens: Mapping[str, int]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
@@ -14,10 +13,7 @@ from toolsemble.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble.review.terms import TIMEOUT, OnTimeout
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.decode import Arguments, Decoded, Read, decode_arguments, decode_input, json_text, plain_input
-
-LONGEST_NAME = 64
-"""The number of characters that a tool's name may have."""
-_NAME = re.compile(rf"[a-zA-Z0-9_-]{{1,{LONGEST_NAME}}}")
+from toolsemble.specification import METHOD, check_name, is_method
 
 
 def string_definition(name: object, description: object, body: Callable[[str], Any], **settings: Any) -> ToolDefinition:
@@ -157,34 +153,6 @@ def _string_schema() -> dict[str, Any]:
     return {"type": "object", "properties": {"input": described}, "required": ["input"]}
 
 
-def is_name(name: object) -> bool:
-    """Return whether this is a valid name for a tool.
-
-    >>> is_name("web_search"), is_name("web search")
-    (True, False)
-    """
-    return isinstance(name, str) and _NAME.fullmatch(name) is not None
-
-
-def check_name(name: object) -> str:
-    """Return the name if it is valid; raise otherwise.
-
-    >>> check_name("web search")
-    Traceback (most recent call last):
-    ...
-    toolsemble.errors.ToolDefinitionError: Invalid tool name 'web search': use 1 to 64 letters, digits, '_' or '-'
-    """
-    if is_name(name):
-        return str(name)
-    if name is None:
-        raise ToolDefinitionError("The tool has no name; add an attribute or property 'name' to its class")
-    if isinstance(name, str) and not name.strip():
-        raise ToolDefinitionError("Invalid tool name: it is blank; use 1 to 64 letters, digits, '_' or '-'")
-    if name == "<lambda>":
-        raise ToolDefinitionError("A lambda has no name; pass one: tool('name', 'what it does')(lambda ...)")
-    raise ToolDefinitionError(f"Invalid tool name {name!r:.80}: use 1 to 64 letters, digits, '_' or '-'")
-
-
 def check_description(name: str, description: object) -> str:
     """Return the description if it is valid; raise otherwise.
 
@@ -193,6 +161,8 @@ def check_description(name: str, description: object) -> str:
     ...
     toolsemble.errors.ToolDefinitionError: Tool 'clock': description must be a str, not NoneType
     """
+    if is_method(description):
+        raise ToolDefinitionError(f"Tool '{name}': {METHOD.format(name='description')}")
     if not isinstance(description, str):
         raise ToolDefinitionError(f"Tool '{name}': description must be a str, not {type(description).__name__}")
     try:

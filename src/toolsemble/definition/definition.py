@@ -44,6 +44,19 @@ class Names(NamedTuple):
     """Whether the list is complete; False if tools are looked up later."""
 
 
+class Need(NamedTuple):
+    """A context field that a tool cannot do without.
+
+    >>> Need("find_order", "ToolContext[Shop]").tool
+    'find_order'
+    """
+
+    tool: str
+    """The name of the tool."""
+    declared: str
+    """The type of the parameter that takes it, as it is declared."""
+
+
 class Flow(Protocol):
     """The work of a tool that consists of other tools: a generator that runs their call paths."""
 
@@ -139,8 +152,8 @@ class ToolDefinition:
     """The declared limits; None if there are none."""
     sees: frozenset[str] = frozenset()
     """The context fields that the body receives besides its input: ``"memory_id"``, ``"parameters"``, ``"deps"``."""
-    needs: frozenset[str] = frozenset()
-    """The context fields that an agent's run must set for the tool: ``"memory_id"``, ``"deps"``."""
+    needs: Mapping[str, str] = field(default_factory=dict)
+    """The context fields that must be set for the tool, ``"memory_id"`` and ``"deps"``, each with the declared type."""
     holder: object = None
     """The object whose state the body may depend on: a tool object, or the object of a method; None for a function."""
     flow: Flow | None = None
@@ -155,10 +168,13 @@ class ToolDefinition:
     """The digest by which a lock has pinned the tool: an approval is valid for this version only; "" without a lock."""
     logger: logging.Logger = field(init=False)
     """The logger of the tool, named after it."""
+    deps_need: Need | None = field(init=False)
+    """The tool, or the first one in its flow, that cannot run without deps; None: there is none."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "logger", LOGGER.getChild(self.name))
         self.logger.addFilter(REDACTION)  # any tool can be called inside a call with secrets
+        object.__setattr__(self, "deps_need", self._find_deps_need())
         if self.strict:
             self._check_strict()
         if self.editable:
@@ -170,6 +186,13 @@ class ToolDefinition:
             object.__setattr__(self, "accept", CautiousReader(self.accept))
         if self.gate is not None:
             self.check_no_init_vars("a reviewer could not be shown it")
+
+    def _find_deps_need(self) -> Need | None:
+        """Return which tool needs deps; found here, so that a call only has to look."""
+        if "deps" in self.needs:
+            return Need(self.name, self.needs["deps"])
+        parts = () if self.flow is None else self.flow.tools()
+        return next((part.deps_need for part in parts if part.deps_need is not None), None)
 
     def _is_irreversible(self) -> bool:
         """Return whether the tool, or a part of its flow, is declared irreversible."""
@@ -183,6 +206,15 @@ class ToolDefinition:
             raise ToolDefinitionError(
                 f"Tool '{self.name}': {init_only} is an InitVar, which no object keeps, so {otherwise}; make it a field"
             )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names that a pattern of approval may mean: the tool's, and the one that it has at an MCP server."""
+        origin = self.metadata.get("mcp")
+        if not isinstance(origin, Mapping) or not isinstance(own := origin.get("name"), str):
+            return (self.name,)
+        # The tool's name may have been shortened, so that it no longer says what the tool does.
+        return tuple(dict.fromkeys((self.name, own, f"{origin.get('server')}_{own}")))
 
     @property
     def only_blocks(self) -> bool:
@@ -206,7 +238,7 @@ class ToolDefinition:
         from toolsemble.schema.portable import make_portable  # noqa: PLC0415 - as above
 
         adapt = load_wire_format(provider).adapt
-        parameters, notes = make_portable(self.schema())
+        parameters, notes = make_portable(self.schema(), bounds=PROVIDERS[provider].keeps_bounds)
         strict = {"strict": True} if self.strict and PROVIDERS[provider].has_strict else {}
         return [*notes, *adapt(parameters, **strict)[1]]
 

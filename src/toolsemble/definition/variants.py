@@ -56,6 +56,7 @@ def to_dry_run(definition: ToolDefinition) -> ToolDefinition:
         awaits=False,
         inline=True,
         policy=None,
+        needs={},
         reviewed_as=f"Dry run, nothing will be done: {definition.reviewed_as or definition.description}",
         flow=None if definition.flow is None else definition.flow.to_dry_run(),
     )

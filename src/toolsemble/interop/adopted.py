@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,7 @@ from toolsemble.interop.exported import ExportedTool, media_of, payload_of, text
 from toolsemble.interop.names import fit_name, map_names
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, ToolResult
 from toolsemble.runtime.concurrency import is_async
+from toolsemble.specification import read_metadata
 from toolsemble.tools.schema import SchemaTool
 
 
@@ -65,13 +66,14 @@ def _check_settings(settings: dict[str, Any]) -> None:
         raise ToolDefinitionError(
             f"adopt has no setting {fixed[0]!r}: tools keep the names, descriptions and schemas of their framework"
         )
-    metadata = settings.get("metadata")
-    if metadata is not None and not isinstance(metadata, Mapping):
-        raise ToolDefinitionError(f"metadata of adopt must be a mapping or None, not {metadata!r:.80}")
+    read_metadata("adopt", settings.get("metadata"))
 
 
 def _adopt(framework: str, tool: ForeignTool, name: str, settings: dict[str, Any]) -> SchemaTool:
-    metadata = {**(settings.get("metadata") or {}), "interop": {"framework": framework, "name": tool.name}}
+    metadata = {
+        **read_metadata("adopt", settings.get("metadata")),
+        "interop": {"framework": framework, "name": tool.name},
+    }
     description = tool.description or f"The tool {tool.name} of {framework}"
     own: Any = {**tool.settings, **settings, "metadata": metadata}
     return SchemaTool(name, description, _body_of(tool.call), tool.parameters, **own)

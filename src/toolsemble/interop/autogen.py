@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble.call import ToolCall, ToolReply
+from toolsemble.call import ToolReply, received_call
 from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten
 from toolsemble.interop.exported import (
     Approval,
@@ -90,7 +90,7 @@ def _workbench_class() -> Any:
             given = dict(arguments) if isinstance(arguments, Mapping) else arguments
             tool = self.exported.get(name)
             call = (
-                self._box.aexecute(ToolCall(name, id=call_id))
+                self._box.aexecute(received_call(name, id=call_id))
                 if tool is None
                 else tool.aexecute(given, call_id, cancellation_token)
             )

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from toolsemble.call import ToolCall, ToolReply
 from toolsemble.context import ToolContext
 from toolsemble.errors import CallPausedError, ExitEarlyError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.execution.failure import error_kind_of
 from toolsemble.interop.names import map_names
 from toolsemble.interop.pausing import make_pausable
 from toolsemble.providers.wire import join_text, parameters_of
@@ -160,18 +161,20 @@ class ExportedTool:
 
     def fail(self, call_id: str | None, problem: Exception) -> ToolReply:
         """Return the failed reply to a call that could not be executed."""
-        return ToolReply(ToolCall(self.name, id=call_id), ToolResult.failure(str(problem)))
+        return ToolReply(
+            ToolCall(self.name, id=call_id), ToolResult.failure(str(problem), error_kind=error_kind_of(problem))
+        )
 
     def _refuse_values(self, call_id: str | None, problem: TypeError) -> ToolReply:
         """Return the reply to a call with values that JSON cannot hold, which code of a model can pass."""
         message = str(problem).removeprefix(f"ToolCall '{self.name}': ")
-        failure = ToolResult.failure(f"Invalid JSON input for '{self.name}': {message}")
+        failure = ToolResult.failure(f"Invalid JSON input for '{self.name}': {message}", error_kind="json")
         return ToolReply(ToolCall(self.name, id=call_id), failure)
 
 
 def _refuse(call: ToolCall, stop: ExitEarlyError) -> ToolReply:
     """Return the reply to a call whose reviewer stopped the run: a raise would end the framework's run without it."""
-    return ToolReply(call, ToolResult.failure(str(stop) or "A reviewer stopped the run"))
+    return ToolReply(call, ToolResult.failure(str(stop) or "A reviewer stopped the run", error_kind="rejected"))
 
 
 def export_tools(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from toolsemble.definition.build import LONGEST_NAME, is_name
+from toolsemble.specification import LONGEST_NAME, is_name
 
 _NOT_ADMITTED = re.compile(r"[^a-zA-Z0-9_-]+")
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
-from toolsemble.call import ToolCall
+from toolsemble.call import ToolCall, received_call
 from toolsemble.errors import ModelError
 from toolsemble.models.message import Message
 from toolsemble.models.reply_limit import MAX_REPLY, ReplyTooLongError
@@ -281,7 +281,7 @@ class Assembly:
         """Return the whole reply; raise a :class:`~toolsemble.ModelError` if the stream was cut off."""
         if self._end is None:
             raise ModelError("The model's answer was cut off before its end", retryable=True)
-        calls = tuple(ToolCall(start.name, "".join(pieces), start.id) for start, pieces in self._calls.values())
+        calls = tuple(received_call(start.name, "".join(pieces), start.id) for start, pieces in self._calls.values())
         return ChatReply("".join(self._text), calls, self._end.usage, self._end.stop_reason, self._end.details)
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from toolsemble.call import ToolCall, ToolReply
-from toolsemble.result import ImageContent, Media, ToolResult
+from toolsemble.call import ToolCall, ToolReply, received_call
+from toolsemble.result import NO_ATTRIBUTES, ImageContent, Media, ToolResult
 from toolsemble.runtime.warn import warn_deprecated
-from toolsemble.serialization import read_content, write_content
+from toolsemble.serialization import read_content, read_error_kind, write_content
+from toolsemble.shape import to_finite_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,12 +107,23 @@ Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessag
 def message_to_json(message: Message) -> str:
     """Return a message as one line of ASCII JSON.
 
-    Of a tool's result, only the parts that a model sees are included: payloads for programs can be any object.
+    The structured output and the attributes of a tool's result are included as JSON values, for programs. What JSON
+    cannot hold is left out, and so is a structured output or an attribute of more than 65,536 characters of JSON.
 
     >>> message_to_json(UserMessage("hello"))
     '{"role":"user","text":"hello"}'
     """
-    return json.dumps(_write(message), separators=(",", ":"))
+    return json.dumps(_write(message, with_payload=True), separators=(",", ":"))
+
+
+def visible_to_json(message: Message) -> str:
+    """Return the parts of a message that a model sees as one line of ASCII JSON.
+
+    >>> result = ToolResult.success("noon", {"hour": 12})
+    >>> "hour" in visible_to_json(ToolMessage(ToolReply(ToolCall("now"), result)))
+    False
+    """
+    return json.dumps(_write(message, with_payload=False), separators=(",", ":"))
 
 
 def message_from_json(text: str) -> Message:
@@ -124,7 +137,7 @@ def message_from_json(text: str) -> Message:
         if not isinstance(fields, dict):
             raise TypeError("it must be an object with a role")  # noqa: TRY301 - reported with the text
         message: Message = _READERS[fields["role"]](fields)
-    except (KeyError, TypeError, ValueError) as problem:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as problem:
         raise ValueError(f"This is not a message: {text!r:.80} ({type(problem).__name__}: {problem})") from problem
     return message
 
@@ -136,13 +149,13 @@ def write_call(call: ToolCall) -> dict[str, Any]:
 
 def read_call(fields: Mapping[str, Any]) -> ToolCall:
     """Return the call that :func:`write_call` wrote."""
-    return ToolCall(fields["name"], fields["arguments"], fields["id"])
+    return received_call(fields["name"], fields["arguments"], fields["id"])
 
 
-def _write(message: Message) -> dict[str, Any]:
+def _write(message: Message, *, with_payload: bool) -> dict[str, Any]:
     fields: dict[str, Any] = {"role": message.role}
     if isinstance(message, ToolMessage):
-        return {**fields, "call": write_call(message.call), **_write_result(message.reply)}
+        return {**fields, "call": write_call(message.call), **_write_result(message.reply, with_payload=with_payload)}
     fields["text"] = message.text
     if isinstance(message, SystemMessage) and message.generated:
         fields["generated"] = message.generated
@@ -155,7 +168,7 @@ def _write(message: Message) -> dict[str, Any]:
     return fields
 
 
-def _write_result(reply: ToolReply) -> dict[str, Any]:
+def _write_result(reply: ToolReply, *, with_payload: bool) -> dict[str, Any]:
     result = reply.result
     return {
         "output": result.output,
@@ -164,7 +177,30 @@ def _write_result(reply: ToolReply) -> dict[str, Any]:
         "limit": reply.limit,
         **({"more": reply.more} if reply.more else {}),
         **({"note": reply.note} if reply.note else {}),
+        **(_write_payload(result) if with_payload else {}),
     }
+
+
+def _write_payload(result: ToolResult) -> dict[str, Any]:
+    """Return the parts of a result for programs, without those that JSON cannot hold or that are too long."""
+    written: dict[str, Any] = {} if result.error_kind is None else {"error_kind": result.error_kind}
+    if (payload := _write_value(result.structured_output)) is not None:
+        written["structured_output"] = payload
+    values = {name: _write_value(value) for name, value in result.attributes.items()}
+    if kept := {name: value for name, value in values.items() if value is not None}:
+        written["attributes"] = kept
+    return written
+
+
+def _write_value(value: Any) -> Any:
+    """Return a value as JSON holds it; None for one that it cannot hold, or that is too long."""
+    if value is None:
+        return None
+    try:
+        written = to_finite_json(value)
+        return written if len(json.dumps(written)) <= _LONGEST_VALUE else None
+    except Exception:  # noqa: BLE001 - any code of an object of the program's own may raise
+        return None
 
 
 def _read_user(fields: Mapping[str, Any]) -> UserMessage:
@@ -178,11 +214,14 @@ def _read_assistant(fields: Mapping[str, Any]) -> AssistantMessage:
 
 def _read_tool(fields: Mapping[str, Any]) -> ToolMessage:
     contents = tuple(map(read_content, fields["contents"]))
-    result = ToolResult(fields["output"], fields["error"], contents=contents)
+    attributes = MappingProxyType(dict(fields["attributes"])) if fields.get("attributes") else NO_ATTRIBUTES
+    kind = read_error_kind(fields.get("error_kind"))
+    result = ToolResult(fields["output"], fields["error"], fields.get("structured_output"), contents, attributes, kind)
     notes = {name: fields.get(name, "") for name in ("more", "note")}
     return ToolMessage(ToolReply(read_call(fields["call"]), result, fields["limit"], **notes))
 
 
+_LONGEST_VALUE = 65_536  # characters of JSON: a conversation must not grow by what models never see
 _READERS: dict[str, Any] = {
     "system": lambda fields: SystemMessage(fields["text"], fields.get("generated", "")),
     "user": _read_user,

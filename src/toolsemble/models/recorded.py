@@ -30,7 +30,7 @@ from toolsemble.models.chat import (
     chunks_of,
     closing,
 )
-from toolsemble.models.message import message_to_json, read_call, write_call
+from toolsemble.models.message import read_call, visible_to_json, write_call
 from toolsemble.runtime.text import preview
 
 _SHOWN = 80
@@ -146,7 +146,7 @@ def _read_entries(path: Path) -> list[dict[str, Any]]:
 def _digest(request: ChatRequest) -> str:
     """Return a digest of everything that can affect the reply."""
     content = {
-        "messages": [message_to_json(message) for message in request.messages],
+        "messages": [visible_to_json(message) for message in request.messages],
         "specifications": [each.to_json() for each in request.specifications],
         "tool_choice": request.tool_choice,
         "output_schema": request.output_schema,

@@ -49,6 +49,13 @@ PROVIDERS = {
 """All providers, by name. An agent without a model looks for their models in this order."""
 
 
+RESERVED_KEYS = frozenset({
+    "name", "description", "parameters", "parameters_json_schema", "parametersJsonSchema", "input_schema",
+    "inputSchema", "outputSchema", "annotations", "strict", "type", "function",
+})  # fmt: skip
+"""The keys of a tool that wire formats write, and that metadata for a provider cannot replace."""
+
+
 @cache
 def load_wire_format(provider: str) -> Any:
     """Return the module with the wire format of a provider; raise ``ValueError`` for an unknown name.

@@ -18,6 +18,7 @@ from toolsemble.providers.wire import (
     make_call,
     media_type,
     parameters_of,
+    settings_for,
     unexpected_source,
     write_as_text,
     write_blocks,
@@ -42,7 +43,7 @@ def _tool(offer: Offer) -> dict[str, Any]:
     strict = bool(offer.strict)
     schema, _ = adapt(parameters_of(offer), strict=strict)
     tool = {"name": offer.name, "description": offer.description, "input_schema": schema}
-    return {**tool, "strict": True} if strict else tool
+    return {**tool, **({"strict": True} if strict else {}), **settings_for("anthropic", offer)}
 
 
 def read_call(source: object) -> Call:

@@ -18,6 +18,7 @@ from toolsemble.providers.wire import (
     make_call,
     media_type,
     parameters_of,
+    settings_for,
     unexpected_source,
     write_as_text,
     write_blocks,
@@ -83,7 +84,7 @@ def _specification(offer: Offer) -> dict[str, Any]:
     # An empty description is rejected.
     described = {"description": offer.description} if offer.description else {}
     tool = {"name": offer.name, **described, "inputSchema": {"json": schema}}
-    return {**tool, "strict": True} if strict else tool
+    return {**tool, **({"strict": True} if strict else {}), **settings_for("bedrock", offer)}
 
 
 def read_call(source: object) -> Call:

@@ -21,6 +21,7 @@ from toolsemble.providers.wire import (
     media_type,
     parameters_of,
     select_media,
+    settings_for,
     unexpected_source,
     write_as_text,
 )
@@ -49,9 +50,9 @@ def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
 
 def _declaration(offer: Offer) -> dict[str, Any]:
     schema, _ = adapt(parameters_of(offer))
-    declaration = {"name": offer.name, "description": offer.description}
     # An object without properties is rejected; without a description it can be left out.
-    return declaration if schema == {"type": "OBJECT", "properties": {}} else {**declaration, "parameters": schema}
+    taken = {} if schema == {"type": "OBJECT", "properties": {}} else {"parameters": schema}
+    return {"name": offer.name, "description": offer.description, **taken, **settings_for("google", offer)}
 
 
 def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:

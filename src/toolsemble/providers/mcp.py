@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -23,6 +24,7 @@ from toolsemble.providers.wire import (
     write_blocks,
 )
 from toolsemble.result import AudioContent, ImageContent, Media
+from toolsemble.serialization import compact_json
 
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
@@ -43,7 +45,19 @@ def _tool(offer: Offer) -> dict[str, Any]:
     title = {"title": metadata["title"]} if isinstance(metadata.get("title"), str) else {}
     hints = {hint: metadata[hint] for hint in _HINTS if isinstance(metadata.get(hint), bool)}
     tool = {"name": offer.name, **title, "description": offer.description, "inputSchema": schema}
-    return {**tool, "annotations": hints} if hints else tool
+    return {**tool, **({"annotations": hints} if hints else {}), **write_settings(metadata)}
+
+
+def write_settings(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that the metadata of a tool has for MCP, such as ``_meta``; none for the record of a remote tool.
+
+    >>> write_settings({"mcp": {"_meta": {"example.com/team": "web"}}})
+    {'_meta': {'example.com/team': 'web'}}
+    >>> write_settings({"mcp": {"server": "files", "name": "read", "title": "Read"}})
+    {}
+    """
+    settings = metadata.get("mcp")
+    return dict(settings) if isinstance(settings, Mapping) and "server" not in settings else {}
 
 
 def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
@@ -76,7 +90,29 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     >>> write_reply(answer)
     {'content': [{'type': 'text', 'text': 'noon'}], 'isError': False}
     """
-    return {"content": write_blocks(answer, _text, _block) or [_text(answer.text)], "isError": answer.is_error}
+    written = {"content": write_blocks(answer, _text, _block) or [_text(answer.text)], "isError": answer.is_error}
+    structured = None if answer.is_error else _find_structured(answer)
+    return written if structured is None else {**written, "structuredContent": structured}
+
+
+def _find_structured(answer: Any) -> dict[str, Any] | None:
+    """Return the value of a reply as an object; None if it has none, or its text is limited."""
+    result = getattr(answer, "result", None)
+    if result is None or result.structured_output is None or answer.limit is not None:
+        return None
+    try:
+        value = json.loads(compact_json(result.structured_output, allow_nan=False))
+    except (TypeError, ValueError):
+        value = _read_object(result.output)  # a value of the program's own type: its text is its JSON
+    return value if isinstance(value, dict) or value is None else {"result": value}
+
+
+def _read_object(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict | list) else None
 
 
 def _text(text: str) -> dict[str, Any]:

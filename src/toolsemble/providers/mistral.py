@@ -45,7 +45,7 @@ def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
 def _tool(offer: Offer) -> dict[str, Any]:
     strict = bool(offer.strict)
     schema, _ = adapt(parameters_of(offer), strict=strict)
-    return function_tool(offer, schema, strict=strict)
+    return function_tool("mistral", offer, schema, strict=strict)
 
 
 def read_call(source: object) -> Call:

@@ -36,7 +36,7 @@ def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
     >>> write_tools([ToolSpecification("now", "The time")])[0]["function"]["parameters"]
     {'type': 'object', 'properties': {}}
     """
-    return [function_tool(offer, adapt(parameters_of(offer))[0]) for offer in offers]
+    return [function_tool("ollama", offer, adapt(parameters_of(offer))[0]) for offer in offers]
 
 
 def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:

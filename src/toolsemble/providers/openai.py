@@ -23,6 +23,7 @@ from toolsemble.providers.wire import (
     media_type,
     parameters_of,
     read_function_call,
+    settings_for,
     write_as_text,
     write_blocks,
 )
@@ -82,9 +83,10 @@ def write_tools(
 def _tool(offer: Offer, api: Api, *, strict: bool, bounds: bool) -> dict[str, Any]:
     parameters, _ = adapt(parameters_of(offer), strict=strict, bounds=bounds)
     if _is_chat(api):
-        return function_tool(offer, parameters, strict=strict)
+        return function_tool("openai", offer, parameters, strict=strict)
     named = {"type": "function", "name": offer.name, "description": offer.description}
-    return {**named, "parameters": parameters, "strict": strict}  # responses are strict by default
+    more = settings_for("openai", offer)
+    return {**named, "parameters": parameters, "strict": strict, **more}  # responses are strict by default
 
 
 def _is_chat(api: Api) -> bool:

@@ -289,12 +289,25 @@ def parameters_of(offer: Offer) -> dict[str, Any]:
     return {"type": "object", "properties": {}} if offer.parameters is None else offer.parameters
 
 
-def function_tool(offer: Offer, parameters: dict[str, Any], *, strict: bool = False) -> dict[str, Any]:
+def settings_for(provider: str, offer: Offer) -> dict[str, Any]:
+    """Return the keys that the metadata of a tool has for a provider; they stand beside the name of the tool.
+
+    >>> from toolsemble import ToolSpecification
+    >>> weather = ToolSpecification("weather", "The weather", metadata={"anthropic": {"defer_loading": True}})
+    >>> settings_for("anthropic", weather), settings_for("openai", weather)
+    ({'defer_loading': True}, {})
+    """
+    settings = offer.metadata.get(provider)
+    return dict(settings) if isinstance(settings, Mapping) else {}
+
+
+def function_tool(provider: str, offer: Offer, parameters: dict[str, Any], *, strict: bool = False) -> dict[str, Any]:
     """Return a tool in the format of OpenAI's chat completions.
 
     >>> from toolsemble import ToolSpecification
-    >>> function_tool(ToolSpecification("now", "The time"), {"type": "object"})["function"]
+    >>> function_tool("openai", ToolSpecification("now", "The time"), {"type": "object"})["function"]
     {'name': 'now', 'description': 'The time', 'parameters': {'type': 'object'}}
     """
     function = {"name": offer.name, "description": offer.description, "parameters": parameters}
-    return {"type": "function", "function": {**function, **({"strict": True} if strict else {})}}
+    more = {**({"strict": True} if strict else {}), **settings_for(provider, offer)}
+    return {"type": "function", "function": {**function, **more}}

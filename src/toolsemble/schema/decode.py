@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeAlias
 
-from toolsemble.errors import ToolArgumentsError
+from toolsemble.errors import InvalidJsonError, ToolArgumentsError
 from toolsemble.schema.flattened import hint_at_nesting
 from toolsemble.schema.lenient import CutOffError, parse_lenient
 from toolsemble.schema.named_choices import name_choices
@@ -283,7 +283,7 @@ def _read(text: str, owner: str, steps: frozenset[str], repairs: list[Repair]) -
 
 
 def _invalid(owner: str, reason: str) -> ToolArgumentsError:
-    return ToolArgumentsError(f"Invalid JSON input for '{owner}': {reason}")
+    return InvalidJsonError(f"Invalid JSON input for '{owner}': {reason}")
 
 
 def _refuse_constant(name: str) -> NoReturn:

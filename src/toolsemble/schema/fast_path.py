@@ -84,6 +84,8 @@ def _write_shape(shape: Shape) -> Schemas:
     if required := [each.key or name for name, (each, _, _) in fields.items() if each.required]:
         json["required"] = required
     json["additionalProperties"] = False
+    if shape.description:
+        json["description"] = shape.description
     if (rename := shape.renaming()) is not None:
         core = {"type": "function-after", "function": {"type": "no-info", "function": rename}, "schema": core}
     if not issubclass(shape.kind, dict):

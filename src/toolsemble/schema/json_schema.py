@@ -23,6 +23,7 @@ from toolsemble.schema.work_estimate import LINEAR, TooMuchWorkError, count_valu
 
 _FROM_SHORTENING = {"required", "minItems", "minProperties", "contains", "dependentRequired", "dependencies"}
 _OF_NULL = {"type", "enum", "const", "anyOf", "oneOf"}
+_EMPTY_KEY = '""'
 _MOST_ERRORS = 100
 _LONG_TEXT = 20_000
 _LONG_LIST = 20
@@ -95,7 +96,7 @@ class SchemaArguments:
         if (errors := self._find_errors(plain, text)) is None:
             return [Problem((), "does not fit, and is too long to say where; send less")], 0
         for error in islice(errors, _MOST_ERRORS):
-            for path, message in _translate_error(error, self.schema):
+            for path, message in _translate_error(error, self.schema, plain if _EMPTY_KEY in text else None):
                 found.setdefault(path, []).append(message)
         ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
         return [Problem(path, ", ".join(dict.fromkeys(message))) for path, message in ordered], 0
@@ -192,9 +193,14 @@ def _longest_list(schema: Any) -> int:
     return longest
 
 
-def _translate_error(error: Any, schema: Mapping[str, Any]) -> list[tuple[Path, str]]:
-    """Return an error of the validator as paths and messages."""
+def _translate_error(error: Any, schema: Mapping[str, Any], value: Any) -> list[tuple[Path, str]]:
+    """Return an error of the validator as paths and messages.
+
+    :param value: the checked value, if it may have empty keys; else None
+    """
     path: Path = tuple(error.instance_path)
+    if value is not None:
+        path = _add_empty_keys(value, path, error.instance) or path
     kind, facts = error.kind.name, error.kind.as_dict()
     if error.instance is None and kind in _OF_NULL and is_missing(schema, path):
         return [(path, "missing")]
@@ -204,7 +210,7 @@ def _translate_error(error: Any, schema: Mapping[str, Any]) -> list[tuple[Path, 
         return [((*path, name), "not a parameter of this tool") for name in facts["unexpected"]]
     if kind in {"anyOf", "oneOf"} and facts.get("context"):
         branches = [
-            [found for each in branch for found in _translate_error(each, schema)] for branch in facts["context"]
+            [found for each in branch for found in _translate_error(each, schema, value)] for branch in facts["context"]
         ]
         return _nearest_branch(branches, path)
     return [(path, _phrase(kind, facts, error.message))]
@@ -216,6 +222,29 @@ def _error_kinds(errors: Iterable[Any]) -> Iterator[str]:
         yield error.kind.name
         for branch in error.kind.as_dict().get("context", ()):
             yield from _error_kinds(branch)
+
+
+def _add_empty_keys(value: Any, path: Path, instance: Any) -> Path | None:
+    """Return a path with the empty keys that the validator leaves out of it; None if it does not lead to the instance.
+
+    Each value is tried once with each rest of the path: a model that nests empty keys must not double the work a level.
+    """
+    tried: set[tuple[int, int]] = set()
+
+    def search(value: Any, rest: Path) -> Path | None:
+        if not rest and value == instance:
+            return ()
+        if (id(value), len(rest)) in tried or not isinstance(value, (dict, list)):
+            return None
+        tried.add((id(value), len(rest)))
+        keys = value if isinstance(value, dict) else range(len(value))
+        ways = [(rest[0], rest[1:])] if rest and rest[0] in keys else []
+        ways += [("", rest)] if "" in keys else []
+        inside: Any = value
+        found = ((key, search(inside[key], left)) for key, left in ways)
+        return next(((key, *inner) for key, inner in found if inner is not None), None)
+
+    return search(value, path)
 
 
 def _nearest_branch(branches: list[list[tuple[Path, str]]], path: Path) -> list[tuple[Path, str]]:

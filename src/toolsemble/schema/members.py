@@ -40,6 +40,21 @@ def members_reader(kind: type) -> Members | None:
     return None
 
 
+def describe_class(kind: type) -> str:
+    """Return the summary of a class's own docstring; empty if Python generated it from the fields.
+
+    >>> class Point:
+    ...     '''A point on the map.'''
+    >>> describe_class(Point), describe_class(type("Point", (), {"__doc__": "Point(x: int, y: int)"}))
+    ('A point on the map.', '')
+    """
+    written = vars(kind).get("__doc__")
+    # As dataclasses and named tuples generate it.
+    if not isinstance(written, str) or written.startswith(f"{kind.__name__}("):
+        return ""
+    return parse_docstring(written).summary
+
+
 def is_pydantic(kind: type) -> bool:
     """Return whether a class defines its own pydantic schema."""
     return hasattr(kind, "__get_pydantic_core_schema__") or hasattr(kind, "__pydantic_core_schema__")

@@ -230,7 +230,8 @@ class _Writer:
             if keyword in schema:
                 phrase = describe_constraint(schema, keyword)
                 words += [phrase] if phrase and phrase not in words else []
-                self._note(path, keyword, "moved", phrase)
+                if keyword not in self._further:
+                    self._note(path, keyword, "moved", phrase)
         for keyword in schema:
             if keyword not in _KEPT and keyword not in _MOVED and keyword not in _STRUCTURE:
                 self._note(path, keyword, "dropped")

@@ -46,10 +46,15 @@ def format_path(path: Path) -> str:
 
     >>> format_path(("items", 2, "price"))
     'items[2].price'
+    >>> format_path(("", "price"))
+    '[""].price'
     """
     text = ""
     for part in path:
-        text += f"[{part}]" if isinstance(part, int) else f".{format_key(part)}" if text else format_key(part)
+        if isinstance(part, int) or not part:
+            text += '[""]' if part == "" else f"[{part}]"  # an empty key would not be seen
+        else:
+            text += f".{format_key(part)}" if text else format_key(part)
     return text or "$"
 
 

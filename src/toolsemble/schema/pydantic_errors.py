@@ -126,7 +126,10 @@ def _combine(phrases: list[str]) -> str:
     if expected and all(words.startswith("one of ") for words in expected) and len(expected) == len(phrases):
         return f"expected one of {', '.join(words.removeprefix('one of ') for words in expected)}"
     if len(expected) == len(phrases):
-        return f"expected {' or '.join(dict.fromkeys(expected))}"
+        kinds = dict.fromkeys(expected)
+        if "a number" in kinds:
+            kinds.pop("an integer", None)  # it is a number, too
+        return f"expected {' or '.join(kinds)}"
     return ", ".join(phrases)
 
 

@@ -193,6 +193,8 @@ class Shape:
     """Each field with its adapted type."""
     extras: Any = None
     """The adapted type of extra keys; None: no extra keys."""
+    description: str = ""
+    """The description of the type, from its docstring."""
     busy: bool = False
     """Whether the schema is being generated, so that a nested use is a reference."""
 
@@ -208,7 +210,10 @@ class Shape:
         finally:
             self.busy = False
         behavior: Any = "forbid" if more is None else "allow"
-        body = core_schema.typed_dict_schema(fields, extra_behavior=behavior, extras_schema=more, config=CONFIG)
+        described = {"pydantic_js_updates": {"description": self.description}} if self.description else None
+        body = core_schema.typed_dict_schema(
+            fields, extra_behavior=behavior, extras_schema=more, config=CONFIG, metadata=described
+        )
         if issubclass(self.kind, dict):
             read: Any = body
             if (rename := self.renaming()) is not None:

@@ -12,6 +12,7 @@ import collections.abc
 import decimal
 import enum
 import ipaddress
+import numbers
 import pathlib
 import re
 import typing
@@ -24,7 +25,7 @@ from toolsemble.errors import ToolDefinitionError
 from toolsemble.param import Param
 from toolsemble.schema.attributes import remember
 from toolsemble.schema.field import Field, annotate
-from toolsemble.schema.members import is_pydantic, members_reader
+from toolsemble.schema.members import describe_class, is_pydantic, members_reader
 from toolsemble.schema.pydantic_hooks import TEMPORAL, EnumMember, ExactLiteral, ScalarSubclass, Shape, Temporal
 
 _SCALARS = {
@@ -152,18 +153,34 @@ def _adapt_class(kind: type, scope: Scope) -> Any:
         return Annotated[kind, Temporal(kind)]
     if kind in _SCALARS:
         return kind
+    if kind in _NUMBERS:
+        return _NUMBERS[kind]()
     if kind in _UNSUPPORTED or issubclass(kind, type):
         scope.refuse(kind, "take data, and let the tool decide what to do with it")
     if issubclass(kind, enum.Enum):
         return _adapt_enum(kind, scope)
     if is_pydantic(kind):
         return kind
+    if any(base.__module__ == "pydantic.v1.main" for base in kind.__mro__):
+        scope.refuse(kind, "it is a model of pydantic v1; use v2: from pydantic import BaseModel")
     if reader := members_reader(kind):
         return _adapt_fields(kind, kind, reader, scope)
     for base in (str, int, float):
         if issubclass(kind, base):
             return Annotated[base, ScalarSubclass(kind)]
     return _check_known_class(kind, scope)
+
+
+def _any_number() -> Any:
+    """Return the type of any JSON number: an int stays one, as a float would lose digits of a long one."""
+    from pydantic import WithJsonSchema  # noqa: PLC0415 - only unusual types need it
+
+    return Annotated[int | float, WithJsonSchema({"type": "number"})]
+
+
+_NUMBERS: dict[type, Callable[[], Any]] = {
+    numbers.Number: _any_number, numbers.Real: _any_number, numbers.Integral: lambda: int,
+}  # fmt: skip
 
 
 def _check_known_class(kind: type, scope: Scope) -> Any:
@@ -219,7 +236,8 @@ def _adapt_fields(kind: Any, origin: type, reader: Callable[..., list[Field]], s
     """Return a type whose fields are read here."""
     shape = scope.shapes.get(kind)
     if shape is None:
-        shape = scope.shapes[kind] = Shape(origin, f"toolsemble.{origin.__qualname__}.{len(scope.shapes)}")
+        ref = f"toolsemble.{origin.__qualname__}.{len(scope.shapes)}"
+        shape = scope.shapes[kind] = Shape(origin, ref, description=describe_class(origin))
         variables = {**scope.variables, **_bind_type_variables(origin, get_args(kind))}
         fields = reader(origin, scope.names)
         remember(origin, fields)

@@ -16,7 +16,7 @@ from toolsemble.errors import ToolConfigurationError
 from toolsemble.result import AudioContent, Content, FileContent, ImageContent, TextContent, ToolResult
 from toolsemble.runtime.text import HIDDEN
 from toolsemble.schema.display import to_display_or_repr
-from toolsemble.serialization import read_content, write_content
+from toolsemble.serialization import read_content, read_error_kind, write_content
 
 VERSION = 1
 """The version of the file format."""
@@ -57,6 +57,8 @@ class RecordedCall:
         values: dict[str, Any] = {"tool": self.tool, "arguments": self.arguments}
         result = self.result
         values |= {"output": result.output} if result.is_success else {"error": result.error_message}
+        if result.error_kind not in (None, "execution"):
+            values["error_kind"] = result.error_kind
         if result.structured_output is not None:
             values["structured_output"] = result.structured_output
         if result.contents:
@@ -76,7 +78,7 @@ def record_call(tool: str, arguments: Any, result: ToolResult) -> RecordedCall:
     payload = _convert("structured_output", result.structured_output, converted)
     attributes = {key: _convert(f"attributes.{key}", each, converted) for key, each in result.attributes.items()}
     contents = [_convert_content(index, each, converted) for index, each in enumerate(result.contents)]
-    recorded = ToolResult(result.output, result.error_message, payload, tuple(contents), attributes)
+    recorded = ToolResult(result.output, result.error_message, payload, tuple(contents), attributes, result.error_kind)
     return RecordedCall(tool, arguments, recorded, converted)
 
 
@@ -176,7 +178,8 @@ def _read_call(values: dict[str, Any]) -> RecordedCall:
     contents = tuple(read_content(each) for each in values.get("contents", ()))
     payload, attributes = values.get("structured_output"), values.get("attributes", {})
     if "error" in values:
-        result = ToolResult.failure(values["error"], structured_output=payload, attributes=attributes)
+        kind = read_error_kind(values.get("error_kind")) or "execution"
+        result = ToolResult.failure(values["error"], structured_output=payload, attributes=attributes, error_kind=kind)
     else:
         result = ToolResult.success(values["output"], payload, contents=contents, attributes=attributes)
     call = RecordedCall(values["tool"], values["arguments"], result, values.get("converted", {}))

@@ -14,6 +14,7 @@ from typing import Any
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.execution.call import missing_deps
 from toolsemble.review import ReviewHandler
 from toolsemble.review.automatic import AutoApprove
 from toolsemble.testing.arguments import Arguments
@@ -69,6 +70,7 @@ def fuzz(
     timeout: float = 5.0,
     declared: tuple[type[BaseException], ...] = (),
     review: ReviewHandler | None = None,
+    deps: Any = None,
 ) -> FuzzReport:
     """Call a tool many times with valid and almost valid arguments; return the crashes.
 
@@ -83,6 +85,8 @@ def fuzz(
     :param timeout: seconds after which a call counts as a hang; its thread keeps running
     :param declared: more exceptions that are meant for the model
     :param review: the reviewer of calls; None: approve all
+    :param deps: an object that the tool gets as ``ToolContext.deps`` in all calls; a tool that needs deps and gets none
+        raises :class:`~toolsemble.ToolConfigurationError`
 
     >>> from toolsemble import tool
     >>> @tool
@@ -93,8 +97,10 @@ def fuzz(
     [('IndexError: string index out of range', {'name': ''})]
     """
     target, definition = _find_tool(tool)
+    if (need := definition.deps_need) is not None and deps is None:
+        raise missing_deps(need)
     seed = int.from_bytes(os.urandom(4)) if seed is None else seed
-    probe = Probe(target, definition.name, timeout, declared, AutoApprove() if review is None else review)
+    probe = Probe(target, definition.name, timeout, declared, AutoApprove() if review is None else review, deps)
     generator = Arguments(definition.schema(), random.Random(seed), _check_examples(examples))  # noqa: S311 - not for cryptography
     edge_cases = generator.edge_cases(count // 2)
     outcomes: Counter[str] = Counter()

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from toolsemble.call import ToolCall
@@ -80,13 +81,20 @@ class Probe(Layer):
     inline = True  # events arrive in the thread of the call
 
     def __init__(
-        self, tool: object, name: str, timeout: float, declared: tuple[type[BaseException], ...], review: ReviewHandler
+        self,
+        tool: object,
+        name: str,
+        timeout: float,
+        declared: tuple[type[BaseException], ...],
+        review: ReviewHandler,
+        deps: Any = None,
     ) -> None:
         self._boxes = {
             repair: Toolbox([tool], review=review, sinks=[self], repair=repair).around(layer=lambda _: self)
             for repair in (True, False)
         }
         self._name = name
+        self._deps = deps
         self._timeout = timeout
         self._declared = (*_DECLARED, *declared)
         self._threads = ThreadPerJob(daemon=True)
@@ -104,7 +112,7 @@ class Probe(Layer):
         self._raised[call_id] = []
         call = _create_call(self._name, given, call_id)
         ends = time.monotonic() + self._timeout
-        future: Future[Any] = self._threads.submit(self._boxes[repair].execute, call)
+        future: Future[Any] = self._threads.submit(partial(self._boxes[repair].execute, call, deps=self._deps))
         try:
             if not wait_until(future, ends):
                 return Finding("hang", f"no end after {self._timeout:g} s")
@@ -132,7 +140,7 @@ class Probe(Layer):
             outcome = self.run(given, repair=repair) if isinstance(given, (str, dict)) else ""
             return isinstance(outcome, Finding) and outcome.key == finding.key
 
-        shortest = sorted((given for _, given in found), key=lambda each: len(_create_call("", each).json))
+        shortest = sorted((given for _, given in found), key=lambda each: len(_create_call(self._name, each).json))
         # Prefer valid arguments: others depend on how they are repaired.
         patient = finding.kind != "hang"
         plain = [each for each in shortest[:_CANDIDATES] if recurs(each, repair=False)] if patient else []

@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any, Literal, NoReturn, Self
 
 from toolsemble.call import ToolCall
-from toolsemble.definition.definition import Names, ReturnBehavior, ToolDefinition
+from toolsemble.context import LOGGER
+from toolsemble.definition.definition import Names, Need, ReturnBehavior, ToolDefinition
 from toolsemble.definition.policy import Policy
 from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.record import TRACE
+from toolsemble.runtime.trace import trace_tools
 from toolsemble.specification import ToolSpecification
 from toolsemble.toolbox.registry import Defined, Registered, find_needs, has_secret_parameters, names_in
 
@@ -34,7 +35,7 @@ class ToolSet:
     def specifications(self) -> list[ToolSpecification]:
         """The specifications that models are shown, in registration order; built on first use."""
         if self._specifications is None:
-            self._specifications = tuple(_specification_of(entry.definition) for entry in self._entries.values())
+            self._specifications = tuple(entry.definition.specification() for entry in self._entries.values())
         return list(self._specifications)
 
     @property
@@ -80,8 +81,8 @@ class ToolSet:
         layers = () if entry.definition.policy is None else entry.definition.policy.layers
         return not any(getattr(layer, "keeps_outcomes", False) for layer in layers)
 
-    def find_needs(self) -> dict[str, str]:
-        """Return the context fields that a run must set for the tools, each with the name of a tool that needs it.
+    def find_needs(self) -> dict[str, Need]:
+        """Return the context fields that a run must set for the tools, each with a tool that needs it.
 
         >>> ToolSet({}).find_needs()
         {}
@@ -175,8 +176,24 @@ class ToolSet:
         return self.to_provider("ollama")
 
     def to_mcp(self) -> list[dict[str, Any]]:
-        """Return the tools as an MCP server lists them."""
-        return self.to_provider("mcp")
+        """Return the tools as an MCP server lists them, with ``outputSchema`` where a tool declares what it returns.
+
+        >>> from toolsemble import Toolbox, tool
+        >>> @tool
+        ... def count(text: str) -> int:
+        ...     '''Count the characters.'''
+        ...     return len(text)
+        >>> Toolbox([count]).to_mcp()[0]["outputSchema"]["properties"]
+        {'result': {'type': 'integer'}}
+        """
+        from toolsemble.toolbox.structured_output import find_output  # noqa: PLC0415 - calls do not need it
+
+        tools = self.to_provider("mcp")
+        for listed, entry in zip(tools, self._entries.values(), strict=True):
+            output = find_output(entry)
+            if output is not None and output.is_read_alone:
+                listed["outputSchema"] = output.schema
+        return tools
 
     def to_provider(self, provider: str, **settings: Any) -> list[dict[str, Any]]:
         """Return the tools in the format of a provider, by its name, with the settings of that format.
@@ -194,6 +211,7 @@ class ToolSet:
             tools: list[dict[str, Any]] = write_tools(offers, **settings)
         except ValueError as problem:
             raise ToolDefinitionError(f"{provider}: {problem}") from None
+        trace_tools(LOGGER, provider, tools)
         return tools
 
     def prefixed(self, prefix: str) -> Self:
@@ -304,12 +322,20 @@ class ToolSet:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self._entries)})"
 
+    def _repr_html_(self) -> str:
+        from toolsemble.runtime.notebook import format_note, format_table  # noqa: PLC0415 - in notebooks
 
-def _specification_of(definition: ToolDefinition) -> ToolSpecification:
-    specification = definition.specification()
-    if definition.logger.isEnabledFor(TRACE):
-        definition.logger.log(TRACE, "%s", specification.to_json())
-    return specification
+        found = self.specifications
+        rows = [(each.name, _name_parameters(each), each.description) for each in found]
+        title = f"{type(self).__name__} with {len(found):,} tool{'' if len(found) == 1 else 's'}"
+        return format_note(title) + format_table(rows, ("tool", "parameters", "description"))
+
+
+def _name_parameters(specification: ToolSpecification) -> str:
+    """Return the names of parameters, with a question mark for those that may be left out."""
+    schema = specification.parameters or {}
+    required = schema.get("required", ())
+    return ", ".join(name if name in required else f"{name}?" for name in schema.get("properties", ()))
 
 
 def _own_definition(entry: Registered) -> ToolDefinition:

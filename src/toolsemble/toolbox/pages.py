@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.build import check_name
 from toolsemble.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.param import Param
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.runtime.text import preview
+from toolsemble.specification import check_name
 from toolsemble.tools.function import FunctionTool, tool
 
 _MOST_PAGES = 10_000

@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import Names, ToolDefinition
+from toolsemble.definition.definition import Names, Need, ToolDefinition
 from toolsemble.definition.variants import map_definition
-from toolsemble.errors import ToolArgumentsError
+from toolsemble.errors import UnknownToolError
 from toolsemble.runtime.text import preview
 
 if TYPE_CHECKING:
@@ -75,17 +75,19 @@ def register_tool(tool: object, definition: ToolDefinition, context: ToolContext
     return Registered(tool, definition, known, min(limits, default=None))
 
 
-def unknown_tool(name: str, known: Sequence[str]) -> ToolDefinition:
+def unknown_tool(name: str, known: Sequence[str], refusal: str = "") -> ToolDefinition:
     """Return the definition that answers calls of an unknown tool: every call fails with the names that exist.
+
+    :param refusal: why a lock hides it; "" if none does
 
     >>> unknown_tool("wether", ["weather"]).decode("{}", frozenset())
     Traceback (most recent call last):
     ...
-    toolsemble.errors.ToolArgumentsError: Unknown tool 'wether'. Available tools: weather. Did you mean 'weather'?
+    toolsemble.errors.UnknownToolError: Unknown tool 'wether'. Available tools: weather. Did you mean 'weather'?
     """
 
     def refuse(*_: object) -> NoReturn:
-        raise ToolArgumentsError(unknown_tool_message(name, known))
+        raise UnknownToolError(f"The lock hides '{name}': {refusal}" if refusal else unknown_tool_message(name, known))
 
     return ToolDefinition(_UNKNOWN, "", body=refuse, decode=refuse, accept=refuse)
 
@@ -98,7 +100,7 @@ def add_gate(definitions: list[ToolDefinition], outer: OuterGate | None) -> list
     outer.check(names.found, all_known=names.all_known)
     # Steps of a pipeline are gated as well: putting a tool into a pipeline must not skip its approval.
     return [
-        map_definition(each, lambda part: replace(part, gate=outer.around(part.name, part.gate)))
+        map_definition(each, lambda part: replace(part, gate=outer.around(part.names, part.gate)))
         for each in definitions
     ]
 
@@ -112,7 +114,7 @@ def names_in(definitions: Iterable[ToolDefinition]) -> Names:
     found: list[str] = []
     all_known = True
     for definition in definitions:
-        found.append(definition.name)
+        found += definition.names
         deeper = () if definition.flow is None else (names_in(definition.flow.tools()),)
         for names in deeper if definition.inside is None else (*deeper, definition.inside()):
             found += names.found
@@ -120,16 +122,17 @@ def names_in(definitions: Iterable[ToolDefinition]) -> Names:
     return Names(tuple(found), all_known)
 
 
-def find_needs(definitions: Iterable[ToolDefinition]) -> dict[str, str]:
-    """Return the context fields that a run must set for its tools, each with the name of a tool that needs it.
+def find_needs(definitions: Iterable[ToolDefinition]) -> dict[str, Need]:
+    """Return the context fields that a run must set for its tools, each with a tool that needs it.
 
     >>> find_needs([unknown_tool("wether", [])])
     {}
     """
-    needs: dict[str, str] = {}
+    needs: dict[str, Need] = {}
     for definition in definitions:
         inside = {} if definition.flow is None else find_needs(definition.flow.tools())
-        needs = inside | dict.fromkeys(definition.needs, definition.name) | needs
+        own = {name: Need(definition.name, declared) for name, declared in definition.needs.items()}
+        needs = inside | own | needs
     return needs
 
 

@@ -88,6 +88,8 @@ def _inherit_run(own: ToolContext, outer: ToolContext) -> Run:
         run["expose_errors"] = "declared"  # the outer call hides errors from the model
     if outer.deps is not None:
         run["deps"] = outer.deps
+    if outer.user_message is not None:
+        run["user_message"] = outer.user_message
     if own.memory_id == _DEFAULTS.memory_id:
         run["memory_id"] = outer.memory_id
     if own.agent_role == _DEFAULTS.agent_role:

@@ -14,7 +14,7 @@ from toolsemble.context import SILENT, Exposure, ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.variants import map_definition
 from toolsemble.errors import ToolDefinitionError
-from toolsemble.metrics import SilentMetrics
+from toolsemble.metrics import SilentMetrics, accept_tags
 from toolsemble.review.terms import TIMEOUT, OnTimeout, check_terms
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.concurrency import THREADS
@@ -64,7 +64,7 @@ def context_of(
     _check_methods("executor", executor, "submit")
     _check_methods("metrics", metrics, *(name for name in vars(SilentMetrics) if not name.startswith("_")))
     return ToolContext(
-        metrics=SILENT if metrics is None else metrics,
+        metrics=SILENT if metrics is None else accept_tags(metrics),
         executor=THREADS if executor is None else executor,
         expose_errors=_check_exposure(expose_errors),
         review=review,
@@ -143,7 +143,7 @@ def add_gates_around(definition: ToolDefinition, own: ToolContext, context: Tool
 
     return map_definition(
         definition,
-        lambda part: replace(part, gate=combine_gates(around, part.name, part.gate, context.review)),
+        lambda part: replace(part, gate=combine_gates(around, part.names, part.gate, context.review)),
     )
 
 

@@ -8,14 +8,14 @@ from concurrent.futures import Executor
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from toolsemble.call import NumberedCall, ToolCall, ToolReply, new_id
 from toolsemble.context import Exposure, ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Layer
 from toolsemble.definition.variants import add_layer, map_definition, to_dry_run
-from toolsemble.errors import ToolConfigurationError
+from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.execution.call import ArgumentsReport, Call, CallPath, CallSettings
 from toolsemble.execution.drivers import adrive, drive
 from toolsemble.execution.path import start_call
@@ -24,7 +24,7 @@ from toolsemble.metrics import ToolMetrics
 from toolsemble.record import LOG_LIMIT
 from toolsemble.result import NO_ATTRIBUTES, ToolResult
 from toolsemble.review.terms import TIMEOUT, OnTimeout
-from toolsemble.runtime.checks import check_count
+from toolsemble.runtime.checks import check_count, check_setting
 from toolsemble.runtime.concurrency import ContextThreadPool, finish
 from toolsemble.runtime.lazy import LazyModule
 from toolsemble.toolbox.formats import ToolSet
@@ -65,7 +65,24 @@ else:
 _POOL_THREADS = 256
 
 
-class Toolbox(ToolSet):
+class _CheckedArguments:
+    """The check of what a toolbox is given; in a base class, so that the signature stays the one of ``__init__``."""
+
+    __slots__ = ()
+
+    def __new__(cls, *tools: Any, **settings: Any) -> Self:
+        made_by: Any = cls.__init__
+        own: Any = Toolbox.__init__
+        if made_by is own:
+            if len(tools) > 1:
+                raise ToolDefinitionError(f"A toolbox takes one list, not {len(tools)} tools; write Toolbox([a, b])")
+            known = {"tools", *own.__kwdefaults__}
+            for name in settings:
+                check_setting("A toolbox", name, known)
+        return object.__new__(cls)
+
+
+class Toolbox(_CheckedArguments, ToolSet):
     """A checked, immutable set of tools; executes calls one at a time or concurrently.
 
     Bad definitions are reported while it is built, all in one error. It is safe to share between threads and event
@@ -178,6 +195,20 @@ class Toolbox(ToolSet):
         steps, own_hooks = repair_steps(repair), hooks_of(before_call, after_call)
         self._settings = CallSettings(steps, slots, workers, log_limit, own_hooks)
         self._sinks = sinks_of(sinks)
+
+    def __copy__(self) -> Self:
+        made = object.__new__(type(self))
+        state: Any = object.__getstate__(self)
+        fields, slots = state if isinstance(state, tuple) else (state, None)
+        for name, value in ((fields or {}) | (slots or {})).items():
+            object.__setattr__(made, name, value)
+        return made
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"A {type(self).__name__} cannot be pickled or deep-copied: it has locks, threads and the connections of "
+            "its tools; pickle the tools, and make the toolbox where it is used"
+        )
 
     def execute(
         self,
@@ -398,7 +429,7 @@ class Toolbox(ToolSet):
         """Return the path of a call of a tool that is not in the toolbox."""
         from toolsemble.toolbox.unknown import unknown_path  # noqa: PLC0415 - needed only for unknown names
 
-        return unknown_path(call, self._context, run, list(self.definitions()), self._settings, report)
+        return unknown_path(call, self._context, run, list(self.definitions()), self._settings, report, self)
 
     def _add_outer_gates(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
         """Return the definition with the gates of the toolboxes around this one added; it has its own already."""

@@ -9,7 +9,6 @@ from typing import Any
 
 from toolsemble.call import ToolCall, new_id
 from toolsemble.context import ToolContext
-from toolsemble.definition.build import is_name
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.execution.call import ArgumentsReport, Call, CallPath, CallSettings
 from toolsemble.execution.hooks import CallReader
@@ -18,6 +17,7 @@ from toolsemble.masking.secrets import add_secrets, find_texts, start_masking, s
 from toolsemble.runtime.text import HIDDEN, preview
 from toolsemble.schema.decode import Decoded
 from toolsemble.schema.secret import parameters
+from toolsemble.specification import is_name
 from toolsemble.toolbox.registry import (
     LONGEST_NAME,
     has_secret_parameters,
@@ -26,6 +26,7 @@ from toolsemble.toolbox.registry import (
     unknown_tool_message,
 )
 from toolsemble.toolbox.run import Run
+from toolsemble.tools.base import Tool
 
 
 def unknown_path(
@@ -35,14 +36,22 @@ def unknown_path(
     tools: Sequence[ToolDefinition],
     settings: CallSettings,
     report: ArgumentsReport | None,
+    members: Iterable[object] = (),
 ) -> CallPath:
     """Return the path of a call of an unknown tool.
 
     :param box: the context of the toolbox
     :param tools: the tools of the toolbox
+    :param members: its tool objects, which know what the lock of their source hides
     """
-    definition = unknown_tool(call.name, [each.name for each in tools])
+    definition = unknown_tool(call.name, [each.name for each in tools], _find_refusal(call.name, members))
     return refused_path(call, definition, box, run, tools, settings, report)
+
+
+def _find_refusal(name: str, members: Iterable[object]) -> str:
+    """Return why the lock of another tool hides a tool; "" if none does."""
+    finders = (getattr(each, "find_lock_refusal", None) for each in members if isinstance(each, Tool))
+    return next((refusal for find in finders if find is not None and (refusal := find(name))), "")
 
 
 def refused_path(

@@ -15,7 +15,7 @@ from typing import (
 
 from toolsemble.call import new_id, new_run_id
 from toolsemble.context import LOGGER, ToolContext, current_context
-from toolsemble.definition.build import check_description, check_name, review_settings, string_definition
+from toolsemble.definition.build import check_description, review_settings, string_definition
 from toolsemble.definition.definition import ReturnBehavior, ToolDefinition
 from toolsemble.definition.policy import Effects, Isolation, Policy
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
@@ -26,7 +26,9 @@ from toolsemble.limits.settings import NO_LIMITS, Limits, PolicyCache, find_limi
 from toolsemble.metrics import ToolMetrics
 from toolsemble.result import ToolResult
 from toolsemble.review.terms import TIMEOUT, OnTimeout, ReviewTerms
+from toolsemble.runtime.checks import check_setting
 from toolsemble.runtime.text import describe_error
+from toolsemble.specification import check_name
 from toolsemble.tools.settings import BareSettings, ToolSettings, definition_fields
 
 if TYPE_CHECKING:
@@ -79,8 +81,9 @@ class Tool(ABC):
     """Whether :meth:`run` never blocks, so that async callers run it without a thread."""
     return_behavior: ReturnBehavior = ReturnBehavior.TO_LLM
     """The recipient of the result: the model, or the caller immediately."""
-    metadata: Mapping[str, Any] | None = None
-    """Further data for providers."""
+    metadata: Mapping[str, Any] | str | None = None
+    """Further data, as a mapping or the JSON text of an object. What is under the name of a provider, such as
+    ``{"anthropic": {"defer_loading": True}}``, is sent to that provider."""
     strict: bool | None = None
     """Whether to request the provider's strict mode; None: not set."""
     timeout: float | None = None
@@ -126,8 +129,7 @@ class Tool(ABC):
     def _apply(self, settings: BareSettings) -> None:
         """Set the attributes for keyword settings; raise TypeError for an unknown one."""
         for name, value in settings.items():
-            if name not in ToolSettings.__annotations__:
-                raise TypeError(f"A tool has no setting {name!r}; known are {', '.join(ToolSettings.__annotations__)}")
+            check_setting("A tool", name, ToolSettings.__annotations__)
             setattr(self, name, value)
 
     def _set_names(self, name: str | None, description: str | None) -> None:
@@ -230,7 +232,9 @@ class Tool(ABC):
             name = getattr(self, "name", None)
         except Exception:  # noqa: BLE001 - a property can raise anything, and a repr is shown in errors
             name = None
-        return f"{type(self).__name__}({name!r:.80})"
+        # Not the repr of anything else: that of a bound method has the repr of this object.
+        shown = name if isinstance(name, str) else None
+        return f"{type(self).__name__}({shown!r:.80})"
 
     def explain(self, provider: str) -> list[Note]:
         """Return a note for every schema keyword that a provider's format cannot express as declared.
@@ -312,14 +316,17 @@ def define(source: object) -> ToolDefinition | None:
     if callable(execute) and all(
         hasattr(type(source), name) or hasattr(source, name) for name in ("name", "description")
     ):
-        return string_definition(
-            source.name,  # type: ignore[attr-defined]  # checked above
-            source.description,  # type: ignore[attr-defined]  # as above
-            execute,
-            inline=getattr(source, "inline", False),
-            policy=_foreign_policy(source),
-            **review_settings(source.name, source),  # type: ignore[attr-defined]  # as above
-        )
+        name, description = source.name, source.description  # type: ignore[attr-defined]  # checked above
+        settings = {
+            "inline": getattr(source, "inline", False),
+            "policy": _foreign_policy(source),
+            **review_settings(name, source),
+        }
+        if (kind := getattr(source, "input_type", str)) is str:
+            return string_definition(name, description, execute, **settings)
+        from toolsemble.tools.typed import define_typed  # noqa: PLC0415 - a subclass of Tool is there
+
+        return define_typed(name, description, execute, kind, settings)
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.runtime.text import describe_error
 from toolsemble.specification import ToolSpecification
 from toolsemble.tools.base import Tool, define
 from toolsemble.tools.function import FunctionTool, method_tools
@@ -45,16 +46,29 @@ def tool_specifications_from(source: object) -> list[ToolSpecification]:
     """
     if source is None:
         raise ToolDefinitionError("tool_specifications_from takes an object or a class, not None")
-    found = (
-        [(each, _definition_of(each)) for each in method_tools(source)]
-        if isinstance(source, type)
-        else collect_tools(source)
-    )
+    found = _collect_from_class(source) if isinstance(source, type) else collect_tools(source)
     names = [definition.name for _, definition in found]
     for name in names:
         if names.count(name) > 1:
             raise ToolDefinitionError(f"Duplicate tool name: '{name}'")
     return [definition.specification() for _, definition in found]
+
+
+def _collect_from_class(kind: type) -> list[tuple[object, ToolDefinition]]:
+    """Return the tools of a class, read from its attributes; raise if only an object has them."""
+    methods: list[tuple[object, ToolDefinition]] = [(each, _definition_of(each)) for each in method_tools(kind)]
+    is_tool = issubclass(kind, Tool)
+    if not is_tool and (methods or not all(hasattr(kind, name) for name in ("name", "description", "execute"))):
+        return methods
+    try:
+        blank: object = object.__new__(kind)  # without __init__: its arguments are not known
+        definition = define(blank)
+    except Exception as problem:
+        raise ToolDefinitionError(
+            f"{kind.__name__} cannot be described without an object ({describe_error(problem)}); pass one: "
+            f"{kind.__name__}(...)"
+        ) from problem
+    return methods if definition is None else [(blank, definition), *methods]
 
 
 def _definition_of(tool: object) -> ToolDefinition:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, Unpack, overload
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.build import check_description, check_name, typed_definition
+from toolsemble.definition.build import check_description, typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.settings import PolicyCache
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.docstring import parse_docstring
 from toolsemble.schema.local_types import collect_local_types
+from toolsemble.specification import check_name
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import ToolSettings
 
@@ -170,7 +172,9 @@ class FunctionTool(Tool, Generic[P, R]):
         if known is None:
             from toolsemble.tools.parameters import read_parameters  # noqa: PLC0415 - importing @tool must stay cheap
 
-            found = read_parameters(check_name(self.name), self._function, self._names, len(self._bound), owner)
+            found = read_parameters(
+                _check_function_name(self.name), self._function, self._names, len(self._bound), owner
+            )
             known = self._known.setdefault(owner, found)
         return known
 
@@ -262,7 +266,37 @@ def tool(
     if name is not None and not isinstance(name, str):
         advice = "; a property cannot be a tool: remove @property" if isinstance(name, property) else ""
         raise ToolDefinitionError(f"@tool takes a function, or the name of the tool as a str, not {name!r:.80}{advice}")
-    return lambda function: FunctionTool(function, names, name, description, settings)
+
+    def decorate(function: Any) -> FunctionTool[..., Any]:
+        made: FunctionTool[..., Any] = FunctionTool(function, names, name, description, settings)
+        if name is not None and not made.description and _SENTENCE_WORD.fullmatch(name):
+            _warn_of_description(name, made.__name__)
+        return made
+
+    return decorate
+
+
+# A name that begins like a sentence: LangChain4j takes the description as the first argument.
+_SENTENCE_WORD = re.compile("[A-Z][a-z]*")
+
+
+def _warn_of_description(name: str, function: str) -> None:
+    from toolsemble.runtime.warn import warn_user  # noqa: PLC0415 - rarely needed
+
+    warn_user(
+        f"@tool({name!r}) names the tool {name!r} instead of {function!r}; if it is the description, write "
+        f"@tool(description={name!r}), else add a docstring"
+    )
+
+
+def _check_function_name(name: str) -> str:
+    """Return a name if it is valid; the error for a sentence says how to pass a description."""
+    try:
+        return check_name(name)
+    except ToolDefinitionError as problem:
+        if len(name.split()) > 1 or name.endswith("."):
+            problem.args = (f"{problem}; if it is the description, write @tool(description=...)",)
+        raise
 
 
 def _check_process(name: str, parameters: Parameters) -> None:

@@ -6,10 +6,11 @@ import inspect
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NewType, Union, get_args, get_origin
 
 from toolsemble.context import InvocationParameters, ToolContext
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.runtime.text import describe_type
 from toolsemble.schema.field import Field, accepts_none, is_memory_id
 from toolsemble.schema.members import function_fields
 from toolsemble.schema.typed import TypedArguments
@@ -25,9 +26,8 @@ class Parameters:
     """The names of positional-only parameters."""
     injected: Mapping[str, Callable[[ToolContext], Any]]
     """The injected parameters, each with a function that takes the value from the context."""
-
-    needs: frozenset[str] = frozenset()
-    """The context fields that an agent's run must set: the memory id, or the dependencies."""
+    needs: Mapping[str, str]
+    """The context fields that must be set, the memory id and the dependencies, each with the declared type."""
 
     @property
     def sees(self) -> frozenset[str]:
@@ -55,27 +55,51 @@ def read_parameters(
         arguments.check()
     except ToolDefinitionError as problem:
         raise ToolDefinitionError(f"Tool '{tool}', {problem}") from None
+    _warn_untyped(tool, function, visible)
     positional = tuple(each.name for each in signature.parameters.values() if each.kind is each.POSITIONAL_ONLY)
     return Parameters(arguments, positional[bound:], injected, _find_needs(fields, injected))
 
 
-def _find_needs(fields: Sequence[Field], injected: Mapping[str, Callable[[ToolContext], Any]]) -> frozenset[str]:
-    """Return the context fields without which a run of an agent could not call the function."""
+def _warn_untyped(tool: str, function: Any, fields: Sequence[Field]) -> None:
+    """Warn of parameters without a type; not for lambdas, which cannot have any, nor for functions written in C."""
+    if getattr(function, "__name__", "") == "<lambda>" or not hasattr(function, "__annotations__"):
+        return
+    names = [field.name for field in fields if field.annotation is Any and field.name not in function.__annotations__]
+    if names:
+        from toolsemble.runtime.warn import warn_user  # noqa: PLC0415 - rarely needed
+
+        listed = ", ".join(f"'{name}'" for name in names)
+        warn_user(
+            f"Tool '{tool}' takes {listed} without a type, so models may send anything; write {names[0]}: str, or "
+            f"{names[0]}: Any"
+        )
+
+
+def _find_needs(fields: Sequence[Field], injected: Mapping[str, Callable[[ToolContext], Any]]) -> dict[str, str]:
+    """Return the context fields without which the function cannot be called, with the types that it declares."""
     taken = {field.name: field for field in fields if field.name in injected}
-    needs = {"memory_id" for name in taken if injected[name] is _memory_id}
-    needs |= {"deps" for name, field in taken.items() if injected[name] is _context_with_deps and _has_deps(field)}
-    return frozenset(needs)
+    needs = {}
+    for name, field in taken.items():
+        if injected[name] is _memory_id:
+            needs["memory_id"] = "MemoryId"
+        elif injected[name] is _context_with_deps and (declared := _find_deps_type(field)):
+            needs["deps"] = declared
+    return needs
 
 
-def _has_deps(field: Field) -> bool:
-    """Return whether a parameter is a context whose dependencies cannot be None."""
+def _find_deps_type(field: Field) -> str:
+    """Return the declared type of a context whose dependencies cannot be None; empty if they can."""
     contexts = [each for each in _options(field.annotation) if get_origin(each) is ToolContext]
-    return not any(accepts_none(get_args(each)[0]) for each in contexts)
+    if any(accepts_none(get_args(each)[0]) for each in contexts):
+        return ""
+    return f"ToolContext[{describe_type(get_args(contexts[0])[0])}]"
 
 
 def _find_injection(field: Field) -> Callable[[ToolContext], Any] | None:
     """Return the function that takes the value of an injected parameter from the context; None for others."""
     if is_memory_id(field.annotation):
+        if not _admits_text(field.annotation):
+            raise ToolDefinitionError(f"parameter '{field.name}': a MemoryId is a str; write Annotated[str, MemoryId]")
         return _memory_id
     options = _options(field.annotation)
     if any(option is ToolContext for option in options):
@@ -97,6 +121,19 @@ def _options(annotation: Any) -> tuple[Any, ...]:
     """Return the members of a union, or the type itself."""
     union = (Union, types.UnionType, Annotated)
     return get_args(annotation) if get_origin(annotation) in union else (annotation,)
+
+
+def _admits_text(annotation: Any) -> bool:
+    """Return whether a str is a value of a type."""
+    if get_origin(annotation) is Annotated:
+        return _admits_text(get_args(annotation)[0])
+    if isinstance(annotation, NewType):
+        return _admits_text(annotation.__supertype__)
+    if get_origin(annotation) in (Union, types.UnionType):
+        return any(map(_admits_text, get_args(annotation)))
+    if isinstance(annotation, type) or get_origin(annotation) is not None:
+        return annotation in (Any, object) or (isinstance(annotation, type) and issubclass(annotation, str))
+    return True  # a type variable, a name
 
 
 def _contains(annotation: object, kind: type) -> bool:

@@ -7,9 +7,11 @@ from typing import Any, Unpack
 
 from toolsemble.definition.build import typed_definition
 from toolsemble.definition.definition import ToolDefinition
+from toolsemble.errors import ToolDefinitionError
 from toolsemble.runtime.concurrency import is_async
 from toolsemble.schema.json_schema import SchemaArguments
 from toolsemble.schema.members import find_return_type
+from toolsemble.specification import METHOD, is_method
 from toolsemble.tools.base import Tool
 from toolsemble.tools.protocols import ToolSpec
 from toolsemble.tools.settings import ToolSettings, read_settings
@@ -71,6 +73,9 @@ class SchemaTool(Tool):
 
 def from_spec(source: ToolSpec) -> SchemaTool:
     """Return the tool for an object that implements :class:`ToolSpec`."""
+    for name in ("name", "description", "parameters_schema"):
+        if is_method(getattr(source, name)):
+            raise ToolDefinitionError(METHOD.format(name=name))
     tool = SchemaTool(source.name, source.description, source.execute, source.parameters_schema)
     tool._apply(read_settings(source))  # noqa: SLF001 - a class of this module
     return tool

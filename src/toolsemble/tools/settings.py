@@ -9,6 +9,7 @@ from toolsemble.definition.definition import ReturnBehavior
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.limits.settings import LimitSettings, find_limits
 from toolsemble.review.terms import OnTimeout
+from toolsemble.specification import read_metadata
 
 if TYPE_CHECKING:
     from toolsemble.limits.retries import Retries
@@ -34,7 +35,7 @@ class BareSettings(LimitSettings, ReviewSettings, total=False):
 
     inline: bool
     return_behavior: ReturnBehavior
-    metadata: Mapping[str, Any] | None
+    metadata: Mapping[str, Any] | str | None
     strict: bool | None
 
 
@@ -70,9 +71,8 @@ def definition_fields(owner: str, source: Any) -> dict[str, Any]:
         raise _wrong_type(owner, "strict", "True, False or None", strict)
     if not isinstance(behavior, ReturnBehavior):
         raise _wrong_type(owner, "return_behavior", "a ReturnBehavior, such as ReturnBehavior.IMMEDIATE", behavior)
-    if metadata is not None and not isinstance(metadata, Mapping):
-        raise _wrong_type(owner, "metadata", "a mapping or None", metadata)
-    return {"inline": inline, "strict": strict, "return_behavior": behavior, "metadata": dict(metadata or {})}
+    known = read_metadata(owner, metadata)
+    return {"inline": inline, "strict": strict, "return_behavior": behavior, "metadata": known}
 
 
 def _wrong_type(owner: str, name: str, expected: str, given: object) -> ToolDefinitionError:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sys
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from toolsemble.definition.build import typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.runtime.concurrency import is_async
+from toolsemble.schema.decode import decode_arguments, json_text
 from toolsemble.schema.local_types import collect_local_types
 from toolsemble.schema.members import find_return_type, members_reader
+from toolsemble.schema.repair import STEPS
 from toolsemble.schema.typed import TypedArguments
+from toolsemble.specification import METHOD, is_method
 from toolsemble.tools.base import MEMORY_ID_ONLY, Tool
 
 T = TypeVar("T")
@@ -74,7 +78,12 @@ class TypedTool(Tool, Generic[T]):
         """Return the decoder of the input, created once for each class."""
         kept: TypedArguments | None = vars(cls).get("_kept_arguments")
         if kept is None:
-            kept = TypedArguments.of_type(_check_input_type(cls), cls._names)
+            kind = getattr(cls, "input_type", None)
+            if kind is None:
+                raise ToolDefinitionError(
+                    f"{cls.__name__} has no input type; write class {cls.__name__}(TypedTool[SomeDataclass])"
+                )
+            kept = TypedArguments.of_type(_check_input_type(cls.__name__, kind), cls._names)
             kept.check()
             cls._kept_arguments = kept  # two threads may create equal ones
         return kept
@@ -96,16 +105,75 @@ def _type_argument(cls: type) -> Any:
     return None
 
 
-def _check_input_type(cls: Any) -> Any:
-    kind = getattr(cls, "input_type", None)
-    if kind is None:
-        raise ToolDefinitionError(
-            f"{cls.__name__} has no input type; write class {cls.__name__}(TypedTool[SomeDataclass])"
-        )
+def schema_for(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of an input type, as models are shown it; raise ToolDefinitionError for any other type.
+
+    :param kind: a dataclass, a pydantic model, a typed dict, a named tuple, an attrs class or a msgspec struct
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class City:
+    ...     name: str
+    ...     days: int = 3
+    >>> schema_for(City)["properties"]
+    {'name': {'type': 'string'}, 'days': {'type': 'integer', 'default': 3}}
+    """
+    from toolsemble.schema.portable import make_portable  # noqa: PLC0415 - calls do not need it
+
+    return {"type": "object", **make_portable(_read_type(kind).schema)[0]}
+
+
+def read_arguments(kind: type[T], arguments: str | Mapping[str, Any], *, repair: bool = True) -> T:
+    """Return an object of an input type from JSON text or a dict, read as the arguments of a call are.
+
+    Raise :class:`~toolsemble.ToolArgumentsError` with the message that a model would be told.
+
+    :param kind: as in :func:`schema_for`
+    :param repair: whether arguments that nearly fit are repaired
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class City:
+    ...     name: str
+    ...     days: int = 3
+    >>> read_arguments(City, '{"name": "Rome", "days": "5"}')
+    City(name='Rome', days=5)
+    >>> read_arguments(City, "{}")
+    Traceback (most recent call last):
+    ...
+    toolsemble.errors.ToolArgumentsError: Missing required parameter(s) for 'City': name
+    """
+    given: Any = kind
+    known = _read_type(given)
+    text = arguments if isinstance(arguments, str) else json_text(dict(arguments), known.owner)
+    made: T = decode_arguments(known, text, STEPS if repair else frozenset())[0]
+    return made
+
+
+@lru_cache(maxsize=256)
+def _read_type(kind: Any) -> TypedArguments:
+    owner = getattr(kind, "__name__", None) or str(kind)
+    arguments = TypedArguments.of_type(_check_input_type(owner, kind), {})
+    arguments.check()
+    return arguments
+
+
+def define_typed(
+    name: object, description: object, execute: Callable[[Any], Any], kind: Any, settings: Mapping[str, Any]
+) -> ToolDefinition:
+    """Return the definition of an object that is not a :class:`Tool`, and has an ``input_type``."""
+    if is_method(kind):
+        raise ToolDefinitionError(f"Tool '{name}': {METHOD.format(name='input_type')}")
+    arguments = TypedArguments.of_type(_check_input_type(f"Tool '{name}'", kind), {})
+    arguments.check()
+    return typed_definition(name, description, execute, arguments, awaits=is_async(execute), **settings)
+
+
+def _check_input_type(owner: str, kind: Any) -> Any:
     origin = get_origin(kind) or kind
     if isinstance(origin, type) and (members_reader(origin) or hasattr(origin, "__pydantic_fields__")):
         return kind
     raise ToolDefinitionError(
-        f"{cls.__name__}: input type {kind!r:.80} has no fields; use a dataclass, a pydantic model, a TypedDict, "
+        f"{owner}: input type {kind!r:.80} has no fields; use a dataclass, a pydantic model, a TypedDict, "
         "a NamedTuple, an attrs class or a msgspec struct"
     )

@@ -118,7 +118,7 @@ def _hold_lock(lock: Path, weights: Weights, report: ProgressCallback) -> Iterat
 def _download(weights: Weights, place: Path, sources: Sequence[Source], report: ProgressCallback) -> Path:
     work = place.parent / "partial"
     reasons = []
-    for source in sources:
+    for source, *later in (sources[place:] for place in range(len(sources))):
         target = work / source.name / weights.file
         _make_room(weights, target, work)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,8 @@ def _download(weights: Weights, place: Path, sources: Sequence[Source], report: 
             source.fetch(weights, target, report)
             _check(weights, target, source.name, report)
         except SourceError as reason:
-            LOGGER.info("%s from %s: %s", weights.file, source.name, reason)
+            if later:
+                LOGGER.warning("%s: %s; using the source '%s' instead", source.name, reason, later[0].name)
             reasons.append(f"{source.name}: {reason}")
             _remove_empty(target, work)
         else:

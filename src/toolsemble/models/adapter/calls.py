@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from toolsemble.call import ToolCall
+from toolsemble.call import ToolCall, received_call
 from toolsemble.models.message import AssistantMessage, Message
 from toolsemble.runtime.text import escape_surrogates
 
@@ -112,7 +112,7 @@ def sanitize_call(call: ToolCall, id: str | None) -> ToolCall:
     text = call.json  # as the model wrote it, so that a provider finds the conversation in its cache
     if _read_arguments(call, _MAX_DEPTH) is None:
         text = json.dumps(_wrap_arguments(call), ensure_ascii=False, separators=(",", ":"))
-    return ToolCall(sanitize_name(call.name), text, id)
+    return received_call(sanitize_name(call.name), text, id)
 
 
 def _wrap_arguments(call: ToolCall) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
@@ -27,7 +28,9 @@ from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
 from toolsemble.providers.anthropic import IMAGES, write_prompt, write_tools
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
+from toolsemble.runtime.trace import trace_tools
 
+LOGGER = logging.getLogger("toolsemble.models")
 TIMEOUT = 600.0
 """The default seconds to wait for data, the same as in Anthropic's package."""
 
@@ -140,6 +143,7 @@ class AnthropicModel:
         messages = arguments["messages"]
         with translate_errors("Anthropic", partial(_keys, client), self._translate):
             for _ in range(_MAX_PAUSES):
+                trace_tools(LOGGER, f"anthropic {self.name}", arguments.get("tools"))
                 async with aclosing(ask(client, arguments, reader)) as chunks:
                     async for chunk in chunks:
                         yield chunk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import AsyncIterator, Generator, Mapping
@@ -23,7 +24,9 @@ from toolsemble.models.chat import Assembly, ChatModel, ChatReply, ChatRequest, 
 from toolsemble.models.reply_limit import MAX_REPLY
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
+from toolsemble.runtime.trace import trace_tools
 
+LOGGER = logging.getLogger("toolsemble.models")
 TIMEOUT = 600.0
 """The default seconds to wait for data."""
 
@@ -133,12 +136,17 @@ class BedrockModel:
             yield reader.finish()
 
     def _converse(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        self._trace(arguments)
         response: Mapping[str, Any] = self._client().converse(**arguments)
         return response
 
     def _converse_stream(self, arguments: Mapping[str, Any]) -> Generator[Mapping[str, Any], None, None]:
+        self._trace(arguments)
         with closing(self._client().converse_stream(**arguments)["stream"]) as events:
             yield from events
+
+    def _trace(self, arguments: Mapping[str, Any]) -> None:
+        trace_tools(LOGGER, f"bedrock {self.name}", arguments.get("toolConfig", {}).get("tools"))
 
     def _client(self) -> Any:
         """Return the client; it is created by the first thread that needs it, as finding credentials can be slow."""

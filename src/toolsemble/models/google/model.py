@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -28,7 +29,9 @@ from toolsemble.models.reply_limit import MAX_REPLY
 from toolsemble.providers.google import PROMPT_MEDIA
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
+from toolsemble.runtime.trace import trace_tools
 
+LOGGER = logging.getLogger("toolsemble.models")
 TIMEOUT = 600.0
 """The default seconds to wait for data."""
 
@@ -124,6 +127,7 @@ class GoogleModel:
             checked = types.GenerateContentConfig(**config)
         except ValueError as problem:
             raise ToolConfigurationError(f"Invalid request for Gemini: {problem}") from problem
+        trace_tools(LOGGER, f"google {self.name}", config.get("tools"))
         return partial(getattr(self._client.aio.models, method), model=self.name, contents=contents, config=checked)
 
     def _translate_errors(self) -> AbstractContextManager[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractContextManager, aclosing
@@ -26,7 +27,9 @@ from toolsemble.providers.mistral import AUDIO, DOCUMENTS, IMAGES, write_tools
 from toolsemble.providers.wire import field
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
+from toolsemble.runtime.trace import trace_tools
 
+LOGGER = logging.getLogger("toolsemble.models")
 TIMEOUT = 300.0
 """The default seconds to wait for data, the same as in Mistral's package."""
 
@@ -120,6 +123,7 @@ class MistralModel:
         """Return the whole reply."""
         client, reader = self._given or await self._clients.get(), ReplyReader()
         arguments = self._arguments(request)
+        trace_tools(LOGGER, f"mistral {self.name}", arguments.get("tools"))
         with self._translate_errors():
             chunks = list(reader.read(await self._complete(client, arguments)))
             if not reader.is_complete:
@@ -130,6 +134,7 @@ class MistralModel:
         """Yield the reply in chunks as they arrive."""
         client, reader = self._given or await self._clients.get(), ReplyReader()
         arguments = self._arguments(request)
+        trace_tools(LOGGER, f"mistral {self.name}", arguments.get("tools"))
         with self._translate_errors():
             async with aclosing(self._stream(client, arguments)) as events:
                 async for event in events:

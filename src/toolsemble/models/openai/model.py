@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import cache, partial
@@ -27,10 +28,12 @@ from toolsemble.models.reply_limit import MAX_REPLY, limit_responses
 from toolsemble.providers.openai import Api
 from toolsemble.runtime.checks import check_count
 from toolsemble.runtime.extras import import_extra
+from toolsemble.runtime.trace import trace_tools
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
+LOGGER = logging.getLogger("toolsemble.models")
 _CONNECT = 5.0
 _WIRES: dict[str, ModuleType] = {"chat": chat, "responses": responses}
 _RESERVED = ("messages", "input", "stream")
@@ -136,6 +139,7 @@ class OpenAIModel:
         self._inputs.check(request.messages)
         own = self._wire.write_parameters(request, self._origin, streamed=streamed)
         sent = _merge({"model": self.name, **own}, request.settings, _parameter_names(ask.__func__))
+        trace_tools(LOGGER, f"openai {self.name}", sent.get("tools"))
         return await ask(**sent, stream=streamed)
 
     def _create_client(self) -> AbstractAsyncContextManager[AsyncOpenAI]:
