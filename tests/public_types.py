@@ -1,6 +1,7 @@
 """What type checkers see: checked by mypy as part of the lint, never run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, assert_type
 
@@ -34,6 +35,8 @@ from toolsemble import (
 from toolsemble.agent import (
     Event,
     Final,
+    RunSettings,
+    RunStop,
     RunView,
     StopReason,
     TextDelta,
@@ -169,7 +172,7 @@ async def check_agents() -> None:
     async for event in agent.stream("hello"):
         assert_type(event, Event[str])
     async for turn in agent.iterate("hello"):
-        assert_type(turn, TurnEnded | Final[str])
+        assert_type(turn, TurnEnded | Final[str] | RunStop)
     assert_type(agent.as_tool("clerk", "Helps", requires_approval=True), Tool)
     Agent(models[1], lambda run: [Shout()] if run.turn else [])
 
@@ -266,6 +269,60 @@ async def check_settings(model: ChatModel) -> None:
         review=AutoApprove(),
     )
     assert_type(result.output, str)
+
+
+def make_shop(run: RunView) -> Shop:
+    return Shop()
+
+
+async def make_shop_async(run: RunView) -> Shop:
+    return Shop()
+
+
+@contextmanager
+def open_shop(run: RunView) -> Iterator[Shop]:
+    yield Shop()
+
+
+@asynccontextmanager
+async def open_shop_async(run: RunView) -> AsyncIterator[Shop]:
+    yield Shop()
+
+
+class BigShop(Shop):
+    pass
+
+
+def takes_shop(agent: Agent[Any, Shop]) -> None: ...
+
+
+async def check_deps(model: ChatModel) -> None:
+    assert_type(Agent(model), Agent[str, Any])
+    assert_type(Agent(model, deps=Shop()), Agent[str, Shop])
+    assert_type(Agent(model, deps_type=Shop), Agent[str, Shop])
+    assert_type(Agent(model, make_deps=make_shop), Agent[str, Shop])
+    assert_type(Agent(model, make_deps=make_shop_async, deps_type=Shop), Agent[str, Shop])
+    assert_type(Agent(model, make_deps=open_shop_async, deps_type=Shop), Agent[str, Shop])
+    annotated_deps: Agent[str, Shop] = Agent(model, make_deps=open_shop_async)
+    takes_shop(annotated_deps)
+    takes_shop(Agent(model, make_deps=make_shop_async))
+    takes_shop(Agent(model, make_deps=open_shop))
+    assert_type(Agent(model, make_deps=lambda run: Shop()), Agent[str, Shop])
+    assert_type(Agent(model, make_deps=open_shop, deps_type=Shop), Agent[str, Shop])
+    typed = Agent(model, [stock], output_type=Route, make_deps=open_shop_async, deps_type=Shop)
+    assert_type(typed, Agent[Route, Shop])
+    assert_type((await typed.run("plan", deps=BigShop())).output, Route)
+    assert_type(typed.run_sync("plan", output_type=str, deps=Shop()), AgentResult[str])
+    without_deps: Agent[Route] = typed
+    with_deps: Agent[Route, Shop] = typed
+    annotated: Agent[int | None, Shop] = Agent(model, output_type=int | None, deps=Shop())
+    takes_shop(typed)
+    takes_shop(Agent(model))
+    takes_shop(Agent(model, deps=BigShop()))
+    given: RunSettings = {"deps": Shop(), "max_turns": 3}
+    with_deps.run_sync("plan", **given)
+    Agent(model).run_sync("plan", deps=3)
+    assert_type((without_deps, annotated), tuple[Agent[Route, Any], Agent[int | None, Shop]])
 
 
 def call_of(name: str) -> ToolCall:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         RunBusyError as RunBusyError,
         RunCancelledError as RunCancelledError,
         RunChangedError as RunChangedError,
+        RunError as RunError,
         RunInterruptedError as RunInterruptedError,
         RunParkedError as RunParkedError,
         ToolArgumentsError as ToolArgumentsError,
@@ -92,7 +93,11 @@ if TYPE_CHECKING:
     from toolsemble.tools.function import FunctionTool as FunctionTool, tool as tool
     from toolsemble.tools.protocols import AgentTool as AgentTool, ToolSpec as ToolSpec
     from toolsemble.tools.schema import SchemaTool as SchemaTool
-    from toolsemble.tools.typed import TypedTool as TypedTool
+    from toolsemble.tools.typed import (
+        TypedTool as TypedTool,
+        read_arguments as read_arguments,
+        schema_for as schema_for,
+    )
 
 __version__ = "0.2.0"
 
@@ -117,6 +122,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "RunBusyError",
             "RunCancelledError",
             "RunChangedError",
+            "RunError",
             "RunInterruptedError",
             "RunParkedError",
             "ToolArgumentsError",
@@ -159,7 +165,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "specification": ("ToolParameters", "ToolSpecification"),
         "toolbox.toolbox": ("Toolbox",),
         "tools.base": ("Tool",),
-        "tools.typed": ("TypedTool",),
+        "tools.typed": ("TypedTool", "read_arguments", "schema_for"),
     },
     everyday=(
         *("Agent", "AgentResult", "ConversationMemory", "Tool", "ToolContext", "Toolbox", "TypedTool", "tool"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from concurrent.futures import Executor
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from toolsemble.runtime.concurrency import THREADS
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultedTypeVar
 
+    from toolsemble.models.message import UserMessage
     from toolsemble.place import Place
     from toolsemble.review import ReviewDecision, ReviewHandler
     from toolsemble.review.inherited_gates import InheritedGate
@@ -121,6 +122,10 @@ class ToolContext(Generic[DepsT_co]):
     """The dependencies of the run, as passed to ``agent.run(deps=...)`` or ``box.execute(deps=...)``; hidden from the
     model."""
 
+    user_message: UserMessage | None = None
+    """The message of the user that the run of the agent answers; None outside of an agent. A nested agent has its own:
+    what it was asked."""
+
     place: Place | None = None
     """The place of the call in a run that is recorded in a journal; None if it is not."""
 
@@ -164,7 +169,10 @@ class ToolContext(Generic[DepsT_co]):
         reject = AutoReject("the reviewer cannot be asked from a worker process")
         gates = tuple(each.detach(reject) for each in self.gates)
         review = None if self.review is None else reject
-        return self.derive({"metrics": SILENT, "executor": THREADS, "review": review, "gates": gates, "deps": None})
+        # Without its images, which would be copied for every call.
+        asked = None if self.user_message is None else type(self.user_message)(self.user_message.text)
+        live = {"metrics": SILENT, "executor": THREADS, "deps": None}
+        return self.derive({**live, "review": review, "gates": gates, "user_message": asked})
 
     def progress(self, fraction: float | None, message: str = "") -> None:
         """Report the progress of the call to sinks and streams; the model does not see it.
@@ -215,6 +223,38 @@ def _clamp_fraction(value: Any) -> float | None:
 
 
 _current: ContextVar[ToolContext | None] = ContextVar("toolsemble.context", default=None)
+
+
+_NONE: Mapping[tuple[str, str], bool] = {}
+
+resumed_calls: ContextVar[Mapping[tuple[str, str], bool]] = ContextVar("toolsemble.resumed_calls", default=_NONE)
+"""The calls of a paused run that go on, by the call around them and their id, and whether their work had begun.
+
+The calls of a journaled run have a place instead."""
+
+
+def is_resumed(context: ToolContext) -> bool:
+    """Return whether a call began before its run was paused, parked or interrupted: sinks know its start.
+
+    >>> is_resumed(ToolContext("pay", "call_1"))
+    False
+    """
+    place = context.place
+    if place is None:
+        return (context.parent_id, context.call_id) in resumed_calls.get()
+    return place.run is not None and place.run.has_begun(place.path)
+
+
+def was_run(context: ToolContext) -> bool:
+    """Return whether the work of a call began before its run was paused, parked or interrupted.
+
+    >>> was_run(ToolContext("pay", "call_1"))
+    False
+    """
+    place = context.place
+    if place is None:
+        return resumed_calls.get().get((context.parent_id, context.call_id), False)
+    return place.run is not None and place.run.has_begun(place.path, asked=False)
 
 
 # Not wrapped in functions, because every call uses them.

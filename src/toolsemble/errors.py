@@ -6,18 +6,19 @@
     ├── ToolDefinitionError(ValueError)   a tool or a toolbox is defined wrongly; raised while it is built
     ├── ToolConfigurationError            set up wrongly; always raised to the caller
     │   ├── CallPausedError               a call waits for approval, and nothing around it can be resumed
-    │   └── RunInterruptedError           a journaled run does not go on here
-    │       ├── RunBusyError              somebody else drives it
-    │       ├── RunParkedError            it waits for a person, or its worker stops
-    │       ├── RunCancelledError         it was cancelled
-    │       └── RunChangedError           its agent is not the one it was begun with
+    │   └── RunChangedError               a recorded run was begun with another agent
     ├── ToolArgumentsError                the model's arguments do not fit
     ├── ToolExecutionError                the tool failed
     │   └── LostError                     its work began, and its outcome is unknown
     ├── ExitEarlyError                    a reviewer stopped the run
-    ├── ReviewTimeoutError                nobody answered in time, and the request said to fail
+    ├── ReviewTimeoutError                no answer in time, and the request said to fail
     ├── ReviewRefusedError                an answer to a request for approval was not accepted
     ├── ModelError                        a model did not answer
+    ├── RunError                          a run ended without an answer, and nothing is wrong with it
+    │   ├── RunParkedError                it waits for a person
+    │   ├── RunBusyError                  another process drives it
+    │   ├── RunCancelledError             it was cancelled
+    │   └── RunInterruptedError           the process is ending; the run continues elsewhere
     ├── AgentExecutionError               a run failed; ``partial`` holds the work so far
     └── MaxIterationsExceededError        a run reached its limit of model calls without an answer
 
@@ -41,6 +42,19 @@ class ToolsembleError(Exception):
     """
 
 
+class PassThroughError(ToolsembleError):
+    """An error that ends a call or a run, and always reaches the caller; a model is never told of it.
+
+    >>> issubclass(RunParkedError, PassThroughError)
+    True
+    """
+
+    #: The replies of the sibling calls, when several calls were executed together.
+    replies: Sequence[ToolReply] = ()
+    #: The work so far, if it ended the run of an agent.
+    partial: Any = None
+
+
 class ToolDefinitionError(ToolsembleError, ValueError):
     """A tool or a toolbox is defined wrongly; raised while it is built.
 
@@ -52,7 +66,7 @@ class ToolDefinitionError(ToolsembleError, ValueError):
     """
 
 
-class ToolConfigurationError(ToolsembleError):
+class ToolConfigurationError(PassThroughError):
     """A call is set up wrongly, for example without a reviewer to approve it; always raised to the caller.
 
     >>> raise ToolConfigurationError("Tool 'deploy' needs a region; set REGION")
@@ -60,11 +74,6 @@ class ToolConfigurationError(ToolsembleError):
     ...
     toolsemble.errors.ToolConfigurationError: Tool 'deploy' needs a region; set REGION
     """
-
-    #: The replies of the sibling calls, when several calls were executed together.
-    replies: Sequence[ToolReply] = ()
-    #: The work so far, if it ended the run of an agent.
-    partial: Any = None
 
 
 class CallPausedError(ToolConfigurationError):
@@ -92,10 +101,25 @@ class CallPausedError(ToolConfigurationError):
         self.edited: Any = None
 
 
-class RunInterruptedError(ToolConfigurationError):
-    """A run with a journal does not go on in this process; what it has done so far is in the journal.
+class RunChangedError(ToolConfigurationError):
+    """The record of the run does not fit the agent of today; with the earlier one it continues.
 
-    >>> RunInterruptedError("Run 'order-7' stopped", run_id="order-7").run_id
+    >>> str(RunChangedError("Run 'order-7' recorded 'pay' at /3.1.2, where 'check' is now"))
+    "Run 'order-7' recorded 'pay' at /3.1.2, where 'check' is now"
+    """
+
+    def __init__(self, message: str = "", *, run_id: str = "") -> None:
+        super().__init__(message)
+        #: The id of the run.
+        self.run_id = run_id
+
+
+class RunError(PassThroughError):
+    """A run ended in this process without an answer, and nothing is wrong with it or its setup.
+
+    What it has done so far is in the journal. Catch this class to treat the four outcomes alike.
+
+    >>> RunError("Run 'order-7' stopped", run_id="order-7").run_id
     'order-7'
     """
 
@@ -105,28 +129,26 @@ class RunInterruptedError(ToolConfigurationError):
         self.run_id = run_id
 
 
-class RunBusyError(RunInterruptedError):
-    """Somebody else drives the run.
+class RunParkedError(RunError):
+    """The run waits for a person; it continues when the person has answered.
+
+    >>> RunParkedError("Run 'order-7' waits for approval", run_id="order-7").run_id
+    'order-7'
+    """
+
+    #: The requests that wait for a decision; empty if a call of unknown outcome has to be settled.
+    pending: Sequence[Any] = ()
+
+
+class RunBusyError(RunError):
+    """Another process drives the run.
 
     >>> str(RunBusyError("Run 'order-7' is driven by process 4711"))
     "Run 'order-7' is driven by process 4711"
     """
 
 
-class RunParkedError(RunInterruptedError):
-    """The run is parked: it continues when a person has answered, or when a worker takes it again.
-
-    >>> RunParkedError("Run 'order-7' waits for approval", run_id="order-7").run_id
-    'order-7'
-    """
-
-    def __init__(self, message: str = "", *, run_id: str = "", waits: bool = True) -> None:
-        super().__init__(message, run_id=run_id)
-        #: Whether it waits for a person; False if it may continue at once.
-        self.waits = waits
-
-
-class RunCancelledError(RunInterruptedError):
+class RunCancelledError(RunError):
     """The run was cancelled, and is not continued.
 
     >>> str(RunCancelledError("Run 'order-7' was cancelled"))
@@ -134,11 +156,21 @@ class RunCancelledError(RunInterruptedError):
     """
 
 
-class RunChangedError(RunInterruptedError):
-    """The record of the run does not fit the agent of today; with the earlier one it continues.
+class RunInterruptedError(RunError):
+    """The process is ending; the run is queued, and continues elsewhere or later.
 
-    >>> str(RunChangedError("Run 'order-7' recorded 'pay' at /3.1.2, where 'check' is now"))
-    "Run 'order-7' recorded 'pay' at /3.1.2, where 'check' is now"
+    >>> str(RunInterruptedError("Run 'order-7' goes back to the queue"))
+    "Run 'order-7' goes back to the queue"
+    """
+
+
+class JournalError(PassThroughError):
+    """The journal of a run cannot be read or written, so that nothing more may happen in the run.
+
+    A run raises :class:`AgentExecutionError` with its message.
+
+    >>> issubclass(JournalError, RunError)
+    False
     """
 
 
@@ -155,6 +187,22 @@ class ToolArgumentsError(_CodedError):
 
     >>> ToolArgumentsError("city: unknown", error_code=422).error_code
     422
+    """
+
+
+class UnknownToolError(ToolArgumentsError):
+    """The model called a tool that does not exist.
+
+    >>> issubclass(UnknownToolError, ToolArgumentsError)
+    True
+    """
+
+
+class InvalidJsonError(ToolArgumentsError):
+    """The arguments are not JSON.
+
+    >>> issubclass(InvalidJsonError, ToolArgumentsError)
+    True
     """
 
 
@@ -176,6 +224,22 @@ class UnclearError(ToolExecutionError):
     """
 
 
+class LimitReachedError(ToolExecutionError):
+    """A limit of rate, concurrency or depth refused the call.
+
+    >>> issubclass(LimitReachedError, ToolExecutionError)
+    True
+    """
+
+
+class ToolTimeoutError(ToolExecutionError, TimeoutError):
+    """The tool's own time limit has passed.
+
+    >>> issubclass(ToolTimeoutError, TimeoutError)
+    True
+    """
+
+
 class LostError(ToolExecutionError):
     """The tool's work began, and its outcome is unknown, for example because its process died.
 
@@ -192,17 +256,12 @@ class RejectedError(Exception):
     """
 
 
-class ExitEarlyError(ToolsembleError):
+class ExitEarlyError(PassThroughError):
     """A reviewer stopped the run; always raised to the caller.
 
     >>> ExitEarlyError("enough", timed_out=True).timed_out
     True
     """
-
-    #: The replies of the sibling calls, when several calls were executed together.
-    replies: Sequence[ToolReply] = ()
-    #: The work so far, if it ended the run of an agent.
-    partial: Any = None
 
     def __init__(self, message: str = "", *, timed_out: bool = False) -> None:
         super().__init__(message)

@@ -27,6 +27,7 @@ from toolsemble.models.message import (
 from toolsemble.models.transcript import Transcript, messages_from_json, messages_to_json
 from toolsemble.result import ToolResult
 from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
+from toolsemble.runtime.fork_locks import fork_safe_lock
 from toolsemble.serialization import result_from_fields, result_to_fields
 
 _DECISIONS: dict[str, type] = {"continue": Continue, "edit": Edit, "reject": ExitEarly}
@@ -63,7 +64,9 @@ class EventCodec:
         self.kinds: dict[str, Any] = {each.kind: each for each in origins}
         self._convert = convert
         self._any = _Codec(convert, lambda value, _: value)
+        self._lock = fork_safe_lock(self)
         self._fields: dict[Any, _Codec] = {}
+        self._unfinished: dict[Any, _Codec] = {}  # of dataclasses whose codec is being made, while the lock is held
         self._known: dict[Any, _Codec] = {
             **_OWN_CODECS,
             Any: self._any,
@@ -109,16 +112,24 @@ class EventCodec:
     def _fields_codec(self, kind: Any) -> _Codec:
         found = self._fields.get(kind)
         if found is None:
-            self._fields[kind] = _Codec(partial(self._write_later, kind), partial(self._read_later, kind))
+            with self._lock:  # threads that use an event type for the first time get finished codecs only
+                found = self._fields.get(kind) or self._unfinished.get(kind) or self._add_fields_codec(kind)
+        return found
+
+    def _add_fields_codec(self, kind: Any) -> _Codec:
+        self._unfinished[kind] = _Codec(partial(self._write_later, kind), partial(self._read_later, kind))
+        try:
             found = self._fields[kind] = self._make_fields_codec(kind)
+        finally:
+            del self._unfinished[kind]
         return found
 
     def _write_later(self, kind: Any, value: Any) -> Any:
         """Write an object of a dataclass that contains itself, with the codec that was made in the meantime."""
-        return self._fields[kind].write(value)
+        return self._fields_codec(kind).write(value)
 
     def _read_later(self, kind: Any, value: Any, place: str) -> Any:
-        return self._fields[kind].read(value, place)
+        return self._fields_codec(kind).read(value, place)
 
     def _make_fields_codec(self, kind: Any) -> _Codec:
         """Return the codec of a dataclass."""

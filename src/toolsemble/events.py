@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from toolsemble.masking.secrets import mask_text, secrets
 from toolsemble.metrics import Outcome
-from toolsemble.result import ToolResult
+from toolsemble.result import ErrorKind, ToolResult
 from toolsemble.review.events import ReviewDecided, ReviewRequested
 
 if TYPE_CHECKING:  # a toolbox without an agent does not load the messages of models
@@ -208,6 +208,11 @@ class CallFinished(CallEvent):
     def text(self) -> str:
         """The text for the model, not truncated; or the exception, if one is raised to the caller."""
         return f"{self.error_type}: {self.error}" if self.result is None else self.result.text
+
+    @property
+    def error_kind(self) -> ErrorKind | None:
+        """The kind of the failure; None on success, and if an exception is raised to the caller."""
+        return None if self.result is None else self.result.error_kind
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,10 @@ class AskedQuestion(NamedTuple):
     """Whether people know it already: the run was parked with it."""
     outdated: str
     """The id of the request that it replaces, because the call or its tool has changed; empty for none."""
+    place: str = ""
+    """The place of the question in the run."""
+    answer: Any = None
+    """The recorded decision as JSON values; None if there is none, or if the store of the reviewer has it."""
 
 
 class JournaledRun(Protocol):
@@ -52,6 +56,13 @@ class JournaledRun(Protocol):
 
     def find(self, path: str) -> RecordedCall | None:
         """Return what is recorded of a call; None if nothing is."""
+        ...
+
+    def has_begun(self, path: str, *, asked: bool = True) -> bool:
+        """Return whether an earlier driver of the run has begun a call: it asked about it, or began a body in it.
+
+        :param asked: whether a question about the call itself counts
+        """
         ...
 
     def begin(self, path: str, tool: str, arguments: str, *, repeatable: bool) -> None:
@@ -80,6 +91,10 @@ class JournaledRun(Protocol):
 
     def note_question(self, path: str, subject: str) -> AskedQuestion:
         """Return the next question of a call, which is recorded once; ``subject`` is a digest of what is asked."""
+        ...
+
+    def record_answer(self, question: AskedQuestion, answer: Any) -> None:
+        """Record a decision, as JSON values, that no store has; the same question is not asked again."""
         ...
 
     def note_asking(self, id: str, reviewer: Any) -> None:

@@ -228,7 +228,8 @@ async def test_invalid_prompt_is_rejected(prompt):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"memory": "a"}, "A run has no setting 'memory'; it takes decisions, deps, history, .*, tools"),
+        ({"memory": "a"}, r"A run has no setting 'memory'; did you mean memory_id\?"),
+        ({"colour": "a"}, "A run has no setting 'colour'; it takes decisions, deps, history, .*, tools"),
         ({"memory_id": 7}, "The memory_id of a run must be a str, not 7"),
         ({"history": 7}, "The history of a run must be a list of messages, such as result.messages, not 7"),
         ({"history": "x"}, "The history of a run must be a list of messages, such as result.messages, not 'x'"),
@@ -563,7 +564,7 @@ async def test_model_retries_are_limited(caplog):
     caplog.set_level(logging.WARNING, "toolsemble.agent")
     model = ScriptedModel([ModelError("busy", retryable=True)] * 9)
     with pytest.raises(AgentExecutionError, match="busy"):
-        await Agent(model, retry=Retry(attempts=2, wait=0)).run("hello")
+        await Agent(model, retry=Retry(attempts=3, wait=0)).run("hello")
     assert len(model.requests) == 3
     assert caplog.messages == [f"The model failed (busy); retry {number} in 0.0 s" for number in (1, 2)]
 
@@ -574,7 +575,11 @@ async def test_model_retries_are_limited(caplog):
         (Retry(), ModelError("x", retryable=True), 0, 0.25, 0.5),
         (Retry(), ModelError("x", retryable=True), 2, 1, 2),
         (Retry(), ModelError("x", retryable=True), 3, None, None),
-        (Retry(attempts=99), ModelError("x", retryable=True), 90, 60, 60),
+        (Retry(attempts=3), ModelError("x", retryable=True), 1, 0.5, 1),
+        (Retry(attempts=3), ModelError("x", retryable=True), 2, None, None),
+        (Retry(attempts=1), ModelError("x", retryable=True), 0, None, None),
+        (Retry(attempts=0), ModelError("x", retryable=True), 0, None, None),
+        (Retry(attempts=100), ModelError("x", retryable=True), 90, 60, 60),
         (Retry(), ModelError("x", retryable=True, retry_after=7), 0, 7, 7),
         (Retry(), ModelError("x", retryable=True, retry_after=61), 0, None, None),
         (Retry(), ModelError("x", retry_after=7), 0, None, None),
@@ -777,9 +782,9 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: Agent(ScriptedModel([]), [None]), ToolDefinitionError, "Tool at index 0 is None"),
         (lambda: Agent(ScriptedModel([]), add), ToolDefinitionError, "A toolbox takes a list of tools"),
         (lambda: Agent(ScriptedModel([]), 7), ToolDefinitionError, "A toolbox takes a list of tools, not int"),
-        (lambda: Retry(attempts=-1), ToolDefinitionError, r"after the first attempt\) must be an int >= 0, not -1"),
-        (lambda: Retry(attempts=2.5), ToolDefinitionError, r"after the first attempt\) must be an int >= 0, not 2.5"),
-        (lambda: Retry(attempts=True), ToolDefinitionError, r"after the first attempt\) must be an int >= 0"),
+        (lambda: Retry(attempts=-1), ToolDefinitionError, r"including the first\) must be an int >= 0, not -1"),
+        (lambda: Retry(attempts=2.5), ToolDefinitionError, r"including the first\) must be an int >= 0, not 2.5"),
+        (lambda: Retry(attempts=True), ToolDefinitionError, r"including the first\) must be an int >= 0"),
         (lambda: Retry(wait="1"), ToolDefinitionError, "Retry wait must be a number of seconds >= 0, not '1'"),
         (lambda: Retry(longest=True), ToolDefinitionError, "Retry longest must be a number of seconds >= 0"),
         (lambda: make_agent(max_cost=True, prices=Prices(1, 1)), ToolDefinitionError, "max_cost must be a number >"),
@@ -788,7 +793,7 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
         (lambda: Agent(ScriptedModel([]), make_agent()), ToolDefinitionError, "An Agent is not a tool"),
         (lambda: Agent(ScriptedModel([]), Toolbox), ToolDefinitionError,
          "Agent tools must be tools, not the class Toolbox; pass an instance"),
-        (lambda: Agent(ScriptedModel([]), lambda: [add]), ToolDefinitionError, "a function that takes a RunView"),
+        (lambda: Agent(ScriptedModel([]), lambda a, b: [add]), ToolDefinitionError, "takes a RunView or nothing"),
         (lambda: Agent(ScriptedModel([]), lambda a, b: []), ToolDefinitionError, "decorate it with @tool"),
     ],
 )  # fmt: skip
@@ -907,5 +912,33 @@ def test_sync_run_does_not_format_its_result(monkeypatch):
 async def test_attempts_are_retries_after_the_first_request():
     model = ScriptedModel([ModelError("overloaded", retryable=True)] * 5)
     with pytest.raises(AgentExecutionError, match="overloaded"):
-        await Agent(model, retry=Retry(attempts=3, wait=0)).run("go")
+        await Agent(model, retry=Retry(attempts=4, wait=0)).run("go")
     assert len(model.requests) == 4
+
+
+class Controller:
+    def __init__(self, tools):
+        self.tools = tools
+
+    def get_tools(self):
+        return self.tools
+
+    async def find_tools(self):
+        return self.tools
+
+    def get_tools_of(self, run):
+        return self.tools if run.run_id else []
+
+
+@pytest.mark.parametrize("method", ["get_tools", "find_tools", "get_tools_of"])
+async def test_function_for_tools_may_take_no_parameter(method):
+    model = ScriptedModel([sum_of(1, 2), "3"])
+    result = await Agent(model, getattr(Controller([add]), method)).run("1 + 2?")
+    assert [record.reply.text for record in result.tool_calls] == ["3"]
+
+
+async def test_function_for_tools_that_returns_a_text_is_explained():
+    with pytest.raises(
+        AgentExecutionError, match=r"must return a list of tools, not 'noon'\. To use a function as a tool"
+    ):
+        await Agent(ScriptedModel(["hi"]), lambda: "noon").run("go")

@@ -194,7 +194,7 @@ def test_a_toolbox_with_the_class_of_a_reviewer_is_explained():
 
 @pytest.mark.parametrize("name", ["system_prompt", "system"])
 def test_another_name_of_the_instructions_is_explained(name):
-    with pytest.raises(TypeError, match=f"An Agent has no setting '{name}'; did you mean instructions\\? It takes"):
+    with pytest.raises(TypeError, match=f"An Agent has no setting '{name}'; did you mean instructions\\?"):
         Agent(ScriptedModel(["x"]), **{name: "Be brief."})
 
 

@@ -106,6 +106,17 @@ class Opaque:
         raise ValueError("never")
 
 
+@pytest.mark.parametrize(
+    ("kind", "output"), [(Typed, {"name": "Ada"}), (Person, Person("Ada")), (Model, Model(name="Ada"))]
+)
+def test_unknown_keys_of_an_answer_are_left_out_and_logged(caplog, kind, output):
+    model = ScriptedModel([ToolCall("final_answer", {"name": "Ada", "password": "secret"})])
+    with caplog.at_level("INFO", "toolsemble.agent"):
+        assert Agent(model, output_type=kind).run_sync("Who?").output == output
+    logged = [each.message for each in caplog.records if each.name == "toolsemble.agent"]
+    assert logged == ["An answer was repaired: extra at password"]
+
+
 async def test_unserializable_answer_keeps_model_text():
     kind = Annotated[str, pydantic.AfterValidator(lambda _: Opaque())]
     result = await Agent(ScriptedModel(["z"], native_output=True), output_type=kind).run("go")

@@ -122,7 +122,7 @@ async def test_the_name_of_the_answering_tool_is_reserved_in_such_a_run(tools):
 
 async def test_a_run_can_have_its_own_retries_guard_and_correction_limit():
     failing = [ModelError("busy", retryable=True), "hi"]
-    assert (await Agent(ScriptedModel(failing), retry=Retry(0)).run("go", retry=Retry(1, wait=0))).text == "hi"
+    assert (await Agent(ScriptedModel(failing), retry=Retry(1)).run("go", retry=Retry(2, wait=0))).text == "hi"
     repeated = [*[sum_of(1, 2)] * 2, "done"]
     result = await Agent(ScriptedModel(repeated), [add], loop_guard=None).run("go", loop_guard=LoopGuard(2, patience=0))
     assert result.stop_reason == "loop"
@@ -152,7 +152,7 @@ async def test_an_invalid_setting_of_a_run_is_refused_before_the_model_is_asked(
 def test_an_unknown_setting_of_an_agent_is_refused():
     with pytest.raises(
         TypeError,
-        match=r"An Agent has no setting 'system_prompt'; did you mean instructions\? It takes background, ",
+        match=r"An Agent has no setting 'system_prompt'; did you mean instructions\?",
     ):
         Agent(ScriptedModel([]), system_prompt="x")
 

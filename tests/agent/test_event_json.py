@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import get_args, get_origin
 
@@ -29,6 +31,9 @@ from toolsemble.agent import (
     PromptProgress,
     ReviewDecided,
     ReviewRequested,
+    RunCancelled,
+    RunInterrupted,
+    RunParked,
     TextDelta,
     ThoughtDelta,
     ToolCallRecord,
@@ -81,6 +86,9 @@ EVENTS = [
     ModelRetried("busy", 2.5, "Ro"),
     TurnEnded(MESSAGES[2], (RECORD,)),
     Final(RESULT),
+    RunParked("r1", (REQUEST,)),
+    RunInterrupted("r1"),
+    RunCancelled("r1"),
     CallStarted("add", "c1", {"a": 1}, run_id="r1", at=1.0),
     CallRepaired("add", "c1", ({"step": "keys", "path": "a", "from": 1, "to": 2},)),
     CallRetried("add", "c1", 1, 0.5, "busy"),
@@ -263,3 +271,35 @@ def test_rejects_what_is_not_a_history(text, problem):
 def test_files_of_results_survive_json():
     reply = ToolReply(CALL, ToolResult.success("", contents=[FileContent(b"a,b", "text/csv", "a.csv")]))
     assert event_from_json(event_to_json(CallReplied(ToolCallRecord(CALL, reply)))).record.reply == reply
+
+
+FIRST_USE = """
+import sys, threading
+from toolsemble import ToolCall, ToolReply, ToolResult
+from toolsemble.agent import AgentResult, Final, ToolCallRecord, event_from_json, event_to_json
+from toolsemble.agent.durable_run import read_result, write_result
+
+sys.setswitchinterval(1e-6)
+record = ToolCallRecord(ToolCall("add"), ToolReply(ToolCall("add"), ToolResult.success("3")))
+result = AgentResult("Three.", "Three.", [record])
+threads, failed, start = 12, [], threading.Barrier(12)
+
+def use():
+    start.wait(60)
+    try:
+        assert read_result(write_result(result), "", None).tool_calls == [record]
+        assert event_from_json(event_to_json(Final(result))) == Final(result)
+    except BaseException as error:
+        failed.append(repr(error))
+
+users = [threading.Thread(target=use) for _ in range(threads)]
+for user in users: user.start()
+for user in users: user.join(60)
+print(failed)
+"""
+
+
+def test_many_threads_may_use_events_for_the_first_time():
+    for _ in range(5):
+        done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, timeout=60, check=True)
+        assert done.stdout == "[]\n"

@@ -244,7 +244,7 @@ class TestResume:
 
     def test_a_failure_after_the_pause_is_the_result_of_the_call(self):
         shop = Shop()
-        clerk = Agent(ScriptedModel([pay(5), ModelError("down")]), [shop], retry=Retry(attempts=0))
+        clerk = Agent(ScriptedModel([pay(5), ModelError("down")]), [shop], retry=Retry(attempts=1))
         agent = make_agent([ask(), "done"], clerk.as_tool("clerk", "Pays"))
         final = resume(agent, agent.run_sync("go"), Continue())
         assert (texts(final), shop.done) == (["Error: down"], [("pay", 5)])
@@ -252,8 +252,8 @@ class TestResume:
     def test_a_retry_of_the_call_begins_anew(self):
         shop = Shop()
         model = ScriptedModel([pay(5), ModelError("down"), "nothing to pay"])
-        clerk = Agent(model, [shop], retry=Retry(attempts=0)).as_tool(
-            "clerk", "Pays", effects="read", retries=Retries(1, on=(AgentExecutionError,), wait=0, jitter=0)
+        clerk = Agent(model, [shop], retry=Retry(attempts=1)).as_tool(
+            "clerk", "Pays", effects="read", retries=Retries(2, on=(AgentExecutionError,), wait=0, jitter=0)
         )
         agent = make_agent([ask(), "done"], clerk)
         final = resume(agent, agent.run_sync("go"), Continue())

@@ -661,7 +661,7 @@ class TestBudgets:
 
         outer = Agent(ScriptedModel([ToolCall("resume"), "over"]), [resume], max_seconds=300)
         assert texts(outer.run_sync("go")) == ["done"]
-        assert len(set(deadlines)) == 1
+        assert 0 <= deadlines[1] - deadlines[0] < 100  # the question about the call took no time of the run
 
     def test_invalid_answers_before_the_pause_count(self):
         replies = [ToolCall("final_answer", {"answer": "x"}), pay(5), ToolCall("final_answer", {})]

@@ -72,7 +72,7 @@ async def test_an_invalid_prompt_sends_an_end_without_a_start(seen):
 
 async def test_a_retry_is_sent(seen):
     model = ScriptedModel([ModelError("busy", retryable=True), "Done"])
-    await Agent(model, sinks=[seen.append], retry=Retry(1, wait=0)).run("go", run_id="run_1")
+    await Agent(model, sinks=[seen.append], retry=Retry(2, wait=0)).run("go", run_id="run_1")
     assert seen[1] == ModelRetried("busy", 0.0)
     assert seen[1].run_id == "run_1"
 
@@ -126,7 +126,7 @@ class TestTraceFile:
 
 async def test_the_console_shows_runs(capsys):
     model = ScriptedModel([ToolCall("shout", {"text": "x"}, "c1"), ModelError("busy", retryable=True), "Done"])
-    agent = Agent(model, [shout], sinks=[ConsoleSink(sys.stdout, times=False)], retry=Retry(1, wait=0))
+    agent = Agent(model, [shout], sinks=[ConsoleSink(sys.stdout, times=False)], retry=Retry(2, wait=0))
     await agent.run("Shout!", run_id="r1")
     lines = [re.sub(r"\d+ ms", "T", line) for line in capsys.readouterr().out.splitlines()]
     assert [line for line in lines if line.startswith("run ")] == [

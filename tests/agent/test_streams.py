@@ -897,6 +897,8 @@ def test_instructions_of_a_client_are_left_out_unless_they_are_wanted():
         (ag_ui_body("hi"), r"messages\[0\]: expected an object, got 'hi'"),
         (ag_ui_body(), "messages: the last message must be one of the user"),
         (ag_ui_body({"role": "assistant", "content": "hi"}), "the last message must be one of the user"),
+        (ag_ui_body({"role": "user", "content": " "}), "messages: the last message is empty; it needs"),
+        (ag_ui_body({"role": "user", "content": []}), "messages: the last message is empty"),
         (ag_ui_body({"role": "pope"}), r"messages\[0\].role: expected user, assistant, .* got 'pope'"),
         (ag_ui_body({"role": "user", "content": [{"type": "video"}]}), "audio or a document, got the type 'video'"),
         (
@@ -994,6 +996,9 @@ def test_an_empty_message_of_vercel_is_left_out():
         (vercel_body(vercel_ask({"type": "tool-add"})), "expected a text or a file, got the type 'tool-add'"),
         (vercel_body(vercel_ask({"type": "file", "url": "https://10.0.0.5/x"})), "expected the URL of a public host"),
         (vercel_body(vercel_said(text_part("hi"))), "the last message must be one of the user"),
+        (vercel_body({"role": "user", "parts": []}), "messages: the last message is empty; it needs a text or a file"),
+        (vercel_body(vercel_ask({"type": "data-theme"})), "messages: the last message is empty"),
+        (vercel_body(vercel_ask(text_part("\n"))), "messages: the last message is empty"),
         (vercel_body(vercel_said({**tool_part(""), "toolCallId": 7})), "toolCallId: expected a str, got 7"),
         (vercel_body(vercel_said({**tool_part(""), "type": "tool-"})), "a call needs a name and an id"),
         (vercel_body(vercel_said({**tool_part(""), "type": "dynamic-tool"})), "toolName: expected a str, got None"),

@@ -631,6 +631,21 @@ def test_a_budget_shows_what_tools_cost_and_what_a_catalog_shows(bot, run_cli):
     assert "the budget is 150: 4 are hidden; find_tools takes " in err
 
 
+def test_a_budget_for_many_tools_shows_the_first_of_each_kind_at_a_terminal(tmp_path, run_cli, person):
+    path = tmp_path / "many.py"
+    path.write_text(
+        "from toolsemble import SchemaTool\n"
+        "tools = [SchemaTool(f'tool_{number}', 'Does it.', str, {}) for number in range(30)]\n"
+    )
+    words = ["tools", f"{path}:tools", "--budget", "200", "--provider", "openai"]
+    assert person.runs(words) == 0
+    person.until("and 20 hidden; --all lists them")
+    assert person.seen.count("tool_") == 10
+    assert person.runs([*words, "--all"]) == 0
+    person.until("tool_29")
+    assert run_cli(*words)[1].count("tool_") == 30
+
+
 def test_a_budget_can_be_counted_for_one_provider(run_cli):
     line = json.loads(run_cli("tools", "calculator", "--budget", "200", "--provider", "google", "--json")[1])
     assert (line["tool"], line["group"], line["state"]) == ("calculator", "other", "shortened")

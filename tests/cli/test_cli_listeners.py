@@ -15,7 +15,18 @@ import pytest
 
 from helpers.terminal import forget_modules, write_bot
 from toolsemble import Continue, Edit, ExitEarly, ReviewRequest, ToolCall, ToolReply, ToolResult, agent, events
-from toolsemble.agent import AgentResult, CallReplied, CallRequested, Final, ModelRetried, ToolCallRecord, TurnEnded
+from toolsemble.agent import (
+    AgentResult,
+    CallReplied,
+    CallRequested,
+    Final,
+    ModelRetried,
+    RunCancelled,
+    RunInterrupted,
+    RunParked,
+    ToolCallRecord,
+    TurnEnded,
+)
 from toolsemble.cli import main
 from toolsemble.cli.ask import Setup
 from toolsemble.cli.screen import Screen
@@ -76,6 +87,7 @@ TOLD = [
         (Final(AgentResult("Three.", stop_reason=reason)), f"stopped early: {words}\n0.0 s\n")
         for reason, words in EARLY.items()
     ),
+    *((kind("order-7"), "") for kind in (RunParked, RunInterrupted, RunCancelled)),  # told as the run's outcome
     (RunStarted("gpt-5"), ""),
     (ModelReplied(AssistantMessage("Hm.")), ""),
     (RunFinished("answer"), ""),

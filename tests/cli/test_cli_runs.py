@@ -12,7 +12,7 @@ import pytest
 from helpers.journal_runs import Killed, clerk, do_until_parked
 from helpers.terminal import Person
 from helpers.wait import until
-from toolsemble import RunJournal, RunParkedError, ToolCall, tool
+from toolsemble import AgentExecutionError, RunJournal, RunParkedError, ToolCall, tool
 from toolsemble.cli import main
 from toolsemble.review import AutoApprove, QueueReview, SQLiteStore
 
@@ -152,10 +152,47 @@ def test_a_run_without_steps_is_shown(run, runs):
     assert run("show", "order-8")[1].splitlines()[-1] == "prompt:   Refund order 8"
 
 
-def test_long_texts_are_shortened_unless_they_are_wanted(run, runs):
-    clerk(runs, [], "very " * 100).run_sync("Hi", run_id="hi")
-    assert "very " * 100 not in run("show", "hi")[1]
-    assert "very " * 100 in run("show", "hi", "--full")[1]
+def test_long_texts_are_shortened_unless_they_are_wanted_and_the_answer_is_whole(run, runs):
+    clerk(runs, [], "very " * 100).run_sync("so " * 100, run_id="hi")
+    shown, full = run("show", "hi")[1], run("show", "hi", "--full")[1]
+    assert [shown.count(text) for text in ("very " * 100, "so " * 100)] == [1, 0]
+    assert [full.count(text) for text in ("very " * 100, "so " * 100)] == [2, 1]
+
+
+def test_lines_of_an_answer_cannot_be_mistaken_for_lines_of_the_run(run, runs):
+    clerk(runs, [], "Done.\nstate:    cancelled").run_sync("Hi", run_id="hi")
+    assert "\nanswer:   Done.\n          state:    cancelled\n" in run("show", "hi")[1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "lines"),
+    [
+        (
+            80,
+            [
+                "run                       state  prompt                  about",
+                '0f1e2d3c4b5a69788796a5b4  done   Refund the order 17 o…  {"refunded": true, "or…',
+            ],
+        ),
+        (
+            100,
+            [
+                "run                       agent  state  changed  prompt                    about",
+                '0f1e2d3c4b5a69788796a5b4  clerk  done   0 s ago  Refund the order 17 of …  {"refunded": true, "orde…',
+            ],
+        ),
+    ],
+)
+def test_a_run_is_one_line_of_a_terminal(file, runs, stopped_clock, columns, lines):
+    answer = '{"refunded": true, "order": 17, "amount": 48.5, "lines": [{"tea": "mint", "boxes": 5}]}'
+    clerk(runs, [], answer).run_sync("Refund the order 17 of Ada, please, all of it", run_id="0f1e2d3c4b5a69788796a5b4")
+    person = Person(columns)
+    try:
+        assert person.runs(["runs", "--journal", str(file)]) == 0
+        shown = person.plain().splitlines()
+    finally:
+        person.leaves()
+    assert [line.rstrip() for line in shown] == lines
 
 
 def test_a_changed_agent_is_noted(run, runs):
@@ -207,7 +244,7 @@ def test_an_unknown_call_that_did_not_happen_is_made(run, lost, bots):
 
 
 def test_a_run_that_waits_ends_with_its_own_code(run, lost, bots, file, monkeypatch):
-    def park(*_):
+    def park(*_, **__):
         raise RunParkedError("Run 'order-7' waits for approval")
 
     monkeypatch.setattr(RunJournal, "resume", park)
@@ -324,3 +361,32 @@ def test_cancelling_a_run_closes_its_questions_in_the_given_store(run, waiting, 
     assert len(waiting.pending()) == 1
     assert run("cancel", "order-7", "--store", tmp_path / "reviews.db")[0] == 0
     assert waiting.pending() == []
+
+
+def test_a_failed_run_is_retried_and_cannot_be_taken_over(run, file):
+    with RunJournal(file) as runs, pytest.raises(AgentExecutionError):
+        clerk(runs, [], RuntimeError("no credit")).run_sync("Refund order 7", run_id="order-7")
+    hint = "No process has it; 'toolsemble runs retry order-7' puts it back into the queue.\n"
+    assert run("take-over", "order-7") == (1, "failed: order-7\n", hint)
+    assert run("retry", "order-7") == (0, "queued: order-7\n", "")
+    assert run("take-over", "order-7") == (0, "queued: order-7\n", "")
+
+
+def test_a_run_that_fails_when_it_is_resumed_is_an_error(run, file, tmp_path):
+    failing = tmp_path / "failing.py"
+    failing.write_text(FAILING, encoding="utf-8")
+    with RunJournal(file) as runs:
+        runs.begin("order-7", "clerk", "Refund order 7")
+    code, out, err = run("resume", "order-7", str(failing))
+    assert (code, out, "no credit" in err) == (1, "", True)
+
+
+FAILING = """
+from toolsemble import Agent
+from toolsemble.models import FunctionModel
+
+def fail(messages):
+    raise RuntimeError("no credit")
+
+agent = Agent(FunctionModel(fail), name="clerk")
+"""

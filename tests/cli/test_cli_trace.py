@@ -110,7 +110,7 @@ def test_calls_without_an_agent_and_reviews_are_shown(path, capsys):
 
 def test_a_failed_run_shows_its_error_and_its_retries(path, capsys):
     model = ScriptedModel([ModelError("busy", retryable=True), ValueError("broken")])
-    agent = Agent(model, sinks=[TraceFile(path)], retry=Retry(1, wait=0))
+    agent = Agent(model, sinks=[TraceFile(path)], retry=Retry(2, wait=0))
     with pytest.raises(AgentExecutionError):
         agent.run_sync("go")
     shown = lines(capsys, path)

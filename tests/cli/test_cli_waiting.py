@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+from helpers.terminal import Person
 from toolsemble import Effect, EffectLedger, Toolbox, ToolCall, tool
 from toolsemble.cli import main
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest, SQLiteStore
@@ -40,7 +41,7 @@ def store(file):
         yield store
 
 
-def test_lists_waiting_calls(run_command, store, file):
+def test_lists_waiting_calls(run_command, store, file, stopped_clock):
     store.ask(
         [
             make_request(),
@@ -149,12 +150,34 @@ def test_refused_answer_exits_with_1_and_the_reason(run_command, store, file):
     )
 
 
-@pytest.mark.parametrize(("given", "what"), [("none", "no request"), ("4f", "2 requests")])
-def test_rejects_an_unknown_or_ambiguous_id(run_command, store, file, given, what):
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("none", "no request in the store with the id 'none'; see the list"),
+        ("4f", "2 requests begin with '4f': 4f1c09 (pay), 4f2 (pay)"),
+        ("", "'approve' needs the ID of a request; the list shows them. See 'toolsemble approvals --help'."),
+    ],
+)
+def test_rejects_an_unknown_or_ambiguous_id(run_command, store, file, given, problem):
     store.ask([make_request(), make_request(id="4f2")])
     code, out, err = run_command("approvals", file, "approve", given)
-    assert (code, out) == (1, "")
-    assert err == f"toolsemble: {what} in the store with the id '{given}'; see the list of those that wait\n"
+    assert (code, out, err) == (1 if given else 2, "", f"toolsemble: {problem}\n")
+    assert len(store.pending()) == 2
+
+
+def test_the_first_few_requests_of_an_ambiguous_id_are_named(run_command, store, file):
+    store.ask([make_request(id=f"4f0000000{number}", arguments={"order": number}) for number in range(9)])
+    _, _, err = run_command("approvals", file, "show", "4f")
+    named = ", ".join(f"4f0000000{number} (pay)" for number in range(5))
+    assert err == f"toolsemble: 9 requests begin with '4f': {named}, ...\n"
+
+
+def test_start_of_an_id_finds_a_call_that_was_answered_if_none_waits(run_command, store, file):
+    store.ask([make_request()])
+    store.answer(store.pending()[0], Continue(), person="bob")
+    assert json.loads(run_command("approvals", file, "show", "4f", "--json")[1])["id"] == "4f1c09"
+    store.ask([make_request(id="4f2", arguments={"order": 18})])
+    assert json.loads(run_command("approvals", file, "show", "4f", "--json")[1])["id"] == "4f2"
 
 
 @pytest.mark.parametrize("text", ["{", "5", "[" * 100_000])
@@ -325,7 +348,7 @@ def test_does_not_create_a_missing_key_of_a_ledger(run_command, effects):
     assert not (effects.parent / "effects.db.key").exists()
 
 
-def test_lists_calls_in_any_state_with_who_answered(run_command, store, file):
+def test_lists_calls_in_any_state_with_who_answered(run_command, store, file, stopped_clock):
     store.ask([make_request(), make_request(id="5a", arguments={"order": 18}), make_request(id="6b", chosen_run=False)])
     store.answer(store.find("4f1c09"), Edit('{"order": 1}'), person="ada", role="boss")
     store.answer(store.find("5a"), ExitEarly("no"))
@@ -344,7 +367,7 @@ def test_lists_calls_in_any_state_with_who_answered(run_command, store, file):
     ]
 
 
-def test_shows_what_happened_to_a_call(run_command, store, file):
+def test_shows_what_happened_to_a_call(run_command, store, file, stopped_clock):
     store.ask([make_request()])
     store.answer(store.find("4f1c09"), ExitEarly("not\x1btoday"), person="ada", role="boss")
     _, out, _ = run_command("approvals", file, "show", "4f1c09")
@@ -388,3 +411,60 @@ def test_stores_on_postgres_are_named_by_their_url(run_command, postgres_url):
         ledger.lose("4f1", "4f1")
         assert run_command("ledger", postgres_url, "resolve", "4f1", "--not-happened")[0] == 0
         assert ledger.entries() == []
+
+
+def ask_long(store):
+    for number, name in ((4, "refund_the_order_of_a_customer"), (5, "pay")):
+        store.ask(
+            [
+                ReviewRequest(
+                    "Refunds an order",
+                    name,
+                    {"order": 1700 + number, "reason": "The tea arrived cold."},
+                    id=f"{number}b0d1c2e3f4a5968778695a4b3c2d1e0",
+                    run_id="order-17",
+                    agent_role="support clerk",
+                    timeout=7300,
+                )
+            ]
+        )
+
+
+@pytest.mark.parametrize(
+    ("columns", "lines"),
+    [
+        (
+            80,
+            [
+                "id        tool                        arguments                    asked    left",
+                '4b0d1c2e  refund_the_order_of_a_cus…  {"order": 1704, "reason": …  0 s ago  2 h',
+                '5b0d1c2e  pay                         {"order": 1705, "reason": …  0 s ago  2 h',
+            ],
+        ),
+        (
+            100,
+            [
+                "id        tool                      arguments                 agent          run       asked    left",
+                '4b0d1c2e  refund_the_order_of_a_c…  {"order": 1704, "reason…  support clerk  order-17  0 s ago  2 h',
+                '5b0d1c2e  pay                       {"order": 1705, "reason…  support clerk  order-17  0 s ago  2 h',
+            ],
+        ),
+        (
+            40,
+            [
+                "id        tool    argume…  asked    left",
+                '4b0d1c2e  refun…  {"orde…  0 s ago  2 h',
+                '5b0d1c2e  pay     {"orde…  0 s ago  2 h',
+            ],
+        ),
+    ],
+)
+def test_a_waiting_call_is_one_line_of_a_terminal(store, file, stopped_clock, columns, lines):
+    ask_long(store)
+    person = Person(columns)
+    try:
+        assert person.runs(["approvals", "--store", str(file)]) == 0
+        shown = person.plain().splitlines()
+    finally:
+        person.leaves()
+    assert [line.rstrip() for line in shown] == lines

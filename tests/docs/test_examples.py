@@ -166,7 +166,7 @@ class TestFileOrganizer:
 
     def read_file_in_question(self, person):
         """Return the name of the file that the person is asked about."""
-        person.until("[x] exit early")
+        person.until("[x] reject")
         shown = person.seen[: person._place]
         return max(self.NAMES, key=shown.rfind)
 

@@ -18,6 +18,9 @@ BLOCK = re.compile(r"^(?:```python|<!-- invisible-code-block: python)\n(.*?)^(?:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
+CHECKED = ("public_types.py", "wrong_types.py")
+
+
 def write_modules(folder):
     """Write the programs of each page as a module whose lines have the numbers of the page."""
     (folder / "pages").mkdir()
@@ -55,7 +58,8 @@ def pyright_errors(tmp_path_factory):
     """Return the errors that pyright finds, by file; one run, for most of its time goes into reading the package."""
     folder = tmp_path_factory.mktemp("pyright")
     write_modules(folder)
-    shutil.copy(ROOT / "tests" / "public_types.py", folder)
+    for name in CHECKED:
+        shutil.copy(ROOT / "tests" / name, folder)
     settings = {"typeCheckingMode": "standard", "pythonVersion": "3.11", "reportRedeclaration": "none"}
     (folder / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
     checked = run(sys.executable, "-m", "basedpyright", "--pythonpath", sys.executable, "--outputjson", folder=folder)
@@ -69,8 +73,25 @@ def pyright_errors(tmp_path_factory):
 
 
 def test_programs_of_pages_pass_pyright(pyright_errors):
-    assert [each for each in pyright_errors if each[0] != "public_types.py"] == []
+    assert [each for each in pyright_errors if each[0] not in CHECKED] == []
 
 
 def test_public_types_pass_pyright(pyright_errors):
     assert [each for each in pyright_errors if each[0] == "public_types.py"] == []
+
+
+def find_wrong_lines(*marks):
+    """Return the numbers of the lines that type checkers have to report."""
+    lines = (ROOT / "tests" / "wrong_types.py").read_text(encoding="utf-8").splitlines()
+    return {number for number, line in enumerate(lines, 1) if line.endswith(marks)}
+
+
+def test_pyright_reports_mistakes_in_their_lines(pyright_errors):
+    reported = {int(text.partition(":")[0]) for name, text in pyright_errors if name == "wrong_types.py"}
+    assert reported == find_wrong_lines("# wrong", "# wrong for pyright")
+
+
+def test_mypy_reports_mistakes_in_their_lines():
+    mypy = [sys.executable, "-m", "mypy", "--no-error-summary"]
+    checked = run(*mypy, "tests/wrong_types.py", folder=ROOT, env={**os.environ, "MYPYPATH": "src"})
+    assert {int(line.split(":")[1]) for line in checked.stdout.splitlines()} == find_wrong_lines("# wrong")

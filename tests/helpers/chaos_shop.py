@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolsemble import Agent, RunJournal, ToolCall, ToolContext, ToolPipeline, tool
-from toolsemble.models import AssistantMessage, FunctionModel, TokenUsage, messages_to_json
+from toolsemble.models import AssistantMessage, FunctionModel, TokenUsage
+from toolsemble.models.message import visible_to_json
 from toolsemble.pipeline.step import Step
 from toolsemble.review import QueueReview, SQLiteStore
 
@@ -126,7 +127,7 @@ def describe(result):
     return {
         "text": result.text,
         "calls": [[each.call.name, each.arguments, each.reply.text] for each in result.tool_calls],
-        "messages": json.loads(messages_to_json(result.messages)),
+        "messages": [json.loads(visible_to_json(each)) for each in result.messages],
         "usage": [usage.input_tokens, usage.output_tokens, usage.model_calls, usage.tool_calls],
         "trace": [[step.kind, step.name] for step in result.trace if step.kind != "tool"],
     }

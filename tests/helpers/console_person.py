@@ -55,7 +55,7 @@ class Person:
 
     def prompt(self, gone=lambda: False):
         """Return what is written up to the place where an answer is typed."""
-        return self.until("[c]ontinue  [e]dit  [x] exit early", gone) + self.until("> ", gone)
+        return self.until("[c]ontinue  [e]dit  [x] reject", gone) + self.until("> ", gone)
 
     def type(self, text):
         os.write(self.master, text.encode() if isinstance(text, str) else text)

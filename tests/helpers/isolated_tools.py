@@ -231,3 +231,15 @@ def hang_with_daemon(file):
         result = start_daemon.execute({"file": str(file), "then": "stay"}, context)
         if file.exists():
             return result
+
+
+@tool(isolation="process")
+def refuse_isolated() -> ToolResult:
+    """Fails with a kind."""
+    return ToolResult.failure("no", error_kind="limit")
+
+
+@tool(isolation="process")
+def show_user_message(context: ToolContext) -> str:
+    """Shows what the user wrote."""
+    return "nothing" if context.user_message is None else context.user_message.text

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import secrets
 import shutil
 import socket
 import subprocess
@@ -26,10 +27,15 @@ def find_programs():
 
 
 def free_port():
-    """Return a port that nobody listens at."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """Return a free port below the ephemeral ones, which any connection may take while a server is restarted."""
+    while True:
+        port = 10_000 + secrets.randbelow(22_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
 
 
 class PostgresServer:
@@ -65,7 +71,8 @@ class PostgresServer:
                 timeout=60,
                 check=False,
             )
-        assert done.returncode == 0, log.read_text()
+        server_log = self.folder / "server.log"
+        assert done.returncode == 0, (log.read_text(), server_log.exists() and server_log.read_text()[-2000:])
 
     def create(self):
         """Create the data, and start the server."""

@@ -145,7 +145,10 @@ def text(description):
     return {"type": "string", "description": description}
 
 
-POINT = closed({"x": {"type": "integer", "description": "To the right."}, "y": {"type": "integer", "default": 0}}, "x")
+POINT = {
+    "description": "A place.",
+    **closed({"x": {"type": "integer", "description": "To the right."}, "y": {"type": "integer", "default": 0}}, "x"),
+}
 
 
 CAT = closed({"kind": {"type": "string", "enum": ["cat"]}, "lives": {"type": "integer", "default": 9}}, "kind")

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic, sleep  # by name: these stay what they are when a test stops the clock
 
@@ -25,12 +26,26 @@ async def auntil(true):
         sleep(0.001)  # noqa: ASYNC251 - a wait of the loop would never end where the clock is stopped
 
 
+def state_of(pid):
+    """Return the state of a process, such as ``"S"``, ``"T"`` or ``"Z"``; "" if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:  # at the opening, or while it is read
+        return ""
+
+
 def alive(pid):
     """Whether a process is there, and is more than a zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    return state_of(pid) not in {"", "Z"}
+
+
+def count_children():
+    """Return how many processes the threads of this one have started; a thread may end while it is looked at."""
+    count = 0
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            count += len(path.read_text().split())
+    return count
 
 
 def ignored_signals():

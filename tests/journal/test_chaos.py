@@ -1,13 +1,12 @@
 """Runs whose processes are killed, stopped, and started several times at once; ``make chaos`` does more of it."""
 
 import signal
-from pathlib import Path
 
 import pytest
 
 from helpers.chaos import Chaos
 from helpers.driver_process import BUSY, DONE
-from helpers.wait import until
+from helpers.wait import state_of, until
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +20,7 @@ def chaos(tmp_path_factory):
 
 
 def is_stopped(driver):
-    return Path(f"/proc/{driver.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] == "T"
+    return state_of(driver.pid) == "T"
 
 
 def wake(chaos, stopped):

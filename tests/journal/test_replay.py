@@ -11,6 +11,7 @@ from toolsemble import (
     Agent,
     Catalog,
     ConversationMemory,
+    Edit,
     InMemoryMetrics,
     MaxIterationsExceededError,
     RateLimit,
@@ -30,6 +31,7 @@ from toolsemble.models import ChatReply, ScriptedModel, UserMessage
 from toolsemble.pipeline.step import Step
 from toolsemble.place import Place
 from toolsemble.result import ImageContent
+from toolsemble.review import CallbackReview
 from toolsemble.testing import RecordingSink
 
 
@@ -157,7 +159,7 @@ async def test_another_agent_does_not_continue_a_run(runs):
 def test_a_call_with_limits_is_recorded_once(runs):
     made = []
 
-    @tool(effects="read", timeout=30, retries=Retries(2, wait=0), rate_limit=RateLimit(100, per=1))
+    @tool(effects="read", timeout=30, retries=Retries(3, wait=0), rate_limit=RateLimit(100, per=1))
     def flaky() -> str:
         """Fail at first."""
         made.append(1)
@@ -273,3 +275,17 @@ class TestMemory:
         runs.fork("r1", "/1", "r2")
         result = talk(LOOK, LOOK, [LOOK, REFUND], "Done again.").run_sync("Refund order 7", run_id="r2")
         assert (result.text, talk.roles()) == ("Done again.", before)
+
+
+def test_an_edited_step_of_a_pipeline_is_noted_once_after_a_resume(runs, pay):
+    look = Shop().look
+    settle = ToolPipeline("settle", "Settles an order", [Step(look, lambda _: {"order": 7}), pay])
+    memory, review = ConversationMemory(), CallbackReview(lambda _: Edit('{"order": 8}'))
+    settings = {"memory": memory, "memory_id": "ada", "review": review}
+    call = ToolCall("settle", {"order": 7}, id="c1")
+    kill(clerk(runs, [settle], call, Killed, **settings), "Pay order 7")
+    assert len(memory.load("ada")) == 3
+    result = clerk(runs, [settle], call, "Paid.", **settings).run_sync("Pay order 7", run_id="r1")
+    note = "Note: a reviewer changed the arguments of 'pay' to {\"order\":8}"
+    assert result.tool_calls[0].reply.text == f"paid 8\n\n{note}"
+    assert [message.role for message in memory.load("ada")] == ["user", "assistant", "tool", "assistant"]

@@ -11,13 +11,15 @@ import sys
 import threading
 import time
 from contextlib import closing
+from dataclasses import dataclass
 
 import pytest
 
-from helpers.journal_runs import Killed, clerk
+from helpers.journal_runs import Killed, clerk, script
 from helpers.wait import until
 from toolsemble import (
     Agent,
+    AgentExecutionError,
     EffectLedger,
     RunBusyError,
     RunCancelledError,
@@ -619,3 +621,78 @@ def test_a_journal_that_is_deleted_while_it_is_used_is_reported_before_anything_
         with pytest.raises(ToolConfigurationError, match="was deleted or replaced while it was open"):
             runs.begin("r2", "clerk", "Pay order 7")
     assert till.paid == []
+
+
+def test_a_failed_run_is_retried_with_what_it_has_done(runs, till):
+    fail = clerk(runs, [till], PAY, RuntimeError("no credit"))
+    with pytest.raises(AgentExecutionError):
+        fail.run_sync("Pay order 7", run_id="r1")
+    runs.retry("r1")
+    runs.retry("r1")  # changes nothing
+    assert (runs.find("r1").state, runs.find("r1").error) == ("queued", "")
+    asyncio.run(runs.work({"clerk": clerk(None, [till], PAY, "Done.")}, until_idle=True, poll=0.01))
+    assert (runs.find("r1").text, till.paid) == ("Done.", [7])
+    with pytest.raises(ToolConfigurationError, match="Run 'r1' is done; only a failed run can be retried"):
+        runs.retry("r1")
+    with pytest.raises(ToolConfigurationError, match="There is no run 'r2'"):
+        runs.retry("r2")
+
+
+@dataclass
+class Refund:
+    order: int
+    amount: float
+
+
+def test_a_record_has_the_typed_output_when_the_run_is_done(runs):
+    final = ToolCall("final_answer", {"order": 7, "amount": 5.0})
+    agent = Agent(script(final), journal=runs, name="clerk", output_type=Refund)
+    runs.begin("r1", "clerk", "Refund order 7")
+    record = runs.find("r1")
+    assert (record.output, record.usage, record.stop_reason, record.text) == (None, None, None, "")
+    result = agent.run_sync("Refund order 7", run_id="r1")
+    record = runs.find("r1")
+    assert (record.output, record.stop_reason, record.text) == ({"order": 7, "amount": 5.0}, "answer", result.text)
+    assert record.usage["input_tokens"] == result.usage.input_tokens
+
+
+def damage(runs, statement):
+    """Change a journal as something else would."""
+    with runs._storage._database.writing() as rows:
+        rows.execute(statement)
+
+
+DAMAGES = [
+    "UPDATE runs SET prompt = 'not JSON' WHERE run = 'r1'",
+    "UPDATE runs SET prompt = '[7]' WHERE run = 'r1'",
+    'UPDATE runs SET prompt = \'[{"role":"martian","text":"x"}]\' WHERE run = \'r1\'',
+    "UPDATE runs SET settings = '{}' WHERE run = 'r1'",
+    "UPDATE runs SET waiting = '[', state = 'waiting' WHERE run = 'r1'",
+    "UPDATE runs SET owner = '{', state = 'running' WHERE run = 'r1'",
+    "UPDATE runs SET owner = '[1]', state = 'running' WHERE run = 'r1'",
+    "UPDATE runs SET state = 'lost' WHERE run = 'r1'",
+    (
+        "INSERT INTO steps (run, place, kind, state, tool, arguments, data, elapsed, at) "
+        "VALUES ('r1', '/1', 'reply', 'done', '', '', '{', 0, 0)"
+    ),
+    (
+        "INSERT INTO steps (run, place, kind, state, tool, arguments, data, elapsed, at) "
+        "VALUES ('r1', '/1', 'reply', 'done', '', '', '7', 0, 0)"
+    ),
+    (
+        "INSERT INTO steps (run, place, kind, state, tool, arguments, data, elapsed, at) "
+        "VALUES ('r1', '/1.1', 'question', 'closing', '', '', '[]', 0, 0)"
+    ),
+]
+
+
+@pytest.mark.parametrize("statement", DAMAGES)
+async def test_a_damaged_run_does_not_stop_the_worker(runs, statement, caplog):
+    for number in range(1, 4):
+        runs.begin(f"r{number}", "clerk", "Pay order 7")
+    damage(runs, statement)
+    await asyncio.wait_for(runs.work({"clerk": clerk(None, [], "Done.")}, until_idle=True, poll=0.01), 60)
+    states = {run.run_id: run.state for run in runs.list()}
+    assert (states["r2"], states["r3"]) == ("done", "done")
+    told = [record.getMessage() for record in caplog.records if "'r1'" in record.getMessage()]
+    assert len(told) == ("closing" not in statement)

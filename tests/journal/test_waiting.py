@@ -20,7 +20,7 @@ from toolsemble import (
     fan_out,
     tool,
 )
-from toolsemble.errors import ReviewRefusedError
+from toolsemble.errors import ReviewRefusedError, ToolConfigurationError
 from toolsemble.journal.driver import RunDriver
 from toolsemble.pipeline.step import Step
 from toolsemble.review import Continue, Edit, ExitEarly, QueueReview, RememberReview, SQLiteStore
@@ -39,7 +39,7 @@ def test_a_run_is_parked_and_continues_with_the_answer(tmp_path, store, pay, pai
     assert [event.kind for event in store.audit()] == ["asked", "answered", "used"]
 
 
-def test_sinks_are_told_that_a_parked_run_is_paused_and_not_that_it_failed(tmp_path, store, pay):
+def test_sinks_are_told_that_a_run_is_parked_and_not_that_it_failed(tmp_path, store, pay):
     sink = RecordingSink()
     with park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store), sinks=[sink])
@@ -47,8 +47,8 @@ def test_sinks_are_told_that_a_parked_run_is_paused_and_not_that_it_failed(tmp_p
         answer(store)
         agent.run_sync("Pay order 7", run_id="r1")
     ends = [event for event in sink.events if event.kind == "run_finished"]
-    assert [(event.stop_reason, event.error) for event in ends] == [("paused", ""), ("answer", "")]
-    assert parked.partial.stop_reason == "paused"
+    assert [(event.stop_reason, event.error) for event in ends] == [("parked", ""), ("answer", "")]
+    assert parked.partial.stop_reason == "parked"
 
 
 def test_a_rejection_and_an_edit_count_as_well(tmp_path, store, pay, paid):
@@ -565,9 +565,41 @@ class TestCancelledRun:
 
 async def test_a_run_that_ends_without_an_answer_closes_its_question(tmp_path, store, pay):
     with park(tmp_path, park_after=None) as runs:
-        agent = clerk(runs, [pay], PAY, "Too late.", review=QueueReview(store, poll=0.01), max_seconds=0.5)
+
+        @tool(effects="read")
+        async def look() -> str:
+            """Look for a long time."""
+            await auntil(store.pending)
+            await asyncio.Event().wait()
+            return "never"
+
+        both = [PAY, ToolCall("look")]
+        agent = clerk(runs, [pay, look], both, "Too late.", review=QueueReview(store, poll=0.01), max_seconds=0.5)
         result = await agent.run("Pay order 7", run_id="r1")
         assert (result.stop_reason, runs.find("r1").state, store.pending()) == ("max_seconds", "done", [])
+
+
+def test_a_run_that_fails_closes_its_question_and_a_retry_asks_anew(tmp_path, store, pay, paid):
+    is_open = False
+
+    @tool(effects="read")
+    def look() -> str:
+        """Look into a shop."""
+        if not is_open:
+            raise ToolConfigurationError("no shop")
+        return "tea"
+
+    with park(tmp_path) as runs:
+        agent = clerk(runs, [pay, look], [PAY, ToolCall("look")], "Done.", review=QueueReview(store))
+        with pytest.raises(ToolConfigurationError, match="no shop"):
+            agent.run_sync("Pay order 7", run_id="r1")
+        assert (runs.find("r1").state, store.pending()) == ("failed", [])
+        is_open = True
+        runs.retry("r1")
+        do_until_parked(agent)
+        answer(store)
+        assert agent.run_sync("Pay order 7", run_id="r1").text == "Done."
+    assert paid == [7]
 
 
 async def test_another_process_can_continue_a_run_whose_task_was_cancelled(tmp_path, store, pay, paid):

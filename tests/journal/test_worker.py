@@ -3,15 +3,20 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from helpers.journal_runs import PAY, Killed, answer, clerk, park, script
 from helpers.wait import auntil
-from toolsemble import Agent, ToolCall, ToolDefinitionError, tool
+from toolsemble import Agent, RunJournal, ToolCall, ToolDefinitionError, tool
 from toolsemble.models import FunctionModel, ScriptedModel, UserMessage
 from toolsemble.review import PauseReview, QueueReview
+
+TESTS = Path(__file__).parents[1]
 
 
 async def test_a_worker_does_what_is_queued(runs, pay, paid):
@@ -251,3 +256,141 @@ async def test_only_agents_can_work(runs):
         await runs.work({"clerk": "gpt-5"})
     with pytest.raises(ToolDefinitionError, match=r"takes agents by name, such as {'clerk': agent}, not Agent\("):
         await runs.work(clerk(None, [], "Done."))
+
+
+@pytest.fixture
+def sigterm():
+    """Restore the handler of SIGTERM after a test."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+async def start_worker(runs, **settings):
+    """Start a worker; return its task when it handles SIGTERM."""
+    before = signal.getsignal(signal.SIGTERM)
+    working = asyncio.create_task(runs.work({"clerk": clerk(None, [], "Done.")}, poll=60, **settings))
+    await auntil(lambda: signal.getsignal(signal.SIGTERM) is not before)
+    return working
+
+
+async def test_a_worker_calls_the_signal_handler_that_was_installed_before(runs, sigterm):
+    got = []
+    signal.signal(signal.SIGTERM, mine := lambda number, _: got.append(number))
+    working = await start_worker(runs)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(working, 60)
+    assert (got, signal.getsignal(signal.SIGTERM)) == ([signal.SIGTERM], mine)
+
+
+async def test_a_worker_leaves_the_signal_handlers_of_the_event_loop_alone(runs):
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, told.set)
+    try:
+        working = await start_worker(runs)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(working, 60)
+        await asyncio.wait_for(told.wait(), 60)
+        told.clear()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(told.wait(), 60)
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+async def test_a_handler_that_was_installed_later_stays_and_may_call_the_one_before_it(runs, sigterm):
+    got = []
+    signal.signal(signal.SIGTERM, lambda number, _: got.append("first"))
+    working = await start_worker(runs)
+    workers = signal.getsignal(signal.SIGTERM)
+
+    def later(number, frame):
+        got.append("later")
+        workers(number, frame)
+
+    signal.signal(signal.SIGTERM, later)
+    os.kill(os.getpid(), signal.SIGTERM)
+    await asyncio.wait_for(working, 60)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert (got, signal.getsignal(signal.SIGTERM)) == (["later", "first"] * 2, later)
+
+
+async def test_with_signals_off_a_worker_leaves_sigterm_to_the_program(runs, sigterm):
+    signal.signal(signal.SIGTERM, mine := lambda *_: None)
+    working = asyncio.create_task(runs.work({"clerk": clerk(None, [], "Done.")}, poll=0.01, signals=False))
+    runs.begin("r1", "clerk", "Pay order 7")
+    await auntil(lambda: runs.find("r1").state == "done")
+    assert signal.getsignal(signal.SIGTERM) is mine
+    runs.drain()
+    await asyncio.wait_for(working, 60)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+async def test_workers_of_one_process_end_at_sigterm_and_leave_no_handler(tmp_path, sigterm, first):
+    before = signal.getsignal(signal.SIGTERM)
+    with RunJournal(tmp_path / "a.db") as one, RunJournal(tmp_path / "b.db") as other:
+        workers = [await start_worker(one), await start_worker(other), await start_worker(other)]
+        (one, other)[first].drain()
+        await asyncio.wait_for(asyncio.gather(*([workers[:1], workers[1:]][first])), 60)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.wait_for(asyncio.gather(*workers), 60)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+async def test_a_drained_journal_gives_no_more_work(runs):
+    runs.begin("r1", "clerk", "Pay order 7")
+    runs.drain()
+    await asyncio.wait_for(runs.work({"clerk": clerk(None, [], "Done.")}, poll=60), 60)
+    assert runs.find("r1").state == "queued"
+
+
+SERVER = """
+import asyncio, sys
+from contextlib import asynccontextmanager
+import uvicorn
+from fastapi import FastAPI
+from toolsemble import Agent, RunJournal, tool
+from helpers.journal_runs import PAY, clerk
+
+runs = RunJournal(sys.argv[1])
+
+@tool(effects="irreversible")
+async def pay(order: int) -> str:
+    '''Pay an order.'''
+    print("paying", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    return "paid"
+
+@asynccontextmanager
+async def lifespan(app):
+    working = asyncio.create_task(runs.work({"clerk": clerk(None, [pay], PAY, "Done.")}, poll=0.01))
+    yield
+    runs.drain()
+    await working
+    print("worker ended", flush=True)
+
+app = FastAPI(lifespan=lifespan)
+
+@app.get("/")
+def state():
+    return runs.find("r1").state
+
+uvicorn.run(app, port=0, log_level="error")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a process is not sent SIGTERM there")
+def test_sigterm_ends_a_web_server_with_a_worker_in_its_lifespan(tmp_path):
+    with RunJournal(tmp_path / "runs.db") as runs:
+        runs.begin("r1", "clerk", "Pay order 7")
+        command = [sys.executable, "-c", SERVER, str(tmp_path / "runs.db")]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(TESTS)}, **pipes) as server:
+            try:
+                assert server.stdout.readline() == "paying\n"
+                server.send_signal(signal.SIGTERM)
+                assert server.communicate("go\n", timeout=60) == ("worker ended\n", None)
+            finally:
+                server.kill()
+        assert (server.returncode, runs.find("r1").state, runs.unknown()) == (-signal.SIGTERM, "queued", [])
+        assert runs.steps("r1")[-1].data["output"] == "paid"

@@ -287,7 +287,7 @@ def test_number_of_retries_is_not_cached():
             raise outcome
         return outcome
 
-    look = make_look_tool(look_up, True, retries=Retries(1, wait=0, jitter=0))
+    look = make_look_tool(look_up, True, retries=Retries(2, wait=0, jitter=0))
     first, second = (look.execute('{"what":"a"}').attributes for _ in range(2))
     assert (dict(first), dict(second)) == ({"retries": 1}, {"cached": True})
 

@@ -255,7 +255,7 @@ def test_idempotent_tool_runs_again(ledger, outcome):
 
 def test_retries_share_one_reservation(ledger):
     paid = Payments(ConnectionError("gone"), ConnectionError("gone"))
-    box = Toolbox([make_pay_tool(paid, idempotent=True, retries=Retries(2, wait=0, jitter=0))], ledger=ledger)
+    box = Toolbox([make_pay_tool(paid, idempotent=True, retries=Retries(3, wait=0, jitter=0))], ledger=ledger)
     first, second = (box.execute(call(), **RUN).result for _ in range(2))
     assert (first.attributes, second.attributes) == ({"retries": 2}, {"repeated": True})
     assert (paid.orders, len(ledger.entries())) == ([17] * 3, 1)

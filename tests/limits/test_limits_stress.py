@@ -140,7 +140,7 @@ class Stage:
         return cached, pay
 
     def _failing(self):
-        @tool(effects="read", retries=Retries(2, wait=0, jitter=0))
+        @tool(effects="read", retries=Retries(3, wait=0, jitter=0))
         async def flaky(number: int) -> str:
             with self.watch.inside("box"):
                 self.bodies["flaky"][number] += 1

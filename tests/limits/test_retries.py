@@ -45,7 +45,7 @@ class Flaky:
 
 def make_flaky_tool(*errors, retries=None, **settings):
     body = Flaky(*errors)
-    return body, Function(body, retries=retries or Retries(3, **QUICK), **{"effects": "read", **settings})
+    return body, Function(body, retries=retries or Retries(4, **QUICK), **{"effects": "read", **settings})
 
 
 @pytest.mark.parametrize("error", [ConnectionError("refused"), ConnectionResetError("reset"), TimeoutError("slow")])
@@ -57,7 +57,7 @@ def test_retries_after_transient_errors(error):
 
 async def test_retries_async_calls():
     body = Flaky(ConnectionError("refused"))
-    made = AsyncFunction(body.later, retries=Retries(1, **QUICK), idempotent=True)
+    made = AsyncFunction(body.later, retries=Retries(2, **QUICK), idempotent=True)
     assert await made.aexecute("x") == ToolResult.success("x", attributes={"retries": 1})
     body.errors = [ConnectionError("refused")]
     assert made.execute("x").attributes == {"retries": 1}
@@ -83,13 +83,13 @@ def test_other_errors_are_not_retried(error):
 
 def test_on_selects_the_errors_to_retry():
     for kinds in (OSError, (OSError,), [OSError]):
-        body, made = make_flaky_tool(OSError("disk"), retries=Retries(1, on=kinds, **QUICK))
+        body, made = make_flaky_tool(OSError("disk"), retries=Retries(2, on=kinds, **QUICK))
         assert made.execute("x").is_success
         assert body.runs == 2
 
 
 def test_exceptions_for_the_caller_are_not_retried():
-    body, made = make_flaky_tool(ExitEarlyError("stop"), retries=Retries(5, on=(Exception,), **QUICK))
+    body, made = make_flaky_tool(ExitEarlyError("stop"), retries=Retries(6, on=(Exception,), **QUICK))
     with pytest.raises(ExitEarlyError):
         made.execute("x")
     assert body.runs == 1
@@ -103,7 +103,7 @@ def test_timed_out_call_is_not_retried(clock):
         clock.advance(0.05)
         await asyncio.Event().wait()
 
-    made = AsyncFunction(hang, retries=Retries(5, on=(Exception,), **QUICK), effects="read", timeout=0.05)
+    made = AsyncFunction(hang, retries=Retries(6, on=(Exception,), **QUICK), effects="read", timeout=0.05)
     assert made.execute("x").error_message == "Tool 'function' timed out after 0.05 s"
     assert runs == [1]
 
@@ -115,13 +115,13 @@ def test_failed_result_is_not_retried():
 
 
 def test_no_retry_after_the_deadline():
-    body, made = make_flaky_tool(ConnectionError("refused"), retries=Retries(3, wait=600, longest=600), timeout=30)
+    body, made = make_flaky_tool(ConnectionError("refused"), retries=Retries(4, wait=600, longest=600), timeout=30)
     assert made.execute("x").error_message == "refused"
     assert body.runs == 1
 
 
 async def test_delay_can_be_cancelled():
-    body, made = make_flaky_tool(ConnectionError("refused"), retries=Retries(3, wait=600, longest=600))
+    body, made = make_flaky_tool(ConnectionError("refused"), retries=Retries(4, wait=600, longest=600))
     task = asyncio.create_task(made.aexecute("x"))
     await auntil(lambda: body.runs)
     await asyncio.sleep(0)
@@ -158,7 +158,7 @@ def test_retries_are_counted_logged_and_emitted(caplog):
     ],
 )
 def test_delay_doubles_up_to_the_longest_with_jitter(settings, least, most):
-    _, made = make_flaky_tool(*[ConnectionError("refused")] * 4, retries=Retries(4, **settings))
+    _, made = make_flaky_tool(*[ConnectionError("refused")] * 4, retries=Retries(5, **settings))
     events = []
     token = watch(events.append)
     try:
@@ -171,7 +171,7 @@ def test_delay_doubles_up_to_the_longest_with_jitter(settings, least, most):
 
 def test_delay_does_not_overflow_with_many_retries():
     body, made = make_flaky_tool(
-        *[ConnectionError("refused")] * 1100, retries=Retries(1100, wait=1e-300, longest=0, jitter=0)
+        *[ConnectionError("refused")] * 1100, retries=Retries(1101, wait=1e-300, longest=0, jitter=0)
     )
     assert made.execute("x").attributes == {"retries": 1100}
     assert body.runs == 1101
@@ -197,7 +197,7 @@ def test_rejects_retries_of_tools_that_are_not_idempotent(settings):
         (lambda: -1, "retries must be an int >= 0, or Retries"),
         (lambda: True, "retries must be an int >= 0, or Retries"),
         (lambda: "3", "retries must be an int >= 0, or Retries"),
-        (lambda: Retries(-1), r"Retries attempts \(retries after the first attempt\) must be an int >= 0, not -1"),
+        (lambda: Retries(-1), r"Retries attempts \(including the first\) must be an int >= 0, not -1"),
         (lambda: Retries(wait=-1), "Retries wait must be a number of seconds >= 0, not -1"),
         (lambda: Retries(longest=float("inf")), "Retries longest must be a number of seconds >= 0, not inf"),
         (lambda: Retries(on=(int,)), "Retries on must be exception classes, not <class 'int'>"),
@@ -222,11 +222,11 @@ def test_toolbox_retries_only_idempotent_tools():
     reads, own, writes = Flaky(), Flaky(), Flaky()
     tools = [
         Function(reads, "reads", effects="read", rate_limit=RateLimit(100)),
-        Function(own, "own", effects="read", retries=Retries(1, **QUICK)),
+        Function(own, "own", effects="read", retries=Retries(2, **QUICK)),
         Function(writes, "writes", effects="write"),
         ToolPipeline("line", "", [Function(str)], effects="read"),
     ]
-    box = Toolbox(tools, retries=Retries(2, **QUICK))
+    box = Toolbox(tools, retries=Retries(3, **QUICK))
     for body in (reads, own, writes):
         body.errors = [ConnectionError("refused")] * 5
     for name in ("reads", "own", "writes"):
@@ -238,7 +238,7 @@ def test_toolbox_retries_only_idempotent_tools():
 def test_toolbox_retries_only_idempotent_steps():
     reads, writes = Flaky(), Flaky()
     line = ToolPipeline("line", "", [Function(reads, "reads", effects="read"), Function(writes, "writes")])
-    box = Toolbox([line], retries=Retries(2, **QUICK))
+    box = Toolbox([line], retries=Retries(3, **QUICK))
     for body in (reads, writes):
         body.errors = [ConnectionError("refused")] * 2
     assert box.execute(ToolCall("line", {"input": "x"})).text == "Error: Step 'writes' raised: refused"
@@ -288,3 +288,16 @@ def test_effects_become_mcp_hints(settings, hints):
 def test_rejects_invalid_tool_settings(settings, message):
     with pytest.raises(ToolDefinitionError, match=message):
         Toolbox([Function(str, **settings)])
+
+
+@pytest.mark.parametrize(("retries", "runs"), [(Retries(3, **QUICK), 3), (Retries(1), 1), (Retries(0), 1), (0, 1)])
+def test_attempts_include_the_first(retries, runs):
+    count = []
+
+    @tool(effects="read", retries=retries)
+    def fetch() -> str:
+        count.append(1)
+        raise ConnectionError("refused")
+
+    assert fetch.execute({}).error_message == "refused"
+    assert len(count) == runs

@@ -113,6 +113,13 @@ def test_descendants_are_found_without_lists_of_children():
     run_in_process(kill_without_lists)
 
 
+def test_children_are_found_although_a_thread_ends_while_it_is_looked_at(monkeypatch):
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda path: ["999999999", *listdir(path)])
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert child.pid in supervisor.descendants(os.getpid())
+
+
 def test_ended_processes_and_those_of_other_users_are_skipped(monkeypatch):
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass

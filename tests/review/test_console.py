@@ -91,6 +91,7 @@ def wait_for_queue(count):
         ("a\n", Continue(always="tool")),
         ("always\n", Continue(always="tool")),
         ("x\ntoo risky\n", ExitEarly("too risky")),
+        ("Reject\ntoo risky\n", ExitEarly("too risky")),
         ("EXIT\n\n", ExitEarly()),
         ("exit early\n  not \x16\x1b today \n", ExitEarly("not \\x1b today")),
         ("x\n\x04", ExitEarly()),
@@ -152,7 +153,7 @@ def test_unclear_answer_does_not_extend_the_timeout(person, monkeypatch):
 def test_empty_line_shows_the_choices_again(person):
     answer = person.ask(request())
     for _ in range(2):
-        assert "[c]ontinue  [e]dit  [x] exit early" in person.prompt()
+        assert "[c]ontinue  [e]dit  [x] reject" in person.prompt()
         person.type("\n")
     person.prompt()
     person.type("c\n")
@@ -320,7 +321,7 @@ def test_prompt_shows_all_details_of_the_request(person):
         '|   "an odd name"  true\n'
         '| repaired:        coerce at $.limit: "2" -> 2\n'
         "| Note             The edit does not fit: limit: expected integer\n"
-        "[c]ontinue  [e]dit  [x] exit early  [a]lways this tool  (y = c, n = x)\n"
+        "[c]ontinue  [e]dit  [x] reject  [a]lways this tool  (y = c, n = x)\n"
         "> "
     )
 
@@ -428,7 +429,7 @@ def test_long_values_are_truncated_and_can_be_viewed(person):
     assert "... (200 of 500 characters)" in question
     assert "... (40 of 41 characters)" in question
     assert question.count("a" * 50) < 10
-    assert "[c]ontinue  [e]dit  [x] exit early  [v]iew all" in question
+    assert "[c]ontinue  [e]dit  [x] reject  [v]iew all" in question
     person.type("view\n")
     everything = person.prompt()
     plain = re.sub(r"\s*\| *", "", ANSI.sub("", everything).replace("\r\n", "\n"))

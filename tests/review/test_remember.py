@@ -149,13 +149,13 @@ def test_approval_of_changed_arguments_is_not_remembered():
     assert len(person.requests) == 3
 
 
-def test_question_during_execution_is_remembered_only_with_always():
+@pytest.mark.parametrize("answer", [Continue(), Continue(always="arguments"), Continue(always="tool")])
+def test_a_question_during_a_call_is_asked_each_time(answer):
     asked = other_request(timing=ReviewTiming.DURING_EXECUTION, arguments={})
-    for answer, times in ((Continue(), 2), (Continue(always="arguments"), 1)):
-        review = RememberReview(person := Person(lambda _, answer=answer: answer))
-        finish(review.review(asked))
-        finish(review.review(replace(asked, id="other")))
-        assert len(person.requests) == times
+    review = RememberReview(person := Person(lambda _: answer), "tool")
+    for each in (asked, replace(asked, id="other"), REQUEST, replace(asked, id="third")):
+        finish(review.review(each))
+    assert [len(request.scopes) for request in person.requests] == [0, 0, 2, 0]
 
 
 def test_different_secrets_are_different_requests():

@@ -645,7 +645,7 @@ class TestGates:
 
     def test_rejects_unknown_keyword(self):
         with pytest.raises(
-            TypeError, match=r"A tool has no setting 'requires_aproval'; known are .*\brequires_approval\b"
+            TypeError, match=r"^A tool has no setting 'requires_aproval'; did you mean requires_approval\?"
         ):
             tool(requires_aproval=True)(lambda: None)
 
@@ -683,9 +683,13 @@ class TestToolboxGates:
 
     def test_rejects_unknown_tool_name_in_approve(self):
         with pytest.raises(
-            ToolDefinitionError, match="approve names 'Delete_file', but the tools are read, delete_file"
+            ToolDefinitionError, match="approve names 'delete_files', but the tools are read, delete_file"
         ):
-            self.refused(["Delete_file"])
+            self.refused(["delete_files"])
+
+    @pytest.mark.parametrize("approve", ["Delete_File", "DELETE_F*", "d\u0435lete_fil\u00e9", "delete\u200b_file"])
+    def test_approve_matches_every_spelling_of_a_name(self, approve):
+        assert self.refused([approve]) == ["delete_file"]
 
     @pytest.mark.parametrize("approve", [5, [5], [None], True, lambda arguments: True])
     def test_rejects_invalid_approve(self, approve):

@@ -49,6 +49,13 @@ class Person:
         return {request.id: self.answer for request in requests}
 
 
+@pytest.mark.parametrize(("action", "matches"), [("allow", False), ("ask", True), ("deny", True)])
+@pytest.mark.parametrize("name", ["DeleteFile", "DELETE", "\uff44elete"])
+def test_only_an_allow_rule_minds_the_case_of_a_tool(action, matches, name):
+    assert Rule(action, "*delete*").matches(request({}, name)) is matches
+    assert Rule(action, "*delete*").matches(request({}, "my_delete"))
+
+
 @tool(requires_approval=True)
 def read_file(path: str) -> str:
     """Reads a file."""
@@ -582,11 +589,26 @@ def test_conditions_find_their_arguments(conditions, arguments, sure, possible):
     assert found == [sure, possible, possible]
 
 
-def test_request_during_execution_matches_by_tool_name():
-    during = {"timing": ReviewTiming.DURING_EXECUTION}
-    rules = [Rule("allow", arguments={"path": "*"}), Rule("deny", "delete_*", reason="no"), Rule("allow")]
-    assert decide(rules, {}, "delete_file", **during) == ExitEarly("no")
-    assert decide(rules, {}, "read_file", **during) == Continue()
+@pytest.mark.parametrize(
+    ("rules", "default", "decision"),
+    [
+        ([Rule("deny", "read_*", reason="no"), Rule("allow")], "ask", ExitEarly("no")),
+        ([Rule("allow")], "ask", Edit("from a person")),
+        ([Rule("ask")], "allow", Edit("from a person")),
+        ([], "allow", Edit("from a person")),
+        ([], "deny", ExitEarly("no rule allows 'read_file'")),
+        ([Rule("allow", arguments={"path": "*"})], "deny", ExitEarly("no rule allows 'read_file'")),
+    ],
+)
+def test_a_question_during_a_call_is_denied_by_rules_or_answered_by_a_person(rules, default, decision):
+    review = RulesReview(rules, CallbackReview(lambda _: Edit("from a person")), default=default)
+    assert finish(review.review(request({}, "read_file", timing=ReviewTiming.DURING_EXECUTION))) == decision
+
+
+def test_a_question_during_a_call_without_a_person_is_rejected():
+    assert decide([Rule("allow")], {}, "read_file", timing=ReviewTiming.DURING_EXECUTION) == ExitEarly(
+        "nobody can be asked"
+    )
 
 
 def test_rule_copies_its_conditions():

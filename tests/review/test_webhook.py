@@ -568,6 +568,12 @@ def test_rejects_missing_or_too_large_content_length(length):
     assert response_parts == (400, b"the body needs a Content-Length of at most 1000000")
 
 
+def test_rejects_a_body_with_two_lengths():
+    refusal = (400, "the body needs a Content-Length of at most 1000000")
+    with open_webhook() as webhook, webhook.listen() as url:
+        assert post(url, b"{}", {"Content-Length": "2", "Transfer-Encoding": "chunked"}) == refusal
+
+
 def test_only_post_is_accepted():
     with open_webhook() as webhook, webhook.listen() as url:
         assert post(url, None, {}, "GET")[0] == 501

@@ -206,7 +206,7 @@ class FailingBody:
 def test_retry_gets_the_original_input(approval, settings):
     body, reviewer = FailingBody(), FakeReviewer(Continue())
 
-    @tool(effects="read", requires_approval=approval, retries=Retries(2, wait=0, jitter=0), **settings)
+    @tool(effects="read", requires_approval=approval, retries=Retries(3, wait=0, jitter=0), **settings)
     def tagged(tags: list[str]) -> str:
         return body(tags)
 
@@ -219,7 +219,7 @@ def test_retry_gets_the_original_input(approval, settings):
 def test_retry_in_an_approved_plan_gets_the_shown_input():
     body, reviewer = FailingBody(), FakeReviewer(Continue())
 
-    @tool(effects="read", requires_approval=True, retries=Retries(2, wait=0, jitter=0))
+    @tool(effects="read", requires_approval=True, retries=Retries(3, wait=0, jitter=0))
     def tagged(tags: list[str]) -> str:
         return body(tags)
 

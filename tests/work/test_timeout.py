@@ -33,6 +33,7 @@ from toolsemble.locks.holds import TABLE
 from toolsemble.review import Continue
 from toolsemble.runtime.concurrency import GRACE, SpareThreads, forget_dead_tasks
 from toolsemble.testing import CallbackReview, ScriptedModel
+from toolsemble.work import timeout as work_timeout
 
 SHORT = 0.05
 LONG = 60.0
@@ -531,3 +532,57 @@ def test_exception_of_a_body_is_freed_without_the_garbage_collector(settings, ki
         assert [each() for each in watched] == [None] * len(watched) != []
     finally:
         gc.enable()
+
+
+async def test_deadline_that_passes_while_a_call_begins_to_wait_ends_the_call(clock, monkeypatch):
+    left = work_timeout.remaining
+
+    def read_then_advance(context):
+        seconds = left(context)
+        thread = threading.Thread(target=clock.advance, args=(SHORT,))
+        thread.start()
+        thread.join()
+        return seconds
+
+    monkeypatch.setattr(work_timeout, "remaining", read_then_advance)
+    box = Toolbox([tool(name="hang", description="Hangs.", timeout=SHORT)(hang)])
+    reply = await box.aexecute(ToolCall("hang", {}))
+    assert reply.text == f"Error: Tool 'hang' timed out after {SHORT} s"
+
+
+@pytest.mark.parametrize("settings", [{}, {"timeout": LONG}])
+@pytest.mark.parametrize(("duration", "warned"), [(0.0, True), (LONG, False)])
+def test_an_async_body_that_blocks_the_loop_is_named_in_debug_mode(caplog, settings, duration, warned):
+    @tool(**settings)
+    async def nap(seconds: float) -> str:
+        """Nap."""
+        await asyncio.sleep(0)
+        if seconds < 0:
+            raise ValueError("no time")
+        return "rested"
+
+    async def run():
+        asyncio.get_running_loop().slow_callback_duration = duration
+        box = Toolbox([nap])
+        replies = [await box.aexecute(ToolCall("nap", {"seconds": number})) for number in (1, -1)]
+        task = asyncio.create_task(box.aexecute(ToolCall("nap", {"seconds": 1})))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return [reply.text for reply in replies]
+
+    assert asyncio.run(run(), debug=True) == ["rested", "Error: no time"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "toolsemble.tool.nap"]
+    assert any(line.startswith("The async body of 'nap' blocked the event loop for ") for line in lines) is warned
+
+
+async def test_an_async_body_is_not_watched_without_debug_mode(caplog):
+    @tool
+    async def nap() -> str:
+        """Nap."""
+        return "rested"
+
+    asyncio.get_running_loop().slow_callback_duration = 0.0
+    assert (await Toolbox([nap]).aexecute(ToolCall("nap"))).text == "rested"
+    assert caplog.text == ""

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
         Event as Event,
         Final as Final,
         ModelRetried as ModelRetried,
+        RunCancelled as RunCancelled,
+        RunInterrupted as RunInterrupted,
+        RunParked as RunParked,
+        RunStop as RunStop,
         TurnEnded as TurnEnded,
     )
     from toolsemble.agent.event_json import event_from_json as event_from_json, event_to_json as event_to_json
@@ -68,7 +72,18 @@ __getattr__, __dir__, __all__ = export_lazily(
     {
         "agent": ("Agent",),
         "budget": ("Limits", "Prices", "StopReason", "Usage"),
-        "event": ("CallReplied", "CallRequested", "Event", "Final", "ModelRetried", "TurnEnded"),
+        "event": (
+            "CallReplied",
+            "CallRequested",
+            "Event",
+            "Final",
+            "ModelRetried",
+            "RunCancelled",
+            "RunInterrupted",
+            "RunParked",
+            "RunStop",
+            "TurnEnded",
+        ),
         "event_json": ("event_from_json", "event_to_json"),
         "loop_guard": ("LoopGuard",),
         "memory": ("ConversationMemory",),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overload
 
+from toolsemble.errors import ToolConfigurationError
 from toolsemble.runtime.concurrency import finish
 
 # Loaded when an agent is created or runs: many programs import the class for a type, or for one of their commands.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultedTypeVar
 
-    from toolsemble.agent.event import Event, Final, TurnEnded
-    from toolsemble.agent.options import AgentSettings, DynamicTools, RunInput, RunSettings
+    from toolsemble.agent.event import Event, Final, RunStop, TurnEnded
+    from toolsemble.agent.options import AgentSettings, DynamicTools, MakeDeps, RunInput, RunKeywords
     from toolsemble.agent.result import AgentResult
     from toolsemble.journal.journal import RunJournal
     from toolsemble.models.chat import ChatModel
@@ -21,23 +22,33 @@ if TYPE_CHECKING:
     from toolsemble.tools.base import Tool
     from toolsemble.tools.settings import ToolSettings
 
-    # A plain ``Agent`` in an annotation is ``Agent[Any]``; Python has such defaults since 3.13 only.
+    # A plain ``Agent`` in an annotation is ``Agent[Any, Any]``; Python has such defaults since 3.13 only.
     OutputT_co = DefaultedTypeVar("OutputT_co", covariant=True, default=Any)
+    DepsT = DefaultedTypeVar("DepsT", default=Any)
 else:
     OutputT_co = TypeVar("OutputT_co", covariant=True)
+    DepsT = TypeVar("DepsT")
 T = TypeVar("T")
 
 
-class Agent(Generic[OutputT_co]):
+class Agent(Generic[OutputT_co, DepsT]):
     """A model that calls tools until it can answer; an agent is immutable and can do any number of runs at once.
 
     For type checkers, an agent with ``output_type=Invoice`` is an ``Agent[Invoice]``, and one without an output type an
-    ``Agent[str]``. Where they cannot infer the type, as for ``int | None``, annotate the variable.
+    ``Agent[str]``; with ``deps_type=Shop`` it is an ``Agent[str, Shop]``. Where they cannot infer the type, as for
+    ``int | None``, annotate the variable.
 
     :param model: a model, or its name
-    :param tools: tools, a toolbox, or a function from a :class:`RunView` to the tools, called before each request to
-        the model
+    :param tools: tools, a toolbox, or a function, sync or async, that takes a :class:`RunView` or nothing, returns the
+        tools, and is called before each request to the model
     :param output_type: the type of the answer, any type that a tool's parameter may have; None for text
+    :param deps: an object that tools get as ``ToolContext.deps``, in every run that is given no other; the model never
+        sees it
+    :param make_deps: makes the deps of each run that is given none: a function of a :class:`RunView`, sync or async, or
+        one with ``contextlib``'s decorator ``contextmanager`` or ``asynccontextmanager``, which is entered when a run
+        starts or continues and left when it ends, pauses, parks or is interrupted. Sync ones run in worker threads
+    :param deps_type: the type of the deps; by default that of ``make_deps``. Others raise
+        :class:`~toolsemble.ToolConfigurationError`
     :param instructions: the system prompt, verbatim: a text; a function, sync or async, that takes a :class:`RunView`
         or nothing, returns a text or None, and is called before each request to the model; or a list of them
     :param role: the model's role, such as "a librarian"; role, goal and background come before the instructions
@@ -47,9 +58,9 @@ class Agent(Generic[OutputT_co]):
         without tools
     :param max_turns: the most replies of models in a run, including those of nested agents
     :param max_tokens: the most tokens of a run
-    :param max_seconds: the most seconds of a run. A stream starts when its first event is requested, and the time that
-        its consumer takes counts. At the limit, calls and the model are cancelled, and the model is asked for a final
-        answer, for which it has the same time again, at least 5 seconds
+    :param max_seconds: the most seconds that a run works; waiting for a person does not count. A stream starts when its
+        first event is requested, and the time that its consumer takes counts. At the limit, calls and the model are
+        cancelled, and the model is asked for a final answer, for which it has the same time again, at least 5 seconds
     :param max_cost: the most that the tokens of a run may cost, by ``prices``
     :param max_depth: how deep agents may be nested as tools
     :param prices: the prices of tokens, such as ``Prices(2, 8)`` or ``Prices.for_model("openai:gpt-4o")``
@@ -83,7 +94,7 @@ class Agent(Generic[OutputT_co]):
 
     @overload
     def __init__(
-        self: Agent[str],
+        self: Agent[str, Any],
         model: ChatModel | str | None = None,
         tools: Iterable[object] | DynamicTools = (),
         *,
@@ -92,7 +103,19 @@ class Agent(Generic[OutputT_co]):
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[T],
+        self: Agent[str, DepsT],
+        model: ChatModel | str | None = None,
+        tools: Iterable[object] | DynamicTools = (),
+        *,
+        output_type: None = None,
+        deps: DepsT | None = None,
+        make_deps: MakeDeps[DepsT] | None = None,
+        deps_type: type[DepsT] | None = None,
+        **settings: Unpack[AgentSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[T, Any],
         model: ChatModel | str | None = None,
         tools: Iterable[object] | DynamicTools = (),
         *,
@@ -101,11 +124,35 @@ class Agent(Generic[OutputT_co]):
     ) -> None: ...
     @overload
     def __init__(
-        self: Agent[Any],
+        self: Agent[T, DepsT],
+        model: ChatModel | str | None = None,
+        tools: Iterable[object] | DynamicTools = (),
+        *,
+        output_type: type[T],
+        deps: DepsT | None = None,
+        make_deps: MakeDeps[DepsT] | None = None,
+        deps_type: type[DepsT] | None = None,
+        **settings: Unpack[AgentSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[Any, Any],
         model: ChatModel | str | None = None,
         tools: Iterable[object] | DynamicTools = (),
         *,
         output_type: Any,
+        **settings: Unpack[AgentSettings],
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: Agent[Any, DepsT],
+        model: ChatModel | str | None = None,
+        tools: Iterable[object] | DynamicTools = (),
+        *,
+        output_type: Any,
+        deps: DepsT | None = None,
+        make_deps: MakeDeps[DepsT] | None = None,
+        deps_type: type[DepsT] | None = None,
         **settings: Unpack[AgentSettings],
     ) -> None: ...
     def __init__(
@@ -114,23 +161,30 @@ class Agent(Generic[OutputT_co]):
         tools: Iterable[object] | DynamicTools = (),
         *,
         output_type: Any = None,
+        deps: Any = None,
+        make_deps: Any = None,
+        deps_type: Any = None,
         **settings: Unpack[AgentSettings],
     ) -> None:
         """Check the settings; raise :class:`~toolsemble.ToolDefinitionError` if one is wrong."""
+        from toolsemble.agent.deps import read_deps  # noqa: PLC0415 - see above
         from toolsemble.agent.settings import build_config  # noqa: PLC0415 - see above
 
-        self._config = build_config(model, tools, output_type, settings)
+        source = read_deps(deps, make_deps, deps_type)
+        self._config = build_config(model, tools, output_type, source, settings)
 
     @overload
     async def run(
-        self, prompt: RunInput, *, output_type: None = None, **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: None = None, deps: DepsT | None = None, **settings: Unpack[RunKeywords]
     ) -> AgentResult[OutputT_co]: ...
     @overload
     async def run(
-        self, prompt: RunInput, *, output_type: type[T], **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: type[T], deps: DepsT | None = None, **settings: Unpack[RunKeywords]
     ) -> AgentResult[T]: ...
     @overload
-    async def run(self, prompt: RunInput, *, output_type: Any, **settings: Unpack[RunSettings]) -> AgentResult[Any]: ...
+    async def run(
+        self, prompt: RunInput, *, output_type: Any, deps: DepsT | None = None, **settings: Unpack[RunKeywords]
+    ) -> AgentResult[Any]: ...
     async def run(self, prompt: RunInput, **settings: Any) -> AgentResult[Any]:
         """Run until there is an answer.
 
@@ -141,7 +195,8 @@ class Agent(Generic[OutputT_co]):
 
         :param prompt: a text, a list of texts, images, audio and files, or messages; or a :class:`PausedRun`
         :param settings: ``history``: earlier messages, instead of the stored conversation; ``memory_id``: the id of the
-            conversation or user (the agent's by default); ``deps``: an object that tools get as ``ToolContext.deps``;
+            conversation or user (the agent's by default); ``deps``: an object that tools get as ``ToolContext.deps``
+            (the agent's by default);
             ``parameters``: a mapping that the tools of the run share (the model sees neither); ``run_id``: the id of
             the run, to be reused after a crash; ``decisions``: the decisions about the calls of a paused run, by the
             ids of their requests. ``model``, ``tools``, ``output_type``, ``review``, ``prices``,
@@ -159,14 +214,16 @@ class Agent(Generic[OutputT_co]):
 
     @overload
     def run_sync(
-        self, prompt: RunInput, *, output_type: None = None, **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: None = None, deps: DepsT | None = None, **settings: Unpack[RunKeywords]
     ) -> AgentResult[OutputT_co]: ...
     @overload
     def run_sync(
-        self, prompt: RunInput, *, output_type: type[T], **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: type[T], deps: DepsT | None = None, **settings: Unpack[RunKeywords]
     ) -> AgentResult[T]: ...
     @overload
-    def run_sync(self, prompt: RunInput, *, output_type: Any, **settings: Unpack[RunSettings]) -> AgentResult[Any]: ...
+    def run_sync(
+        self, prompt: RunInput, *, output_type: Any, deps: DepsT | None = None, **settings: Unpack[RunKeywords]
+    ) -> AgentResult[Any]: ...
     def run_sync(self, prompt: RunInput, **settings: Any) -> AgentResult[Any]:
         """Run until there is an answer, as :meth:`run` does, for code that cannot await."""
         from toolsemble.agent.start import start_run  # noqa: PLC0415 - see above
@@ -181,20 +238,23 @@ class Agent(Generic[OutputT_co]):
 
     @overload
     def stream(
-        self, prompt: RunInput, *, output_type: None = None, **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: None = None, deps: DepsT | None = None, **settings: Unpack[RunKeywords]
     ) -> AsyncGenerator[Event[OutputT_co], None]: ...
     @overload
     def stream(
-        self, prompt: RunInput, *, output_type: type[T], **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: type[T], deps: DepsT | None = None, **settings: Unpack[RunKeywords]
     ) -> AsyncGenerator[Event[T], None]: ...
     @overload
     def stream(
-        self, prompt: RunInput, *, output_type: Any, **settings: Unpack[RunSettings]
+        self, prompt: RunInput, *, output_type: Any, deps: DepsT | None = None, **settings: Unpack[RunKeywords]
     ) -> AsyncGenerator[Event[Any], None]: ...
     def stream(self, prompt: RunInput, **settings: Any) -> AsyncGenerator[Event[Any], None]:
         """Run as :meth:`run` does, and yield events as they happen; the last one has the result.
 
-        The run ends when the consumer stops: leave the loop through ``contextlib.aclosing`` to end it at once.
+        A run with a journal that waits for a person, is cancelled, or has to continue in another process ends with
+        :class:`~toolsemble.agent.RunParked`, :class:`~toolsemble.agent.RunCancelled` or
+        :class:`~toolsemble.agent.RunInterrupted`; none of them is an exception here. The run ends when the consumer
+        stops: leave the loop through ``contextlib.aclosing`` to end it at once.
 
         >>> from toolsemble.testing import ScriptedModel
         >>> async def kinds():
@@ -209,17 +269,17 @@ class Agent(Generic[OutputT_co]):
 
     @overload
     def iterate(
-        self, prompt: RunInput, *, output_type: None = None, **settings: Unpack[RunSettings]
-    ) -> AsyncGenerator[TurnEnded | Final[OutputT_co], None]: ...
+        self, prompt: RunInput, *, output_type: None = None, deps: DepsT | None = None, **settings: Unpack[RunKeywords]
+    ) -> AsyncGenerator[TurnEnded | Final[OutputT_co] | RunStop, None]: ...
     @overload
     def iterate(
-        self, prompt: RunInput, *, output_type: type[T], **settings: Unpack[RunSettings]
-    ) -> AsyncGenerator[TurnEnded | Final[T], None]: ...
+        self, prompt: RunInput, *, output_type: type[T], deps: DepsT | None = None, **settings: Unpack[RunKeywords]
+    ) -> AsyncGenerator[TurnEnded | Final[T] | RunStop, None]: ...
     @overload
     def iterate(
-        self, prompt: RunInput, *, output_type: Any, **settings: Unpack[RunSettings]
-    ) -> AsyncGenerator[TurnEnded | Final[Any], None]: ...
-    def iterate(self, prompt: RunInput, **settings: Any) -> AsyncGenerator[TurnEnded | Final[Any], None]:
+        self, prompt: RunInput, *, output_type: Any, deps: DepsT | None = None, **settings: Unpack[RunKeywords]
+    ) -> AsyncGenerator[TurnEnded | Final[Any] | RunStop, None]: ...
+    def iterate(self, prompt: RunInput, **settings: Any) -> AsyncGenerator[TurnEnded | Final[Any] | RunStop, None]:
         """Run as :meth:`run` does, one turn at a time: the run pauses until the next turn is requested.
 
         >>> from toolsemble import ToolCall
@@ -230,10 +290,11 @@ class Agent(Generic[OutputT_co]):
         >>> finish(turns())
         ['turn_ended', 'turn_ended', 'final']
         """
-        from toolsemble.agent.event import Final, TurnEnded  # noqa: PLC0415 - see above
+        from toolsemble.agent.event import Final, RunCancelled, RunInterrupted, RunParked, TurnEnded  # noqa: PLC0415 - see above
         from toolsemble.agent.start import follow_run  # noqa: PLC0415 - see above
 
-        return follow_run(self._config, prompt, settings, TurnEnded, Final)
+        kinds = (TurnEnded, Final, RunParked, RunInterrupted, RunCancelled)
+        return follow_run(self._config, prompt, settings, *kinds)
 
     def run_journaled(
         self, journal: RunJournal, name: str, prompt: RunInput, settings: Mapping[str, Any]
@@ -247,6 +308,21 @@ class Agent(Generic[OutputT_co]):
         from toolsemble.agent.start import start_run  # noqa: PLC0415 - see above
 
         return start_run(replace(self._config, journal=journal, name=name), prompt, settings).run()
+
+    def check_deps(self, deps: Any = None) -> None:
+        """Raise :class:`~toolsemble.ToolConfigurationError` if runs could not have deps: as a worker does first.
+
+        :param deps: the deps that runs are given; None: the agent's own
+        """
+        from toolsemble.agent.deps import DepsMaker  # noqa: PLC0415 - see above
+
+        config = self._config
+        need = config.needs.get("deps")
+        if deps is None and config.deps.is_empty and need is not None:
+            user = f"Tool '{need.tool}'" if need.tool else "The agent"
+            raise ToolConfigurationError(f"Agent '{self.name}': {user} needs deps ({need.declared}); pass deps=…")
+        if deps is not None and not isinstance(deps, DepsMaker):
+            config.deps.check(deps)
 
     def find_open_requests(self, ids: Iterable[str]) -> set[str]:
         """Return which of these requests still wait for one of the agent's reviewers."""
@@ -323,5 +399,18 @@ class Agent(Generic[OutputT_co]):
         config = self._config
         return AgentAsTool(self.run, name, description, settings, config.names_inside, config.needs_outside())
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "An Agent cannot be pickled or deep-copied: its toolbox has locks and threads, and its model connections; "
+            "make the agent where it is used"
+        )
+
     def __repr__(self) -> str:
         return f"Agent({self._config})"
+
+    if not TYPE_CHECKING:  # type checkers know the default of the second parameter
+
+        def __class_getitem__(cls, types: Any) -> Any:
+            given = types if isinstance(types, tuple) else (types,)
+            missing = len(cls.__parameters__) - len(given) if cls is Agent else 0
+            return super().__class_getitem__((*given, *[Any] * missing))

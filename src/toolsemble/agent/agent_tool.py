@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from toolsemble.agent.pause_point import Resumed, enter_agent_call, leave_agent_open
@@ -34,7 +35,7 @@ class AgentAsTool(Tool):
         description: str,
         settings: ToolSettings,
         inside: Callable[[], Names],
-        needs: frozenset[str] = frozenset(),
+        needs: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self.name = name
         self.description = description

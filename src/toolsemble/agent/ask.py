@@ -13,7 +13,7 @@ from toolsemble.agent.channel import Channel
 from toolsemble.agent.event import ModelRetried
 from toolsemble.agent.redaction import ArgumentsMarker
 from toolsemble.agent.retry import Retry
-from toolsemble.call import ToolCall, new_id
+from toolsemble.call import ToolCall, new_id, received_call
 from toolsemble.models.chat import (
     Assembly,
     ChatModel,
@@ -164,7 +164,7 @@ def _sendable_call(call: ToolCall) -> ToolCall:
     if name.isascii() and arguments.isascii():
         return call
     sent = escape_surrogates(name), escape_surrogates(arguments)
-    return call if sent == (name, arguments) else ToolCall(*sent, call.id)
+    return call if sent == (name, arguments) else received_call(*sent, call.id)
 
 
 def _make_ids_unique(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
@@ -173,6 +173,6 @@ def _make_ids_unique(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     unique: list[ToolCall] = []
     for call in calls:
         twice = call.id is not None and call.id in seen
-        unique.append(ToolCall(call.name, call.json, new_id()) if twice else call)
+        unique.append(received_call(call.name, call.json, new_id()) if twice else call)
         seen.update([call.id] if call.id is not None else [])
     return tuple(unique)

@@ -18,9 +18,22 @@ Budget: TypeAlias = Literal["max_iterations", "max_turns", "max_tokens", "max_se
 """Why a run was stopped: the name of a used-up limit, or "loop" for repetition."""
 
 StopReason: TypeAlias = (
-    Literal["answer", "immediate", "paused", "exit_early", "configuration_error", "error", "cancelled"] | Budget
+    Literal[
+        "answer",
+        "immediate",
+        "paused",
+        "parked",
+        "interrupted",
+        "taken_over",
+        "exit_early",
+        "configuration_error",
+        "error",
+        "cancelled",
+    ]
+    | Budget
 )
-"""Why a run ended."""
+"""Why a run ended, or does not go on here: it waits for a person ("paused", or "parked" in a journal), its process ends
+("interrupted"), or another process drives it ("taken_over")."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.retry import Retry
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble.runtime.checks import check_setting
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.base import Tool
 
@@ -51,12 +52,12 @@ def check_keywords(owner: str, given: Iterable[str], known: Sequence[str]) -> No
     >>> check_keywords("A run", ["memory"], ["history", "memory_id"])
     Traceback (most recent call last):
     ...
-    TypeError: A run has no setting 'memory'; it takes history, memory_id
+    TypeError: A run has no setting 'memory'; did you mean memory_id?
     """
     for name in given:
-        if name not in known:
-            hint = "did you mean instructions? It" if name in _INSTRUCTIONS and "instructions" in known else "it"
-            raise TypeError(f"{owner} has no setting '{name}'; {hint} takes {', '.join(sorted(known))}")
+        if name in _INSTRUCTIONS and name not in known and "instructions" in known:
+            raise TypeError(f"{owner} has no setting '{name}'; did you mean instructions?")
+        check_setting(owner, name, known)
 
 
 _HISTORY = "a list of messages, such as result.messages"

@@ -13,14 +13,20 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from toolsemble.agent.budget import Stop, StopReason, Usage
+from toolsemble.agent.event import RunCancelled, RunInterrupted, RunParked, RunStop
 from toolsemble.agent.output import Output
 from toolsemble.agent.result import AgentResult, ToolCallRecord, TraceStep
 from toolsemble.agent.settings import AgentConfig
 from toolsemble.agent.spending import current_spending
 from toolsemble.errors import (
+    AgentExecutionError,
     CallPausedError,
+    JournalError,
     RunBusyError,
     RunCancelledError,
+    RunChangedError,
+    RunError,
+    RunInterruptedError,
     RunParkedError,
     ToolArgumentsError,
     ToolConfigurationError,
@@ -73,6 +79,7 @@ class DurableRun:
         self._config = config
         self._journal = journal
         self._run_id = run_id
+        self._is_prepared = False
         begun = {name: settings.get(name) for name in ("memory_id", "history", "parameters")}
         self._claim = partial(journal.claim, run_id, config.name, prompt, **begun)
 
@@ -81,6 +88,12 @@ class DurableRun:
 
         :param run: runs it, for the place of its turns and the seconds that it has worked before
         """
+        try:
+            return await self._drive(run)
+        except JournalError as error:
+            raise AgentExecutionError(str(error), partial=error.partial) from error
+
+    async def _drive(self, run: Callable[[Place, float], Awaitable[AgentResult]]) -> AgentResult:
         claimed = await self._become_driver()
         if isinstance(claimed, tuple):
             return read_result(str(claimed.result), self._run_id, self._config.output)
@@ -88,8 +101,7 @@ class DurableRun:
         driver.on_usage = _add_usage
         try:
             result = await run(Place(driver, "", is_scope=True), driver.earlier)
-            text = await _run_in_thread(partial(write_result, result))
-            await _run_in_thread(partial(driver.finish, "done", result=text))
+            await _run_in_thread(lambda: driver.finish("done", result=write_result(result)))
             if driver.has_questions:
                 await _run_in_thread(driver.close_questions)
         except BaseException as error:
@@ -118,24 +130,54 @@ class DurableRun:
         elif isinstance(error, CallPausedError):
             await self._park(driver, (error, *error.others))
             parked = RunParkedError(f"Run '{self._run_id}' waits for approval: {error}", run_id=self._run_id)
-            parked.partial = error.partial
+            parked.partial, parked.pending = error.partial, tuple(each.request for each in (error, *error.others))
             raise parked from error
         elif isinstance(error, RunBusyError):
             return  # nothing may be written
         elif isinstance(error, RunParkedError):
-            await _run_in_thread(partial(driver.finish, "waiting" if error.waits else "queued"))
-        elif isinstance(error, Exception):
-            await _run_in_thread(partial(driver.finish, "failed", error=describe_error(error)))
-        elif isinstance(error, asyncio.CancelledError):
-            with suppress(Exception):  # the task ends in any case; other processes then wait until this one has ended
+            await _run_in_thread(partial(driver.finish, "waiting"))
+        elif isinstance(error, RunInterruptedError):
+            await _run_in_thread(partial(driver.finish, "queued"))
+        elif isinstance(error, (JournalError, asyncio.CancelledError)):
+            with suppress(Exception):  # it ends here in any case; other processes then wait until this one has ended
                 await _run_in_thread(partial(driver.finish, "queued"))
+        elif isinstance(error, Exception) and not self._has_begun(driver, error):
+            with suppress(JournalError, RunError):  # why it failed says more; another process may have taken the run
+                await _run_in_thread(driver.withdraw)
+        elif isinstance(error, Exception):
+            with suppress(JournalError):  # as above; it counts as left behind
+                if driver.has_questions:
+                    await _run_in_thread(driver.withdraw_questions)
+                await _run_in_thread(partial(driver.finish, "failed", error=describe_error(error)))
         # Anything else ends the program: the run stays as it is, for the next driver.
+
+    def _has_begun(self, driver: RunDriver, error: Exception) -> bool:
+        """Return whether a run that failed has done anything; one that lacks deps or a prompt, for example, has not."""
+        is_setup = isinstance(error, ToolConfigurationError) and not isinstance(error, RunChangedError)
+        return driver.has_written or (self._is_prepared and not is_setup)
+
+    def note_prepared(self) -> None:
+        """Note that the run has its deps: from here on, it is the run that fails, and not its setup."""
+        self._is_prepared = True
 
     async def _park(self, driver: RunDriver, paused: Sequence[CallPausedError]) -> None:
         """Record what the run waits for, and give it back."""
         self._journal.note_parked(self._run_id, {each.request.id: each.reviewer for each in paused})
         waiting = {each.request.id: _describe_request(each.request) for each in paused}
         await _run_in_thread(partial(driver.finish, "waiting", waiting=json.dumps(waiting)))
+
+
+def to_last_event(stopped: RunError) -> RunStop | None:
+    """Return the last event of a run that does not go on here, and has not failed; None if another process has it.
+
+    >>> to_last_event(RunParkedError("It waits", run_id="order-7"))
+    RunParked(run_id='order-7', pending=())
+    """
+    if isinstance(stopped, RunParkedError):
+        return RunParked(stopped.run_id, tuple(stopped.pending))
+    if isinstance(stopped, RunInterruptedError):
+        return RunInterrupted(stopped.run_id)
+    return RunCancelled(stopped.run_id) if isinstance(stopped, RunCancelledError) else None
 
 
 def _describe_request(request: ReviewRequest) -> str:

@@ -11,8 +11,20 @@ from toolsemble.call import ToolCall
 from toolsemble.events import ModelRetried
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, PromptProgress, TextDelta, ThoughtDelta
 from toolsemble.models.message import AssistantMessage
+from toolsemble.review.request import ReviewRequest
 
-__all__ = ["CallReplied", "CallRequested", "Event", "Final", "ModelRetried", "TurnEnded"]
+__all__ = [
+    "CallReplied",
+    "CallRequested",
+    "Event",
+    "Final",
+    "ModelRetried",
+    "RunCancelled",
+    "RunInterrupted",
+    "RunParked",
+    "RunStop",
+    "TurnEnded",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +76,7 @@ class TurnEnded:
 
 @dataclass(frozen=True, slots=True)
 class Final(Generic[OutputT_co]):
-    """The run has ended with a result; always the last event.
+    """The run has ended with a result; the last event.
 
     >>> Final(AgentResult("Rome")).result.text
     'Rome'
@@ -74,6 +86,50 @@ class Final(Generic[OutputT_co]):
     """The result of the run."""
     kind: ClassVar[Literal["final"]] = "final"
 
+
+@dataclass(frozen=True, slots=True)
+class RunParked:
+    """The run is in a journal, and waits for a person; the last event here. It continues after the answer.
+
+    >>> RunParked("order-7").kind
+    'parked'
+    """
+
+    run_id: str
+    """The id of the run."""
+    pending: tuple[ReviewRequest, ...] = ()
+    """The requests that wait for a decision; empty if a call of unknown outcome has to be settled."""
+    kind: ClassVar[Literal["parked"]] = "parked"
+
+
+@dataclass(frozen=True, slots=True)
+class RunInterrupted:
+    """The process is ending; the last event here. The run is queued in its journal, and continues elsewhere or later.
+
+    >>> RunInterrupted("order-7").kind
+    'interrupted'
+    """
+
+    run_id: str
+    """The id of the run."""
+    kind: ClassVar[Literal["interrupted"]] = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class RunCancelled:
+    """The run was cancelled in its journal, and is not continued; the last event.
+
+    >>> RunCancelled("order-7").kind
+    'cancelled'
+    """
+
+    run_id: str
+    """The id of the run."""
+    kind: ClassVar[Literal["cancelled"]] = "cancelled"
+
+
+RunStop: TypeAlias = RunParked | RunInterrupted | RunCancelled
+"""The last event of a journaled run that ends here without an answer, and has not failed."""
 
 Event: TypeAlias = (
     TextDelta
@@ -85,6 +141,9 @@ Event: TypeAlias = (
     | CallReplied
     | TurnEnded
     | Final[OutputT_co]
+    | RunParked
+    | RunInterrupted
+    | RunCancelled
     | events.Event
 )
 """Any event of a stream; each has a ``kind``, for serialization.

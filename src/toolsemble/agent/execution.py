@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from typing import Any
 
 from toolsemble.agent.channel import Channel
@@ -17,8 +19,8 @@ from toolsemble.agent.redaction import show_arguments
 from toolsemble.agent.result import InnerRun, PausedRun, PendingCall, ToolCallRecord
 from toolsemble.agent.spending import current_spending
 from toolsemble.agent.state import RunState
-from toolsemble.call import NumberedCall, ToolCall, ToolReply, new_id
-from toolsemble.context import ToolContext, enter, leave
+from toolsemble.call import NumberedCall, ToolCall, ToolReply, new_id, received_call
+from toolsemble.context import ToolContext, enter, leave, resumed_calls
 from toolsemble.errors import CallPausedError, ToolConfigurationError
 from toolsemble.events import CallFinished, CallStarted
 from toolsemble.execution.journal_values import read_recorded, write_recorded
@@ -28,6 +30,7 @@ from toolsemble.place import Place
 from toolsemble.result import ToolResult
 from toolsemble.review.decision import ReviewDecision
 from toolsemble.runtime.text import describe_error
+from toolsemble.runtime.work_clock import current_clock
 from toolsemble.toolbox.toolbox import Toolbox
 
 _NOT_AN_AGENT = (
@@ -53,8 +56,11 @@ class Execution:
         :param turn: the place of the turn in a journal; None: it is not recorded
         """
         self._requested = calls
-        # All events about a call have the same id; records and messages have the calls as they came.
-        self._calls = [*calls] if channel is None else [call if call.id else _with_id(call, new_id()) for call in calls]
+        # All events about a call have the same id, in every process; records and messages have the calls as they came.
+        needs_ids = channel is not None or turn is not None
+        self._calls = (
+            [call if call.id else _add_id(call, turn, at) for at, call in enumerate(calls)] if needs_ids else [*calls]
+        )
         self._turn = turn
         self._recorded = frozenset() if turn is None else self._find_recorded(turn)
         self._box = box
@@ -64,6 +70,7 @@ class Execution:
         self._records: dict[int, ToolCallRecord] = {}
         self._begun = time.monotonic()
         self._resumed: dict[str, Resumed] = {}
+        self._begun_calls: dict[tuple[str, str], bool] = {}
         self.waiting: dict[int, PendingCall | InnerRun] = {}
         """The calls that wait for approval, by index."""
 
@@ -92,6 +99,7 @@ class Execution:
             if not decided:
                 self.waiting[index] = each
                 continue
+            self._begun_calls[self._state.context.call_id, each.call_id] = isinstance(each, InnerRun)
             if not self._requested[index].id:  # it has the id that it had when the reviewer was asked
                 self._calls[index] = _with_id(self._requested[index], each.call_id)
             if isinstance(each, InnerRun):
@@ -131,12 +139,12 @@ class Execution:
             if self._channel is not None:
                 await self._channel.wait_ready()
             self._begun = time.monotonic()  # the consumer of the run may have taken its time
-            deadline = self._state.spending.deadline
-            if deadline is None:
+            if not self._state.spending.has_deadline:
                 await self._execute(box, due)
             else:
-                async with asyncio.timeout(deadline - time.monotonic()):
-                    await self._execute(box, due)
+                async with asyncio.timeout(None) as bound:
+                    with self._watch_time(bound):
+                        await self._execute(box, due)
         except TimeoutError:
             stop = self._state.spending.out_of_time()
             self._state.set_stop(stop)
@@ -156,6 +164,28 @@ class Execution:
             replayed = max(map(self._find_seconds, self._recorded.intersection(due)), default=0.0)
             self._state.spending.tool_seconds += time.monotonic() - self._begun + replayed
         return None
+
+    @contextmanager
+    def _watch_time(self, bound: asyncio.Timeout) -> Iterator[None]:
+        """Bound the calls by the time that is left of the run; it does not pass while they only wait for people."""
+        loop, spending = asyncio.get_running_loop(), self._state.spending
+        is_over = False
+
+        def adjust() -> None:
+            if not is_over and not bound.expired():
+                left = (spending.deadline or 0.0) - time.monotonic()
+                bound.reschedule(None if spending.clock.is_stopped else loop.time() + left)
+
+        def adjust_soon() -> None:
+            with suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(adjust)
+
+        adjust()
+        spending.clock.on_change = adjust_soon
+        try:
+            yield
+        finally:
+            is_over, spending.clock.on_change = True, None
 
     def stop(self) -> None:
         """Reply to each pending call that a budget is used up, if one is."""
@@ -222,7 +252,9 @@ class Execution:
             context = context.derive({"place": self._turn})
             calls = [NumberedCall(call, index + 1) for call, index in zip(calls, due, strict=True)]
         inside, spending = enter(context), current_spending.set(self._state.spending)
+        clock = current_clock.set(self._state.spending.clock) if self._state.is_timed else None
         point = pause_point.set(self if self._state.can_pause else None)
+        begun = resumed_calls.set(self._begun_calls) if self._begun_calls else None
         watching = None if self._channel is None else watch(self._follow)
         try:
             await box.aexecute_all(
@@ -235,7 +267,11 @@ class Execution:
         finally:
             if watching is not None:
                 unwatch(watching)
+            if begun is not None:
+                resumed_calls.reset(begun)
             pause_point.reset(point)
+            if clock is not None:
+                current_clock.reset(clock)
             current_spending.reset(spending)
             leave(inside)
 
@@ -292,4 +328,12 @@ class Execution:
 
 
 def _with_id(call: ToolCall, id: str) -> ToolCall:
-    return ToolCall(call.name, call.original, id)
+    return received_call(call.name, call.original, id)
+
+
+def _add_id(call: ToolCall, turn: Place | None, index: int) -> ToolCall:
+    """Return a call with an id, as its model gave it none; in a journaled run it follows from its place."""
+    if turn is None:
+        return _with_id(call, new_id())
+    place = f"{turn.run.run_id}{turn.path}.{index + 1}"
+    return _with_id(call, sha256(place.encode()).hexdigest()[:16])

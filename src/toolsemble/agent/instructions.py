@@ -58,13 +58,18 @@ def read_function(what: str, kind: str, function: object, *values: str) -> RunFu
     if not callable(function) or isinstance(function, type):
         raise ToolDefinitionError(f"{what} must be functions, not {function!r:.80}")
     for takes_run in (False, True):
-        if _takes(function, len(values) + takes_run):
+        if takes(function, len(values) + takes_run):
             return RunFunction(function, takes_run, kind)
     alone = f"({', '.join(values)})" if values else "no parameters"
     raise ToolDefinitionError(f"{what}: {function!r:.80} must take {alone}, or ({', '.join([*values, 'run'])})")
 
 
-def _takes(function: Callable[..., Any], count: int) -> bool:
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Return whether a function can be called with this many values; True if its signature is unknown.
+
+    >>> takes(len, 1), takes(len, 2)
+    (True, False)
+    """
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:

@@ -5,35 +5,42 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import astuple
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from toolsemble.agent.admission import OuterBudgetError, check_outer
 from toolsemble.agent.answers import Answers
 from toolsemble.agent.budget import StopReason
 from toolsemble.agent.channel import Channel
-from toolsemble.agent.event import Final, TurnEnded
+from toolsemble.agent.deps import LeaveDeps, report_late_failure, use_deps
+from toolsemble.agent.event import Final, RunStop, TurnEnded
 from toolsemble.agent.execution import Execution
 from toolsemble.agent.final_answer import FinalAnswer, read_final_answer
 from toolsemble.agent.loop_detector import LoopDetector
 from toolsemble.agent.model_reply import ModelReplies
 from toolsemble.agent.otel import conversation_attributes, run_attributes, usage_attributes
 from toolsemble.agent.result import AgentResult, ToolCallRecord
-from toolsemble.agent.run_events import emit_end, emit_start
+from toolsemble.agent.run_events import emit_end, emit_start, find_stop_reason
 from toolsemble.agent.settings import AgentConfig, ToolSource
 from toolsemble.agent.state import RunState
 from toolsemble.errors import (
     AgentExecutionError,
     CallPausedError,
     ExitEarlyError,
+    JournalError,
     MaxIterationsExceededError,
+    PassThroughError,
+    RunBusyError,
+    RunCancelledError,
+    RunError,
     RunInterruptedError,
-    ToolConfigurationError,
+    RunParkedError,
 )
 from toolsemble.models.chat import ChatReply
 from toolsemble.models.message import AssistantMessage, ToolMessage
 from toolsemble.place import Place
 from toolsemble.runtime.lazy import LazyModule
-from toolsemble.runtime.text import describe_error
+from toolsemble.runtime.text import describe_error, describe_with_class
 from toolsemble.toolbox.reviewer_check import check_pauses, check_reviewer
 from toolsemble.toolbox.toolbox import Toolbox
 
@@ -43,6 +50,15 @@ if TYPE_CHECKING:
     from toolsemble.agent.resume import Resumption
 else:  # most runs have no journal
     durable = LazyModule("toolsemble.agent.durable_run")
+
+# Why a journaled run does not go on here.
+_JOURNALED: tuple[tuple[type[PassThroughError], StopReason], ...] = (
+    (CallPausedError, "parked"),
+    (RunParkedError, "parked"),
+    (RunInterruptedError, "interrupted"),
+    (RunBusyError, "taken_over"),
+    (RunCancelledError, "cancelled"),
+)
 
 
 class Loop:
@@ -62,6 +78,7 @@ class Loop:
         self._recorded: Any = None  # the reply of the current turn, as a journal has it
         self._config = config
         self._state = state
+        self._leave_deps: LeaveDeps | None = None  # if deps were made for this run
         self._channel = channel
         self._replies = ModelReplies(config, state, channel, streaming=streaming)
         self._tool_source = ToolSource(config)
@@ -76,31 +93,90 @@ class Loop:
         """Return the work so far of a run that was cancelled."""
         return self._state.result("cancelled")
 
-    async def run_as_event(self) -> Final:
-        """Run until there is an answer; return it as the last event."""
-        return Final(await self.run())
+    async def run_as_event(self) -> Final | RunStop:
+        """Run until there is an answer; return it, or why a journaled run does not go on here, as the last event."""
+        try:
+            return Final(await self.run())
+        except RunError as stopped:
+            last = None if self._durable is None else durable.to_last_event(stopped)
+            if last is None:
+                raise
+            return last
 
     async def run(self) -> AgentResult:
         """Run until there is an answer, or return a recorded one; every exception carries the work so far."""
-        return await (self._run_observed() if self._durable is None else self._durable.drive(self._run_journaled))
+        return await (self._run_prepared() if self._durable is None else self._durable.drive(self._run_journaled))
 
     async def _run_journaled(self, place: Place, earlier: float) -> AgentResult:
+        place.run.find_waited = self._state.spending.clock.find_waited
         self._state.enter_journal(place, earlier, is_new=place.run.is_new)
+        return await self._run_prepared()
+
+    async def _run_prepared(self) -> AgentResult:
+        """Make the deps of the run if it has none, check what it needs, and run; nothing is told or recorded before."""
+        state = self._state
+        try:
+            if not state.makes_deps:
+                return await self._run_checked()
+            return await use_deps(self._config.deps, state.view(), self._run_with_deps)
+        except Exception as error:
+            if getattr(error, "partial", None) is not None:
+                raise
+            self._fail_setup(error)
+        except BaseException as error:
+            if not hasattr(error, "partial"):
+                with suppress(Exception):  # as in _run
+                    error.partial = state.result("cancelled")  # type: ignore[attr-defined]  # as in _run
+            raise
+
+    def _fail_setup(self, error: Exception) -> NoReturn:
+        """Raise that the deps of the run could not be made or left, or that the run lacks something."""
+        if isinstance(error, PassThroughError):
+            error.partial = self._state.result(self._find_reason(error))
+            raise error
+        text = f"make_deps failed: {describe_with_class(error)}"
+        raise AgentExecutionError(text, partial=self._state.result("error")) from error
+
+    async def _run_with_deps(self, deps: object, leave: LeaveDeps) -> AgentResult:
+        self._state.enter_deps(deps)
+        self._leave_deps = leave
+        return await self._run_checked()
+
+    async def _run_checked(self) -> AgentResult:
+        self._state.check_setup()
+        if self._durable is not None:
+            self._durable.note_prepared()
         return await self._run_observed()
 
     async def _run_observed(self) -> AgentResult:
         """Run until there is an answer, and tell the sinks."""
         sinks, state = self._config.sinks, self._state
+        run = self._run if self._leave_deps is None else partial(self._run_and_leave, self._leave_deps)
         if sinks is None:
-            return await emit_end(state, self._run())
+            return await emit_end(state, run())
         with sinks.enter("invoke_agent", run_attributes(self._config, state.context)) as attributes:
             messages, answer = state.messages, ""
             try:
-                result = await sinks.ado(emit_end(state, self._run()))
+                result = await sinks.ado(emit_end(state, run()))
                 answer = result.text
+                attributes["toolsemble.stop_reason"] = result.stop_reason
+            except BaseException as error:
+                attributes["toolsemble.stop_reason"] = find_stop_reason(error)
+                raise
             finally:
                 attributes.update(usage_attributes(state.spending.usage()))
                 attributes.update(conversation_attributes(self._config, messages, answer))
+        return result
+
+    async def _run_and_leave(self, leave: LeaveDeps) -> AgentResult:
+        """Run until there is an answer, and leave the deps: sinks are told if a commit fails, for example."""
+        result = await self._run()
+        try:
+            await leave()
+        except Exception as error:  # noqa: BLE001 - of any context manager
+            if result.stop_reason != "paused":
+                self._fail_setup(error)
+            report_late_failure(error)  # the run goes on later, as one that is parked
         return result
 
     async def _run(self) -> AgentResult:
@@ -113,7 +189,7 @@ class Loop:
             while result is None:
                 result = await self._turn()
             return result  # noqa: TRY300 - the end of the run, of which every exception is handled here
-        except (ExitEarlyError, ToolConfigurationError) as error:
+        except PassThroughError as error:
             error.partial = state.result(self._find_reason(error))
             raise
         except OuterBudgetError as used_up:
@@ -129,19 +205,26 @@ class Loop:
             raise AgentExecutionError(describe_error(error), partial=state.result("error")) from error
         except BaseException as error:
             with suppress(Exception):  # a foreign exception may not accept attributes; it is raised all the same
-                error.partial = state.result("cancelled")  # type: ignore[attr-defined]  # any exception may come here
+                error.partial = state.result(self._find_cancel_reason())  # type: ignore[attr-defined]  # any exception
             raise
         finally:
             self._note_usage()
             state.end()
 
-    def _find_reason(self, error: ExitEarlyError | ToolConfigurationError) -> StopReason:
+    def _find_reason(self, error: PassThroughError) -> StopReason:
         """Return why a run has ended with one of the errors that are raised as they are."""
         if isinstance(error, ExitEarlyError):
             return "exit_early"
-        is_journaled = self._state.context.place is not None  # it continues elsewhere, or later
-        is_paused = is_journaled and isinstance(error, (CallPausedError, RunInterruptedError))
-        return "paused" if is_paused else "configuration_error"
+        if isinstance(error, JournalError):
+            return "error"
+        if self._state.context.place is None:
+            return "configuration_error"
+        return next((reason for kind, reason in _JOURNALED if isinstance(error, kind)), "configuration_error")
+
+    def _find_cancel_reason(self) -> StopReason:
+        """Return why a run has ended whose task was cancelled: a journal keeps it for the next driver."""
+        place = self._state.context.place
+        return "cancelled" if place is None or place.path else "interrupted"
 
     def _note_usage(self) -> None:
         """Keep what an agent inside of a journaled call has spent, for the record of that call."""

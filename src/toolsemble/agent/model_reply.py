@@ -60,7 +60,11 @@ class ModelReplies:
         state, started, deadline = self._state, time.monotonic(), self._state.deadline
         try:
             asking = self._reply_to(box, state.window()) if self._is_plain else self._reply_to_processed(box)
-            return await (asking if deadline is None else wait_until(asking, deadline))
+            answer = asking if deadline is None else wait_until(asking, deadline)
+            if not state.is_timed:
+                return await answer
+            with state.spending.clock.working():  # a call beside that of this agent may wait for a person
+                return await answer
         except OutOfTimeError:
             is_last = state.stop is not None
             self._out_of_time(started)

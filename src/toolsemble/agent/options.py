@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar
 
 from toolsemble.agent.budget import Prices, Usage
 from toolsemble.agent.loop_guard import LoopGuard
@@ -39,13 +39,13 @@ class RunView(Generic[DepsT_co]):
     parameters: InvocationParameters
     """The parameters that the tools of the run share."""
     messages: Sequence[Message]
-    """The conversation so far."""
+    """The conversation so far; for ``make_deps`` the history and the prompt, without what a memory has stored."""
     usage: Usage
-    """The usage so far."""
+    """The usage so far; nothing for ``make_deps``, which is called before the first turn."""
     turn: int
-    """The number of the model's replies so far."""
+    """The number of the model's replies so far; 0 for ``make_deps``."""
     deps: DepsT_co = None  # type: ignore[assignment]  # as in ToolContext
-    """The dependencies of the run, as passed to ``agent.run(deps=...)``."""
+    """The dependencies of the run. ``make_deps`` sees those of the run around it, or None."""
     question: UserMessage | None = None
     """The last user message of the prompt, or of the history if the prompt has none; None if there is none."""
     role: str = ""
@@ -55,8 +55,23 @@ class RunView(Generic[DepsT_co]):
 RunInput: TypeAlias = Prompt | PausedRun
 """What a run starts with: a prompt, or a paused run to resume."""
 
-DynamicTools: TypeAlias = Callable[[RunView], Iterable[object] | Awaitable[Iterable[object]]]
+_Tools: TypeAlias = Iterable[object]
+ToolFunction: TypeAlias = Callable[[RunView], _Tools | Awaitable[_Tools]]
+"""Returns the tools of a run from a view of it."""
+DynamicTools: TypeAlias = ToolFunction | Callable[[], _Tools | Awaitable[_Tools]]
 """Returns the tools of a run; called before each model request."""
+
+_DepsT = TypeVar("_DepsT")
+if TYPE_CHECKING:
+    from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
+
+    MakeDeps: TypeAlias = Callable[
+        [RunView],
+        _GeneratorContextManager[_DepsT] | _AsyncGeneratorContextManager[_DepsT] | Awaitable[_DepsT] | _DepsT,
+    ]
+else:  # the names of the context managers are private
+    MakeDeps = Callable[[RunView], Awaitable[_DepsT] | _DepsT]
+"""Makes the deps of a run: a function, sync or async, or a context manager by a decorator of ``contextlib``."""
 
 _Text: TypeAlias = str | None
 InstructionFunction: TypeAlias = Callable[[RunView], _Text | Awaitable[_Text]] | Callable[[], _Text | Awaitable[_Text]]
@@ -112,7 +127,7 @@ class SharedSettings(TypedDict, total=False):
 
 
 class AgentSettings(SharedSettings, total=False):
-    """The keyword arguments of an agent."""
+    """The keyword arguments of an agent, other than its deps."""
 
     role: str
     """The model's role, such as "a librarian"."""
@@ -130,8 +145,8 @@ class AgentSettings(SharedSettings, total=False):
     """The name of the agent in a journal; by default its role."""
 
 
-class RunSettings(SharedSettings, total=False):
-    """The keyword arguments of one run."""
+class RunKeywords(SharedSettings, total=False):
+    """The keyword arguments of one run, other than its deps, whose type is the agent's."""
 
     model: ChatModel | str | None
     """The model of this run."""
@@ -141,9 +156,14 @@ class RunSettings(SharedSettings, total=False):
     """Earlier messages, instead of the stored conversation."""
     parameters: MutableMapping[str, Any] | None
     """A mapping that the tools of the run share; the model never sees it."""
-    deps: Any
-    """The dependencies of the run: an object that tools get as ``ToolContext.deps``; the model never sees it."""
     run_id: str | None
     """The id of the run; reuse it after a crash to find earlier effects and approvals. A new one by default."""
     decisions: Mapping[str, ReviewDecision] | None
     """The decisions about the calls of a paused run, by the ids of their requests; calls without one go on waiting."""
+
+
+class RunSettings(RunKeywords, total=False):
+    """The keyword arguments of one run."""
+
+    deps: Any
+    """The dependencies of the run: an object that tools get as ``ToolContext.deps``; the model never sees it."""

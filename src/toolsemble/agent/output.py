@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, get_origin
 
 from toolsemble.errors import ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble.result import ToolResult
+from toolsemble.runtime.text import escape_line
 from toolsemble.schema.decode import decode_arguments
 from toolsemble.schema.field import Field, resolve_field
 from toolsemble.schema.members import members_reader
@@ -21,6 +23,8 @@ from toolsemble.specification import ToolSpecification
 FINAL_ANSWER = "final_answer"
 """The name of the tool with which a model without native structured output returns its answer."""
 
+_LOGGER = logging.getLogger("toolsemble.agent")
+_MAX_PLACES = 500
 _KEY = "answer"
 _NOTHING = '{"answer":null}'
 _FENCE = "```"
@@ -103,7 +107,11 @@ class Output:
         return self.read_text(result.output)
 
     def _decode(self, text: str) -> Any:
-        return decode_arguments(self._arguments, text, STEPS)[0]
+        value, repairs = decode_arguments(self._arguments, text, STEPS)
+        if repairs:
+            places = ", ".join(f"{each['step']} at {each['path']}" for each in repairs)
+            _LOGGER.info("An answer was repaired: %s", escape_line(places, _MAX_PLACES))
+        return value
 
 
 def _wrap_type(kind: Any) -> TypedArguments:

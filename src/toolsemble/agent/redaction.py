@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolsemble.agent.output import FINAL_ANSWER
-from toolsemble.call import ToolCall
+from toolsemble.call import ToolCall, received_call
 from toolsemble.models.chat import ArgumentsDelta, CallDelta, Chunk
 from toolsemble.models.message import AssistantMessage, Message, ToolMessage
 from toolsemble.toolbox.toolbox import Toolbox
@@ -67,4 +67,4 @@ def _hide_in_call(call: ToolCall, box: Toolbox | None) -> ToolCall:
         return call
     # An earlier toolbox may have had the tool that this one does not know.
     arguments = {} if box is None or call.name not in box else show_arguments(call, box)
-    return call if arguments is None else ToolCall(call.name, arguments, call.id)
+    return call if arguments is None else received_call(call.name, arguments, call.id)

@@ -17,6 +17,7 @@ from toolsemble.runtime.text import escape_line, escape_prose
 
 _MAX_ARGUMENTS = 100
 _MAX_RESULT = 100
+_MAX_ANSWER = 60
 _VERSION = 1  # of the JSON of a paused run
 
 # Type checkers read a plain ``AgentResult`` as ``AgentResult[Any]``; Python has such defaults since 3.13 only.
@@ -236,7 +237,7 @@ def _make_codec() -> EventCodec:
     return EventCodec([PausedRun], to_json_value)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class AgentResult(Generic[OutputT_co]):
     """The result of a run; for a failed run, the work so far. Print it to see what happened.
 
@@ -263,7 +264,8 @@ class AgentResult(Generic[OutputT_co]):
     """The usage of the run."""
     stop_reason: StopReason = "answer"
     """Why the run ended: "answer", "immediate", the name of a used-up budget, "loop" for repetition, or "paused" for
-    calls that wait for approval; for a failed run, "exit_early", "configuration_error", "error" or "cancelled"."""
+    calls that wait for approval; for a failed run, "exit_early", "configuration_error", "error" or "cancelled"; for a
+    journaled run that does not go on here, "parked", "interrupted" or "taken_over"."""
     trace: tuple[TraceStep, ...] = ()
     """What happened, in order."""
     run_id: str = ""
@@ -283,6 +285,21 @@ class AgentResult(Generic[OutputT_co]):
 
     def __str__(self) -> str:
         return _summarize(self)
+
+    def __repr__(self) -> str:
+        return f"<AgentResult '{escape_line(self.text, _MAX_ANSWER)}', {_describe_end(self)}>"
+
+    def _repr_html_(self) -> str:
+        from toolsemble.runtime.notebook import format_note, format_table, format_text  # noqa: PLC0415 - in notebooks
+
+        calls = [(each.name, _describe_arguments(each.arguments), each.reply.text) for each in self.tool_calls]
+        waiting = [(_name_pending(each), _describe_request(each), each.id) for each in self.pending]
+        return (
+            (format_text(self.text) if self.text else "")
+            + format_table(calls, ("call", "arguments", "result"))
+            + format_table(waiting, ("waits for approval", "arguments", "request"))
+            + format_note(_describe_end(self))
+        )
 
 
 def _check_paused(paused: PausedRun) -> None:
@@ -331,8 +348,12 @@ def _summarize(result: AgentResult) -> str:
     lines = [escape_prose(result.text), ""] if result.text else []
     lines += map(_describe_call, result.tool_calls)
     lines += map(_describe_pending, result.pending)
+    return "\n".join([*lines, _describe_end(result)])
+
+
+def _describe_end(result: AgentResult) -> str:
     calls = f"{_count(result.usage.model_calls, 'model call')}, {_count(len(result.tool_calls), 'tool call')}"
-    return "\n".join([*lines, f"stopped: {result.stop_reason}; {calls}, {_describe_tokens(result.usage)}"])
+    return f"stopped: {result.stop_reason}; {calls}, {_describe_tokens(result.usage)}"
 
 
 def _describe_call(record: ToolCallRecord) -> str:
@@ -341,10 +362,17 @@ def _describe_call(record: ToolCallRecord) -> str:
 
 
 def _describe_pending(pending: PendingCall) -> str:
+    name, shown = escape_line(_name_pending(pending)), escape_line(_describe_request(pending), _MAX_ARGUMENTS)
+    return f"{name}({shown}) waits for approval, request {pending.id}"
+
+
+def _name_pending(pending: PendingCall) -> str:
+    return "/".join((*pending.path, pending.call.name))
+
+
+def _describe_request(pending: PendingCall) -> str:
     arguments = pending.request.arguments
-    shown = _describe_arguments(arguments) if isinstance(arguments, Mapping) else str(arguments)
-    name = escape_line("/".join((*pending.path, pending.call.name)))
-    return f"{name}({escape_line(shown, _MAX_ARGUMENTS)}) waits for approval, request {pending.id}"
+    return _describe_arguments(arguments) if isinstance(arguments, Mapping) else str(arguments)
 
 
 def _describe_arguments(arguments: Mapping[str, Any]) -> str:

@@ -13,31 +13,31 @@ from toolsemble.runtime.checks import check_count, check_seconds
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The retries of a failed model request: how many, and how long apart.
+    """The retries of a failed model request: how many attempts, and how long apart.
 
     For failed calls of tools, see :class:`~toolsemble.Retries`.
 
-    >>> Retry(attempts=1, wait=0).pause(ModelError("Too many requests", retryable=True), 0)
+    >>> Retry(attempts=2, wait=0).pause(ModelError("Too many requests", retryable=True), 0)
     0.0
-    >>> Retry(attempts=1).pause(ModelError("No such model"), 0) is None
+    >>> Retry(attempts=2).pause(ModelError("No such model"), 0) is None
     True
     """
 
-    attempts: int = 3
-    """The most retries after the first attempt: ``Retry(attempts=3)`` sends up to 4 requests; 0 sends one."""
+    attempts: int = 4
+    """The most requests, including the first: ``Retry(attempts=3)`` sends up to 3; 1, or 0, sends one."""
     wait: float = 0.5
     """The approximate seconds before the first retry; doubled before each further one."""
     longest: float = 60.0
     """The longest delay in seconds; if a provider asks for a longer one, there is no retry."""
 
     def __post_init__(self) -> None:
-        check_count("Retry attempts (retries after the first attempt)", self.attempts, least=0)
+        check_count("Retry attempts (including the first)", self.attempts, least=0)
         check_seconds("Retry wait", self.wait, zero=True)
         check_seconds("Retry longest", self.longest, zero=True)
 
     def pause(self, error: Exception, tried: int) -> float | None:
         """Return the seconds to wait before the next retry; None if there is none."""
-        if tried >= self.attempts or not _is_retryable(error):
+        if tried + 1 >= self.attempts or not _is_retryable(error):
             return None
         requested = error.retry_after if isinstance(error, ModelError) else None
         if requested is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable
 
@@ -9,13 +10,17 @@ from toolsemble.agent.redaction import hide_secrets
 from toolsemble.agent.result import AgentResult
 from toolsemble.agent.settings import AgentConfig
 from toolsemble.agent.state import RunState
+from toolsemble.errors import CallPausedError, RunError
 from toolsemble.events import ModelReplied, ModelRetried, RunFinished, RunStarted
 from toolsemble.execution.outcome import get_class_name
 from toolsemble.models.chat import ChatReply, TokenUsage
 from toolsemble.models.message import AssistantMessage
 from toolsemble.observers.watchers import tell, watchers
+from toolsemble.place import Place
 from toolsemble.runtime.text import describe_error
 from toolsemble.toolbox.toolbox import Toolbox
+
+_NORMAL = frozenset({"parked", "interrupted", "taken_over", "cancelled"})
 
 
 def emit_start(config: AgentConfig, state: RunState) -> None:
@@ -23,11 +28,13 @@ def emit_start(config: AgentConfig, state: RunState) -> None:
     if watchers():
         box = config.tools if isinstance(config.tools, Toolbox) else None
         messages, tools = hide_secrets(state.messages, box), () if box is None else tuple(box.names)
-        tell(
-            RunStarted.of(
-                state.context, model=config.model_name, messages=messages, tools=tools, resumed=state.is_resumed
-            )
-        )
+        resumed = state.is_resumed or _has_turns(state.context.place)
+        tell(RunStarted.of(state.context, model=config.model_name, messages=messages, tools=tools, resumed=resumed))
+
+
+def _has_turns(place: Place | None) -> bool:
+    """Return whether a journal has turns of an agent that runs inside a call."""
+    return place is not None and any(place.run.find_reply(f"{place.path}/{turn}") is not None for turn in (0, 1))
 
 
 def emit_reply(config: AgentConfig, state: RunState, box: Toolbox, reply: ChatReply, seconds: float) -> None:
@@ -61,12 +68,26 @@ async def emit_end(state: RunState, running: Awaitable[AgentResult]) -> AgentRes
     try:
         result = await running
     except BaseException as error:
-        partial = getattr(error, "partial", None)
-        reason = partial.stop_reason if isinstance(partial, AgentResult) else "error"
-        tell(_build_end(state, reason, error=None if reason == "paused" else error))
+        reason = find_stop_reason(error)
+        tell(_build_end(state, reason, error=None if reason in _NORMAL and _is_normal(error) else error))
         raise
     tell(_build_end(state, result.stop_reason, result.text))
     return result
+
+
+def find_stop_reason(error: BaseException) -> str:
+    """Return why a run has ended with an exception.
+
+    >>> find_stop_reason(ValueError("broken"))
+    'error'
+    """
+    partial = getattr(error, "partial", None)
+    return partial.stop_reason if isinstance(partial, AgentResult) else "error"
+
+
+def _is_normal(error: BaseException) -> bool:
+    """Return whether an exception only says that a run does not go on here."""
+    return isinstance(error, (CallPausedError, RunError, asyncio.CancelledError))
 
 
 def _build_end(state: RunState, reason: str, text: str = "", error: BaseException | None = None) -> RunFinished:

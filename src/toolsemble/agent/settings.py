@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.agent.budget import LIMITS, Limits, Prices
 from toolsemble.agent.checks import CHECKED, RUN_ONLY, check_keywords, check_order, check_types
+from toolsemble.agent.deps import DepsSource
 from toolsemble.agent.history import read_processors
 from toolsemble.agent.instructions import (
     Part,
@@ -18,13 +18,14 @@ from toolsemble.agent.instructions import (
     describe_role,
     join_texts,
     read_instructions,
+    takes,
 )
 from toolsemble.agent.loop_guard import LoopGuard
 from toolsemble.agent.memory import ConversationMemory
-from toolsemble.agent.options import AgentSettings, DynamicTools, RunView
+from toolsemble.agent.options import AgentSettings, DynamicTools, RunView, ToolFunction
 from toolsemble.agent.output import FINAL_ANSWER, Output
 from toolsemble.agent.retry import Retry
-from toolsemble.definition.definition import Names
+from toolsemble.definition.definition import Names, Need
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.models.chat import ChatModel, Reasoning
 from toolsemble.models.message import SystemMessage
@@ -32,6 +33,8 @@ from toolsemble.models.registry import model_of
 from toolsemble.observers.sinks import Sinks, build_sinks
 from toolsemble.review import ReviewHandler
 from toolsemble.runtime.concurrency import is_awaitable
+from toolsemble.runtime.text import describe_type
+from toolsemble.schema.field import accepts_none
 from toolsemble.toolbox.formats import names_inside
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.base import Tool
@@ -39,6 +42,8 @@ from toolsemble.tools.base import Tool
 if TYPE_CHECKING:  # most agents have no journal
     from toolsemble.journal.journal import RunJournal
 
+_PARAMETERS = ("model", "tools", "output_type", "deps", "make_deps", "deps_type")
+_AS_A_TOOL = "To use a function as a tool, decorate it with @tool and pass [it]"
 _DEFAULTS: Mapping[str, Any] = {
     "instructions": None,
     "role": "",
@@ -64,7 +69,7 @@ class AgentConfig:
     """The settings of one agent, shared by its runs; immutable."""
 
     model: ChatModel
-    tools: Toolbox | DynamicTools
+    tools: Toolbox | ToolFunction
     instructions: tuple[Part, ...]
     """The instructions for the model, beginning with its role, goal and background."""
     role: str
@@ -91,9 +96,11 @@ class AgentConfig:
     """Records runs, so that they continue after a crash; None: they are not recorded."""
     name: str
     """The name of the agent in a journal."""
+    deps: DepsSource
+    """The source of the deps of runs that are given none."""
 
-    needs: Mapping[str, str] = field(init=False)
-    """The context fields that a run must have, each with the name of a tool that needs it, or "" for the memory."""
+    needs: Mapping[str, Need] = field(init=False)
+    """The context fields that a run must have, each with a tool that needs it; without its name for the memory."""
 
     model_name: str = field(init=False)
     """The name of the model, or its class if it has none."""
@@ -125,13 +132,16 @@ class AgentConfig:
         reviewers = self.tools.list_reviewers() if isinstance(self.tools, Toolbox) else []
         return reviewers if self.review is None else [self.review, *reviewers]
 
-    def _find_needs(self) -> dict[str, str]:
+    def _find_needs(self) -> dict[str, Need]:
         needs = self.tools.find_needs() if isinstance(self.tools, Toolbox) else {}
-        return needs if self.memory is None else {**needs, "memory_id": ""}
+        if "deps" not in needs and self.deps.kind is not None and not accepts_none(self.deps.kind):
+            needs["deps"] = Need("", f"ToolContext[{describe_type(self.deps.kind)}]")
+        return needs if self.memory is None else {**needs, "memory_id": Need("", "MemoryId")}
 
-    def needs_outside(self) -> frozenset[str]:
+    def needs_outside(self) -> dict[str, str]:
         """Return the context fields that a run around this agent must set, if the agent is a tool of it."""
-        return frozenset(self.needs) - ({"memory_id"} if self.memory_id is not None else set())
+        own = {"memory_id": self.memory_id is not None, "deps": not self.deps.is_empty}
+        return {name: need.declared for name, need in self.needs.items() if not own[name]}
 
     def __str__(self) -> str:
         tools = ", ".join(self.tools.names) if isinstance(self.tools, Toolbox) else "a function of the run"
@@ -139,11 +149,15 @@ class AgentConfig:
 
 
 def build_config(
-    model: ChatModel | str | None, tools: Iterable[object] | DynamicTools, output_type: Any, given: AgentSettings
+    model: ChatModel | str | None,
+    tools: Iterable[object] | DynamicTools,
+    output_type: Any,
+    deps: DepsSource,
+    given: AgentSettings,
 ) -> AgentConfig:
     """Return the settings of an agent; raise :class:`~toolsemble.ToolDefinitionError` if one is not valid."""
     check_order(model, tools)
-    check_keywords("An Agent", given, ["model", "tools", "output_type", *AgentSettings.__annotations__])
+    check_keywords("An Agent", given, [*_PARAMETERS, *AgentSettings.__annotations__])
     values: dict[str, Any] = {**_DEFAULTS, **given}
     limits = Limits(**{name: values.pop(name) for name in LIMITS if name in values})
     check_types(**values)
@@ -160,7 +174,7 @@ def build_config(
     box = build_tools(tools, values["role"], output)
     check_prices(limits, values["prices"])
     # The model comes last, because it may take long.
-    return AgentConfig(tools=box, limits=limits, output=output, **values, model=model_of(model))
+    return AgentConfig(tools=box, limits=limits, output=output, deps=deps, **values, model=model_of(model))
 
 
 def override_config(config: AgentConfig, given: Mapping[str, Any]) -> AgentConfig:
@@ -227,13 +241,12 @@ class ToolSource:
         return build_toolbox(tools, self._config.role, self._config.output)
 
 
-def build_tools(tools: Iterable[object] | DynamicTools, role: str, output: Output | None) -> Toolbox | DynamicTools:
+def build_tools(tools: Iterable[object] | DynamicTools, role: str, output: Output | None) -> Toolbox | ToolFunction:
     """Return the tools of an agent: a function as it is, anything else as a toolbox."""
     if isinstance(tools, type):
         raise ToolDefinitionError(f"Agent tools must be tools, not the class {tools.__name__}; pass an instance")
     if callable(tools) and not isinstance(tools, (Tool, Iterable)):
-        _check_function(tools)
-        return tools
+        return _read_function(tools)
     return build_toolbox(tools, role, output)
 
 
@@ -251,22 +264,23 @@ def check_reserved(box: Toolbox, output: Output | None) -> None:
         raise ToolDefinitionError(f"The name '{FINAL_ANSWER}' is reserved for output_type; rename the tool")
 
 
-def _check_function(tools: Callable[..., object]) -> None:
-    """Raise if a function does not take a view of the run, such as one that was meant as a tool."""
-    try:
-        inspect.signature(tools).bind(None)
-    except TypeError:
-        raise ToolDefinitionError(
-            f"Agent tools must be tools, or a function that takes a RunView and returns tools; {tools!r:.80} takes "
-            "something else. To use it as a tool, decorate it with @tool and pass [it]"
-        ) from None
-    except ValueError:
-        return  # its signature is unknown
+def _read_function(tools: Callable[..., Any]) -> ToolFunction:
+    """Return a function of the view of a run; raise if it takes anything else, such as one that was meant as a tool."""
+    if takes(tools, 1):
+        return tools
+    if takes(tools, 0):
+        return lambda _: tools()
+    raise ToolDefinitionError(
+        "Agent tools must be tools, or a function that takes a RunView or nothing, and returns tools; "
+        f"{tools!r:.80} takes something else. {_AS_A_TOOL}"
+    )
 
 
 def _check_list(found: object) -> tuple[object, ...]:
-    if not isinstance(found, Iterable):
-        raise TypeError(f"The function for an agent's tools must return a list of tools, not {found!r:.80}")
+    if isinstance(found, (str, bytes)) or not isinstance(found, Iterable):
+        raise TypeError(
+            f"The function for an agent's tools must return a list of tools, not {found!r:.80}. {_AS_A_TOOL}"
+        )
     return tuple(found)
 
 

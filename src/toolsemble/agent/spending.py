@@ -7,21 +7,29 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from contextvars import ContextVar
+from operator import itemgetter
 from typing import Any
 
 from toolsemble.agent.budget import Limits, Prices, Stop, Usage
+from toolsemble.errors import LimitReachedError
 from toolsemble.models.chat import TokenUsage
 from toolsemble.runtime.fork_locks import fork_safe_lock
+from toolsemble.runtime.work_clock import RunDeadline, WorkClock
 
 LAST_ANSWER = 5.0
 """The least seconds for the final answer of a run whose time, or another budget, is used up."""
 
 
+class TooDeepError(LimitReachedError, RecursionError):
+    """Agents are nested more than ``max_depth`` deep."""
+
+
 class Tally:
     """The limits of one run, and the counters against them."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, clock: WorkClock) -> None:
         self.limits = limits
+        self.clock = clock
         self._lock = fork_safe_lock(self)
         self.begin()
         self.input = self.output = self.cached = self.replies = self.calls = 0
@@ -35,8 +43,12 @@ class Tally:
     def begin(self) -> None:
         """Start the clock."""
         self.started = time.monotonic()
+
+    @property
+    def ends(self) -> float | None:
+        """When its time is over, on the clock of ``time.monotonic``, if it does not wait for a person from now on."""
         most = self.limits.max_seconds
-        self.ends = None if most is None else self.started + most
+        return None if most is None else self.started + most + self.clock.find_waited()
 
     @property
     def lock(self) -> threading.RLock:
@@ -54,7 +66,7 @@ class Tally:
             return Stop("max_turns", f"Maximum turns ({limits.max_turns})")
         if limits.max_tokens is not None and self.input + self.output >= limits.max_tokens:
             return Stop("max_tokens", f"Maximum tokens ({limits.max_tokens})")
-        if self.ends is not None and time.monotonic() >= self.ends:
+        if limits.max_seconds is not None and time.monotonic() >= (self.ends or 0.0):
             return self.out_of_time()
         if limits.max_cost is not None and self.cost >= limits.max_cost:
             return Stop("max_cost", f"Maximum cost ({limits.max_cost:g})")
@@ -122,12 +134,14 @@ class Spending:
 
     def __init__(self, limits: Limits, prices: Prices | None, parent: Spending | None) -> None:
         self.prices: Prices | None = prices if prices is not None or parent is None else parent.prices
-        self._own = Tally(limits)
+        self.clock: WorkClock = WorkClock(None if parent is None else parent.clock)
+        """Stands still while the run waits for people only."""
+        self._own = Tally(limits, self.clock)
         self.tallies: tuple[Tally, ...] = (self._own,) if parent is None else (self._own, *parent.tallies)
-        self.deadline: float | None
-        """The earliest deadline of this run and the enclosing ones, on the clock of ``time.monotonic``."""
         # One lock for all nested runs: they may run in parallel, in other threads.
         self._shared = self.tallies[-1]
+        self.has_deadline = any(each.limits.max_seconds is not None for each in self.tallies)
+        """Whether this run or an enclosing one has a time limit."""
         self.outer = self.tallies[1:]
         """The tallies of the enclosing runs, the nearest first."""
         self.waiting = self._shared.waiting
@@ -140,10 +154,19 @@ class Spending:
     def begin(self) -> None:
         """Start the clock of the run, which may have been created long before its first event was requested."""
         self._own.begin()
-        self.deadline = self._find_deadline()
 
-    def _find_deadline(self) -> float | None:
-        return min((each.ends for each in self.tallies if each.ends is not None), default=None)
+    @property
+    def deadline(self) -> float | None:
+        """When this run, or an enclosing one, has no time left, by ``time.monotonic``; None: never."""
+        return RunDeadline.of(self._find_deadline) if self.has_deadline else None
+
+    def _find_deadline(self) -> float:
+        return min(each.ends for each in self.tallies if each.ends is not None)
+
+    @property
+    def worked(self) -> float:
+        """The seconds that the run has worked, without those in which it only waited for people."""
+        return time.monotonic() - self._own.started - self.clock.find_waited()
 
     def restore(self, usage: Usage, turns: int, seconds: float) -> None:
         """Continue with the spending of a run that was paused; the time of the pause does not count."""
@@ -160,10 +183,10 @@ class Spending:
         return self._own.started
 
     def check_depth(self) -> None:
-        """Raise RecursionError if the run is nested too deep."""
+        """Raise :class:`TooDeepError` if the run is nested too deep."""
         deepest = min(each.limits.max_depth for each in self.tallies)
         if len(self.tallies) - 1 > deepest:
-            raise RecursionError(f"Agents are nested more than {deepest} deep (max_depth)")
+            raise TooDeepError(f"Agents are nested more than {deepest} deep (max_depth)")
 
     def add_reply(self, usage: TokenUsage, seconds: float) -> None:
         """Count a reply of the run's own model."""
@@ -191,9 +214,6 @@ class Spending:
     def advance(self, seconds: float) -> None:
         """Count time that the run has worked before, in another process."""
         self._own.started -= seconds
-        if self._own.ends is not None:
-            self._own.ends -= seconds
-        self.deadline = self._find_deadline()
 
     def price(self, usage: TokenUsage) -> float | None:
         """Return the price of these tokens; None without prices."""
@@ -243,7 +263,8 @@ class Spending:
 
     def out_of_time(self) -> Stop:
         """Return the stop for the time limit of this run or an enclosing one."""
-        return next(each for each in self.tallies if each.ends == self.deadline).out_of_time()
+        timed = [(each.ends, each) for each in self.tallies if each.ends is not None]
+        return min(timed, key=itemgetter(0))[1].out_of_time()
 
     def usage(self) -> Usage:
         """Return the usage so far."""

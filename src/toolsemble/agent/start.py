@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from typing import Any
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
+from toolsemble.agent.budget import Usage
 from toolsemble.agent.channel import Channel
 from toolsemble.agent.checks import RUN_ONLY, check_keywords
+from toolsemble.agent.deps import DepsMaker, DepsSource, find_deps_type, use_deps
 from toolsemble.agent.loop import Loop
-from toolsemble.agent.options import RunInput, RunSettings
+from toolsemble.agent.options import RunInput, RunSettings, RunView
 from toolsemble.agent.result import PausedRun
 from toolsemble.agent.settings import AgentConfig, override_config
 from toolsemble.agent.state import RunState
 from toolsemble.call import new_id
-from toolsemble.context import current_context
+from toolsemble.context import InvocationParameters, current_context
+from toolsemble.errors import ToolConfigurationError, ToolsembleError
 from toolsemble.models.prompt import to_messages
+from toolsemble.runtime.text import describe_with_class
+
+T = TypeVar("T")
 
 
 def start_run(
@@ -35,6 +42,9 @@ def start_run(
         check_keywords("A run", settings, ["output_type", *RunSettings.__annotations__])
         own = {name: settings[name] for name in RUN_ONLY & settings.keys()}
         config = override_config(config, settings)
+        if isinstance(maker := own.get("deps"), DepsMaker):
+            config = replace(config, deps=DepsSource(None, maker.function, config.deps.kind))
+            del own["deps"]
     if isinstance(prompt, PausedRun):
         from toolsemble.agent.resume import read_resumption  # noqa: PLC0415 - most runs are not resumed
 
@@ -51,6 +61,20 @@ def start_run(
             own["run_id"] = new_id()
         durable = DurableRun(config.journal, config, own["run_id"], messages, own)
     return Loop(config, RunState(config, messages, **own), channel, streaming=streaming, durable=durable)
+
+
+async def call_with_deps(deps: Any, run_id: str, memory_id: str, call: Callable[[Any], Awaitable[T]]) -> T:
+    """Return what a function returns for the deps of a call outside of a run; made for it, if they are a DepsMaker."""
+    if not isinstance(deps, DepsMaker):
+        return await call(deps)
+    source = DepsSource(None, deps.function, find_deps_type(deps.function))
+    view = RunView(run_id, memory_id, InvocationParameters(), (), Usage(), 0)
+    try:
+        return await use_deps(source, view, lambda made, _leave: call(made))
+    except ToolsembleError:
+        raise
+    except Exception as error:
+        raise ToolConfigurationError(f"make_deps failed: {describe_with_class(error)}") from error
 
 
 def follow_run(

@@ -28,6 +28,7 @@ from toolsemble.agent.settings import AgentConfig
 from toolsemble.agent.spending import Spending, current_spending
 from toolsemble.call import new_run_id
 from toolsemble.context import InvocationParameters, ToolContext, current_context, enter, leave
+from toolsemble.definition.definition import Need
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.locks.holds import Hold
 from toolsemble.models.message import Message, SystemMessage, UserMessage, message_to_json
@@ -39,6 +40,9 @@ from toolsemble.work.thread import RunInThread
 _NO_MEMORY_ID = (
     "The run of this agent has no memory_id, but {who} one: users without an id would share their data. Pass "
     "run(..., memory_id=...), or Agent(..., memory_id=...) if there is only one"
+)
+_NO_DEPS = (
+    "The run of this agent has no deps, but {who}; pass run(..., deps=...), or Agent(..., deps=...) or make_deps=..."
 )
 
 
@@ -65,6 +69,10 @@ class RunState:
         outer = current_spending.get()
         self.spending = Spending(config.limits, config.prices, outer)
         self.context = _derive_context(config, memory_id, parameters, deps, run_id)
+        self.is_timed = self.spending.has_deadline or self.context.place is not None
+        """Whether the time in which the run works counts, for a limit or for a journal."""
+        self.makes_deps = deps is None and config.deps.make is not None
+        """Whether the deps are made for this run."""
         # Inside another call, a run has the id of the run around it.
         named = config.memory_id if memory_id is None else memory_id
         self.can_pause = can_pause()
@@ -88,7 +96,6 @@ class RunState:
         self._saved = 0
         self._later: Sequence[Message] = ()  # what was stored of the conversation after a journaled run had begun
         self._writes_memory = True
-        self._question = -1
         earlier = history if isinstance(history, Transcript) else Transcript(history or ())
         self._prompt, self._system, self._system_texts = prompt, config.system, NO_SYSTEM_TEXTS
         if earlier or (prompt and isinstance(prompt[0], SystemMessage)):
@@ -96,6 +103,7 @@ class RunState:
             self._system = self._build_system("" if config.system is None else config.system.generated)
             self._prompt = prompt[count_system_messages(prompt) :]
         self.messages = earlier.under(self._system).plus(*self._prompt)
+        self._question = _find_question(self.messages)
 
     def _build_system(self, instructions: str) -> SystemMessage | None:
         """Return the system message; an agent without instructions keeps those of the agent before it."""
@@ -120,23 +128,30 @@ class RunState:
             current_spending.reset(spending)
             leave(inside)
 
-    def check_needs(self, needs: Mapping[str, str]) -> None:
+    def check_needs(self, needs: Mapping[str, Need]) -> None:
         """Raise :class:`ToolConfigurationError` if the run lacks what its memory or a tool needs."""
         if "memory_id" in needs and not self._has_memory_id:
-            raise ToolConfigurationError(_NO_MEMORY_ID.format(who=_describe_user(needs["memory_id"])))
+            raise ToolConfigurationError(_NO_MEMORY_ID.format(who=_describe_user(needs["memory_id"].tool)))
         if "deps" in needs and self.context.deps is None:
-            raise ToolConfigurationError(
-                f"The run of this agent has no deps, but {_describe_user(needs['deps'])} them; pass run(..., deps=...)"
-            )
+            raise ToolConfigurationError(_NO_DEPS.format(who=_describe_deps_user(needs["deps"])))
+
+    def enter_deps(self, deps: object) -> None:
+        """Set the deps that were made for this run."""
+        self.context = self.context.derive({"deps": deps})
+
+    def check_setup(self) -> None:
+        """Raise :class:`ToolConfigurationError` if the run lacks what it needs, or if its deps have another type."""
+        self.check_needs(self._config.needs)
+        if self.context.deps is not None:
+            self._config.deps.check(self.context.deps)
 
     def enter_journal(self, place: Place, earlier: float, *, is_new: bool) -> None:
         """Record the run at a place of a journal; ``earlier`` are the seconds that it has worked before."""
         self.context, self._earlier = self.context.derive({"place": place}), earlier
-        self.is_resumed = not is_new
+        self.is_resumed, self.is_timed = not is_new, True
 
     async def begin(self) -> None:
         """Wait for other runs of the same conversation, start the clock, and load what is stored of it."""
-        self.check_needs(self._config.needs)
         if self._config.memory is not None:
             self._lock = await lock_conversation(self._config.memory, self._conversation_id, self.context)
         self.spending.begin()
@@ -151,6 +166,7 @@ class RunState:
             if self._paused is not None:
                 self._saved = self._paused.stored + self._count_system()
         self._question = _find_question(self.messages)
+        self.context = self.context.derive({"user_message": self._find_message()})
         has_earlier = any(message.role != "system" for message in self.messages)
         check_question(self._prompt, has_earlier=has_earlier)
 
@@ -180,7 +196,7 @@ class RunState:
             usage=result.usage,
             trace=result.trace,
             turns=self.spending.turns,
-            seconds=time.monotonic() - self.spending.started,
+            seconds=self.spending.worked,
             stored=max(self._saved - self._count_system(), 0),
             invalid_answers=invalid_answers,
             stop=None if self.stop is None else self.stop.name,
@@ -238,10 +254,13 @@ class RunState:
         memory = self._config.memory
         return self.messages if memory is None else memory.window(self.messages, self._question)
 
+    def _find_message(self) -> UserMessage | None:
+        asked = self.messages[self._question] if self._question >= 0 else None
+        return asked if isinstance(asked, UserMessage) else None
+
     def view(self) -> RunView:
         """Return the view of the run for a function that returns tools."""
         context, spending = self.context, self.spending
-        asked = self.messages[self._question] if self._question >= 0 else None
         return RunView(
             context.run_id,
             context.memory_id,
@@ -250,7 +269,7 @@ class RunState:
             spending.usage(),
             spending.turns,
             context.deps,
-            asked if isinstance(asked, UserMessage) else None,
+            self._find_message(),
             self._config.role,
         )
 
@@ -332,8 +351,8 @@ def _derive_context(
         changes["memory_id"] = memory_id
     elif config.memory_id is not None:
         changes["memory_id"] = config.memory_id
-    if deps is not None:
-        changes["deps"] = deps
+    if deps is not None or config.deps.value is not None:
+        changes["deps"] = config.deps.value if deps is None else deps
     if config.role:
         changes["agent_role"] = config.role
     if config.review is not None:
@@ -341,6 +360,10 @@ def _derive_context(
     if base.place is not None and not base.place.is_scope:
         changes["place"] = None  # a body runs the agent by itself: the body is what is recorded
     return base.derive(changes)
+
+
+def _describe_deps_user(need: Need) -> str:
+    return f"its tool '{need.tool}' needs them" if need.tool else "its deps_type says that it needs them"
 
 
 def _describe_user(tool: str) -> str:

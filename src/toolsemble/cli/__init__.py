@@ -45,6 +45,7 @@ def program(leave: Callable[[int], object] = os._exit) -> None:
         sys.stdin.reconfigure(errors="surrogateescape")  # an invalid byte must not end a chat
     # There is no line of a program to show it at; `toolsemble tools` shows which tools have none.
     warnings.filterwarnings("ignore", r"Tool '.*' has no description")
+    warnings.filterwarnings("ignore", r"Tool '.*' takes .* without a type")
     try:
         code = main()
     except KeyboardInterrupt:  # before the command could handle it

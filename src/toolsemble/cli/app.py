@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -15,7 +16,7 @@ from click.shell_completion import CompletionItem
 from toolsemble import __version__
 from toolsemble.cli.durable import runs, work
 from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
-from toolsemble.cli.options import GlobalOptions, common_options, json_option
+from toolsemble.cli.options import GlobalOptions, common_options, deps_option, json_option
 from toolsemble.cli.ui_command import ui
 from toolsemble.cli.waiting import approvals, ledger
 from toolsemble.providers import PROVIDERS
@@ -135,10 +136,14 @@ def _complete_target(_: click.Context, __: click.Parameter, incomplete: str) -> 
     return [CompletionItem(f"{done}{comma}{name}") for name in TARGETS if name.startswith(last)]
 
 
-def _model_options(command: _Function) -> _Function:
+_MODEL = "A name such as openai:gpt-5-mini or local, or module:attribute."
+_MODEL_OR_AGENT = f"{_MODEL[:-1]}; or an agent with its tools, such as support.py:agent."
+
+
+def _model_options(command: _Function, model_help: str = _MODEL) -> _Function:
     """Add the options of commands that use a model."""
     options = (
-        click.option("-m", "--model", help="A name such as openai:gpt-5-mini or local, or module:attribute."),
+        click.option("-m", "--model", help=model_help),
         click.option(
             "-t",
             "--tools",
@@ -155,6 +160,7 @@ def _model_options(command: _Function) -> _Function:
             help="A file of instructions, after --system.",
         ),
         _approve,
+        deps_option,
         click.option("--max-calls", type=click.IntRange(0), help="Maximum number of tool calls for an answer (25)."),
         click.option("--max-tokens", type=click.IntRange(1), help="Maximum number of tokens for an answer."),
         click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Maximum time for an answer."),
@@ -211,13 +217,15 @@ def app(ctx: click.Context, show_completion: str | None, install_completion: str
     metavar="PATH",
     help="A file or URL to ask about: an image, a PDF, audio, a text; repeatable.",
 )
-@_model_options
+@click.option("--memory-id", help="The id of the conversation or user.")
+@partial(_model_options, model_help=_MODEL_OR_AGENT)
 @common_options
 @click.pass_obj
 def ask(options: GlobalOptions, /, question: tuple[str, ...], files: tuple[str, ...], **wanted: Any) -> int:
     """Answer a QUESTION; "-" reads it from standard input.
 
-    The answer is written to standard output, progress to standard error.
+    The answer is written to standard output, progress to standard error. An agent for --model has its own model, tools
+    and memory.
     """
     from toolsemble.cli.ask import Setup, ask as do
 
@@ -239,29 +247,30 @@ def chat(options: GlobalOptions, /, **wanted: Any) -> int:
 @click.argument("target", required=False, shell_complete=_complete_target)
 @_provider
 @click.option("--budget", type=click.IntRange(1), metavar="TOKENS", help="What each costs, and what a Catalog shows.")
+@click.option("--all", "everything", is_flag=True, help="With --budget: list all tools, not the first of each state.")
 @json_option
 @common_options
 @click.pass_obj
-def tools(
-    options: GlobalOptions, target: str | None, provider: str | None, *, as_json: bool, budget: int | None
-) -> int:
+def tools(options: GlobalOptions, /, target: str | None, provider: str | None, **given: Any) -> int:
     """Show the built-in tools, or those of TARGET.
 
     TARGET is a built-in name, a module, module:attribute, or a file.py. Naming a module or a file runs its code.
     """
     from toolsemble.cli.catalog import tools as do
 
-    return do(target, provider, options.make_screen(), as_json=as_json, budget=budget)
+    return do(target, provider, options.make_screen(), **given)
 
 
 @app.command()
 @click.argument("tool", shell_complete=_complete_target)
 @click.argument("arguments", nargs=-1)
 @_approve
+@deps_option
+@click.option("--memory-id", help="The id of the conversation or user that the call belongs to.")
 @json_option
 @common_options
 @click.pass_obj
-def call(options: GlobalOptions, tool: str, arguments: tuple[str, ...], approve: str, *, as_json: bool) -> int:
+def call(options: GlobalOptions, /, tool: str, arguments: tuple[str, ...], **wanted: Any) -> int:
     """Call TOOL by hand, as a model would.
 
     ARGUMENTS are JSON text, pairs such as path=notes.txt, "-" for JSON from standard input, or plain text for a tool
@@ -269,7 +278,7 @@ def call(options: GlobalOptions, tool: str, arguments: tuple[str, ...], approve:
     """
     from toolsemble.cli.call import call as do
 
-    return do(tool, arguments, approve, options.make_screen(), as_json=as_json)
+    return do(tool, arguments, options.make_screen(), **wanted)
 
 
 @app.command()
@@ -332,6 +341,7 @@ def serve(options: GlobalOptions, name: str | None, host: str, port: int, api_ke
 @click.option("--gate", "gates", multiple=True, metavar="PATTERN", help="Tools that need the approval of the user.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name under which clients reach it.")
 @click.option("--lock", metavar="FILE", help="Serve only tools that are as this lock file pins them.")
+@click.option("--deps", metavar="MODULE:NAME", help="The deps of the tools, such as shop.py:shop: an object.")
 @click.option("--config", metavar="FILE", help="A gateway: servers, tools and their rules, such as toolsemble.toml.")
 @common_options
 @click.pass_obj

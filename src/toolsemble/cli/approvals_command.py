@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from toolsemble.cli.duration import format_seconds
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
-from toolsemble.cli.table import show_table
+from toolsemble.cli.table import Column, find_short_ids, shorten_ids, show_list
 from toolsemble.context import ToolContext
 from toolsemble.errors import ReviewRefusedError, ToolDefinitionError
 from toolsemble.review import (
@@ -30,9 +30,12 @@ from toolsemble.review import (
 from toolsemble.review.request_view import RequestView
 from toolsemble.runtime.text import escape_line
 
-_TITLES = ("id", "tool", "arguments", "memory", "agent", "run", "asked", "left")
-_ALL_TITLES = ("id", "tool", "arguments", "agent", "run", "asked", "state", "by")
+_CALL = (Column("id"), Column("tool", is_cut=True), Column("arguments", is_cut=True))
+_WHERE = (Column("agent", is_optional=True), Column("run", is_optional=True), Column("asked"))
+_COLUMNS = (*_CALL, Column("memory", is_optional=True), *_WHERE, Column("left"))
+_ALL_COLUMNS = (*_CALL, *_WHERE, Column("state"), Column("by", is_optional=True))
 _MAX_ARGUMENTS = 200
+_MAX_NAMED = 5
 _MAX_LISTED = 100
 _KINDS = {"continue": "approved", "edit": "edited", "exit_early": "rejected"}
 _DONE = {"approve": "approved", "reject": "rejected", "edit": "sent with other arguments"}
@@ -87,7 +90,8 @@ def list_reviews(store: SQLiteStore, screen: Screen, *, as_json: bool, everythin
         for request in waiting:
             screen.write(json_line(_to_fields(request)))
     elif waiting:
-        show_table(screen, _TITLES, [_to_row(request, time.time()) for request in waiting])
+        ids = shorten_ids(screen, [each.id for each in waiting])
+        show_list(screen, _COLUMNS, [(ids[each.id], *_to_row(each, time.time())) for each in waiting])
     else:
         screen.report("No call waits for approval.")
     return Exit.DONE
@@ -99,7 +103,9 @@ def _list_all(store: SQLiteStore, screen: Screen, *, as_json: bool) -> Exit:
         for each in found:
             screen.write(json_line({**_to_fields(each.request), "state": each.state, **_to_answer(each.receipt)}))
     else:
-        show_table(screen, _ALL_TITLES, [_to_full_row(each, time.time()) for each in found])
+        known = [*store.pending(), *(each.request for each in found)]
+        ids = shorten_ids(screen, [each.id for each in known])
+        show_list(screen, _ALL_COLUMNS, [(ids[each.request.id], *_to_full_row(each, time.time())) for each in found])
     return Exit.DONE
 
 
@@ -132,15 +138,30 @@ def send_answer(store: SQLiteStore, answer: Answer, screen: Screen, *, as_json: 
 
 
 def _find(store: SQLiteStore, request_id: str) -> ReviewRequest:
-    """Return the request with an id, in any state, or the only waiting one whose id begins so."""
+    """Return the request with an id, or the only one whose id begins so, if none waits also of the latest ones."""
     request = store.find(request_id)
     if request is not None:
         return request
-    found = [each for each in store.pending() if each.id.startswith(request_id)]
-    if len(found) != 1:
-        what = "no request" if not found else f"{len(found)} requests"
-        raise ReviewRefusedError(f"{what} in the store with the id {request_id!r:.80}; see the list of those that wait")
+    waiting = [each for each in store.pending() if each.id.startswith(request_id)]
+    found = waiting or [
+        each.request for each in store.requests(limit=_MAX_LISTED) if each.request.id.startswith(request_id)
+    ]
+    if not found:
+        raise ReviewRefusedError(f"no request in the store with the id {request_id!r:.80}; see the list")
+    if len(found) > 1:
+        raise ReviewRefusedError(f"{len(found)} requests begin with {request_id!r:.80}: {_name_requests(found)}")
     return found[0]
+
+
+def _find_begun(requests: Iterable[ReviewRequest], start: str) -> list[ReviewRequest]:
+    return [each for each in requests if each.id.startswith(start)]
+
+
+def _name_requests(found: Sequence[ReviewRequest]) -> str:
+    """Return the shortest ids that tell requests apart, with their tools; the first few."""
+    ids = find_short_ids([each.id for each in found])
+    named = [f"{escape_line(ids[each.id])} ({escape_line(each.tool_name)})" for each in found[:_MAX_NAMED]]
+    return ", ".join([*named, *(["..."] if len(found) > _MAX_NAMED else [])])
 
 
 def _check_object(text: str) -> None:
@@ -160,7 +181,6 @@ def _to_fields(request: ReviewRequest) -> dict[str, Any]:
 def _to_row(request: ReviewRequest, now: float) -> Sequence[str]:
     left = "" if request.deadline is None else format_seconds(request.deadline - now)
     return (
-        request.id,
         request.tool_name,
         _format_arguments(request),
         "" if request.memory_id == ToolContext.memory_id else request.memory_id,
@@ -174,7 +194,6 @@ def _to_row(request: ReviewRequest, now: float) -> Sequence[str]:
 def _to_full_row(stored: StoredRequest, now: float) -> Sequence[str]:
     request, receipt = stored.request, stored.receipt
     return (
-        request.id,
         request.tool_name,
         _format_arguments(request),
         request.agent_role,
@@ -202,7 +221,7 @@ def _format_answered(request: ReviewRequest, revised: str | None) -> str:
     """Return the call with the arguments of the answer; an edit of a call with secrets may contain one."""
     name = escape_line(request.tool_name)
     if revised is None:
-        return f"{name} {_format_arguments(request)}"
+        return f"{name} {escape_line(_format_arguments(request), _MAX_ARGUMENTS)}"
     return (
         f"{name} (not shown: the call has secrets)"
         if request.hidden_digest
@@ -212,8 +231,7 @@ def _format_answered(request: ReviewRequest, revised: str | None) -> str:
 
 def _format_arguments(request: ReviewRequest) -> str:
     arguments = request.arguments
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return escape_line(text, _MAX_ARGUMENTS)
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
 def _find_user() -> str:

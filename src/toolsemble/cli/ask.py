@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from toolsemble.agent.agent import Agent
 from toolsemble.agent.memory import ConversationMemory
@@ -15,11 +16,11 @@ from toolsemble.cli.approval import make_reviewer
 from toolsemble.cli.attachments import read_attachments
 from toolsemble.cli.chat import Chat
 from toolsemble.cli.exit_codes import Exit
-from toolsemble.cli.follow import run_agent, save_interrupted
+from toolsemble.cli.follow import MEMORY_ID, run_agent, save_interrupted
 from toolsemble.cli.json_output import JsonOutput
-from toolsemble.cli.model_option import find_model
+from toolsemble.cli.model_option import find_agent, find_model
 from toolsemble.cli.screen import Screen
-from toolsemble.cli.targets import load_toolbox, split_targets
+from toolsemble.cli.targets import load_deps, load_toolbox, split_targets
 from toolsemble.cli.text_output import Listener, TextOutput
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.runtime.text import describe_error
@@ -58,6 +59,10 @@ class Setup:
     """Whether events are written as lines of JSON."""
     quiet: bool = False
     """Whether only the answer is written."""
+    deps: str | None = None
+    """The target of the deps of tools; None: there are none."""
+    memory_id: str | None = None
+    """The id of the conversation or user; None: that of an agent, or of this program."""
 
     def make_listener(self, screen: Screen, *, markdown: bool = False) -> Listener:
         """Return the listener that writes the events of a run."""
@@ -86,6 +91,26 @@ class Setup:
             memory=memory,
         )
 
+    def find_agent(self) -> Agent | None:
+        """Return the agent that ``--model`` names; None if it names a model."""
+        self.instructions()  # checked before the module, which may take long to load
+        agent = find_agent(self.model)
+        given = {"--tools": self.tools, "--memory": self.memory}
+        if agent is not None and (wrong := [name for name, value in given.items() if value]):
+            raise ToolConfigurationError(f"{' and '.join(wrong)}: {self.model!r:.80} is an agent, which has its own")
+        return agent
+
+    def run_settings(self, agent: Agent, screen: Screen) -> dict[str, Any]:
+        """Return the settings of a run of an agent that ``--model`` names; those of the command come before its own."""
+        limits = {"max_iterations": self.max_calls, "max_tokens": self.max_tokens, "max_seconds": self.max_seconds}
+        return {
+            **limits,
+            "instructions": self.instructions() or None,
+            "review": None if agent.list_reviewers() else make_reviewer(self.approve, screen),
+            "memory_id": self.memory_id,
+            "deps": load_deps(self.deps),
+        }
+
 
 def ask(words: Sequence[str], setup: Setup, screen: Screen, files: Sequence[str] = ()) -> Exit:
     """Answer one question, about some files; ``-`` reads the question from standard input."""
@@ -93,12 +118,18 @@ def ask(words: Sequence[str], setup: Setup, screen: Screen, files: Sequence[str]
         with _report_setup_errors(setup, screen):
             question = _read_question(words)
             prompt = [question, *read_attachments(files)] if files else question
-            box = setup.toolbox()  # before the model, which may take long to load
-            memory = None if setup.memory is None else opened.enter_context(closing(ConversationMemory(setup.memory)))
-            agent = setup.make_agent(box, memory, screen)
-        outcome = run_agent(agent, prompt, setup.make_listener(screen))
+            memory, agent, memory_id = None, setup.find_agent(), setup.memory_id or MEMORY_ID
+            if agent is not None:
+                settings = setup.run_settings(agent, screen)
+            else:
+                box = setup.toolbox()  # before the model, which may take long to load
+                if setup.memory is not None:
+                    memory = opened.enter_context(closing(ConversationMemory(setup.memory)))
+                agent = setup.make_agent(box, memory, screen)
+                settings = {"memory_id": memory_id, "deps": load_deps(setup.deps)}
+        outcome = run_agent(agent, prompt, setup.make_listener(screen), settings)
         if memory is not None:
-            save_interrupted(memory, outcome)
+            save_interrupted(memory, outcome, memory_id)
         return outcome.code
 
 
@@ -109,7 +140,8 @@ def chat(setup: Setup, screen: Screen) -> Exit:
             box = setup.toolbox()
             memory = opened.enter_context(closing(ConversationMemory(setup.memory)))
             agent = setup.make_agent(box, memory, screen)
-        return Chat(agent, box, memory, screen, lambda: setup.make_listener(screen, markdown=True)).run()
+            deps = load_deps(setup.deps)
+        return Chat(agent, box, memory, screen, lambda: setup.make_listener(screen, markdown=True), deps).run()
 
 
 def _read_instructions(path: str) -> str:

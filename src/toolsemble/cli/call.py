@@ -6,9 +6,12 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from toolsemble.agent.deps import DepsMaker
 from toolsemble.agent.result import ToolCallRecord
+from toolsemble.agent.start import call_with_deps
 from toolsemble.call import ToolCall, ToolReply, new_id, new_run_id
 from toolsemble.cli.approval import make_reviewer
 from toolsemble.cli.exit_codes import Exit
@@ -16,24 +19,33 @@ from toolsemble.cli.json_output import json_line, record_to_json
 from toolsemble.cli.mcp_servers import PREFIX
 from toolsemble.cli.redirect import redirect_prints
 from toolsemble.cli.screen import Screen, format_progress
-from toolsemble.cli.targets import load_toolbox
+from toolsemble.cli.targets import load_deps, load_toolbox
 from toolsemble.context import ToolContext, enter, leave
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.events import CallProgress, ReviewDecided, ReviewRequested
 from toolsemble.observers.watchers import unwatch, watch
 from toolsemble.review import ExitEarly, ReviewHandler
+from toolsemble.runtime.concurrency import finish
 from toolsemble.toolbox.toolbox import Toolbox
 
 _PAIR = re.compile(r"([^\W\d][\w.-]*)=(.*)", re.DOTALL)
 
 
-def call(target: str, words: Sequence[str], approve: str, screen: Screen, *, as_json: bool) -> Exit:
+def call(
+    target: str,
+    words: Sequence[str],
+    screen: Screen,
+    *,
+    approve: str,
+    as_json: bool,
+    deps: str | None = None,
+    memory_id: str | None = None,
+) -> Exit:
     """Call one tool and write its reply."""
     box, words = _select_tool(target, load_toolbox([target]), words)
-    started, watcher = time.monotonic(), _Watcher(screen)
-    reply = _execute(
-        box, ToolCall(box.names[0], _arguments(box, words), new_id()), make_reviewer(approve, screen), watcher
-    )
+    execute = partial(_execute, box, ToolCall(box.names[0], _arguments(box, words), new_id()), memory_id)
+    given, started, watcher = load_deps(deps), time.monotonic(), _Watcher(screen)
+    reply = execute(given, make_reviewer(approve, screen), watcher)
     screen.clear_status()
     if as_json:
         screen.write(json_line(record_to_json(ToolCallRecord(reply.call, reply, time.monotonic() - started))))
@@ -81,12 +93,17 @@ class _Watcher:
             self._undecided.discard(event.request.id)
 
 
-def _execute(box: Toolbox, call: ToolCall, review: ReviewHandler, watcher: _Watcher) -> ToolReply:
+def _execute(
+    box: Toolbox, call: ToolCall, memory_id: str | None, deps: Any, review: ReviewHandler, watcher: _Watcher
+) -> ToolReply:
     """Execute the call; the toolbox's own reviewer, if it has one, takes precedence."""
-    inside, watching = enter(ToolContext(review=review)), watch(watcher)
+    inside, watching, run_id = enter(ToolContext(review=review)), watch(watcher), new_run_id()
     try:
         with redirect_prints():
-            return box.execute(call, run_id=new_run_id())
+            if not isinstance(deps, DepsMaker):
+                return box.execute(call, run_id=run_id, memory_id=memory_id, deps=deps)
+            execute = lambda made: box.aexecute(call, run_id=run_id, memory_id=memory_id, deps=made)  # noqa: E731 - short
+            return finish(call_with_deps(deps, run_id, memory_id or ToolContext.memory_id, execute))
     finally:
         unwatch(watching)
         leave(inside)

@@ -18,12 +18,26 @@ from toolsemble.providers import PROVIDERS
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.tools.collection import collect_tools
 
+_MAX_SHOWN = 10
 
-def tools(target: str | None, provider: str | None, screen: Screen, *, as_json: bool, budget: int | None) -> Exit:
-    """Show the tools of a target, or the built-in ones; with a budget, what they cost and what a catalog would show."""
+
+def tools(
+    target: str | None,
+    provider: str | None,
+    screen: Screen,
+    *,
+    as_json: bool,
+    budget: int | None,
+    everything: bool = False,
+) -> Exit:
+    """Show the tools of a target, or the built-in ones; with a budget, what they cost and what a catalog would show.
+
+    :param everything: whether to show all tools at a terminal that a budget is tried with, not the first of each state
+    """
     if budget is not None:
         catalog = Catalog(_find_tools(target), budget=budget, provider=provider or "openai")
-        return _show_costs(catalog, provider, screen, as_json=as_json)
+        most = None if everything or not screen.out.is_terminal else _MAX_SHOWN
+        return _show_costs(catalog, provider, screen, as_json=as_json, most=most)
     if target is None and provider is None and not as_json:
         show_table(screen, ["tool", "what it does"], [_make_row(entry) for entry in BUILT_INS.values()])
         return Exit.DONE
@@ -45,7 +59,7 @@ def _find_tools(target: str | None) -> list[object]:
     return _installed_built_ins() if target is None else _load_targets(target)
 
 
-def _show_costs(catalog: Catalog, provider: str | None, screen: Screen, *, as_json: bool) -> Exit:
+def _show_costs(catalog: Catalog, provider: str | None, screen: Screen, *, as_json: bool, most: int | None) -> Exit:
     """Show the tokens of each tool for each provider, and whether a catalog with this budget shows it."""
     providers = tuple(PROVIDERS) if provider is None else (provider,)
     explained = catalog.explain(providers=providers)
@@ -55,8 +69,13 @@ def _show_costs(catalog: Catalog, provider: str | None, screen: Screen, *, as_js
             screen.write(json_line({"tool": each.name, **state, "tokens": dict(each.tokens)}))
         return Exit.DONE
     titles = ["tool", "group", "state", *providers]
-    rows = [[each.name, each.group, each.state, *map(str, each.tokens.values())] for each in explained.tools]
+    parts = list(explained.first(most))
+    costs = explained.tools if most is None else [each for first, _ in parts for each in first]
+    rows = [[each.name, each.group, each.state, *map(str, each.tokens.values())] for each in costs]
     show_table(screen, titles, rows)
+    left_out = [f"{more:,} {first[0].state}" for first, more in parts if more]
+    if left_out:
+        screen.report(f"and {', '.join(left_out)}; --all lists them")
     screen.report(explained.summary)
     return Exit.DONE
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
+from typing import Any
 
 from toolsemble.agent.agent import Agent
 from toolsemble.agent.memory import ConversationMemory
@@ -36,7 +37,9 @@ class Chat:
         memory: ConversationMemory,
         screen: Screen,
         listener: Callable[[], Listener],
+        deps: Any = None,
     ) -> None:
+        self._settings = {"memory_id": MEMORY_ID, "deps": deps}
         self._agent = agent
         self._box = box
         self._memory = memory
@@ -96,7 +99,7 @@ class Chat:
 
     def _answer(self, text: str) -> None:
         try:
-            outcome = run_agent(self._agent, text, self._listener())
+            outcome = run_agent(self._agent, text, self._listener(), self._settings)
         except BrokenPipeError:
             raise  # the output is closed
         except Exception as error:  # noqa: BLE001 - an error in one answer must not end the chat

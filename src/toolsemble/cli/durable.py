@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from toolsemble.cli.options import STORE, GlobalOptions, common_options, json_option, secret_option
+from toolsemble.cli.options import STORE, GlobalOptions, common_options, deps_option, json_option, secret_option
 
 STATES = ("queued", "running", "waiting", "done", "failed", "cancelled")
 """The states of runs."""
@@ -108,7 +108,8 @@ def begin_command(journal: Any, screen: Any, **given: Any) -> int:
 @_command("resume")
 @click.argument("run_id", metavar="ID")
 @click.argument("target")
-def resume_command(journal: Any, screen: Any, run_id: str, target: str) -> int:
+@deps_option
+def resume_command(journal: Any, screen: Any, run_id: str, target: str, deps: str | None) -> int:
     """Continue a run, and print the answer.
 
     TARGET has the agent of the run, such as bots.py or bots.py:clerk. Exit code 3 means that the run waits for a
@@ -116,7 +117,7 @@ def resume_command(journal: Any, screen: Any, run_id: str, target: str) -> int:
     """
     from toolsemble.cli.runs_command import resume_run
 
-    return resume_run(journal, run_id, target, screen)
+    return resume_run(journal, run_id, target, screen, deps)
 
 
 @_command("cancel")
@@ -186,6 +187,18 @@ def take_over_command(journal: Any, screen: Any, run_id: str) -> int:
     return take_over_run(journal, run_id, screen)
 
 
+@_command("retry")
+@click.argument("run_id", metavar="ID")
+def retry_command(journal: Any, screen: Any, run_id: str) -> int:
+    """Put a failed run back into the queue.
+
+    Finished calls are kept. A worker continues it.
+    """
+    from toolsemble.cli.runs_command import retry_run
+
+    return retry_run(journal, run_id, screen)
+
+
 @_command("forget")
 @click.option(
     "--days", type=click.FloatRange(min=0), required=True, help="Delete those that ended more days ago than this."
@@ -223,6 +236,7 @@ def forget_command(journal: Any, screen: Any, days: float) -> int:
     show_default=True,
     help="Tell the model that the outcome of a call is unknown, or wait until somebody has resolved it.",
 )
+@deps_option
 @click.option("--until-idle", is_flag=True, help="End when there is nothing to do.")
 @common_options
 @click.pass_obj
@@ -232,7 +246,7 @@ def work(options: GlobalOptions, /, targets: tuple[str, ...], url: str | None, *
     It has the agents of each TARGET. A target is an agent, such as bots.py:clerk, a dict of agents by name, or a file
     or module with agents. The worker takes runs that are queued, continues those that a person has answered, and takes
     over those whose process has ended. At SIGTERM and Ctrl-C it takes no more runs, lets calls end, and gives its runs
-    back; a second Ctrl-C ends it at once.
+    back; a second Ctrl-C ends it at once. It does not start if an agent needs deps, and has none.
 
     \b
     toolsemble work bots.py:clerk --journal runs.db

@@ -7,7 +7,6 @@ from enum import IntEnum
 from toolsemble.errors import (
     ExitEarlyError,
     MaxIterationsExceededError,
-    RunInterruptedError,
     RunParkedError,
     ToolConfigurationError,
     ToolDefinitionError,
@@ -47,8 +46,6 @@ def exit_code_for(error: BaseException) -> Exit:
     """
     if isinstance(error, _STOPPED):
         return Exit.STOPPED
-    if isinstance(error, RunInterruptedError):
-        return Exit.FAILED
     return Exit.USAGE_ERROR if isinstance(error, _USAGE_ERRORS) else Exit.FAILED
 
 

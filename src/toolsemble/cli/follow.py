@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from toolsemble.agent.agent import Agent
-from toolsemble.agent.event import Final
+from toolsemble.agent.event import Final, RunParked
 from toolsemble.agent.memory import ConversationMemory
 from toolsemble.agent.result import AgentResult
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.redirect import redirect_prints
 from toolsemble.cli.text_output import Listener
 from toolsemble.context import ToolContext
+from toolsemble.errors import RunError, RunParkedError
 from toolsemble.models.message import AssistantMessage, SystemMessage
 from toolsemble.models.prompt import Prompt
 from toolsemble.models.transcript import Transcript
 
 MEMORY_ID = ToolContext.memory_id
 """The memory id of conversations of the command line."""
+
+NO_SETTINGS: Mapping[str, Any] = MappingProxyType({"memory_id": MEMORY_ID})
+"""The settings of a run that is given no others."""
 
 _TICK_SECONDS = 0.1
 _SUCCESS = {"answer", "immediate"}
@@ -41,9 +47,12 @@ class Outcome:
     """The text of an interrupted model reply, which is not in the messages of ``partial``."""
 
 
-def run_agent(agent: Agent, question: Prompt, listener: Listener) -> Outcome:
-    """Run an agent and pass its events to a listener; Ctrl-C ends the run, not the program; errors are raised."""
-    run = _Run(agent, question, listener)
+def run_agent(agent: Agent, question: Prompt, listener: Listener, settings: Mapping[str, Any] = NO_SETTINGS) -> Outcome:
+    """Run an agent and pass its events to a listener; Ctrl-C ends the run, not the program; errors are raised.
+
+    :param settings: the settings of the run
+    """
+    run = _Run(agent, question, listener, settings)
     try:
         # With a factory, the runner does not change the thread's event loop policy.
         with redirect_prints(), asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
@@ -56,21 +65,22 @@ def run_agent(agent: Agent, question: Prompt, listener: Listener) -> Outcome:
     return Outcome(Exit.DONE if result.stop_reason in _SUCCESS else Exit.STOPPED)
 
 
-def save_interrupted(memory: ConversationMemory, outcome: Outcome) -> None:
+def save_interrupted(memory: ConversationMemory, outcome: Outcome, memory_id: str = MEMORY_ID) -> None:
     """Add an interrupted answer to the conversation, so that the next question can refer to it."""
     if outcome.partial is None:
         return
-    kept = len(memory.load(MEMORY_ID))
+    kept = len(memory.load(memory_id))
     messages = [each for each in outcome.partial.messages if not isinstance(each, SystemMessage)]
     after = Transcript([*messages, AssistantMessage(f"{outcome.unfinished} (interrupted)".lstrip())])
-    memory.extend(MEMORY_ID, None, after, len(after) - kept)
+    memory.extend(memory_id, None, after, len(after) - kept)
 
 
 class _Run:
     """A run whose events are passed to a listener."""
 
-    def __init__(self, agent: Agent, question: Prompt, listener: Listener) -> None:
+    def __init__(self, agent: Agent, question: Prompt, listener: Listener, settings: Mapping[str, Any]) -> None:
         self._agent = agent
+        self._settings = settings
         self._question = question
         self._listener = listener
         self.partial: AgentResult | None = None
@@ -80,7 +90,7 @@ class _Run:
         clock = asyncio.create_task(self._tick_regularly())
         event: Any = None
         try:
-            async with aclosing(self._agent.stream(self._question, memory_id=MEMORY_ID)) as events:
+            async with aclosing(self._agent.stream(self._question, **self._settings)) as events:
                 async for event in events:
                     self._listener.take(event)
         except asyncio.CancelledError as error:
@@ -90,8 +100,12 @@ class _Run:
             clock.cancel()
             with suppress(asyncio.CancelledError):
                 await clock
-        assert isinstance(event, Final)  # noqa: S101 - always the last one
-        return event.result
+        if isinstance(event, RunParked):
+            raise RunParkedError(f"Run '{event.run_id}' waits for approval", run_id=event.run_id)
+        if not isinstance(event, Final):
+            raise RunError(f"Run '{event.run_id}' was {event.kind}", run_id=event.run_id)
+        result: AgentResult = event.result
+        return result
 
     async def _tick_regularly(self) -> None:
         while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from toolsemble.limits.effect_ledger import EffectLedger
 from toolsemble.lock.lock import ToolLock
 from toolsemble.lock.source import identify_target
 from toolsemble.mcp.gateway.config_file import read_gateway
-from toolsemble.mcp.gateway.gateway import NamedClient, Parts, build_client
+from toolsemble.mcp.gateway.gateway import NamedClient, Parts, ServedBox, build_client
 from toolsemble.mcp.gateway.settings import GatewaySettings, SinkSettings
+from toolsemble.mcp.server.served_lock import ServedLock
 from toolsemble.review import AutoReject, QueueReview, ReviewHandler, SQLiteStore
 from toolsemble.telemetry import ConsoleSink, OpenTelemetry, TraceFile
 from toolsemble.toolbox.toolbox import Toolbox
@@ -49,11 +50,14 @@ def load_parts(
     servers = [build_client(each, lock) for each in settings.servers]
     servers += [each for target in settings.targets for each in _build_named(target, lock)]
     own = [*loaded, *((target, load_own_tools(target)) for target in settings.targets if not target.startswith(PREFIX))]
-    tools = [tool for target, found in own for tool in _check_lock(target, found, lock)]
+    boxes = [_find_box(target, box, lock) for target, found in own for box in found if isinstance(box, Toolbox)]
+    single = [(target, _leave_out_members(found, boxes)) for target, found in own]
+    tools = [tool for target, found in single for tool in _check_lock(target, found, lock)]
+    hidden = _list_names(tool for _, found in single for tool in found) - _list_names(tools)
     ledger = {} if settings.ledger is None else {"ledger": EffectLedger(settings.ledger)}
     around = {"review": reviewer, "sinks": _load_sinks(settings.sinks), **ledger}
     auth = None if settings.http is None or settings.http.auth is None else _load("http.auth", settings.http.auth)
-    return Parts(tools, servers, around, auth)
+    return Parts(tools, boxes, hidden, servers, around, auth)
 
 
 def load_lock(settings: GatewaySettings, config: str | None, reviewer: ReviewHandler | None = None) -> ToolLock | None:
@@ -83,10 +87,22 @@ def _build_named(target: str, lock: ToolLock | None) -> list[NamedClient]:
     return [NamedClient(_NOT_A_NAME.sub("_", each.name), each) for each in build_clients(target, lock=lock)]
 
 
+def _find_box(target: str, box: Toolbox, lock: ToolLock | None) -> ServedBox:
+    return ServedBox(target, box, None if lock is None else ServedLock(lock, identify_target(target)))
+
+
+def _leave_out_members(tools: list[object], boxes: Sequence[ServedBox]) -> list[object]:
+    """Return the tools of a target without its toolboxes, and without the tools in them: a module has both."""
+    inside = {id(tool) for each in boxes for tool in each.box}
+    return [each for each in tools if not isinstance(each, Toolbox) and id(each) not in inside]
+
+
 def _check_lock(target: str, tools: list[object], lock: ToolLock | None) -> Sequence[object]:
-    if lock is None or any(isinstance(each, Toolbox) for each in tools):
-        return tools
-    return lock.checked(tools, source=identify_target(target))
+    return tools if lock is None or not tools else lock.checked(tools, source=identify_target(target))
+
+
+def _list_names(tools: Iterable[object]) -> frozenset[str]:
+    return frozenset(Toolbox(tools).names)
 
 
 def _load_reviewer(settings: GatewaySettings) -> ReviewHandler | None:

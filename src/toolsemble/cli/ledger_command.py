@@ -8,12 +8,19 @@ from pathlib import Path
 from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
 from toolsemble.cli.screen import Screen
-from toolsemble.cli.table import show_table
+from toolsemble.cli.table import Column, shorten_ids, show_list
 from toolsemble.errors import ToolConfigurationError, ToolsembleError
 from toolsemble.limits.effect_ledger import Effect, EffectLedger
 from toolsemble.runtime.text import escape_line
 
-_TITLES = ("key", "tool", "arguments", "run", "state", "began")
+_COLUMNS = (
+    Column("key"),
+    Column("tool", is_cut=True),
+    Column("arguments", is_cut=True),
+    Column("run", is_optional=True),
+    Column("state"),
+    Column("began", is_optional=True),
+)
 _MAX_ARGUMENTS = 200
 
 
@@ -31,7 +38,8 @@ def list_effects(ledger: EffectLedger, screen: Screen, *, everything: bool, as_j
         for effect in entries:
             screen.write(json_line(_to_fields(effect)))
     elif entries:
-        show_table(screen, _TITLES, [_to_row(effect) for effect in entries])
+        keys = shorten_ids(screen, [effect.key for effect in entries])
+        show_list(screen, _COLUMNS, [(keys[effect.key], *_to_row(effect)) for effect in entries])
     else:
         screen.report("The ledger is empty." if everything else "No call has an unknown outcome.")
     return Exit.DONE
@@ -58,5 +66,4 @@ def _to_fields(effect: Effect) -> dict[str, object]:
 
 def _to_row(effect: Effect) -> tuple[str, ...]:
     began = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(effect.began))
-    shown = escape_line(effect.arguments, _MAX_ARGUMENTS)
-    return effect.key, effect.tool_name, shown, effect.run_id, effect.state, began
+    return effect.tool_name, effect.arguments, effect.run_id, effect.state, began

@@ -8,12 +8,23 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from toolsemble.agent.agent import Agent
 from toolsemble.cli.screen import Screen
 from toolsemble.cli.targets import load_object
 from toolsemble.errors import ToolConfigurationError
 from toolsemble.models.chat import ChatModel
 from toolsemble.models.registry import find_module, model_of
 from toolsemble.runtime.text import escape_line
+
+
+def find_agent(name: str | None) -> Agent | None:
+    """Return the agent at a module or a file; None if the name is that of something else.
+
+    >>> find_agent("openai:gpt-5-mini") is None
+    True
+    """
+    thing = load_object(name) if name is not None and _is_object_path(name) else None
+    return thing if isinstance(thing, Agent) else None
 
 
 def find_model(name: str | None, screen: Screen) -> ChatModel:

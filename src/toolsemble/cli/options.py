@@ -51,6 +51,13 @@ def common_options(command: _Function) -> _Function:
     return click.option("--no-color", callback=colors, help="Write without colors.", **settings)(command)
 
 
+deps_option = click.option(
+    "--deps",
+    metavar="MODULE:NAME",
+    help="The deps of tools, such as shop.py:shop: an object, or what an agent's make_deps takes.",
+)
+"""The option of commands that call tools."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Write lines of JSON.")
 """The option of commands that can write JSON."""
 

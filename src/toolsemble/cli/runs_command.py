@@ -19,8 +19,8 @@ from toolsemble.cli.exit_codes import Exit
 from toolsemble.cli.json_output import json_line
 from toolsemble.cli.review_store import open_store
 from toolsemble.cli.screen import Screen
-from toolsemble.cli.table import show_table
-from toolsemble.cli.targets import load_object, split_targets
+from toolsemble.cli.table import Column, show_list, show_table
+from toolsemble.cli.targets import load_deps, load_object, split_targets
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError, ToolsembleError
 from toolsemble.journal.describe import describe_step, find_changes
 from toolsemble.journal.journal import RunJournal
@@ -29,10 +29,18 @@ from toolsemble.journal.records import RunRecord, RunStatus, UnknownCall
 from toolsemble.journal.worker import Worker, is_runner
 from toolsemble.runtime.text import escape_line, escape_prose, with_article
 
-_RUN_TITLES = ("run", "agent", "state", "changed", "prompt", "about")
+_RUN_COLUMNS = (
+    Column("run"),
+    Column("agent", is_optional=True),
+    Column("state"),
+    Column("changed", is_optional=True),
+    Column("prompt", is_cut=True),
+    Column("about", is_cut=True),
+)
 _STEP_TITLES = ("place", "what", "state", "about")
-_UNKNOWN_TITLES = ("run", "place", "tool", "arguments")
-_SHOWN, _SHOWN_IN_LIST = 200, 60
+_UNKNOWN_COLUMNS = (Column("run"), Column("place"), Column("tool", is_cut=True), Column("arguments", is_cut=True))
+_WHOLE = ("answer", "error")
+_SHOWN = 200
 _NO_LIMIT = 10**9
 
 
@@ -56,7 +64,7 @@ def list_runs(journal: RunJournal, state: RunStatus | None, screen: Screen, *, a
             screen.write(json_line(asdict(run)))
     elif found:
         about = _find_reasons(journal)
-        show_table(screen, _RUN_TITLES, [_to_row(run, about, time.time()) for run in found])
+        show_list(screen, _RUN_COLUMNS, [_to_row(run, about, time.time()) for run in found])
     else:
         screen.report("There are no runs." if state is None else f"No run is {state}.")
     return Exit.DONE
@@ -70,7 +78,8 @@ def show_run(journal: RunJournal, run_id: str, screen: Screen, *, full: bool, as
         screen.write(json_line({**asdict(run), "steps": shown}))
         return Exit.DONE
     for title, text in _describe(run, _find_reasons(journal), find_changes(steps)).items():
-        screen.write(f"{title + ':':<10}{escape_prose(text) if full else escape_line(text, _SHOWN)}")
+        line = escape_prose(text) if full or title in _WHOLE else escape_line(text, _SHOWN)
+        screen.write(f"{title + ':':<10}{line}".replace("\n", f"\n{'':<10}"))
     limit = _NO_LIMIT if full else _SHOWN
     rows = []
     for step in steps:
@@ -90,7 +99,7 @@ def begin_run(journal: RunJournal, screen: Screen, run_id: str, agent: str, prom
     return Exit.DONE
 
 
-def resume_run(journal: RunJournal, run_id: str, target: str, screen: Screen) -> Exit:
+def resume_run(journal: RunJournal, run_id: str, target: str, screen: Screen, deps: str | None = None) -> Exit:
     """Continue a run with the agent of its name, and write its answer."""
     agents, name = load_agents([target]), _find(journal, run_id).agent
     if name not in agents:
@@ -98,7 +107,7 @@ def resume_run(journal: RunJournal, run_id: str, target: str, screen: Screen) ->
         raise ToolDefinitionError(
             f"Run {run_id!r:.80} is one of the agent {name!r:.80}, which {target!r:.80} does not have; it has {known}"
         )
-    result = asyncio.run(journal.resume(run_id, agents[name]))
+    result = asyncio.run(journal.resume(run_id, agents[name], deps=load_deps(deps)))
     screen.answer(result.text)
     return Exit.DONE
 
@@ -121,7 +130,7 @@ def list_unknown(journal: RunJournal, screen: Screen, *, as_json: bool) -> Exit:
         for call in found:
             screen.write(json_line(asdict(call)))
     elif found:
-        show_table(screen, _UNKNOWN_TITLES, [_to_unknown_row(call) for call in found])
+        show_list(screen, _UNKNOWN_COLUMNS, [_to_unknown_row(call) for call in found])
     else:
         screen.report("No call has an unknown outcome.")
     return Exit.DONE
@@ -153,6 +162,16 @@ def fork_run(journal: RunJournal, screen: Screen, run_id: str, after: str, new_i
 def take_over_run(journal: RunJournal, run_id: str, screen: Screen) -> Exit:
     """Take a run from a process that hangs."""
     journal.take_over(run_id)
+    state = _find(journal, run_id).state
+    screen.answer(f"{state}: {run_id}")
+    if state == "failed":
+        screen.report(f"No process has it; 'toolsemble runs retry {run_id}' puts it back into the queue.")
+    return Exit.FAILED if state == "failed" else Exit.DONE
+
+
+def retry_run(journal: RunJournal, run_id: str, screen: Screen) -> Exit:
+    """Put a failed run back into the queue."""
+    journal.retry(run_id)
     screen.answer(f"{_find(journal, run_id).state}: {run_id}")
     return Exit.DONE
 
@@ -164,10 +183,19 @@ def forget_runs(journal: RunJournal, days: float, screen: Screen) -> Exit:
 
 
 def do_runs(
-    targets: Sequence[str], url: str | None, screen: Screen, *, park_after: float, on_unknown: Any, **settings: Any
+    targets: Sequence[str],
+    url: str | None,
+    screen: Screen,
+    *,
+    park_after: float,
+    on_unknown: Any,
+    deps: str | None = None,
+    **settings: Any,
 ) -> Exit:
     """Do the runs of a journal until the process is to stop, or there is nothing to do."""
-    agents = load_agents(split_targets(targets))
+    agents, settings["deps"] = load_agents(split_targets(targets)), load_deps(deps)
+    for agent in agents.values():
+        agent.check_deps(settings["deps"])  # before a journal is created
     with open_journal(url, may_create=True, park_after=park_after, on_unknown=on_unknown) as journal, _report(screen):
         screen.report(f"working for {', '.join(map(escape_line, agents))}; Ctrl-C stops")
         worker = Worker(journal, agents, signals=(signal.SIGTERM, signal.SIGINT), **settings)
@@ -276,9 +304,8 @@ def _describe(run: RunRecord, reasons: Mapping[str, str], changes: Sequence[str]
 
 def _to_row(run: RunRecord, reasons: Mapping[str, str], now: float) -> Sequence[str]:
     about = run.error or run.text or _describe_state(run, reasons)
-    shown = [escape_line(text, _SHOWN_IN_LIST) for text in (run.prompt, about)]
-    return (run.run_id, run.agent, run.state, f"{format_seconds(now - run.updated)} ago", *shown)
+    return run.run_id, run.agent, run.state, f"{format_seconds(now - run.updated)} ago", run.prompt, about
 
 
 def _to_unknown_row(call: UnknownCall) -> Sequence[str]:
-    return call.run_id, call.place, call.tool, escape_line(call.arguments, _SHOWN)
+    return call.run_id, call.place, call.tool, call.arguments

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from toolsemble.agent.deps import DepsMaker
 from toolsemble.cli.exit_codes import Exit
-from toolsemble.cli.gateway import load_lock, load_own_tools, load_parts, open_config
+from toolsemble.cli.gateway import load_own_tools, load_parts, open_config
 from toolsemble.cli.mcp_servers import PREFIX
 from toolsemble.cli.redirect import redirect_prints
 from toolsemble.cli.screen import Screen
-from toolsemble.cli.targets import split_targets
+from toolsemble.cli.targets import load_deps, split_targets
 from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.lock.source import identify_target
-from toolsemble.mcp.gateway.gateway import Gateway, Parts, serve_source
+from toolsemble.mcp.gateway.gateway import Gateway, Parts, serve_as
 from toolsemble.mcp.gateway.live_toolbox import find_unused
 from toolsemble.mcp.gateway.settings import (
     ApprovalSettings,
@@ -23,9 +24,8 @@ from toolsemble.mcp.gateway.settings import (
     LockSettings,
     SinkSettings,
 )
-from toolsemble.mcp.server.served_lock import ServedLock
+from toolsemble.mcp.server.server import Offer
 from toolsemble.runtime.text import escape_line
-from toolsemble.toolbox.toolbox import Toolbox
 
 _MOST_NAMES = 20
 _MAX_NAME = 80
@@ -45,6 +45,8 @@ class ServeOptions:
     """The lock file; None: that of the configuration file."""
     config: str | None = None
     """The configuration file."""
+    deps: str | None = None
+    """The target of the deps of the tools."""
 
 
 def serve_targets(targets: Sequence[str], options: ServeOptions, screen: Screen) -> Exit:
@@ -55,6 +57,7 @@ def serve_targets(targets: Sequence[str], options: ServeOptions, screen: Screen)
     with redirect_prints():  # what a module prints while it is loaded must not reach the protocol
         # Before the folder of the file becomes the working directory.
         own = [(target, load_own_tools(target)) for target in found if not target.startswith(PREFIX)]
+        deps = _load_deps(options.deps)
     servers = [_make_absolute(target) for target in found if target.startswith(PREFIX)]
     if options.config is not None and options.lock is not None:
         options = replace(options, lock=str(Path(options.lock).absolute()))
@@ -65,12 +68,19 @@ def serve_targets(targets: Sequence[str], options: ServeOptions, screen: Screen)
 
             check_address(merged.http.address, merged.http.allowed_hosts)  # before anything is started or reported
         with redirect_prints():
-            parts = load_parts(merged, own, options.config)
-        if any(isinstance(each, Toolbox) for each in parts.tools):
-            _serve_toolbox(merged, parts, [target for target, _ in own], options.config, screen)
+            parts = replace(load_parts(merged, own, options.config), deps=deps)
+        if _is_toolbox_alone(merged, parts):
+            _serve_toolbox(merged, parts, screen)
         else:
             _serve_gateway(merged, parts, screen)
     return Exit.DONE
+
+
+def _load_deps(target: str | None) -> Any:
+    deps = load_deps(target)
+    if isinstance(deps, DepsMaker):
+        raise ToolConfigurationError(f"--deps {target!r:.80}: a server needs an object, which all calls share")
+    return deps
 
 
 def merge_options(settings: GatewaySettings, servers: Sequence[str], options: ServeOptions) -> GatewaySettings:
@@ -99,35 +109,33 @@ def _make_absolute(target: str) -> str:
     return f"{PREFIX}{path.absolute()}" if path.suffix == ".json" and path.is_file() else target
 
 
+def _is_toolbox_alone(settings: GatewaySettings, parts: Parts) -> bool:
+    """Return whether one toolbox is all that is served, with nothing around it but gates and a lock."""
+    own = replace(settings.approval, tools=())
+    is_plain = own == ApprovalSettings() and settings.sinks == SinkSettings() and settings.ledger is None
+    has_limits = bool(settings.rules or settings.limits)
+    return len(parts.boxes) == 1 and not parts.tools and not parts.servers and is_plain and not has_limits
+
+
 def _serve_gateway(settings: GatewaySettings, parts: Parts, screen: Screen) -> None:
+    for each in parts.boxes:
+        if each.box._sinks is not None:  # noqa: SLF001 - an audit must not end silently
+            raise ToolDefinitionError(
+                f"{each.target}: the toolbox has sinks, which its tools would lose in a gateway; name them in [sinks] "
+                "of the file, or serve the toolbox alone"
+            )
     gateway = Gateway(settings, parts)
     _report(settings, gateway.toolbox().names, gateway.toolbox.find_unused(), screen)
     gateway.serve()
 
 
-def _serve_toolbox(
-    settings: GatewaySettings, parts: Parts, targets: Sequence[str], config: str | None, screen: Screen
-) -> None:
-    """Serve one toolbox with its own rules; gates and a lock can be added from outside."""
-    box = next(each for each in parts.tools if isinstance(each, Toolbox))
-    named = ", ".join((*targets, *settings.targets, *(each.name for each in settings.servers)))
-    inside = {id(each) for each in box}
-    if parts.servers or any(each is not box and id(each) not in inside for each in parts.tools):
-        raise ToolDefinitionError(
-            f"{named}: a toolbox has its own rules and cannot be combined with other tools; "
-            "name it alone, such as my_module:my_box, or name single tools, such as my_module:my_tool"
-        )
-    own = replace(settings.approval, tools=())
-    if settings.rules or settings.limits or own != ApprovalSettings() or settings.sinks != SinkSettings():
-        raise ToolDefinitionError(
-            f"{named}: a toolbox has its own rules; declare its limits, reviewer and sinks in the program"
-        )
+def _serve_toolbox(settings: GatewaySettings, parts: Parts, screen: Screen) -> None:
+    """Serve one toolbox as it is, with its own reviewer, hooks and sinks; only gates and a lock are added."""
+    (served,) = parts.boxes
     gates = settings.approval.tools
-    served = box.around(approve=gates) if gates else box
-    _report(settings, served.names, find_unused(served, gates), screen)
-    lock = load_lock(settings, config)
-    source = identify_target((*targets, *settings.targets)[0])
-    serve_source(served, settings, auth=parts.auth, lock=None if lock is None else ServedLock(lock, source))
+    box = served.box.around(approve=gates) if gates else served.box
+    _report(settings, box.names, find_unused(box, gates), screen)
+    serve_as(Offer(box, settings.name, settings.instructions, lock=served.lock, deps=parts.deps), settings, parts.auth)
 
 
 def _report(settings: GatewaySettings, names: Sequence[str], unused: Sequence[str], screen: Screen) -> None:

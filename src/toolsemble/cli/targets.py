@@ -7,12 +7,15 @@ Loading a module or a file runs its code, with all permissions of this process.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from functools import reduce
+from functools import partial, reduce
 from types import ModuleType
+from typing import Any
 
+from toolsemble.agent.deps import DepsMaker
 from toolsemble.cli.builtins import BUILT_INS, make_built_in
 from toolsemble.cli.mcp_servers import PREFIX, load_servers
 from toolsemble.cli.modules import find_tools, load_file, load_module
@@ -102,6 +105,22 @@ def load_object(target: str, is_wanted: Callable[[object], bool] | None = None) 
         name, _, attribute = target.partition(":")
         module = load_module(name) if all(part.isidentifier() for part in name.split(".")) else None
     return _get_attribute(target, module, attribute, is_wanted) if module is not None and attribute else module
+
+
+def load_deps(target: str | None) -> Any:
+    """Return the deps at a target: an object as it is, a function or a class as what makes them for each run or call.
+
+    >>> load_deps("math:pi")
+    3.141592653589793
+    """
+    if target is None:
+        return None
+    found = load_object(target, lambda thing: not isinstance(thing, ModuleType))
+    if found is None or isinstance(found, ModuleType):
+        problem = "there is no such module" if found is None else "it is a module"
+        raise ToolDefinitionError(f"--deps {target!r:.80}: {problem}; name an object in one, such as shop.py:shop")
+    makes = inspect.isroutine(found) or isinstance(found, (type, partial))
+    return DepsMaker(found) if makes else found  # type: ignore[arg-type]  # what is called
 
 
 def _get_attribute(

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from toolsemble.cli.exit_codes import Exit
-from toolsemble.cli.options import GlobalOptions, common_options
+from toolsemble.cli.options import GlobalOptions, common_options, deps_option
 
 _START = "start"
 _FOLDER = click.Path(file_okay=False)
@@ -43,10 +43,18 @@ def ui() -> None:
     "--host", default="127.0.0.1", show_default=True, help="The address to listen at; any other needs --people."
 )
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A name under which browsers reach it.")
+@deps_option
 @common_options
 @click.pass_obj
 def start(
-    options: GlobalOptions, /, targets: tuple[str, ...], *, hosts: tuple[str, ...], no_open: bool, **given: Any
+    options: GlobalOptions,
+    /,
+    targets: tuple[str, ...],
+    *,
+    hosts: tuple[str, ...],
+    no_open: bool,
+    deps: str | None,
+    **given: Any,
 ) -> int:
     """Open the web interface: runs, approvals, and the tools and agents of each TARGET.
 
@@ -67,7 +75,7 @@ def start(
     from toolsemble.ui.server import ServerSettings, serve
 
     settings = ServerSettings(open_browser=not no_open, allowed_hosts=hosts, **given)
-    serve(settings, load_targets(targets), options.make_screen().write)
+    serve(settings, load_targets(targets, deps), options.make_screen().write)
     return Exit.DONE
 
 

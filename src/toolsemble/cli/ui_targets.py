@@ -9,14 +9,14 @@ from toolsemble.agent.agent import Agent
 from toolsemble.cli.builtins import BUILT_INS
 from toolsemble.cli.mcp_servers import PREFIX
 from toolsemble.cli.modules import find_tools
-from toolsemble.cli.targets import load_object, load_tools, split_targets
+from toolsemble.cli.targets import load_deps, load_object, load_tools, split_targets
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.toolbox.toolbox import Toolbox
 from toolsemble.ui.interface import Targets
 
 
-def load_targets(texts: Iterable[str]) -> Targets:
-    """Return the tools and agents of targets; a module may define any number of both.
+def load_targets(texts: Iterable[str], deps: str | None = None) -> Targets:
+    """Return the tools and agents of targets, and their deps; a module may define any number of both.
 
     >>> load_targets(["calculator"]).names
     ['calculator']
@@ -38,7 +38,8 @@ def load_targets(texts: Iterable[str]) -> Targets:
             else:
                 loose.append((target, each))
     boxes += [(target, Toolbox([tool])) for target, tool in loose]
-    return Targets(tuple(box for _, box in boxes), agents, dict(_name_sources(boxes)))
+    sources = dict(_name_sources(boxes))
+    return Targets(tuple(box for _, box in boxes), agents, sources, load_deps(deps), deps or "")
 
 
 def _load_agents(target: str) -> Sequence[Agent]:

@@ -13,6 +13,7 @@ from toolsemble.errors import (
     ReviewRefusedError,
     RunBusyError,
     RunCancelledError,
+    RunInterruptedError,
     RunParkedError,
     ToolConfigurationError,
     ToolDefinitionError,
@@ -133,7 +134,7 @@ class AgentRuns:
     async def do(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Do or continue a run; return its outcome, or what it waits for, as JSON values.
 
-        Raise RunBusyError, or RunParkedError, if the engine has to call again.
+        Raise RunBusyError, or RunInterruptedError, if the engine has to call again.
         """
         settings = dict(request["settings"])
         if "history" in settings:
@@ -143,8 +144,6 @@ class AgentRuns:
         try:
             result = await agent.run_journaled(self._journal, request["agent"], prompt, settings)
         except RunParkedError as parked:
-            if not parked.waits:
-                raise
             return {"waiting": [each.to_json() for each in _find_questions(parked)]}
         return {"text": result.text, "stop_reason": result.stop_reason}
 
@@ -186,7 +185,7 @@ class AgentRuns:
         return self._agents[name]
 
 
-MUST_CALL_AGAIN = (RunBusyError, RunParkedError)
+MUST_CALL_AGAIN = (RunBusyError, RunInterruptedError)
 """The errors after which an engine calls again: another driver has the run, or this worker stops."""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble.engines.agent_runs import CANCELLED, AgentRuns, read_failure
 from toolsemble.engines.run_engine import RunEngine
-from toolsemble.errors import AgentExecutionError, RunBusyError, RunParkedError
+from toolsemble.errors import AgentExecutionError, RunBusyError, RunInterruptedError
 from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.extras import import_extra
 from toolsemble.runtime.text import describe_error
@@ -175,7 +175,7 @@ class DBOSEngine(RunEngine):
                 return await runs.do(request)
             except RunBusyError:
                 await asyncio.sleep(self._poll)
-            except RunParkedError:
+            except RunInterruptedError:
                 await asyncio.Event().wait()  # this process stops: the workflow stays pending, to be recovered
             except Exception as error:
                 # DBOS pickles it, which not every error supports.

@@ -100,7 +100,9 @@ def _ask_reviewer(
     """Return the decision of a reviewer."""
     if context.place is None:
         return (yield Question(handler, request, check))
-    review, request, is_over = yield from parked.prepare_question(handler, request, context.place)
+    review, request, is_over, known = yield from parked.prepare_question(handler, request, context.place)
+    if known is not None:
+        return known
     question = Question(review, request, check, is_known=review.is_known)
     return question.expire() if is_over else (yield question)
 

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolsemble.context import ToolContext
-from toolsemble.definition.definition import ToolDefinition
-from toolsemble.errors import CallPausedError
+from toolsemble.definition.definition import Need, ToolDefinition
+from toolsemble.errors import CallPausedError, ToolConfigurationError
 from toolsemble.execution.failure import find_fatal_error, to_failure, to_refusal
 from toolsemble.locks.claims import Slots
 from toolsemble.masking.secrets import mask_value
@@ -140,7 +140,7 @@ class Call:
         read: Read,
         given: Any,
         context: ToolContext,
-        settings: CallSettings = CallSettings(),  # noqa: B008 - it never changes
+        settings: CallSettings = CallSettings(),  # frozen
         report: SubCallReport | None = None,
     ) -> None:
         self.definition = definition
@@ -175,6 +175,7 @@ class Call:
         if through is None:
             self.result = self.add_facts(to_failure(error, self.context))
         elif through is not error:
+            self.raised = through
             raise through from error
         return through is None
 
@@ -198,4 +199,21 @@ class Call:
         attributes = MappingProxyType({**result.attributes, **facts})
         # dataclasses.replace would take four times as long, in every repaired call.
         kind = type(result)
-        return kind(result.output, result.error_message, result.structured_output, result.contents, attributes)
+        parts = (result.output, result.error_message, result.structured_output, result.contents)
+        return kind(*parts, attributes, result.error_kind)
+
+
+def check_deps(call: Call) -> None:
+    """Raise :class:`ToolConfigurationError` if the tool, or a part of it, needs deps and the call has none."""
+    need = call.definition.deps_need
+    if need is not None and call.context.deps is None:
+        raise missing_deps(need)
+
+
+def missing_deps(need: Need) -> ToolConfigurationError:
+    """Return the error of a call without the deps that its tool needs.
+
+    >>> missing_deps(Need("find_order", "ToolContext[Shop]"))
+    ToolConfigurationError("Tool 'find_order' needs deps (ToolContext[Shop]); pass deps=…")
+    """
+    return ToolConfigurationError(f"Tool '{need.tool}' needs deps ({need.declared}); pass deps=…")

@@ -6,13 +6,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from toolsemble.context import LOGGER, ToolContext
+from toolsemble.context import LOGGER, ToolContext, is_resumed
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.errors import CallPausedError
 from toolsemble.events import CallFinished, CallRepaired, CallStarted
 from toolsemble.masking.secrets import mask_result, mask_value
 from toolsemble.observers.watchers import tell
-from toolsemble.record import determine_outcome, input_text
+from toolsemble.record import determine_outcome, input_text, is_unfinished
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import get_message
 from toolsemble.schema.decode import Repair
@@ -21,14 +20,18 @@ _UNREAD = object()
 
 
 class CallEvents:
-    """Sends the events of one call, in order; an error while sending does not fail the call."""
+    """Sends the events of one call, in order; an error while sending does not fail the call.
 
-    __slots__ = ("_at", "_context", "_definition", "_shown", "_value")
+    The start of a call that waited, or was interrupted, was sent before: only its end is sent.
+    """
+
+    __slots__ = ("_at", "_context", "_definition", "_is_known", "_shown", "_value")
 
     def __init__(self, definition: ToolDefinition, context: ToolContext) -> None:
         self._definition = definition
         self._context = context
         self._at = time.time()
+        self._is_known = is_resumed(context)
         self._value: Any = _UNREAD
         self._shown: Any = None
 
@@ -36,15 +39,15 @@ class CallEvents:
         """Send that the call has started, and its repairs."""
         try:
             self._send_started(self._display(value))
-            if repairs:
+            if repairs and not self._is_known:
                 tell(CallRepaired.of(self._context, repairs=tuple(repairs)))
         except Exception:  # noqa: BLE001 - an input that cannot be shown must not fail the call
             self._log_loss()
 
     def end(self, given: Any, result: ToolResult | None, error: BaseException | None, duration: float) -> None:
         """Send that the call has finished; first that it has started, if its arguments were invalid."""
-        if isinstance(error, CallPausedError):
-            return  # it has not finished: it waits for a decision
+        if error is not None and is_unfinished(error):
+            return
         try:
             if self._value is _UNREAD:
                 self._send_started(mask_value(input_text(given)))
@@ -60,7 +63,8 @@ class CallEvents:
 
     def _send_started(self, arguments: Any) -> None:
         self._shown = arguments
-        tell(CallStarted.of(self._context, arguments=arguments, at=self._at))
+        if not self._is_known:
+            tell(CallStarted.of(self._context, arguments=arguments, at=self._at))
 
     def _display(self, value: Any) -> Any:
         self._value, self._shown = value, None

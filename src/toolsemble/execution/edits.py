@@ -52,10 +52,12 @@ def describe_edits(result: ToolResult) -> str:
     >>> print(describe_edits(ToolResult.success("paid", attributes={"edited": EditedArguments("pay", {"amount": 5})})))
     Note: a reviewer changed the arguments of 'pay' to {"amount":5}
     """
-    return "\n".join(
+    notes = [
         f"Note: a reviewer changed the arguments of '{edited.tool_name}' to {preview(compact_json(edited), _SHOWN)}"
-        for edited in {id(each): each for each in find_edits(result)}.values()
-    )
+        for edited in find_edits(result)
+    ]
+    # By their text: the edit of a step is also that of its pipeline, and is another object in a result from a journal.
+    return "\n".join(dict.fromkeys(notes))
 
 
 def find_edits(result: ToolResult) -> Iterator[EditedArguments]:

@@ -5,23 +5,38 @@ from __future__ import annotations
 from toolsemble.call import new_id
 from toolsemble.context import ToolContext
 from toolsemble.errors import (
-    ExitEarlyError,
+    AgentExecutionError,
+    InvalidJsonError,
+    LimitReachedError,
     LostError,
+    MaxIterationsExceededError,
+    PassThroughError,
     RejectedError,
     ReviewTimeoutError,
     ToolArgumentsError,
-    ToolConfigurationError,
     ToolExecutionError,
     UnclearError,
+    UnknownToolError,
 )
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.record import count
-from toolsemble.result import ToolResult
+from toolsemble.result import ErrorKind, ToolResult
 from toolsemble.runtime.text import describe_error, describe_with_class
+from toolsemble.work.deadline import TimedOutError
 
-_FATAL = (ExitEarlyError, ToolConfigurationError)
+_FATAL = PassThroughError
 _CODED = (ToolArgumentsError, ToolExecutionError)
 _DECLARED = (*_CODED, RejectedError, ReviewTimeoutError)
+# The first that fits: subclasses come before their base classes.
+_KINDS: tuple[tuple[tuple[type[BaseException], ...], ErrorKind], ...] = (
+    ((UnknownToolError,), "unknown_tool"),
+    ((InvalidJsonError,), "json"),
+    ((ToolArgumentsError,), "arguments"),
+    ((RejectedError, ReviewTimeoutError), "rejected"),
+    ((LostError,), "unknown_outcome"),
+    ((LimitReachedError, MaxIterationsExceededError), "limit"),
+    ((TimeoutError, TimedOutError), "timeout"),
+)
 
 
 def find_fatal_error(error: BaseException) -> BaseException | None:
@@ -54,14 +69,26 @@ def to_failure(error: BaseException, context: ToolContext, about: str = "") -> T
     declared = isinstance(cause or error, _DECLARED)
     if context.expose_errors == "declared" and not declared:
         reference = new_id()
-        return ToolResult.failure(f"internal error (reference {reference})", attributes={"reference": reference})
+        hidden, facts = f"internal error (reference {reference})", {"reference": reference}
+        return ToolResult.failure(hidden, attributes=facts, error_kind=error_kind_of(error))
     # From the instance dict: a property of a subclass could raise.
     code = vars(error).get("error_code") if isinstance(error, _CODED) else None
     facts = {} if code is None else {"error_code": code}
     if isinstance(error, LostError):
         facts["outcome"] = "unknown"
     said = describe_error(error) if declared or not about else f"{about} failed: {describe_with_class(error)}"
-    return ToolResult.failure(mask_text(said), attributes=facts or None)
+    return ToolResult.failure(mask_text(said), attributes=facts or None, error_kind=error_kind_of(error))
+
+
+def error_kind_of(error: BaseException) -> ErrorKind:
+    """Return the kind of failure that an exception stands for.
+
+    >>> error_kind_of(ToolArgumentsError("city: unknown")), error_kind_of(KeyError("rome"))
+    ('arguments', 'execution')
+    """
+    if isinstance(error, AgentExecutionError) and isinstance(error.__cause__, LimitReachedError):
+        return "limit"  # agents are nested too deep
+    return next((kind for classes, kind in _KINDS if isinstance(error, classes)), "execution")
 
 
 def to_refusal(refusal: BaseException, context: ToolContext) -> ToolResult:

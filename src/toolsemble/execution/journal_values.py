@@ -9,7 +9,7 @@ from typing import Any
 from toolsemble.execution.edits import EditedArguments
 from toolsemble.execution.step_record import StepRecord
 from toolsemble.result import ToolResult
-from toolsemble.serialization import read_content, write_content
+from toolsemble.serialization import read_content, read_error_kind, write_content
 from toolsemble.shape import to_json_value
 
 _TAG = "$toolsemble"
@@ -24,6 +24,7 @@ def write_recorded(result: ToolResult) -> dict[str, Any]:
     written: dict[str, Any] = {"output": result.output}
     if result.error_message is not None:
         written["error"] = result.error_message
+        written["error_kind"] = result.error_kind
     if result.structured_output is not None:
         written["payload"] = _write(result.structured_output)
     if result.contents:
@@ -41,7 +42,8 @@ def read_recorded(data: Mapping[str, Any]) -> ToolResult:
     """
     contents = tuple(map(read_content, data.get("contents", ())))
     attributes = MappingProxyType({name: _read(value) for name, value in data.get("attributes", {}).items()})
-    return ToolResult(data["output"], data.get("error"), _read(data.get("payload")), contents, attributes)
+    kind = read_error_kind(data.get("error_kind"))
+    return ToolResult(data["output"], data.get("error"), _read(data.get("payload")), contents, attributes, kind)
 
 
 def _write(value: Any) -> Any:

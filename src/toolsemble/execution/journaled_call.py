@@ -15,9 +15,11 @@ from typing import Any
 
 from toolsemble.context import InvocationParameters, ToolContext
 from toolsemble.definition.definition import ToolDefinition
+from toolsemble.events import CallFinished
 from toolsemble.execution.call import ArgumentsReport, Call, CallPath
 from toolsemble.execution.journal_values import read_recorded, write_recorded
 from toolsemble.masking.secrets import mask_value
+from toolsemble.observers.watchers import tell, watchers
 from toolsemble.place import Place, RecordedCall
 from toolsemble.record import count_and_log
 from toolsemble.result import ToolResult
@@ -115,7 +117,10 @@ def _report_unknown(call: Call, tool: str) -> ToolResult:
     context = call.context
     message = _UNKNOWN.format(tool=tool, run=context.run_id, place=_place_of(context).path)
     count_and_log(context, "unknown_outcomes", message)
-    return ToolResult.failure(message, attributes={"outcome": "unknown"})
+    result = ToolResult.failure(message, attributes={"outcome": "unknown"}, error_kind="unknown_outcome")
+    if watchers():
+        tell(CallFinished.of(context, outcome="failure", result=result))
+    return result
 
 
 def _record_end(call: Call, place: Place, result: ToolResult) -> Generator[Work, Any, None]:

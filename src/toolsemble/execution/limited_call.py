@@ -15,6 +15,7 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.execution.call import Call
 from toolsemble.limits.apply import apply_limits
 from toolsemble.runtime.lazy import LazyModule
+from toolsemble.runtime.work_clock import WorkClock, current_clock
 from toolsemble.work.body import RunBody, Work, run_in_context
 from toolsemble.work.snapshot import Snapshot, is_bound
 from toolsemble.work.timeout import RunUntil
@@ -45,10 +46,36 @@ def run_limited(call: Call) -> Generator[Work, Any, Any]:
         work = _choose_work(definition, value, bounded, settings.workers)
         if begins and bounded.place is not None:
             work = journaled.record_start(call, work, value)
+        if not definition.delegates and (clock := current_clock.get()) is not None:
+            work = _MeasuredWork(work, clock)
         return (yield from run_in_context(work, bounded))
 
     # The functions that derive keys and resource names get a copy, too: they may change their argument.
     return apply_limits(definition, call.given if own is None else own.take(), call.context, settings.slots, body)
+
+
+class _MeasuredWork:
+    """The work of a body in a run whose time is measured."""
+
+    __slots__ = ("_clock", "_work")
+
+    def __init__(self, work: Any, clock: WorkClock) -> None:
+        self._work = work
+        self._clock = clock
+
+    def track_start(self, start: Any) -> None:
+        """Report to a start when the body begins."""
+        self._work.track_start(start)
+
+    def do(self) -> Any:
+        """Run the body here."""
+        with self._clock.working():
+            return self._work.do()
+
+    async def ado(self) -> Any:
+        """Run the body without blocking the event loop."""
+        with self._clock.working():
+            return await self._work.ado()
 
 
 def _choose_work(definition: ToolDefinition, given: Any, context: ToolContext, workers: Executor) -> Work:

@@ -11,12 +11,13 @@ from typing import Any
 
 from toolsemble.errors import CallPausedError, RejectedError, ToolArgumentsError
 from toolsemble.execution.approval import ask_reviewers
-from toolsemble.execution.call import Call
+from toolsemble.execution.call import Call, check_deps
 from toolsemble.execution.hooks import AnsweredError
 from toolsemble.execution.instrumentation import Instrumentation
 from toolsemble.observers.watchers import Watcher
 from toolsemble.result import ToolResult
 from toolsemble.runtime.concurrency import unwrap_stop_iteration
+from toolsemble.runtime.work_clock import update_deadline
 from toolsemble.work.body import Work
 
 
@@ -37,6 +38,7 @@ def read_and_approve(call: Call) -> Generator[Work, Any, bool]:
             call.given = instrumentation.unread
             read, sent = yield from instrumentation.ask_hooks(call.read, sent, call.settings.steps)
             call.given, call.repairs = instrumentation.read(read, sent, call.settings.steps)
+        check_deps(call)
         if call.definition.gate is not None:
             if (known := (yield from find_earlier_answer(call))) is not None:
                 call.succeed(known)
@@ -74,6 +76,8 @@ def approve(call: Call, sent: Any) -> Generator[Work, Any, None]:
         raise
     finally:
         call.started = time.perf_counter()
+    if call.context.deadline is not None:
+        call.context = call.context.derive({"deadline": update_deadline(call.context.deadline)})
 
 
 def answer(call: Call) -> Generator[Work, Any, None]:

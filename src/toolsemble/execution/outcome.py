@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.errors import CallPausedError, RejectedError
+from toolsemble.errors import CallPausedError, RejectedError, RunParkedError
 from toolsemble.masking.secrets import mask_result, mask_text, mask_value
 from toolsemble.metrics import Outcome
-from toolsemble.record import determine_outcome, input_text
+from toolsemble.record import determine_outcome, input_text, is_unfinished
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
 
@@ -46,13 +46,18 @@ class FinishedCall:
 
     @property
     def outcome(self) -> Outcome:
-        """Whether the call succeeded, returned a failed result, or raised."""
+        """Whether the call succeeded, returned a failed result, raised, or was cancelled."""
         return determine_outcome(self._result, self._raised)
 
     @property
     def is_paused(self) -> bool:
-        """Whether the call waits for a decision, and did not run."""
-        return isinstance(self._raised, CallPausedError)
+        """Whether the call waits for a person: for a decision about it, or about a call inside it."""
+        return isinstance(self._raised, (CallPausedError, RunParkedError))
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether the call has not ended because its run continues elsewhere or later."""
+        return self._raised is not None and is_unfinished(self._raised) and not self.is_paused
 
     @property
     def reason(self) -> str:

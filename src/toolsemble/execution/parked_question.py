@@ -12,6 +12,7 @@ from typing import Any
 from toolsemble.errors import CallPausedError
 from toolsemble.place import AskedQuestion, Place
 from toolsemble.review.database import binding
+from toolsemble.review.decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review.question import ask, find_stored, watch_stored
 from toolsemble.review.request import ReviewHandler, ReviewRequest
 from toolsemble.work.body import Work
@@ -20,8 +21,8 @@ from toolsemble.work.thread import RunInThread
 
 def prepare_question(
     handler: ReviewHandler, request: ReviewRequest, place: Place
-) -> Generator[Work, Any, tuple[ParkingReview, ReviewRequest, bool]]:
-    """Return the reviewer and the request of a journaled call, and whether its time is over.
+) -> Generator[Work, Any, tuple[ParkingReview, ReviewRequest, bool, ReviewDecision | None]]:
+    """Return the reviewer and the request of a journaled call, whether its time is over, and the recorded decision.
 
     The time counts from the first question, also if that was asked by a process that has ended.
     """
@@ -29,11 +30,12 @@ def prepare_question(
     asked: AskedQuestion = yield RunInThread(note, in_place=place.run.in_place)
     if asked.outdated:
         yield RunInThread(partial(_withdraw, handler, asked.outdated))
-    review, request = ParkingReview(handler, place, is_known=asked.is_known), replace(request, id=asked.id)
-    if not request.timeout:
-        return review, request, False
+    review, request = ParkingReview(handler, place, asked), replace(request, id=asked.id)
+    answer = None if _has_store(handler) else read_answer(asked.answer)
+    if answer is not None or not request.timeout:
+        return review, request, False, answer
     left = asked.at + request.timeout - time.time()
-    return (review, replace(request, timeout=left), False) if left > 0 else (review, request, True)
+    return (review, replace(request, timeout=left), False, None) if left > 0 else (review, request, True, None)
 
 
 class ParkingReview:
@@ -42,17 +44,21 @@ class ParkingReview:
     sends_event = True
     """The event is sent when the reviewer inside is asked."""
 
-    def __init__(self, handler: Any, place: Place, *, is_known: bool = False) -> None:
+    def __init__(self, handler: Any, place: Place, asked: AskedQuestion) -> None:
         self._handler = handler
         self._place = place
-        self.is_known = is_known
+        self._asked = asked
+        self.is_known = asked.is_known
         """Whether people know the question already: the run was parked with it."""
 
     async def review(self, request: ReviewRequest) -> Any:
         """Return the answer, or raise :class:`CallPausedError` to leave the question open."""
         asking = ask(self._handler, request)
-        if not callable(getattr(self._handler, "find_open", None)):
-            return await asking
+        if not _has_store(self._handler):
+            answer = await asking
+            if (written := write_answer(answer)) is not None:
+                await RunInThread(partial(self._place.run.record_answer, self._asked, written)).ado()
+            return answer
         stored = asyncio.Event()
         watch_stored(stored.set)
         answering, run = asyncio.ensure_future(asking), self._place.run
@@ -69,6 +75,42 @@ class ParkingReview:
         paused = CallPausedError(f"Tool '{request.tool_name}' waits for approval", request=find_stored(request))
         paused.reviewer = self._handler
         raise paused
+
+
+def _has_store(handler: Any) -> bool:
+    """Return whether a reviewer has a store, which knows its questions and has the signed answers."""
+    return callable(getattr(handler, "find_open", None))
+
+
+def write_answer(answer: object) -> dict[str, Any] | None:
+    """Return a decision as JSON values; None for anything else, and for a question that was not answered in time.
+
+    >>> write_answer(Continue())
+    {'decision': 'continue'}
+    """
+    if type(answer) is Continue:
+        return {"decision": "continue"}
+    if type(answer) is Edit and type(answer.revised) is str:
+        return {"decision": "edit", "revised": answer.revised}
+    if type(answer) is ExitEarly and not answer.timed_out:
+        return {"decision": "reject", "reason": str(answer.reason or "")}
+    return None
+
+
+def read_answer(values: Any) -> ReviewDecision | None:
+    """Return the decision that :func:`write_answer` wrote; None for anything else.
+
+    >>> read_answer({"decision": "reject", "reason": "too much"})
+    ExitEarly(reason='too much', timed_out=False)
+    """
+    match values:
+        case {"decision": "continue"}:
+            return Continue()
+        case {"decision": "edit", "revised": str(revised)}:
+            return Edit(revised)
+        case {"decision": "reject", "reason": str(reason)}:
+            return ExitEarly(reason)
+    return None
 
 
 async def _wait_for_one(

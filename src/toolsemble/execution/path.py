@@ -10,10 +10,10 @@ from collections.abc import Generator
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
-from toolsemble.context import ToolContext, current_context, enter, restore
+from toolsemble.context import ToolContext, current_context, enter, restore, was_run
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolArgumentsError
-from toolsemble.execution.call import Call, CallPath, CallSettings, SubCallReport
+from toolsemble.execution.call import Call, CallPath, CallSettings, SubCallReport, check_deps
 from toolsemble.observers.watchers import watchers
 from toolsemble.record import record, record_repairs
 from toolsemble.runtime.lazy import LazyModule
@@ -76,13 +76,15 @@ def read(call: Call) -> bool:
     except ToolArgumentsError as refusal:
         call.refuse(refusal)
         return False
+    if call.definition.deps_need is not None:
+        check_deps(call)
     return True
 
 
 def run(call: Call) -> Generator[Work, Any, Any]:
     """Return the path of the body: straight to it, or through the limits around it."""
     definition, context, settings = call.definition, call.context, call.settings
-    if call.repairs:
+    if call.repairs and not was_run(context):
         record_repairs(context, call.repairs, settings.log_limit)
     if call.report is not None:
         call.report.begin(call.given)

@@ -6,25 +6,25 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple, NoReturn
 
 from toolsemble.call import new_id
-from toolsemble.errors import RunBusyError, RunCancelledError, RunChangedError, RunParkedError
+from toolsemble.errors import RunBusyError, RunCancelledError, RunChangedError, RunInterruptedError, RunParkedError
 from toolsemble.journal.json_values import to_json_object
 from toolsemble.journal.ownership import describe_owner, end_owner
 from toolsemble.journal.questions import withdraw_question
 from toolsemble.journal.records import Step
+from toolsemble.journal.storage import Storage, report_failures
 from toolsemble.journal.tables import RunRow, Tables
 from toolsemble.place import AskedQuestion
 from toolsemble.review.request import digest
 from toolsemble.storage.database import repeat_if_lost
 from toolsemble.work.thread import RunInThread
 
-if TYPE_CHECKING:
-    from toolsemble.journal.storage import Storage
-
+_START = "/0"  # the place of what a run finds in the memory, before its first turn
 _LOOK = 0.5  # seconds between two looks whether a run that waits for a person was cancelled
 
 
@@ -44,10 +44,14 @@ class DriverSettings(NamedTuple):
 class RunDriver:
     """A run that this process drives; the methods that write may be called from any thread."""
 
-    def __init__(self, storage: Storage, row: RunRow, steps: list[Step], settings: DriverSettings) -> None:
+    def __init__(
+        self, storage: Storage, row: RunRow, steps: list[Step], settings: DriverSettings, found: RunRow | None
+    ) -> None:
         self._storage = storage
+        self._found = found  # the row before this driver took the run; None: it is new
         self._settings = settings
         self._steps = {(step.place, step.kind): step for step in steps}
+        self._earlier = [(step.place, step.kind) for step in steps]
         self._before = max((step.elapsed for step in steps), default=0.0)
         self._began = time.monotonic()
         self._owner = row.owner
@@ -62,7 +66,11 @@ class RunDriver:
         self._parked_with = frozenset(json.loads(row.waiting))
         self.on_usage: Callable[[Sequence[float]], None] | None = None
         """Called with what was spent inside of a call that is answered with its record."""
+        self.find_waited: Callable[[], float] = lambda: 0.0
+        """Returns the seconds that the run has only waited for people since this driver took it."""
         self.row = row
+        self.has_written = False
+        """Whether this driver has recorded a reply or a call."""
         self.is_new = not steps
         """Whether nothing was recorded of the run before."""
         self.park_after = settings.park_after
@@ -80,8 +88,8 @@ class RunDriver:
 
     @property
     def elapsed(self) -> float:
-        """The seconds that the run has worked, without those between two drivers."""
-        return self._before + time.monotonic() - self._began
+        """The seconds that the run has worked, without those between two drivers, and those of waiting for people."""
+        return self._before + time.monotonic() - self._began - self.find_waited()
 
     @property
     def earlier(self) -> float:
@@ -91,6 +99,24 @@ class RunDriver:
     def find(self, path: str) -> Step | None:
         """Return what is recorded of a call; None if nothing is."""
         return self._steps.get((path, "call"))
+
+    def has_begun(self, path: str, *, asked: bool = True) -> bool:
+        """Return whether an earlier driver of the run has begun a call: it asked about it, or began a body in it.
+
+        :param asked: whether a question about the call itself counts
+        """
+        return path in self._begun or (asked and path in self._asked_before)
+
+    @cached_property
+    def _begun(self) -> frozenset[str]:
+        """The places that an earlier driver recorded more of than a question, and all places around them."""
+        places = [each if kind != "question" else _find_around(each) for each, kind in self._earlier]
+        return frozenset(around for place in places for around in _list_around(place))
+
+    @cached_property
+    def _asked_before(self) -> frozenset[str]:
+        """The places of the calls that an earlier driver asked about."""
+        return frozenset(place.partition("?")[0] for place, kind in self._earlier if kind == "question")
 
     def find_reply(self, path: str) -> Any:
         """Return the reply of a model that is recorded for a turn, as JSON values; None if there is none."""
@@ -173,11 +199,21 @@ class RunDriver:
             number = self._questions[path] = self._questions.get(path, 0) + 1
         place, ahead = path if number == 1 else f"{path}?{number}", self._storage.find_offset()
         known = self._steps.get((place, "question"))
-        asked_at, token, before = (time.time() + ahead, new_id(), "") if known is None else known.data
+        fresh: list[Any] = [time.time() + ahead, new_id(), ""]
+        stored = known.data if known is not None and known.data[2] else fresh
+        asked_at, token, before, *answers = stored
         id_ = digest([token, subject])[:32]
         if id_ != before:
             self._write(Step(place, "question", "done", "", "", [asked_at, token, id_], self.elapsed))
-        return AskedQuestion(asked_at - ahead, id_, id_ in self._parked_with, before if id_ != before else "")
+        is_same = id_ == before
+        answer = answers[0] if is_same and answers else None
+        return AskedQuestion(asked_at - ahead, id_, id_ in self._parked_with, "" if is_same else before, place, answer)
+
+    def record_answer(self, question: AskedQuestion, answer: Any) -> None:
+        """Record a decision, as JSON values, that no store has; the same question is not asked again."""
+        asked_at, token, id_ = self._steps[question.place, "question"].data[:3]
+        data = [asked_at, token, id_, answer]
+        self._write(Step(question.place, "question", "done", "", "", data, self.elapsed), synced=True)
 
     def note_asking(self, id: str, reviewer: Any) -> None:
         """Keep who was asked, to close the question if the run ends without its answer."""
@@ -192,6 +228,13 @@ class RunDriver:
         """Whether somebody was asked, and has not answered."""
         return bool(self._asked)
 
+    def withdraw_questions(self) -> None:
+        """Close the open questions of a run that fails; if it is retried, it asks anew, with other ids."""
+        steps = [step for step in self._steps.values() if step.kind == "question" and step.data[2] in self._asked]
+        for step in steps:
+            self._write(replace(step, data=[step.data[0], "", ""]))
+        self.close_questions()
+
     def close_questions(self) -> None:
         """Close the questions that are still open when the run ends."""
         for id_, reviewer in self._asked.items():
@@ -200,8 +243,8 @@ class RunDriver:
     def check(self) -> None:
         """Raise if the process is to stop, or if the run was cancelled or taken over; called between turns."""
         if self._settings.draining():
-            raise RunParkedError(
-                f"Run '{self.run_id}' goes back to the queue: its worker stops", run_id=self.run_id, waits=False
+            raise RunInterruptedError(
+                f"Run '{self.run_id}' goes back to the queue: its worker stops", run_id=self.run_id
             )
 
     async def wait_for_drain(self) -> None:
@@ -220,7 +263,7 @@ class RunDriver:
             self._loop.call_soon_threadsafe(self._drained.set)
 
     def finish(self, state: str, *, result: str | None = None, error: str = "", waiting: str = "{}") -> None:
-        """Record how the run ends, or what it waits for, and give it back."""
+        """Record how the run ends, or what it waits for, and give it back; what was recorded first stays."""
 
         def change(tables: Tables) -> None:
             tables.change_run(
@@ -229,6 +272,19 @@ class RunDriver:
 
         is_end = state in ("done", "failed")
         self._change(change, synced=is_end, notify=not is_end)
+
+    def withdraw(self) -> None:
+        """Leave the run as it was before this driver took it; one that is new is deleted."""
+        found = self._found
+
+        def change(tables: Tables) -> None:
+            if found is None:
+                tables.delete_run(self.run_id)
+            else:
+                as_before = {"state": found.state, "owner": found.owner, "error": found.error, "updated": found.updated}
+                tables.change_run(self.run_id, **as_before)
+
+        self._change(change, synced=True)
 
     def close(self) -> None:
         """End this driver."""
@@ -248,33 +304,54 @@ class RunDriver:
 
     def _write(self, step: Step, *, synced: bool = False) -> None:
         write = partial(self._storage.write_step, self.run_id, self.row.fence, step, synced=synced)
-        while not repeat_if_lost(write):  # what is written may be written twice
-            self._check_lost()
+        with report_failures(self.run_id):
+            while not repeat_if_lost(write):  # what is written may be written twice
+                self._check_lost()
         with self._lock:
             self._steps[step.place, step.kind] = step
+            self.has_written |= step.place != _START
 
     def _change(self, change: Callable[[Tables], None], *, synced: bool, notify: bool = False) -> None:
-        """Write to the tables, if this is still the driver; what is written may be written twice."""
+        """Write to the tables, if this is still the driver and has not given the run back; may be done twice."""
 
         def write() -> None:
             with self._storage.writing(self.run_id, synced=synced, notify=notify) as tables:
-                self._check_owner(tables)
-                change(tables)
+                if self._check_owner(tables) == "running":
+                    change(tables)
 
-        repeat_if_lost(write)
+        with report_failures(self.run_id):
+            repeat_if_lost(write)
 
     def _check_lost(self) -> None:
-        with self._storage.reading() as tables:
+        with report_failures(self.run_id), self._storage.reading() as tables:
             self._check_owner(tables)
 
-    def _check_owner(self, tables: Tables) -> None:
-        """Raise unless this is the latest driver of a run that was not cancelled."""
+    def _check_owner(self, tables: Tables) -> str:
+        """Return the state of the run; raise unless this is its latest driver, and it was not cancelled."""
         state, owner, fence = tables.find_owner(self.run_id) or ("", "", 0)
         if fence != self.row.fence:
             by = f" by {describe_owner(owner)}" if owner else ""
             raise RunBusyError(f"Run '{self.run_id}' was taken over{by}", run_id=self.run_id)
         if state == "cancelled":
             raise RunCancelledError(f"Run '{self.run_id}' was cancelled", run_id=self.run_id)
+        return state
+
+
+def _list_around(place: str) -> Iterator[str]:
+    """Return a place and the places around it, innermost first.
+
+    >>> list(_list_around("/3.1/2.1"))
+    ['/3.1/2.1', '/3.1/2', '/3.1', '/3']
+    """
+    while place:
+        yield place
+        place = _find_around(place)
+
+
+def _find_around(place: str) -> str:
+    """Return the place around a place; empty for a turn of the outermost agent."""
+    place = place.partition("?")[0]
+    return place[: max(place.rfind("."), place.rfind("/"))]
 
 
 def _is_unknown(data: Mapping[str, Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
@@ -14,10 +14,10 @@ from toolsemble.journal.driver import DriverSettings, RunDriver
 from toolsemble.journal.new_run import check_agent, check_same, new_row
 from toolsemble.journal.ownership import LEASE, describe_owner, new_owner
 from toolsemble.journal.places import find_turn, is_turn
-from toolsemble.journal.questions import Questions, mark_closing
+from toolsemble.journal.questions import LOGGER, Questions, mark_closing
 from toolsemble.journal.records import STATES, RunRecord, RunStatus, Step, UnknownCall
 from toolsemble.journal.settlement import check_outcome, settle_call
-from toolsemble.journal.storage import Storage
+from toolsemble.journal.storage import Storage, report_failures
 from toolsemble.journal.tables import RunRow, Tables
 from toolsemble.models.message import Message
 from toolsemble.models.prompt import Prompt, check_question, to_messages
@@ -99,6 +99,8 @@ class RunJournal:
         self._storage = Storage(self._path, lease, clock)
         self._questions = Questions(self._storage)
         self._draining = False
+        self._damaged: set[str] = set()
+        self._workers: dict[object, Callable[[], None]] = {}
         self._settings = DriverSettings(park_after, on_unknown, pin, lambda: self._draining)
 
     def begin(
@@ -122,11 +124,10 @@ class RunJournal:
         check_question(messages, has_earlier=bool(history) or memory_id is not None)
         row = new_row(run_id, agent, messages, memory_id, history, parameters)
         with self._storage.writing(run_id, synced=True, notify=True) as tables:
-            known = tables.find_run(run_id)
-            if known is None:
+            if tables.find_run(run_id) is None:
                 tables.add_run(row._replace(created=tables.now(), updated=tables.now()))
             else:
-                check_same(known, row)
+                check_same(self._get(tables, run_id), row)
 
     def list(self, state: RunStatus | None = None) -> Sequence[RunRecord]:
         """Return the runs, oldest first; all of them, or those in one state."""
@@ -134,13 +135,13 @@ class RunJournal:
             raise ValueError(f"A run has no state {state!r:.80}; known are {', '.join(STATES)}")
         with self._storage.reading() as tables:
             rows = tables.list_runs([] if state is None else [state])
-        return [row.to_record() for row in rows]
+        return [row.to_record() for row in self._skip_damaged(rows)]
 
     def find(self, run_id: str) -> RunRecord | None:
         """Return a run; None if the id is unknown."""
         _check_id(run_id)
         with self._storage.reading() as tables:
-            row = tables.find_run(escape_surrogates(run_id))
+            row = None if tables.find_run(escape_surrogates(run_id)) is None else self._get(tables, run_id)
         return None if row is None else row.to_record()
 
     def steps(self, run_id: str) -> Sequence[Step]:
@@ -170,12 +171,12 @@ class RunJournal:
         """Return the calls whose outcome is unknown and that nobody has settled, oldest first."""
         with self._storage.reading() as tables:
             found = tables.list_open_steps()  # first: runs with open steps are not deleted
-            rows = {row.run: row for row in tables.list_runs()}
+            rows = {row.run: row for row in self._skip_damaged(tables.list_runs())}
             now = tables.now()
         return [
             UnknownCall(run, step.place, step.tool, step.arguments)
             for run, step in found
-            if step.state == "unknown" or not self._storage.is_driven(rows[run], now)
+            if run not in rows or step.state == "unknown" or not self._storage.is_driven(rows[run], now)
         ]
 
     def resolve(self, run_id: str, place: str, *, happened: bool, result: ToolResult | str | None = None) -> None:
@@ -237,6 +238,18 @@ class RunJournal:
             if row.state == "running":
                 tables.change_run(run_id, state="queued", owner="", fence=row.fence + 1, updated=tables.now())
 
+    def retry(self, run_id: str) -> None:
+        """Put a failed run back into the queue, for a worker to continue it; what is recorded of it is kept.
+
+        Finished calls are not made again. Retrying a queued run does nothing.
+        """
+        with self._storage.writing(run_id, synced=True, notify=True) as tables:
+            row = self._get(tables, run_id)
+            if row.state not in ("failed", "queued"):
+                raise ToolConfigurationError(f"Run '{run_id}' is {row.state}; only a failed run can be retried")
+            if row.state == "failed":
+                tables.change_run(run_id, state="queued", error="", updated=tables.now())
+
     async def work(
         self,
         agents: Mapping[str, Runner],
@@ -246,11 +259,12 @@ class RunJournal:
         poll: float = 0.5,
         grace: float | None = None,
         deps: Any = None,
+        signals: bool = True,
     ) -> None:
         """Do the runs that are queued, left behind by a process that ended, or answered by a person.
 
-        Runs until it is cancelled. At SIGTERM it takes no more runs, lets the calls in flight end, and gives the runs
-        back before their next calls; questions to people stay open.
+        Runs until it is cancelled or drained. At SIGTERM, or after :meth:`drain`, it takes no more runs, lets the calls
+        in flight end, gives the runs back before their next calls, and returns; questions to people stay open.
 
         :param agents: the agents by name; runs of others stay queued
         :param at_once: how many runs are done at the same time
@@ -258,8 +272,14 @@ class RunJournal:
         :param poll: seconds between two looks for runs
         :param grace: seconds after which calls that are still in flight are cancelled, and their runs given back: such
             a call is then in flight as after a crash, repeated if it may be, or else of unknown outcome; None: no limit
-        :param deps: an object that tools get as ``ToolContext.deps``; the journal does not keep that of a run
+        :param deps: an object that tools get as ``ToolContext.deps``, instead of the agents' own; the journal does not
+            keep that of a run. If an agent needs deps and there are none, raise
+            :class:`~toolsemble.ToolConfigurationError`, and touch no run
+        :param signals: whether SIGTERM drains the journal, if this is called in the main thread; the handler that was
+            installed before, such as a web server's, is called as well. False: the program calls :meth:`drain`
         """
+        from signal import SIGTERM  # noqa: PLC0415 - only for workers
+
         from toolsemble.journal.worker import Worker  # noqa: PLC0415 - only for workers
 
         settings: dict[str, Any] = {
@@ -268,6 +288,7 @@ class RunJournal:
             "poll": poll,
             "grace": grace,
             "deps": deps,
+            "signals": (SIGTERM,) if signals else (),
         }
         await Worker(self, agents, **settings).run()
 
@@ -276,7 +297,7 @@ class RunJournal:
 
         A failed run continues as well. Raise as :meth:`Agent.run <toolsemble.Agent.run>` does with the id of the run.
 
-        :param deps: an object that tools get as ``ToolContext.deps``
+        :param deps: an object that tools get as ``ToolContext.deps``, instead of the agent's own
         """
         from toolsemble.journal.worker import is_runner, resume_run  # noqa: PLC0415 - only for recorded runs
 
@@ -288,9 +309,23 @@ class RunJournal:
         return await resume_run(self, agent, row, deps)
 
     def drain(self) -> None:
-        """Let the runs of this journal object stop before their next turn, with their questions left open."""
+        """Let the runs of this journal object stop before their next turn, and :meth:`work` return; thread-safe.
+
+        Calls in flight end first, questions stay open, and the runs continue with another journal object. For the end
+        of a program, such as a web server's lifespan.
+        """
         self._draining = True
         self._storage.drain()
+        for stop in list(self._workers.values()):
+            stop()
+
+    def watch_drain(self, stop: Callable[[], None]) -> Callable[[], object]:
+        """Call a function when the runs are to stop, at once if they are already; return a function that ends this."""
+        token = object()
+        self._workers[token] = stop
+        if self._draining:
+            stop()
+        return partial(self._workers.pop, token, None)
 
     def close(self) -> None:
         """Close the journal; runs that need it then fail."""
@@ -311,13 +346,12 @@ class RunJournal:
         Raise :class:`~toolsemble.errors.RunBusyError` if somebody else drives it.
         """
         row = new_row(run_id, agent, prompt, memory_id, history, parameters)
-        with self._storage.writing(run_id, synced=True) as tables:
-            known = tables.find_run(run_id)
-            if known is None:
+        with report_failures(run_id), self._storage.writing(run_id, synced=True) as tables:
+            found = tables.find_run(run_id)
+            if found is None:
                 tables.add_run(row._replace(created=tables.now(), updated=tables.now()))
-                known = self._get(tables, run_id)
-            else:
-                check_same(known, row)
+            known = self._get(tables, run_id)
+            check_same(known, row)
             self._check_free(known, tables.now())
             if known.state == "done":
                 return known
@@ -326,7 +360,7 @@ class RunJournal:
                 run_id, state="running", owner=taken.owner, fence=taken.fence, error="", updated=tables.now()
             )
             steps = tables.list_steps(run_id)
-        driver = RunDriver(self._storage, taken, steps, self._settings)
+        driver = RunDriver(self._storage, taken, steps, self._settings, found)
         self._storage.add(driver)
         return driver
 
@@ -342,7 +376,7 @@ class RunJournal:
         with self._storage.reading() as tables:
             now = tables.now()
             rows = tables.list_runs(("queued", "running", "waiting"))
-        return [row for row in rows if not self._storage.is_driven(row, now)]
+        return [row for row in self._skip_damaged(rows) if not self._storage.is_driven(row, now)]
 
     def note_parked(self, run_id: str, reviewers: Mapping[str, Any]) -> None:
         """Remember the reviewers that a run was parked with in this process, by the ids of their requests."""
@@ -373,11 +407,25 @@ class RunJournal:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _skip_damaged(self, rows: Iterable[RunRow]) -> Sequence[RunRow]:
+        """Return the rows that can be read: one that something else has changed must not hide the others."""
+        readable = []
+        for row in rows:
+            if problem := row.find_damage():
+                if row.run not in self._damaged:
+                    LOGGER.error("Run '%s' is damaged, and left out: %s", row.run, problem)
+                self._damaged.add(row.run)
+            else:
+                readable.append(row)
+        return readable
+
     def _get(self, tables: Tables, run_id: str) -> RunRow:
         _check_id(run_id)
         row = tables.find_run(run_id)
         if row is None:
             raise ToolConfigurationError(f"There is no run '{run_id:.80}' in the journal; see list()")
+        if problem := row.find_damage():
+            raise ToolConfigurationError(f"Run '{run_id:.80}' is damaged: {problem}")
         return row
 
     def _check_free(self, row: RunRow, now: float) -> None:

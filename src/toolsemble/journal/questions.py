@@ -18,6 +18,7 @@ LOGGER.addHandler(logging.NullHandler())  # a program without logging prints not
 FindReviewers: TypeAlias = Callable[[str, str, str], Iterable[Any]]
 """Returns the reviewers and stores that may have a question, for its run, its agent and its id."""
 
+_PARTS = 3  # of a question: when it was asked, its token, and the id of its request
 _MOST = 10_000  # parked runs whose reviewers are remembered
 
 
@@ -41,6 +42,8 @@ class Questions:
         with self._storage.reading() as tables:
             closing = tables.list_closing()
         for run, agent, step in closing:
+            if not isinstance(step.data, list) or len(step.data) < _PARTS:  # something else has changed the row
+                continue
             if withdraw_question(find(run, agent, find_id(step)), find_id(step)):
                 with self._storage.writing(run) as tables:
                     tables.settle_question(run, step.place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -35,11 +36,17 @@ class RunRecord:
     updated: float
     """When it last changed."""
     text: str = ""
-    """The answer; empty if there is none yet."""
+    """The text of the answer; empty if there is none yet."""
     owner: str = ""
     """The process that drives it, or did last; empty if none has."""
     waits_for: str = ""
     """The calls that a waiting run needs approval for; empty if it does not wait for approval."""
+    output: Any = None
+    """The answer as JSON values: of the output type, or the text; None until the run is done."""
+    usage: Mapping[str, float] | None = None
+    """What the run has spent, by the names of the fields of :class:`~toolsemble.agent.Usage`; None until it is done."""
+    stop_reason: str | None = None
+    """Why the run ended, as in :class:`~toolsemble.AgentResult`; None until it is done."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,11 +10,21 @@ from contextlib import contextmanager, suppress
 from typing import Protocol
 from weakref import WeakSet
 
-from toolsemble.errors import ToolsembleError
+from toolsemble.errors import JournalError, ToolsembleError
 from toolsemble.journal.ownership import LEASE, is_driven, needs_beats
 from toolsemble.journal.records import Step
 from toolsemble.journal.tables import KIND, RunRow, Tables, write_step
+from toolsemble.runtime.text import describe_error
 from toolsemble.storage.opening import Location, open_database
+
+
+@contextmanager
+def report_failures(run: str) -> Iterator[None]:
+    """Raise :class:`~toolsemble.errors.JournalError` for an error of the database, such as a full disk."""
+    try:
+        yield
+    except (OSError, sqlite3.Error) as error:
+        raise JournalError(f"Run '{run}' cannot go on, because of its journal: {describe_error(error)}") from error
 
 
 class Driver(Protocol):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from json import JSONEncoder
 from typing import Any, NamedTuple
 
-from toolsemble.journal.records import RunRecord, RunStatus, Step
+from toolsemble.errors import ToolConfigurationError
+from toolsemble.journal.records import STATES, RunRecord, RunStatus, Step
 from toolsemble.runtime.sqlite import Kind
 from toolsemble.storage.database import Database, Rows
 
@@ -51,6 +53,22 @@ _ENCODE = JSONEncoder(separators=(",", ":")).encode  # made once: every record n
 _COLUMNS = "run, agent, state, prompt, settings, result, error, waiting, owner, fence, created, updated"
 
 
+_OWNER = 5  # values of a driver
+_OPTIONAL = ("result", "owner")
+_FORMS: dict[str, Callable[[Any], bool]] = {
+    "prompt": lambda value: (
+        isinstance(value, list)
+        and all(isinstance(each, dict) and isinstance(each.get("text", ""), str) for each in value)
+    ),
+    "settings": lambda value: (
+        isinstance(value, dict) and "memory_id" in value and isinstance(value["parameters"], dict)
+    ),
+    "result": lambda value: isinstance(value, dict),
+    "waiting": lambda value: isinstance(value, dict) and all(isinstance(call, str) for call in value.values()),
+    "owner": lambda value: isinstance(value, list) and len(value) == _OWNER,
+}
+
+
 class RunRow(NamedTuple):
     """A row of the table of runs."""
 
@@ -75,7 +93,7 @@ class RunRow(NamedTuple):
     def to_record(self) -> RunRecord:
         """Return the row for people."""
         prompt = "\n".join(message.get("text", "") for message in json.loads(self.prompt))
-        text = "" if self.result is None else json.loads(self.result).get("text", "")
+        result = {} if self.result is None else json.loads(self.result)
         owner = f"process {json.loads(self.owner)[1]}" if self.owner else ""
         waiting = json.loads(self.waiting) if self.state == "waiting" else {}
         return RunRecord(
@@ -86,10 +104,31 @@ class RunRow(NamedTuple):
             self.error,
             self.created,
             self.updated,
-            text,
+            result.get("text", ""),
             owner,
             ", ".join(waiting.values()),
+            result.get("output"),
+            result.get("usage"),
+            result.get("stop_reason"),
         )
+
+    def find_damage(self) -> str:
+        """Return what is wrong with a row that something else has changed; empty if it can be read.
+
+        >>> RunRow("r1", "clerk", "queued", "[]", "{", None, "", "{}", "", 0, 1.0, 1.0).find_damage()
+        'its settings are not JSON of the expected form'
+        """
+        for name, is_fitting in _FORMS.items():
+            text = getattr(self, name)
+            try:
+                fits = (not text and name in _OPTIONAL) or is_fitting(json.loads(text))
+            except (ValueError, TypeError, KeyError, RecursionError):
+                fits = False
+            if not fits:
+                return f"its {name} {'are' if name == 'settings' else 'is'} not JSON of the expected form"
+        if not all(isinstance(each, (int, float)) for each in (self.fence, self.created, self.updated)):
+            return "its times are not numbers"
+        return "" if self.state in STATES else f"there is no state '{self.state!s:.80}'"
 
 
 class Tables:
@@ -162,14 +201,18 @@ class Tables:
             "SELECT steps.run, agent, place, kind, steps.state, tool, arguments, data, elapsed FROM steps "  # noqa: S608 - constants
             f"JOIN runs ON runs.run = steps.run WHERE steps.state = 'closing' AND steps.{_OPEN} ORDER BY steps.number"
         )
-        return [(run, agent, _read_step(row)) for run, agent, *row in found.fetchall()]
+        steps = []
+        for run, agent, *row in found.fetchall():
+            with suppress(ToolConfigurationError):  # the other runs do not depend on it
+                steps.append((run, agent, _read_step(run, row)))
+        return steps
 
     def list_steps(self, run: str) -> list[Step]:
         """Return the steps of a run, in the order in which they began."""
         found = self._rows.execute(
             "SELECT place, kind, state, tool, arguments, data, elapsed FROM steps WHERE run = ? ORDER BY number", (run,)
         )
-        return [_read_step(row) for row in found.fetchall()]
+        return [_read_step(run, row) for row in found.fetchall()]
 
     def list_open_steps(self) -> list[tuple[str, Step]]:
         """Return the calls whose outcome may be unknown, with their runs, in the order in which they began."""
@@ -177,7 +220,7 @@ class Tables:
             "SELECT run, place, kind, state, tool, arguments, NULL, elapsed FROM steps "  # noqa: S608 - constants
             f"WHERE state IN ('started', 'unknown') AND {_OPEN} ORDER BY number"
         )
-        return [(run, _read_step(row)) for run, *row in found.fetchall()]
+        return [(run, _read_step(run, row)) for run, *row in found.fetchall()]
 
     def _set_question(self, run: str, place: str, state: str) -> None:
         changed = "UPDATE steps SET state = ? WHERE run = ? AND place = ? AND kind = 'question'"
@@ -198,6 +241,12 @@ def _to_values(run: str, step: Step, at: float) -> tuple[Any, ...]:
     return run, step.place, step.kind, step.state, step.tool, step.arguments, data, step.elapsed, at
 
 
-def _read_step(row: Any) -> Step:
+def _read_step(run: str, row: Any) -> Step:
     place, kind, state, tool, arguments, data, elapsed = row
-    return Step(place, kind, state, tool, arguments, None if data is None else json.loads(data), elapsed)
+    try:
+        read = None if data is None else json.loads(data)
+    except (ValueError, TypeError, RecursionError) as problem:
+        raise ToolConfigurationError(
+            f"Run '{run}' is damaged: the record of its {kind} at {place!r:.80} is not JSON"
+        ) from problem
+    return Step(place, kind, state, tool, arguments, read, elapsed)

@@ -6,19 +6,26 @@ import asyncio
 import json
 import logging
 import signal
+import sqlite3
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from difflib import get_close_matches
-from typing import Any, Protocol
+from functools import partial
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
 
-from toolsemble.errors import RunInterruptedError, ToolDefinitionError
+from toolsemble.errors import JournalError, RunError, ToolDefinitionError, ToolsembleError
 from toolsemble.journal.questions import LOGGER
+from toolsemble.journal.records import RunRecord
 from toolsemble.journal.tables import RunRow
 from toolsemble.models.transcript import messages_from_json
 from toolsemble.runtime.checks import check_count, check_seconds
 from toolsemble.runtime.text import describe_error
 from toolsemble.work.thread import RunInThread
+
+_LONGEST_PAUSE = 300.0  # seconds between two attempts to begin a run
 
 
 class RunQueue(Protocol):
@@ -26,6 +33,10 @@ class RunQueue(Protocol):
 
     def find_work(self) -> Iterable[RunRow]:
         """Return the runs that nobody drives, and that have not ended."""
+        ...
+
+    def find(self, run_id: str) -> RunRecord | None:
+        """Return a run as it is recorded now."""
         ...
 
     def find_reviewers(self, run_id: str) -> Mapping[str, Any]:
@@ -41,7 +52,11 @@ class RunQueue(Protocol):
         ...
 
     def drain(self) -> None:
-        """Let the runs stop before their next turn."""
+        """Let the runs stop before their next turn, and the workers end."""
+        ...
+
+    def watch_drain(self, stop: Callable[[], None]) -> Callable[[], object]:
+        """Call a function when the runs are to stop, at once if they are already; return a function that ends this."""
         ...
 
 
@@ -50,6 +65,10 @@ class Runner(Protocol):
 
     def run_journaled(self, journal: Any, name: str, prompt: Any, settings: Mapping[str, Any]) -> Awaitable[Any]:
         """Do or continue a run of a journal."""
+        ...
+
+    def check_deps(self, deps: Any) -> None:
+        """Raise if its runs would lack deps, or if these have another type than its own."""
         ...
 
     def list_reviewers(self) -> Sequence[Any]:
@@ -72,6 +91,17 @@ def is_runner(thing: object) -> bool:
     False
     """
     return callable(getattr(thing, "run_journaled", None)) and not isinstance(thing, type)
+
+
+class _LeftRun(NamedTuple):
+    """A run that could not begin, for example because its deps could not be made."""
+
+    row: RunRow
+    """The run as it was: a change may help."""
+    pause: float
+    """The seconds until it is tried again."""
+    until: float
+    """When it is tried again, on the clock of ``time.monotonic``."""
 
 
 class Worker:
@@ -101,6 +131,8 @@ class Worker:
         for name, agent in agents.items():
             if not is_runner(agent):
                 raise ToolDefinitionError(f"RunJournal.work takes agents by name; '{name:.80}' is {agent!r:.80}")
+        for agent in agents.values():
+            agent.check_deps(deps)  # before any run is touched
         self._journal = journal
         self._agents = agents
         self._at_once = at_once
@@ -110,13 +142,14 @@ class Worker:
         self._deps = deps
         self._signals = signals
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._left: dict[str, _LeftRun] = {}  # runs that could not begin, and stay as they are
         self._unknown: set[str] = set()  # names of agents that runs wait for, and that this worker does not have
         self._ended = asyncio.Event()
         self._news = asyncio.Event()
 
     async def run(self) -> None:
         """Take and do runs until there are none, or until the process is to stop."""
-        with _handle_signals(self._signals, self._drain), self._watching():
+        with self._watching(), _handle_signals(self._signals, self._drain):
             try:
                 while not self._ended.is_set():
                     self._news.clear()
@@ -129,18 +162,19 @@ class Worker:
 
     def _drain(self) -> None:
         self._journal.drain()
-        self._ended.set()
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        """Look for runs as soon as there are any, where the database tells."""
+        """Look for runs as soon as there are any, where the database tells; end when the journal is drained."""
         loop = asyncio.get_running_loop()
 
-        def wake() -> None:
+        def set_soon(event: asyncio.Event) -> None:
             with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(self._news.set)
+                loop.call_soon_threadsafe(event.set)
 
+        wake = partial(set_soon, self._news)
         with ExitStack() as watched:
+            watched.callback(self._journal.watch_drain(partial(set_soon, self._ended)))
             if (end := self._journal.watch(wake)) is not None:
                 watched.callback(end)
             for agent in self._agents.values():
@@ -153,7 +187,7 @@ class Worker:
         known = set(self._tasks)
         try:
             ready = await RunInThread(lambda: self._find_ready(known)).ado()
-        except ConnectionError as error:
+        except (OSError, sqlite3.OperationalError) as error:
             LOGGER.warning("%s; the worker looks again in %g s", error, self._poll)
             return False
         for agent, row in ready:
@@ -170,7 +204,7 @@ class Worker:
             agent = self._agents.get(row.agent)
             if agent is None:
                 self._report_unknown(row)
-            elif row.run not in known and self._is_ready(row, agent):
+            elif row.run not in known and not self._is_left(row) and self._is_ready(row, agent):
                 ready.append((agent, row))
         return ready
 
@@ -205,17 +239,41 @@ class Worker:
         left = agent.find_open_requests(ids) | {id_ for id_, each in asked.items() if _is_open(each, id_)}
         return left != ids
 
+    def _is_left(self, row: RunRow) -> bool:
+        """Return whether a run could not begin here, and is not to be tried again yet."""
+        left = self._left.get(row.run)
+        return left is not None and left.row == _identify(row) and time.monotonic() < left.until
+
+    async def _leave(self, row: RunRow, error: Exception) -> None:
+        """Report a run that failed; one that could not begin is tried again after a pause, which grows."""
+        record = None
+        with suppress(OSError, ToolsembleError, sqlite3.Error):  # the next look for runs reports it
+            record = await RunInThread(partial(self._journal.find, row.run)).ado()
+        if record is None or record.state == "failed":
+            LOGGER.warning("Run '%s' failed: %s", row.run, describe_error(error))
+            return
+        before, identity = self._left.get(row.run), _identify(row)
+        is_known = before is not None and before.row == identity
+        pause = min(before.pause * 2, _LONGEST_PAUSE) if before is not None and is_known else max(self._poll, 1.0)
+        self._left[row.run] = _LeftRun(identity, pause, time.monotonic() + pause)
+        if not is_known:
+            LOGGER.warning("Run '%s' stays %s: %s", row.run, record.state, describe_error(error))
+
     async def _do(self, agent: Runner, row: RunRow) -> None:
         try:
             await resume_run(self._journal, agent, row, self._deps)
+            self._left.pop(row.run, None)
             LOGGER.info("Run '%s' is done", row.run)
-        except RunInterruptedError as stopped:
+        except RunError as stopped:
             LOGGER.info("%s", stopped)  # parked, cancelled, or another worker was faster
         except Exception as error:  # noqa: BLE001 - recorded with the run; the worker goes on
-            LOGGER.warning("Run '%s' failed: %s", row.run, describe_error(error))
+            if isinstance(error.__cause__, JournalError):
+                LOGGER.warning("%s; the worker tries again in %g s", error, self._poll)
+                return
+            await self._leave(row, error)
         finally:
             self._tasks.pop(row.run, None)
-            self._news.set()  # there is room, and a person may have answered meanwhile
+        self._news.set()  # there is room, and a person may have answered meanwhile
 
     async def _wait(self) -> None:
         """Wait until a run has ended, the process is to stop, there is news, or it is time to look again."""
@@ -242,6 +300,11 @@ class Worker:
             await asyncio.wait(tasks)
 
 
+def _identify(row: RunRow) -> RunRow:
+    """Return a row without what a driver that could not begin changes."""
+    return row._replace(fence=0)
+
+
 def resume_run(journal: RunQueue, agent: Runner, row: RunRow, deps: Any) -> Awaitable[Any]:
     """Do or continue a run with what it was begun with, and the deps of this process."""
     values = json.loads(row.settings)
@@ -260,30 +323,66 @@ def _is_open(reviewer: Any, id_: str) -> bool:
 
 @contextmanager
 def _handle_signals(signals: Sequence[signal.Signals], stop: Callable[[], None]) -> Iterator[None]:
-    """Call a function at the first of some signals, in the main thread of a system that has them.
-
-    A second Ctrl-C ends the program; a second SIGTERM, which some supervisors send, changes nothing.
-    """
+    """Call a function in the event loop at each of some signals; in a thread other than the main one, do nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    loop, handled = asyncio.get_running_loop(), set(signals)
+    loop = asyncio.get_running_loop()
 
-    def release() -> None:
-        while handled:
-            with suppress(NotImplementedError):
-                loop.remove_signal_handler(handled.pop())
+    def stop_soon() -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(stop)
 
-    def handle() -> None:
-        if signal.SIGINT in handled:
-            loop.remove_signal_handler(signal.SIGINT)
-            handled.discard(signal.SIGINT)
-        stop()
-
-    with suppress(NotImplementedError):
-        for each in signals:
-            loop.add_signal_handler(each, handle)
+    handlers = [_SignalHandler(number, stop_soon) for number in signals]
     try:
         yield
     finally:
-        release()
+        for handler in handlers:
+            handler.release()
+
+
+class _SignalHandler:
+    """Stops a worker at a signal, and calls the handler that was installed before, such as a web server's.
+
+    Handlers of ``loop.add_signal_handler`` are called as well: the event loop has its own way to learn of a signal.
+    The first Ctrl-C only stops the worker, and a second one ends the program.
+    """
+
+    def __init__(self, number: signal.Signals, stop: Callable[[], None]) -> None:
+        self._number = number
+        self._stop = stop
+        self.is_released = False
+        self._previous: Any = signal.signal(number, self)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.is_released:
+            self._pass_on(number, frame)
+            return
+        self._stop()
+        previous = self.find_previous()
+        if number == signal.SIGINT:
+            signal.signal(number, signal.default_int_handler)
+        elif callable(previous):
+            previous(number, frame)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        """Do what would happen without this handler."""
+        if callable(self._previous):
+            self._previous(number, frame)
+        elif self._previous is signal.SIG_DFL:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    def release(self) -> None:
+        """Install the previous handler again; one that was installed meanwhile stays, and may call this one."""
+        self.is_released = True
+        current: object = signal.getsignal(self._number)
+        if current is self:
+            signal.signal(self._number, self.find_previous())
+
+    def find_previous(self) -> Any:
+        """Return the previous handler that is still in use."""
+        previous = self._previous
+        if isinstance(previous, _SignalHandler) and previous.is_released:
+            return previous.find_previous()
+        return signal.SIG_DFL if previous is None else previous  # None: it was not installed by Python

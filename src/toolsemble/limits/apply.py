@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Inner, Layer, Policy
-from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolExecutionError
+from toolsemble.errors import LimitReachedError, PassThroughError
 from toolsemble.events import CallTimedOut
 from toolsemble.limits.rate import RateLimit, count_start, wait_for_turn
 from toolsemble.locks.claims import Slots
@@ -29,7 +29,7 @@ from toolsemble.work.wait import Acquire, Sleep, WouldBlockLoopError
 Path: TypeAlias = Generator[Work, Any, Any]
 
 _NO_LIMITS = Policy()
-_UNCAUGHT = (ExitEarlyError, ToolConfigurationError)
+_UNCAUGHT = PassThroughError
 _DEADLOCK = "Deadlock: it needs a resource that an enclosing call holds"
 
 
@@ -87,10 +87,12 @@ def _run_within_timeout(
     count_and_log(context, "timeouts", message + cause)
     tell(CallTimedOut.of(context, seconds=seconds))
     if isinstance(returned, ToolResult) and not returned.is_success:
-        return replace(returned, error_message=message)  # its attributes say what a pipeline did until then
+        # Its attributes say what a pipeline did until then.
+        return replace(returned, error_message=message, error_kind="timeout")
     # For a journal: a body that was cut off may have taken effect.
     is_unknown = bool(started_bodies) and context.place is not None
-    return ToolResult.failure(message, attributes={"outcome": "unknown"} if is_unknown else None)
+    facts = {"outcome": "unknown"} if is_unknown else None
+    return ToolResult.failure(message, attributes=facts, error_kind="timeout")
 
 
 def _start_body(started_bodies: list[Inner], body: Inner, context: ToolContext) -> Path:
@@ -132,7 +134,7 @@ def _run_in_slots(
         hold.enter()
         return (yield from inner(context))
     except DeadlockError:
-        raise ToolExecutionError(_DEADLOCK) from None
+        raise LimitReachedError(_DEADLOCK) from None
     finally:
         try:
             hold.leave()
@@ -177,7 +179,7 @@ def _run_rate_limited(
                 hold.enter()
                 return (yield from _count_body(definition, inner(context), start))
         except DeadlockError:
-            raise ToolExecutionError(_DEADLOCK) from None
+            raise LimitReachedError(_DEADLOCK) from None
         finally:
             start.wanted = False
             try:

@@ -15,7 +15,7 @@ from toolsemble.call import new_id
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Inner, Layer
-from toolsemble.errors import LostError, ToolArgumentsError, ToolDefinitionError, ToolExecutionError
+from toolsemble.errors import LimitReachedError, LostError, ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble.limits.call_key import CallKey
 from toolsemble.limits.single_flight import CANNOT_WAIT, SharedCall
 from toolsemble.record import count_and_log
@@ -123,9 +123,9 @@ class IdempotencyLayer(Layer):
             try:
                 yield from flight.wait(context)
             except CANNOT_WAIT:
-                raise ToolExecutionError("The same call is running, and waiting for it here would never end") from None
+                raise LimitReachedError("The same call is running, and waiting for it here would never end") from None
             if flight.is_open:
-                raise ToolExecutionError("The call is nested in the same call, which has not ended")
+                raise LimitReachedError("The call is nested in the same call, which has not ended")
 
     def find_answer(
         self, definition: ToolDefinition, value: Any, context: ToolContext
@@ -300,7 +300,8 @@ def _answer(known: Effect, context: ToolContext) -> ToolResult:
         f"an operator settles it with EffectLedger.resolve('{known.key}', happened=...)"
     )
     count_and_log(context, "unknown_outcomes", message)
-    return ToolResult.failure(message, attributes={"outcome": "unknown", "effect": known.key})
+    facts = {"outcome": "unknown", "effect": known.key}
+    return ToolResult.failure(message, attributes=facts, error_kind="unknown_outcome")
 
 
 def _track_start(path: Generator[Work, Any, Any], started: list[bool]) -> Generator[Work, Any, Any]:

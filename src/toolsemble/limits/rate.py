@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from toolsemble.context import ToolContext
-from toolsemble.errors import ToolExecutionError
+from toolsemble.errors import LimitReachedError
 from toolsemble.locks.holds import Hold
 from toolsemble.runtime.checks import check_count, check_seconds, format_seconds
 from toolsemble.runtime.fork_locks import fork_safe_lock
@@ -75,7 +75,7 @@ class RateLimit:
                 seconds = remaining(context)
                 if seconds is not None and pause > seconds:
                     when = format_seconds(pause)
-                    raise ToolExecutionError(f"The {self} is used up; the next call can start in {when}")
+                    raise LimitReachedError(f"The {self} is used up; the next call can start in {when}")
                 # A body that is about to start may be cancelled instead.
                 yield Sleep(min(pause, _LOOK) if pause == self.per else pause)
             return begin()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -12,7 +11,7 @@ from typing import Any
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.definition.policy import Inner, Layer
-from toolsemble.errors import ExitEarlyError, ToolConfigurationError, ToolDefinitionError
+from toolsemble.errors import PassThroughError, ToolDefinitionError
 from toolsemble.events import CallRetried
 from toolsemble.observers.watchers import tell
 from toolsemble.record import LOG_LIMIT, count_and_log
@@ -21,29 +20,30 @@ from toolsemble.runtime.checks import check_count, check_seconds, format_seconds
 from toolsemble.runtime.text import describe_error, preview
 from toolsemble.shape import to_result
 from toolsemble.work.body import Work
-from toolsemble.work.deadline import TimedOutError
+from toolsemble.work.deadline import TimedOutError, remaining
 from toolsemble.work.wait import Sleep
 
-_NEVER = (TimedOutError, ExitEarlyError, ToolConfigurationError)
+_NEVER = (TimedOutError, PassThroughError)
 _MAX_DOUBLINGS = 1000  # 2.0 ** 1024 is too large for a float
 
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """The retries of a failed tool call: how many, for which exceptions, and how long apart.
+    """The retries of a failed tool call: how many attempts, for which exceptions, and how long apart.
 
     For failed requests to a model, see :class:`~toolsemble.Retry`.
 
     >>> from toolsemble import tool
-    >>> @tool(effects="read", retries=Retries(2, on=(OSError,), wait=0.1))
+    >>> @tool(effects="read", retries=Retries(3, on=(OSError,), wait=0.1))
     ... def fetch(page: int) -> str:
     ...     return "text"
     >>> fetch.execute('{"page": 1}').output
     'text'
     """
 
-    attempts: int = 3
-    """The most retries after the first attempt: ``Retries(3)`` runs a body up to 4 times; 0 runs it once."""
+    attempts: int = 4
+    """The most runs of the body, including the first: ``Retries(3)`` runs it up to 3 times; 1, or 0, runs it once.
+    A number as the setting counts retries instead: ``retries=2`` means ``Retries(3)``."""
     on: tuple[type[Exception], ...] = (ConnectionError, TimeoutError)
     """The exceptions that are retried; a call past its own deadline is never retried."""
     wait: float = 0.5
@@ -55,7 +55,7 @@ class Retries:
     together; None: as many as ``wait``."""
 
     def __post_init__(self) -> None:
-        check_count("Retries attempts (retries after the first attempt)", self.attempts, least=0)
+        check_count("Retries attempts (including the first)", self.attempts, least=0)
         for name in ("wait", "longest", "jitter"):
             if name != "jitter" or self.jitter is not None:
                 check_seconds(f"Retries {name}", getattr(self, name), zero=True)
@@ -86,7 +86,7 @@ class RetryLayer(Layer):
                 returned = yield from inner(context)
             except self._retries.on as error:
                 pause = _delay(self._retries, done)
-                if isinstance(error, _NEVER) or done >= self._retries.attempts or _exceeds_deadline(context, pause):
+                if isinstance(error, _NEVER) or done + 1 >= self._retries.attempts or _exceeds_deadline(context, pause):
                     raise
                 done += 1
                 _report(context, done, pause, error)
@@ -106,7 +106,8 @@ def _delay(retries: Retries, done: int) -> float:
 
 def _exceeds_deadline(context: ToolContext, pause: float) -> bool:
     # The error now is more useful than a timeout later.
-    return context.deadline is not None and time.monotonic() + pause >= context.deadline
+    left = remaining(context)
+    return left is not None and pause >= left
 
 
 def retry_layer(owner: str, setting: object, *, repeatable: bool) -> RetryLayer | None:
@@ -119,7 +120,7 @@ def retry_layer(owner: str, setting: object, *, repeatable: bool) -> RetryLayer 
 effects="read", or idempotent=True
     """
     retries = _read_setting(owner, setting)
-    if not retries.attempts:
+    if retries.attempts <= 1:
         return None
     if not repeatable:
         raise ToolDefinitionError(
@@ -132,7 +133,7 @@ def _read_setting(owner: str, setting: Any) -> Retries:
     if isinstance(setting, Retries):
         return setting
     check_count(f"{owner}: retries", setting, least=0, other=", or Retries(...)")
-    return Retries(setting)
+    return Retries(setting + 1)
 
 
 def _report(context: ToolContext, attempt: int, pause: float, error: BaseException) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias, Unpack, final
 
-from toolsemble.definition.build import check_description, check_name, string_definition, typed_definition
+from toolsemble.definition.build import check_description, string_definition, typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.branch import Branch
@@ -18,6 +18,7 @@ from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble.result import ToolResult
 from toolsemble.runtime.checks import check_count
 from toolsemble.schema.decode import Arguments
+from toolsemble.specification import check_name
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import BareSettings, ToolSettings
 

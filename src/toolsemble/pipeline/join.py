@@ -87,7 +87,11 @@ class ParallelParts:
         messages = list(dict.fromkeys(str(result.error_message) for result in failures))
         more = f"; and {len(messages) - _SHOWN} more" if len(messages) > _SHOWN else ""
         message = f"All {len(failures)} failed: {'; '.join(messages[:_SHOWN])}{more}"
-        return ToolResult.failure(message, structured_output=self._name_results(failures))
+        kinds = {result.error_kind for result in failures}
+        kind = failures[0].error_kind if len(kinds) == 1 else None
+        return ToolResult.failure(
+            message, structured_output=self._name_results(failures), error_kind=kind or "execution"
+        )
 
     def _name_results(self, results: Sequence[ToolResult]) -> Any:
         names = [branch.definition.name for branch, _ in self._parts]

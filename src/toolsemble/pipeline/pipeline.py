@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Unpack, final
 
-from toolsemble.definition.build import check_description, check_name, string_definition, typed_definition
+from toolsemble.definition.build import check_description, string_definition, typed_definition
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.plan import Plan, describe_plan, require_plan_approval
@@ -15,6 +15,7 @@ from toolsemble.pipeline.step import Step, build_part, get_definition, shorten_n
 from toolsemble.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble.pipeline.type_check import check_fit
 from toolsemble.review.gate import build_gate
+from toolsemble.specification import check_name
 from toolsemble.tools.base import Tool
 from toolsemble.tools.settings import ToolSettings
 
@@ -37,6 +38,13 @@ class ToolPipeline(Tool):
     >>> (search | count).execute('{"query": "rome"}').output
     '3 hits'
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.run is not ToolPipeline.run:
+            raise TypeError(
+                f"{cls.__name__} overrides run, which a pipeline never calls; add a step, or derive from Tool instead"
+            )
 
     def __init__(
         self,

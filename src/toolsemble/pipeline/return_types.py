@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.result import AudioContent, FileContent, ImageContent, TextContent, ToolResult
-
-_OPAQUE = (ToolResult, TextContent, ImageContent, AudioContent, FileContent)
-
-
-def is_opaque(kind: Any) -> bool:
-    """Whether a type says nothing about the handoff: results, and contents, which are kept beside the text.
-
-    >>> is_opaque(ToolResult | None), is_opaque(int)
-    (True, False)
-    """
-    return any(kind is each for each in _OPAQUE) or any(map(is_opaque, get_args(kind)))
+from toolsemble.shape import is_opaque
 
 
 def return_type(part: ToolDefinition) -> Any:

@@ -60,7 +60,7 @@ class StepSequence:
             result = self._record_unknown(context, records)
         result = fail_if_late(result, context)
         parts = (result.output, result.error_message, result.structured_output, result.contents)
-        result = ToolResult(*parts, MappingProxyType({**result.attributes, "steps": tuple(records)}))
+        result = ToolResult(*parts, MappingProxyType({**result.attributes, "steps": tuple(records)}), result.error_kind)
         if undos and result.error_message is not None:
             return add_undone(result, (yield from run_undos(undos, settings)))
         if undos and report is not None:

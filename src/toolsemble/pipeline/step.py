@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolsemble.definition.build import LONGEST_NAME
 from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.handoff import make_reader
@@ -16,6 +15,7 @@ from toolsemble.pipeline.undo import Compensation, build_compensation
 from toolsemble.result import ToolResult
 from toolsemble.runtime.text import describe_error
 from toolsemble.schema.decode import Read
+from toolsemble.specification import LONGEST_NAME
 from toolsemble.tools.base import Tool, define, pipeline_class
 from toolsemble.tools.collection import collect_tools
 

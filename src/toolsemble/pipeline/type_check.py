@@ -9,12 +9,12 @@ from toolsemble.definition.definition import ToolDefinition
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.pipeline.flows import ForEach
 from toolsemble.pipeline.handoff import ParameterReader
-from toolsemble.pipeline.return_types import is_opaque
 from toolsemble.pipeline.sequence import StepSequence
 from toolsemble.schema.decode import Arguments
 from toolsemble.schema.field import Field
 from toolsemble.schema.pointer import resolve_schema
 from toolsemble.schema.typed import TypedArguments
+from toolsemble.shape import is_opaque
 
 _MAX_DEPTH = 5
 _NUMBERS = {"integer", "number"}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolsemble.context import ToolContext
 from toolsemble.definition.definition import ToolDefinition
-from toolsemble.errors import CallPausedError, RunInterruptedError, ToolDefinitionError
+from toolsemble.errors import CallPausedError, RunError, ToolDefinitionError
 from toolsemble.execution.call import Call, CallPath, CallSettings, SubCallReport
 from toolsemble.execution.failure import find_fatal_error, to_failure
 from toolsemble.execution.path import start_sub_call
@@ -115,7 +115,7 @@ class Undo(NamedTuple):
         try:
             result = yield from self._work(settings, f"undo{number}")
         except Exception as error:
-            if isinstance(error, (CallPausedError, RunInterruptedError)):
+            if isinstance(error, (CallPausedError, RunError)):
                 raise  # the run continues later, here
             # The other steps must be undone in any case.
             result, raised = to_failure(error, context), mask_error(error)
@@ -189,12 +189,15 @@ def fail_if_late(result: ToolResult, context: ToolContext) -> ToolResult:
     """Return the result of a combined tool; a failure if the deadline has passed, so that its steps are undone.
 
     >>> fail_if_late(ToolResult.success("done"), ToolContext(deadline=0.0))
-    ToolResult.failure('The time was up')
+    ToolResult.failure('The time was up', error_kind='timeout')
     """
     if result.error_message is not None or not is_past(context.deadline):
         return result
     return ToolResult.failure(
-        "The time was up", structured_output=result.structured_output, attributes=result.attributes
+        "The time was up",
+        structured_output=result.structured_output,
+        attributes=result.attributes,
+        error_kind="timeout",
     )
 
 
@@ -204,4 +207,4 @@ def must_undo(error: BaseException) -> bool:
     >>> must_undo(ValueError()), must_undo(KeyboardInterrupt())
     (True, False)
     """
-    return not isinstance(error, (GeneratorExit, KeyboardInterrupt, SystemExit, CallPausedError, RunInterruptedError))
+    return not isinstance(error, (GeneratorExit, KeyboardInterrupt, SystemExit, CallPausedError, RunError))

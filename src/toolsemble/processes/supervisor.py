@@ -184,11 +184,15 @@ def _reap(child: int) -> int | None:
 def _children(pid: int) -> list[int]:
     found: list[int] = []
     try:
-        for thread in os.listdir(f"/proc/{pid}/task"):
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:  # the process ended meanwhile
+        return found
+    for thread in threads:
+        try:
             with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
                 found += map(int, file.read().split())
-    except OSError:  # it ended meanwhile
-        pass
+        except OSError:  # the thread ended meanwhile; the others may have children
+            continue
     return found
 
 

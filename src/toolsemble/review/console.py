@@ -29,7 +29,7 @@ _LATE = 1.0
 
 
 class ConsoleReview:
-    """A reviewer that asks the person at the terminal: ``[c]ontinue  [e]dit  [x] exit early  (y = c, n = x)``.
+    """A reviewer that asks the person at the terminal: ``[c]ontinue  [e]dit  [x] reject  (y = c, n = x)``.
 
     An answer that is not understood is asked again. Arguments
     are edited in the editor of ``VISUAL`` or ``EDITOR``, or else one at a time, and are checked at once.
@@ -132,7 +132,7 @@ class _Dialog:
         actions: dict[str, Callable[[], ReviewDecision | None]] = {
             **dict.fromkeys(("c", "continue", "y", "yes"), Continue),
             **dict.fromkeys(("e", "edit"), self._edit),
-            **dict.fromkeys(("x", "exit", "exit early", "n", "no"), lambda: ExitEarly(self._reason())),
+            **dict.fromkeys(("x", "reject", "n", "no", "exit", "exit early"), lambda: ExitEarly(self._reason())),
             **dict.fromkeys(("v", "view", "view all"), self._show_all),
         }
         if "tool" in self._request.scopes:
@@ -211,7 +211,7 @@ class _Dialog:
         self._terminal.write(f"\n{view.text(self._terminal.output.width, self._terminal.output.paint, aside)}")
 
     def _choices(self, *, cut: bool) -> str:
-        choices = ["[c]ontinue", "[e]dit", "[x] exit early"]
+        choices = ["[c]ontinue", "[e]dit", "[x] reject"]
         if cut:
             choices.append("[v]iew all")
         if "tool" in self._request.scopes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.audit import LOGGER
+from toolsemble.review.pattern import matches_name
 from toolsemble.review.request import ReviewHandler
 from toolsemble.review.terms import TIMEOUT, OnTimeout, check_terms
 
@@ -86,15 +86,18 @@ class OuterGate:
         :param all_known: whether these are all tools; otherwise a name may be that of a tool which is added later
         """
         for pattern in self.patterns or ():
-            if any(fnmatchcase(name, pattern) for name in names):
+            if any(matches_name(pattern, name) for name in names):
                 continue
             if all_known and not _WILD.intersection(pattern):
                 raise ToolDefinitionError(f"Toolbox: approve names {pattern!r}, but the tools are {', '.join(names)}")
             LOGGER.warning("approve: the pattern %r matches none of the tools %s", pattern, ", ".join(names))
 
-    def around(self, name: str, own: Gate | None) -> Gate | None:
-        """Return the gate of a tool, combined with its own: approval if either requires it, on the stricter terms."""
-        if self.patterns is not None and not any(fnmatchcase(name, pattern) for pattern in self.patterns):
+    def around(self, names: Sequence[str], own: Gate | None) -> Gate | None:
+        """Return the gate of a tool, combined with its own: approval if either requires it, on the stricter terms.
+
+        :param names: all names of the tool
+        """
+        if not self._matches(names):
             return own
         if own is None:
             return self.gate
@@ -106,6 +109,9 @@ class OuterGate:
             own.review,
             own.further,
         )
+
+    def _matches(self, names: Sequence[str]) -> bool:
+        return self.patterns is None or any(matches_name(each, name) for each in self.patterns for name in names)
 
 
 _WILD = frozenset("*?[")

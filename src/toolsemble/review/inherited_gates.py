@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from toolsemble.review.gate import Gate, OuterGate
@@ -37,13 +37,14 @@ def extend_gates(
 
 
 def combine_gates(
-    gates: Iterable[InheritedGate], name: str, own: Gate | None, review: ReviewHandler | None
+    gates: Iterable[InheritedGate], names: Sequence[str], own: Gate | None, review: ReviewHandler | None
 ) -> Gate | None:
     """Return the gate of a tool that is called inside of calls of other toolboxes.
 
     Gates with the same reviewer are merged, so that nobody is asked twice about one call. Gates with other reviewers
     stay separate, and all of them must approve.
 
+    :param names: all names of the tool
     :param own: the gate of the tool in its own toolbox
     :param review: the reviewer of that gate
     """
@@ -54,7 +55,7 @@ def combine_gates(
             continue  # the decision of a person is in place of its question
         asks = None if each.review is review else each.review
         place = next((place for place, gate in enumerate(merged) if gate.review is asks), None)
-        gate = each.outer.around(name, None if place is None else merged[place])
+        gate = each.outer.around(names, None if place is None else merged[place])
         if place is not None and gate is not None:
             merged[place] = gate
         elif gate is not None:

@@ -99,7 +99,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Pass the message on, and send the outcome as the response."""
         length = self.headers.get("Content-Length", "")
-        if not (length.isascii() and length.isdigit() and len(length) < 10 and int(length) <= MAX_BYTES):  # noqa: PLR2004 - digits
+        is_number = length.isascii() and length.isdigit() and len(length) < 10  # noqa: PLR2004 - digits
+        if not is_number or int(length) > MAX_BYTES or "Transfer-Encoding" in self.headers:
             self._answer(400, f"the body needs a Content-Length of at most {MAX_BYTES}")
             return
         body = self.rfile.read(int(length))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from toolsemble.review.text_readings import (
     decode_percent,
@@ -55,6 +56,22 @@ def possibly_matches(pattern: str, text: str) -> bool:
     if levels is None:
         return True  # encoded too often: it could be anything
     return any(_looks_like(wanted, level) for level in levels for wanted in decode_percent(pattern) or [pattern])
+
+
+def matches_name(pattern: str, name: str) -> bool:
+    r"""Return whether a pattern could mean a tool's name, ignoring case, accents, and letters that look the same.
+
+    A model reads a name as a person does, and a server can spell its names as it likes.
+
+    >>> [matches_name("*delete*", name) for name in ("DeleteFile", "d\u0435lete_all", "read")]
+    [True, True, False]
+    """
+    return fnmatchcase(name, pattern) or fnmatchcase(_fold_name(name), _fold_name(pattern))
+
+
+@lru_cache(2048)
+def _fold_name(name: str) -> str:
+    return to_latin(to_ascii_signs(without_invisible(name)))
 
 
 def _is_doubtful(text: str, *, is_command: bool) -> bool:

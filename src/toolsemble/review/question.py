@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolsemble.errors import CallPausedError, ReviewTimeoutError, RunInterruptedError
+from toolsemble.errors import CallPausedError, JournalError, ReviewTimeoutError, RunError
 from toolsemble.masking.secrets import mask_error, mask_text
 from toolsemble.observers.watchers import tell
 from toolsemble.review.audit import LOGGER
@@ -31,6 +31,7 @@ from toolsemble.runtime.concurrency import (
     wait_for,
 )
 from toolsemble.runtime.text import HIDDEN, preview
+from toolsemble.runtime.work_clock import WaitingForPerson
 
 if TYPE_CHECKING:
     import asyncio
@@ -105,7 +106,8 @@ class Question:
         timeout = self._request.timeout
         seconds = min(timeout + 3 * _LEEWAY, threading.TIMEOUT_MAX) if timeout else None
         try:
-            return asking.decision.result() if wait_for(asking.decision, seconds) else self.expire()
+            with WaitingForPerson():
+                return asking.decision.result() if wait_for(asking.decision, seconds) else self.expire()
         except KeyboardInterrupt:
             if not self._question.prompts:
                 raise  # no prompt is open: the interrupt is meant for the program
@@ -116,7 +118,8 @@ class Question:
 
     async def ado(self) -> ReviewDecision:
         """Ask without blocking the event loop."""
-        decision = await self._ask()
+        with WaitingForPerson():
+            decision = await self._ask()
         # A rule may have decided without asking anybody.
         self._question.announce(self._request)
         tell(ReviewDecided(self._question.request or self._request, self._mask(decision)))
@@ -150,7 +153,7 @@ class Question:
         return self.expire() if late else self._evaluate(*answering.result())
 
     def _evaluate(self, answer: Any, error: BaseException | None) -> ReviewDecision:
-        if isinstance(error, (SystemExit, CallPausedError, RunInterruptedError)):
+        if isinstance(error, (SystemExit, CallPausedError, RunError, JournalError)):
             raise error
         if isinstance(error, KeyboardInterrupt):
             return self._log_decision(_INTERRUPTED)

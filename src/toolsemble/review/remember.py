@@ -27,7 +27,8 @@ class RememberReview:
     Only approvals are remembered, never edits or rejections, and only for calls of the same run. The scope is the tool
     with the same arguments, or the tool. The reviewer can choose it, too, with ``Continue(always="arguments")`` or
     ``Continue(always="tool")``. The handler is asked again if the schema or description of the tool, the agent or the
-    required role differs, or if the request has a prompt.
+    required role differs, or if the request has a prompt. A question during a call is always asked, and its answer is
+    not remembered.
 
     >>> from toolsemble.review.automatic import CallbackReview
     >>> from toolsemble.runtime.concurrency import finish
@@ -88,6 +89,9 @@ class RememberReview:
 
     async def review(self, request: ReviewRequest) -> ReviewDecision:
         """Return the decision about one call; the answer of the handler is not changed."""
+        if request.timing is ReviewTiming.DURING_EXECUTION:
+            decision: ReviewDecision = await ask(self._handler, request)
+            return decision
         # Computed before the handler is asked: the objects may change in the meantime.
         approvals = _by_scope(request)
         if not request.prompt and self._is_approved(request, approvals):
@@ -108,7 +112,6 @@ class RememberReview:
     def _remember(self, request: ReviewRequest, approvals: dict[str, _Approval], answer: Any) -> None:
         if type(answer) is not Continue or not request.run_id:
             return
-        # A question during execution does not show the whole call: only an explicit scope is remembered.
         scope = answer.always or (self._scope if request.timing is ReviewTiming.BEFORE_EXECUTION else "")
         if (approval := approvals.get(scope)) is not None:
             with self._lock:

@@ -13,8 +13,10 @@ from typing import Any, Literal, TypeAlias
 from toolsemble.errors import ToolDefinitionError
 from toolsemble.review.condition import Condition, find_fault, meets_conditions
 from toolsemble.review.decision import Continue, ExitEarly, ReviewDecision
+from toolsemble.review.pattern import matches_name
 from toolsemble.review.question import ask as put
 from toolsemble.review.request import ReviewHandler, ReviewRequest
+from toolsemble.review.terms import ReviewTiming
 
 Action: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -28,13 +30,17 @@ class Rule:
     A condition is a pattern for a text; a number, ``True`` or ``False`` for one that is equal; ``{"min": 1, "max": 9}``
     for a number in this range; or a list of these, of which one must hold. All conditions must hold, and an argument
     that is missing meets none. ``"options.force"`` is the argument ``force`` inside the object ``options``. A string
-    tool's text has a plain pattern, or a condition for ``input``. What a tool asks in the middle of its work comes
-    without arguments: only rules without conditions match it.
+    tool's text has a plain pattern, or a condition for ``input``.
+
+    A rule decides about calls. A question that a tool or an MCP server asks during a call is for a person: an allow
+    rule never answers it, a deny rule may reject it. It comes without the call's arguments, so that only rules without
+    conditions match it.
 
     Patterns are those of :mod:`fnmatch`: ``*`` is any text, also with slashes in it, ``?`` any character, ``[ab]`` one
     of these; case counts. A model can be talked into any spelling, so an allow rule matches only when nothing is in
     doubt, and a deny or ask rule as soon as it could be meant:
 
+    - An allow rule matches the name of a tool as written, a deny or ask rule in upper or lower case.
     - Paths and URLs are matched as written *and* with ``..``, ``.`` and ``//`` resolved, backslashes taken for slashes,
       signs of other scripts taken for the ASCII ones that they look like, ``;`` parameters of paths left out, and
       ``%2e`` decoded until nothing is left to decode. Allow needs all of these readings to match, deny and ask need
@@ -80,15 +86,16 @@ class Rule:
 
     def matches(self, request: ReviewRequest) -> bool:
         """Return whether the rule applies to a request."""
-        named = fnmatchcase(request.tool_name, self.tool)
-        return named and meets_conditions(request.arguments, self.arguments, every=self.action == "allow")
+        surely = self.action == "allow"
+        named = fnmatchcase(request.tool_name, self.tool) if surely else matches_name(self.tool, request.tool_name)
+        return named and meets_conditions(request.arguments, self.arguments, every=surely)
 
 
 class RulesReview:
     """A reviewer that decides by the first matching rule, or asks another handler.
 
     Allow runs the call, deny rejects it, ask passes it to the handler; a call that no rule matches gets the default.
-    Without a handler, what would be asked is rejected.
+    Without a handler, what would be asked is rejected. Questions during a call are asked where calls are allowed.
 
     >>> from toolsemble.runtime.concurrency import finish
     >>> review = RulesReview([Rule("allow", "read_*"), Rule("deny", "delete_*", reason="nothing is deleted here")])
@@ -166,7 +173,7 @@ class RulesReview:
         """Return the decision of the rules; None to ask."""
         matching = ((place, rule) for place, rule in enumerate(self._rules, 1) if rule.matches(request))
         place, rule = next(matching, (0, Rule(self._default, reason=f"no rule allows '{request.tool_name}'")))
-        if rule.action == "allow":
+        if rule.action == "allow" and request.timing is not ReviewTiming.DURING_EXECUTION:
             return Continue()
         if rule.action == "deny":
             return ExitEarly(rule.reason or f"denied by rule {place} for '{rule.tool}'")

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import Any, TypedDict
 
 from toolsemble.errors import ToolDefinitionError
+from toolsemble.runtime.work_clock import RunDeadline
 
 TIMEOUT = 300.0
 """The default number of seconds to wait for a reviewer."""
@@ -74,8 +75,11 @@ def check_terms(place: str, timeout: object, on_timeout: object, role: object = 
 
 
 def fit_to_deadline(deadline: float | None, timeout: float | None, on_timeout: OnTimeout) -> dict[str, Any]:
-    """Return the timeout of a request as its fields; the deadline of the call takes precedence."""
-    if deadline is not None:
+    """Return the timeout of a request as its fields; the deadline of the call takes precedence.
+
+    The budget of a run does not count here: its clock stands still while a person is waited for.
+    """
+    if deadline is not None and not isinstance(deadline, RunDeadline):
         left = max(deadline - time.monotonic(), _SHORTEST)
         if not timeout or left < timeout:
             # The request's on_timeout does not apply to a call that has ended.

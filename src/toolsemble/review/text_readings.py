@@ -26,6 +26,8 @@ _LETTERS = str.maketrans(
     "\u03b1\u03b5\u03b9\u03ba\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u0131\u0261\u0251",
     "aeopcyxijshdqwlaeikvoptuxiga",
 )
+# Capitals that look alike, while their small letters do not.
+_CAPITALS = str.maketrans("\u0412\u041a\u041c\u041d\u0422\u0392\u0396\u0397\u039c\u03a5", "BKMHTBZHMY")
 _OVERLONG = re.compile(
     r"%c[01]%[89ab][0-9a-f]|%e0%[89][0-9a-f]%[89ab][0-9a-f]|%f0%8[0-9a-f](?:%[89ab][0-9a-f]){2}", re.IGNORECASE
 )
@@ -75,13 +77,15 @@ def to_ascii_signs(text: str) -> str:
 
 
 def to_latin(text: str) -> str:
-    r"""Return a text in lower case with look-alike letters replaced by Latin ones.
+    r"""Return a text in lower case, without accents, with look-alike letters replaced by Latin ones.
 
-    >>> to_latin("P\u0430ssword")
+    >>> to_latin("P\u0430ssw\u00f6rd")
     'password'
     """
-    text = text.casefold()
-    return text if text.isascii() else text.translate(_LETTERS)
+    if text.isascii():
+        return text.casefold()
+    folded = unicodedata.normalize("NFD", text.translate(_CAPITALS).casefold())
+    return "".join(each for each in folded if unicodedata.category(each) != "Mn").translate(_LETTERS)
 
 
 def readings(text: str, tidy: Callable[[str], str]) -> Iterator[str]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from toolsemble.errors import ToolDefinitionError
 
+_LONGEST_NAME = 64
+_NEAR = 0.65  # retry is near to retries, return_direct is not
 _WHOLE = 100  # from this many seconds on, fractions are not shown
 
 
@@ -55,6 +58,28 @@ def check_count(what: str, value: object, *, least: int, other: str = "") -> Non
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ToolDefinitionError(f"{what} must be an int >= {least}{other}, not {value!r:.80}")
+
+
+def check_setting(owner: str, name: str, known: Iterable[str]) -> None:
+    """Raise TypeError if a setting is unknown: with the nearest name, or with all names if none is near.
+
+    >>> check_setting("A tool", "require_approval", ["effects", "requires_approval"])
+    Traceback (most recent call last):
+    ...
+    TypeError: A tool has no setting 'require_approval'; did you mean requires_approval?
+    >>> check_setting("A tool", "color", ["effects", "requires_approval"])
+    Traceback (most recent call last):
+    ...
+    TypeError: A tool has no setting 'color'; it takes effects, requires_approval
+    """
+    names = sorted(known)
+    if name in names:
+        return
+    from difflib import get_close_matches  # noqa: PLC0415 - only for errors
+
+    near = get_close_matches(name[:_LONGEST_NAME], names, n=1, cutoff=_NEAR)
+    advice = f"did you mean {near[0]}?" if near else f"it takes {', '.join(names)}"
+    raise TypeError(f"{owner} has no setting {name!r:.80}; {advice}")
 
 
 def format_seconds(seconds: float) -> str:

@@ -207,3 +207,16 @@ def with_article(noun: str) -> str:
     ('an int', 'a float')
     """
     return f"{'an' if noun[:1].lower() in {*'aeiou'} else 'a'} {noun}"
+
+
+def describe_type(kind: object) -> str:
+    """Return a type as an author would write it, without the names of modules.
+
+    >>> import decimal
+    >>> describe_type(decimal.Decimal), describe_type(dict[str, decimal.Decimal]), describe_type("Shop | None")
+    ('Decimal', 'dict[str, Decimal]', 'Shop | None')
+    """
+    if isinstance(kind, type) and not hasattr(kind, "__origin__"):
+        return kind.__name__
+    text = kind if isinstance(kind, str) else getattr(kind, "__forward_arg__", None) or repr(kind)
+    return re.sub(r"(?:\w+\.|<locals>\.)+(?=\w)", "", text)

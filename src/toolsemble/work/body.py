@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Awaitable, Callable, Generator
 from concurrent.futures import Executor, Future
@@ -24,6 +25,7 @@ from toolsemble.runtime.concurrency import (
     unwrap_outcome,
 )
 from toolsemble.runtime.text import describe_error
+from toolsemble.runtime.wakeup import running_loop
 from toolsemble.work import carried_state as carried
 from toolsemble.work.start import Start
 
@@ -67,7 +69,8 @@ class RunBody:
     def ado(self) -> Awaitable[Any]:
         """Return the coroutine of an async body itself; run a blocking body in a worker."""
         if self._definition.awaits:
-            return self._body(self._value)  # type: ignore[no-any-return]  # a coroutine, as declared
+            returned: Awaitable[Any] = self._body(self._value)  # a coroutine, as declared
+            return Watched(returned, self._context) if is_debugged() else returned
         return self._finish(self._here() if self._definition.inline else self._in_worker())
 
     async def _finish(self, work: Awaitable[Any]) -> Any:
@@ -91,6 +94,50 @@ class RunBody:
         executor = choose_executor(self._workers)
         future = submit_job(self._job(executor), executor)
         return unwrap_outcome(await asyncio.wrap_future(future))
+
+
+# Event loops in debug mode track where coroutines were created; to ask the loop itself takes three times as long.
+is_debugged = sys.get_coroutine_origin_tracking_depth
+
+
+class Watched:
+    """Awaits a body, and logs each time that it blocks the event loop for as long as asyncio's debug mode reports."""
+
+    __slots__ = ("_context", "_work")
+
+    def __init__(self, work: Awaitable[Any], context: ToolContext) -> None:
+        self._work = work
+        self._context = context
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        steps: Any = self._work.__await__()
+        resume, value = steps.send, None
+        while True:
+            began = time.perf_counter()
+            try:
+                waits_for = resume(value)
+            except StopIteration as end:
+                return end.value
+            finally:
+                _log_blocking(self._context, time.perf_counter() - began)
+            try:
+                resume, value = steps.send, (yield waits_for)
+            except GeneratorExit:
+                steps.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 - the awaited code decides what becomes of it
+                resume, value = steps.throw, error
+
+
+def _log_blocking(context: ToolContext, seconds: float) -> None:
+    loop = running_loop()
+    if loop is not None and seconds >= loop.slow_callback_duration:
+        context.logger.warning(
+            "The async body of '%s' blocked the event loop for %.3g s, and with it all other calls; await instead, or "
+            "write a plain def, which runs in a thread",
+            context.tool_name,
+            seconds,
+        )
 
 
 def run_in_context(work: Work, context: ToolContext) -> Generator[Work, Any, Any]:

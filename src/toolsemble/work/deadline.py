@@ -6,6 +6,7 @@ import threading
 import time
 
 from toolsemble.context import ToolContext
+from toolsemble.runtime.work_clock import update_deadline
 
 
 class TimedOutError(Exception):
@@ -18,9 +19,10 @@ def remaining(context: ToolContext) -> float | None:
     >>> remaining(ToolContext(deadline=0.0))
     0.0
     """
-    if context.deadline is None:
+    deadline = update_deadline(context.deadline)
+    if deadline is None:
         return None
-    return min(max(context.deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
+    return min(max(deadline - time.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
 
 def check_time_left(context: ToolContext) -> float | None:
@@ -41,7 +43,7 @@ def is_past(deadline: float | None) -> bool:
     >>> is_past(0.0), is_past(None)
     (True, False)
     """
-    return deadline is not None and time.monotonic() >= deadline
+    return deadline is not None and time.monotonic() >= (update_deadline(deadline) or 0.0)
 
 
 def earliest(first: float | None, second: float | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from functools import partial
@@ -26,12 +27,13 @@ from toolsemble.runtime.concurrency import (
     wait_for,
     wait_until,
 )
-from toolsemble.work.body import RunBody, choose_executor, submit_job
+from toolsemble.work.body import RunBody, Watched, choose_executor, is_debugged, submit_job
 from toolsemble.work.deadline import TimedOutError, check_time_left, remaining
 
 if TYPE_CHECKING:
     import asyncio
 
+_LOOK = 0.01  # seconds
 DAEMON_THREADS = SpareThreads()
 """Runs bodies that may have to be abandoned: they occupy no thread of a pool, and do not keep the program alive."""
 
@@ -51,6 +53,8 @@ class RunUntil(RunBody):
             keep_until_done(future)
             DAEMON_THREADS.start(future, partial(self._run, loop))
             wait_until(future, None if deadline is None else deadline + grace)
+            while not future.done() and (left := remaining(self._context)):  # the run has waited for a person
+                wait_until(future, time.monotonic() + max(left, _LOOK) + grace)
         except BaseException:
             if not future.cancel():  # an interrupt: cancel an async body
                 loop.cancel()
@@ -68,7 +72,11 @@ class RunUntil(RunBody):
 
     async def ado(self) -> Any:
         """Await an async body; run a blocking one in a worker."""
-        returned = self._body(self._value) if self._definition.awaits else await self._in_worker()
+        if self._definition.awaits:
+            returned = self._body(self._value)
+            returned = Watched(returned, self._context) if is_debugged() else returned
+        else:
+            returned = await self._in_worker()
         return await await_until_deadline(returned, self._context) if is_awaitable(returned) else returned
 
     def _run(self, loop: OwnLoop) -> Any:
@@ -98,7 +106,7 @@ async def wait_for_job(future: Future[Any], context: ToolContext, give_up: Calla
 
     waiting, late = asyncio.wrap_future(future), True
     try:
-        late = not (await asyncio.wait([waiting], timeout=remaining(context)))[0]
+        late = await _is_late(waiting, context)
     finally:
         if late:
             give_up()
@@ -115,13 +123,26 @@ async def await_until_deadline(work: Awaitable[Any], context: ToolContext) -> An
     task = asyncio.ensure_future(capture_outcome(work))
     late = True
     try:
-        late = not (await asyncio.wait([task], timeout=remaining(context)))[0]
+        late = await _is_late(task, context)
     finally:
         if late:
             await _stop(task, context)
     if late:
         raise TimedOutError
     return unwrap_outcome(task.result())
+
+
+async def _is_late(work: asyncio.Future[Any], context: ToolContext) -> bool:
+    """Wait for work until the deadline, which moves while the run waits for a person; return whether it is not done."""
+    import asyncio  # noqa: PLC0415 - as above
+
+    left = remaining(context)
+    while not (await asyncio.wait([work], timeout=left))[0]:
+        left = remaining(context)
+        if not left:
+            return True
+        left = max(left, _LOOK)  # while the run waits for a person, its deadline stays ahead of the time
+    return False
 
 
 async def _stop(task: asyncio.Task[Any], context: ToolContext) -> None:

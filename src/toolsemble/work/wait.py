@@ -7,7 +7,7 @@ from collections.abc import Generator
 from typing import Any
 
 from toolsemble.context import ToolContext
-from toolsemble.errors import ToolExecutionError
+from toolsemble.errors import LimitReachedError
 from toolsemble.locks.claims import Claim
 from toolsemble.locks.holds import TABLE
 from toolsemble.runtime.concurrency import forget_dead_tasks, in_event_loop
@@ -100,5 +100,5 @@ class Acquire:
         return self._claim.wakeup
 
 
-class WouldBlockLoopError(ToolExecutionError):
+class WouldBlockLoopError(LimitReachedError):
     """A sync call would block the event loop while waiting for a resource that a task of the loop may hold."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
-from toolsemble.agent.event import Event
+from toolsemble.agent.event import Event, RunParked
 from toolsemble.agent.result import ToolCallRecord
 from toolsemble.agent.streams.browser_view import BrowserView, ShownCall, TurnText, find_edited, view_result
 from toolsemble.agent.streams.delivery import PING, deliver
@@ -72,6 +72,9 @@ class _AgUiEncoder:
             "model_retried": lambda event: self._reset(event.discarded),
             "turn_ended": self._end_turn,
             "final": self._finish,
+            "parked": self._stop,
+            "interrupted": self._stop,
+            "cancelled": self._stop,
             "prompt_progress": self._write_custom,
             "call_progress": self._write_custom,
             "review_requested": self._write_custom,
@@ -184,6 +187,24 @@ class _AgUiEncoder:
         yield from self._write_text(self._answer.find_missing(event))
         yield from self._end_reply()
         yield {"type": "RUN_FINISHED", **self._ids, "result": view_result(event.result)}
+
+    def _stop(self, event: Event) -> Iterator[Any]:
+        """End a run without an answer; clients that do not know outcomes read what happened from the custom event."""
+        yield from self._end_reply()
+        yield from self._write_custom(event)
+        outcome: dict[str, Any] = {"type": "cancelled"}  # of the protocol: stopped by who runs it, and not failed
+        if isinstance(event, RunParked):
+            outcome = {"type": "interrupt", "interrupts": self._list_interrupts(event)}
+        yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome, "result": {"stop_reason": event.kind}}
+
+    def _list_interrupts(self, event: RunParked) -> list[dict[str, Any]]:
+        """Return what a run waits for: approvals, or else an operator who settles a call."""
+        shown = self._view.write(event) or {}
+        asked = [
+            {"id": each["id"], "reason": "tool_call", "message": each["description"], "toolCallId": each["call_id"]}
+            for each in shown["pending"]
+        ]
+        return asked or [{"id": event.run_id, "reason": "unknown_outcome"}]
 
     def _write_custom(self, event: Event) -> Iterator[Any]:
         value = self._view.write(event) or {}

@@ -67,10 +67,13 @@ class BrowserView:
             "call_replied": lambda event: self._replied(event.record),
             "model_retried": lambda event: {"seconds": event.seconds, "discarded": event.discarded},
             "call_progress": lambda event: _view_progress(event, self._find_id(event.call_id)),
-            "review_requested": lambda event: _view_request(event, self._find_id(event.request.call_id)),
+            "review_requested": lambda event: {"request": self._view_pending(event.request)},
             "review_decided": lambda event: _view_decision(event, self._find_id(event.request.call_id)),
             "turn_ended": lambda event: {"text": event.message.text},
             "final": lambda event: {"text": event.result.text, **view_result(event.result)},
+            "parked": lambda event: {"run_id": event.run_id, "pending": list(map(self._view_pending, event.pending))},
+            "interrupted": lambda event: {"run_id": event.run_id},
+            "cancelled": lambda event: {"run_id": event.run_id},
         }
         if show_thoughts:
             self._views["thought_delta"] = lambda event: {"text": event.text}
@@ -116,6 +119,9 @@ class BrowserView:
         arguments = call.arguments if ran is None else to_json_value(ran)
         text, is_error = self.view_text(record), record.reply.is_error
         return {**_view_call(call), "arguments": arguments, "text": text, "is_error": is_error}
+
+    def _view_pending(self, request: ReviewRequest) -> dict[str, Any]:
+        return {**_describe_request(request), "call_id": self._find_id(request.call_id)}
 
     def _find_id(self, call_id: str) -> str:
         """Return the id that an open call has in the stream; that of a call inside a call is unchanged."""
@@ -187,10 +193,6 @@ def _keep_finite(fraction: Any) -> float | None:
     """Return a number that JSON has; None for others."""
     value = to_json_value(fraction)
     return value if isinstance(value, (int, float)) else None
-
-
-def _view_request(event: Any, call_id: str) -> dict[str, Any]:
-    return {"request": {**_describe_request(event.request), "call_id": call_id}}
 
 
 def _describe_request(request: ReviewRequest) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 from toolsemble.agent.event import Event
+from toolsemble.errors import RunBusyError
 from toolsemble.models.chat import closing
 from toolsemble.record import has_handler
 from toolsemble.runtime.checks import check_seconds
@@ -19,6 +20,9 @@ LOGGER = logging.getLogger("toolsemble.agent")
 
 FAILED = "The run failed"
 """The message for a browser about any exception; the exception itself is only logged."""
+
+BUSY = "Another process does this run"
+"""The message for a browser about a run that is driven elsewhere."""
 
 PING = 15.0
 """The default seconds of silence before a comment keeps the connection open."""
@@ -112,9 +116,13 @@ def _frame(payload: Any) -> str:
 
 
 def _describe(error: Exception, on_error: Callable[[Exception], str] | None) -> str:
-    _log_failure("A streamed run failed", error)
+    if isinstance(error, RunBusyError):
+        LOGGER.info("A run was not streamed: %s", error)
+    else:
+        _log_failure("A streamed run failed", error)
+    message = BUSY if isinstance(error, RunBusyError) else FAILED
     try:
-        return FAILED if on_error is None else str(on_error(error))
+        return message if on_error is None else str(on_error(error))
     except Exception as problem:  # noqa: BLE001 - logged; the stream has to end as every other one does
         _log_failure("on_error of a stream failed", problem)
         return FAILED

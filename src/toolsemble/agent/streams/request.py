@@ -73,9 +73,11 @@ def read_id(body: Mapping[str, Any], name: str) -> str:
 
 
 def split_prompt(reader: HistoryReader) -> tuple[UserMessage, Transcript]:
-    """Return the last message, which must be the user's, and the conversation before it."""
+    """Return the last message, which must be the user's and ask something, and the conversation before it."""
     messages = list(reader.finish())
     prompt = messages.pop() if messages else None
     if not isinstance(prompt, UserMessage):
         raise ValueError("messages: the last message must be one of the user, with the question")  # noqa: TRY004 - as above
+    if not prompt.text.strip() and not prompt.contents:
+        raise ValueError("messages: the last message is empty; it needs a text or a file")
     return prompt, Transcript(messages)

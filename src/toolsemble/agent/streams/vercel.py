@@ -77,6 +77,9 @@ class _VercelEncoder:
             "model_retried": self._reset,
             "turn_ended": self._end_turn,
             "final": self._finish,
+            "parked": self._stop,
+            "interrupted": self._stop,
+            "cancelled": self._stop,
             "prompt_progress": self._write_data,
             "call_progress": self._write_data,
             "review_requested": self._write_data,
@@ -151,6 +154,12 @@ class _VercelEncoder:
         result = view_result(event.result)
         if "output" in result or "pending" in result:
             yield {"type": "data-result", "data": result}
+        yield {"type": "finish"}
+
+    def _stop(self, event: Event) -> Iterator[Any]:
+        """End a message without an answer; the part stays in it, so that a page can show it again."""
+        yield from self._end_step()
+        yield self._data(event)
         yield {"type": "finish"}
 
     def _write_data(self, event: Event) -> Iterator[Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from toolsemble.agent.streams.attachment import read_attachment_url
 from toolsemble.agent.streams.request import UiRequest, load_body, read_id, read_messages, split_prompt
-from toolsemble.call import ToolCall
+from toolsemble.call import ToolCall, received_call
 from toolsemble.models.adapter.history import (
     HistoryReader,
     describe,
@@ -114,7 +114,7 @@ def _read_call(place: str, part: Mapping[str, Any]) -> ToolCall:
         raise ValueError(f"{place}: a call needs a name and an id, got {describe(part)}")
     given = part.get("input", part.get("rawInput"))
     arguments = given if given is None or isinstance(given, (str, dict)) else compact_json(given)
-    return ToolCall(name, arguments, call_id)
+    return received_call(name, arguments, call_id)
 
 
 def _read_result(place: str, part: Mapping[str, Any]) -> ToolResult | None:
@@ -126,5 +126,5 @@ def _read_result(place: str, part: Mapping[str, Any]) -> ToolResult | None:
         case "output-error":
             return ToolResult.failure(read_text(part.get("errorText", _ERROR), f"{place}.errorText"))
         case "output-denied":
-            return ToolResult.failure(_DENIED)
+            return ToolResult.failure(_DENIED, error_kind="rejected")
     return None
