@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test types stress test-model test-lowest matrix dist test-mcp interop chaos chaos-postgres chaos-mcp coverage conformance lint format docs bench bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines bench-mcp browser screenshots vendor clean
+.PHONY: demo demo-calls check test types stress test-model test-lowest matrix dist test-mcp interop chaos chaos-postgres chaos-mcp seams coverage conformance lint format docs bench bench-trees bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines bench-mcp browser screenshots vendor clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -163,6 +163,11 @@ chaos: $(VENV)/.dev
 chaos-postgres: $(VENV)/.dev
 	@$(BIN)/python tests/storage/chaos.py --kills $(KILLS) --seed $(SEED)
 
+# Every capability with every other one, in real processes: about 250 cases; make seams CASE=… plays one of them, and SEED=2
+# other ones that cover as much.
+seams: $(VENV)/.dev
+	@SEAMS=$(or $(CASE),all) SEAMS_SEED=$(SEED) $(BIN)/python -m pytest --numprocesses auto --dist worksteal tests/seams
+
 # Runs and calls on engines whose workers are killed, each in an environment of its own; all, or ENGINES="temporal ray".
 ENGINE_ENVS := .venv-engines
 ENGINES ?= $(patsubst tests/engines/requirements/%.txt,%,$(wildcard tests/engines/requirements/*.txt))
@@ -214,6 +219,10 @@ bench: $(VENV)/.bench
 	@$(BIN)/python benchmarks/run.py
 	@$(BIN)/python benchmarks/report.py
 	@$(BIN)/python benchmarks/plots.py
+
+# This tree beside another checkout, by turns: make bench-trees OTHER=../before; ONLY="a valid call" measures some rows.
+bench-trees: $(VENV)/.bench
+	@$(BIN)/python benchmarks/trees.py $(or $(OTHER),$(error say where the other checkout is: make bench-trees OTHER=../before)) --only "$(ONLY)"
 
 bench-peers: $(PEERS) bench
 	@$(BIN)/python benchmarks/compare.py

@@ -66,7 +66,7 @@ def _replay(runner: asyncio.Runner, runs: RunJournal, turns: int) -> Comparison:
 
     async def go_on(*script: ToolCall) -> None:
         model = ScriptedModel([*script, ModelError("no credit")])
-        agent = Agent(model, [read_sum], max_iterations=turns + 1, journal=runs, retry=Retry(attempts=0))
+        agent = Agent(model, [read_sum], max_iterations=turns + 1, journal=runs, retry=Retry(attempts=1))
         with suppress(AgentExecutionError):
             await agent.run("go", run_id="replayed")
 
