@@ -14,7 +14,7 @@ SCRIPTED = ScriptedModel([DOLLARS, POUNDS, POUNDS, DOLLARS, "A euro is 1.08 doll
 TROUBLE = [ConnectionError("connection reset")]
 
 
-@tool(effects="read", retries=Retries(2, wait=0.01), timeout=5, rate_limit=RateLimit(20, per=1), max_concurrency=2)
+@tool(effects="read", retries=Retries(3, wait=0.01), timeout=5, rate_limit=RateLimit(20, per=1), max_concurrency=2)
 def exchange_rate(currency: str) -> float:
     """Return the exchange rate of the euro in another currency."""
     print(f"  the bank is asked for {currency}")
