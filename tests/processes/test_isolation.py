@@ -522,6 +522,41 @@ def test_fork_starts_its_own_workers(tmp_path):
     assert (done.stdout.split(), done.stderr) == (["True", "True"], "")
 
 
+def test_fork_waits_for_a_worker_that_is_starting(tmp_path):
+    done = run_script(
+        """
+        import os, signal, sys, threading, warnings
+        from multiprocessing import util
+        from helpers.isolated_tools import where
+
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        starting, forked = threading.Event(), threading.Event()
+        spawn = util.spawnv_passfds
+
+        def spawn_late(*arguments):
+            # multiprocessing holds its locks here; a fork that did not wait would happen now.
+            starting.set()
+            forked.wait(0.5)
+            return spawn(*arguments)
+
+        if __name__ == "__main__":
+            util.spawnv_passfds = spawn_late
+            call = threading.Thread(target=where.execute, args=("{}",))
+            call.start()
+            starting.wait()
+            child = os.fork()
+            forked.set()
+            if child == 0:
+                signal.alarm(30)  # instead of hanging for ever
+                os._exit(7 if where.execute("{}").is_success else 8)
+            print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            call.join()
+        """,
+        tmp_path,
+    )
+    assert (done.stdout.split(), done.stderr) == (["7"], "")
+
+
 def test_missing_main_guard_error_has_a_hint(tmp_path):
     done = run_script(
         """

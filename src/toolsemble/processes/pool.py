@@ -32,6 +32,11 @@ _kill_group: Callable[[int, int], None] = getattr(os, "killpg", lambda *_: None)
 _at_fork: Callable[..., None] = getattr(os, "register_at_fork", lambda **_: None)
 _KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 
+# multiprocessing holds locks of its own while it starts a process, and a fork at that moment would leave them locked in
+# the child for ever. So a fork waits for the start.
+_STARTING = threading.RLock()
+_at_fork(before=_STARTING.acquire, after_in_parent=_STARTING.release, after_in_child=_STARTING.release)
+
 
 class WorkerDiedError(LostError):
     """The worker process ended before the body did."""
@@ -50,7 +55,8 @@ class Worker:
         self.ready = False
         self._supervised = False
         try:
-            self._process.start()
+            with _STARTING:
+                self._process.start()
         except BaseException:
             self._connection.close()
             self._stop_pipe.close()
