@@ -23,8 +23,8 @@ from page import replace_part
 
 from local import HERE, outcome, tools
 from toolsemble import AgentTool, Catalog
+from toolsemble._vocabulary.errors import ToolsembleError
 from toolsemble.catalog import Source
-from toolsemble.errors import ToolsembleError
 from toolsemble.models import LocalModel
 
 NUMBERS = (5, 50, 500)

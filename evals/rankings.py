@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from bfcl import Function
 
-from toolsemble.catalog.index import Index, describe_tool
-from toolsemble.catalog.weights import WEIGHTS, Weights
+from toolsemble.catalog._index import Index, describe_tool
+from toolsemble.catalog._weights import WEIGHTS, Weights
 
 MOST = 5
 """How many tools each search finds."""

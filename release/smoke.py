@@ -113,7 +113,7 @@ PROGRAMS = {
         import subprocess, sys
         command = [sys.executable, "-m", "toolsemble", "ui", "--help"]
         assert "--read-only" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        import toolsemble.ui.app
+        import toolsemble._ui.app
     """,
     "web": """
         from toolsemble.builtin import WebScraperTool

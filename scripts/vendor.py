@@ -13,7 +13,7 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-VENDOR = Path(__file__).parents[1] / "src" / "toolsemble" / "ui" / "static" / "vendor"
+VENDOR = Path(__file__).parents[1] / "src" / "toolsemble" / "_ui" / "static" / "vendor"
 PACKAGES = {
     "preact@11.2.0": (
         "sha512-/HfHI/7N84e6GrWBJ3J280z3mLaRJiDcSvj/A+y/4AbLnND/1UlGHe1sR6oYuTGwId0nP7dqDU9OnLxMPZ7xBg==",

@@ -48,8 +48,8 @@ from toolsemble.agent import (
     trim_to_tokens,
 )
 from toolsemble.models import FunctionModel, Message, ScriptedModel, Transcript
-from toolsemble.providers import openai
-from toolsemble.providers.wire import Offer
+from toolsemble.models._adapter.wire import Offer
+from toolsemble.models.openai import _wire as openai
 from toolsemble.review import AutoApprove
 
 

@@ -4,7 +4,7 @@ import pickle
 import pytest
 
 from toolsemble import ToolCall, ToolReply, ToolResult
-from toolsemble.call import new_id
+from toolsemble._vocabulary.call import new_id
 
 
 def test_arguments_text_is_unchanged():

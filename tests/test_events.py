@@ -22,6 +22,7 @@ from toolsemble import (
     fan_out,
     tool,
 )
+from toolsemble._runtime.observers.watchers import mute, tell, unwatch, watch
 from toolsemble.agent import CallReplied, CallRequested
 from toolsemble.events import (
     CallFinished,
@@ -32,7 +33,6 @@ from toolsemble.events import (
     ReviewDecided,
     ReviewRequested,
 )
-from toolsemble.observers.watchers import mute, tell, unwatch, watch
 from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly
 from toolsemble.testing import CallbackReview, ScriptedModel
 

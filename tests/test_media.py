@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from toolsemble import AudioContent, FileContent, ImageContent, Secret, Toolbox, ToolCall, ToolReply, ToolResult, tool
-from toolsemble.runtime.text import HIDDEN
-from toolsemble.serialization import read_content, write_content
+from toolsemble._runtime.text import HIDDEN
+from toolsemble._vocabulary.serialization import read_content, write_content
 from toolsemble.testing import RecordingSink
 
 PAGE = "https://example.com/"

@@ -4,7 +4,7 @@ import pytest
 
 from helpers.isolated_tools import show_user_message
 from toolsemble import Agent, InMemoryMetrics, Toolbox, ToolCall, ToolContext, tool
-from toolsemble.metrics import CombinedMetrics
+from toolsemble._runtime.metrics import CombinedMetrics
 from toolsemble.models import ScriptedModel
 from toolsemble.telemetry import PrometheusMetrics
 

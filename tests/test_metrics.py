@@ -3,7 +3,7 @@ import threading
 import pytest
 
 from toolsemble import InMemoryMetrics, SilentMetrics, ToolMetrics
-from toolsemble.metrics import CombinedMetrics, combine_metrics
+from toolsemble._runtime.metrics import CombinedMetrics, combine_metrics
 
 
 @pytest.mark.parametrize("metrics", [InMemoryMetrics(), SilentMetrics()])

@@ -14,7 +14,7 @@ from toolsemble import (
     ToolContext,
     ToolResult,
 )
-from toolsemble.record import count_and_log
+from toolsemble._engine.record import count_and_log
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_model_cannot_forge_log_lines(log):
 
 def test_nothing_is_formatted_when_the_level_is_off(caplog, monkeypatch):
     formatted = []
-    monkeypatch.setattr("toolsemble.record.preview", lambda text, _: formatted.append(text) or text)
+    monkeypatch.setattr("toolsemble._engine.record.preview", lambda text, _: formatted.append(text) or text)
     caplog.set_level(logging.WARNING, "toolsemble")
     box = Toolbox([Echo(), Function(lambda _: ToolResult.failure("no"))])
     box.execute(call())
@@ -102,7 +102,7 @@ def test_nothing_is_formatted_when_the_level_is_off(caplog, monkeypatch):
 
 def test_specification_is_not_formatted_if_the_log_is_off(caplog, monkeypatch):
     written = []
-    monkeypatch.setattr("toolsemble.specification.ToolSpecification.to_json", written.append)
+    monkeypatch.setattr("toolsemble._vocabulary.specification.ToolSpecification.to_json", written.append)
     caplog.set_level(logging.DEBUG, "toolsemble")
     assert Toolbox([Echo()]).specifications
     assert written == []

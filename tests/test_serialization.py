@@ -6,8 +6,8 @@ import json
 import pytest
 
 from toolsemble import ToolResult
-from toolsemble.result import AudioContent, FileContent, ImageContent, TextContent
-from toolsemble.serialization import compact_json, read_result, write_result
+from toolsemble._vocabulary.result import AudioContent, FileContent, ImageContent, TextContent
+from toolsemble._vocabulary.serialization import compact_json, read_result, write_result
 
 CONTENTS = [
     TextContent("a footnote \ud800"),

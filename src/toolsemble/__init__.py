@@ -9,24 +9,42 @@ Names are loaded when they are first used, so that importing the package costs l
 
 from __future__ import annotations
 
-from toolsemble.runtime.lazy import export_lazily
+from toolsemble._runtime.lazy import export_lazily
 
 # Not from typing: importing that would take longer than all the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from toolsemble.agent import (
-        Agent as Agent,
-        AgentResult as AgentResult,
-        ConversationMemory as ConversationMemory,
-        LoopGuard as LoopGuard,
-        Prices as Prices,
-        Retry as Retry,
+    from toolsemble._engine.context import InvocationParameters as InvocationParameters, ToolContext as ToolContext
+    from toolsemble._engine.definition.definition import ReturnBehavior as ReturnBehavior
+    from toolsemble._engine.execution.step_record import StepRecord as StepRecord
+    from toolsemble._engine.limits.cache import Cache as Cache
+    from toolsemble._engine.limits.effect_ledger import Effect as Effect, EffectLedger as EffectLedger
+    from toolsemble._engine.limits.idempotency import Idempotency as Idempotency
+    from toolsemble._engine.limits.rate import RateLimit as RateLimit
+    from toolsemble._engine.limits.retries import Retries as Retries
+    from toolsemble._runtime.metrics import (
+        InMemoryMetrics as InMemoryMetrics,
+        SilentMetrics as SilentMetrics,
+        ToolMetrics as ToolMetrics,
     )
-    from toolsemble.call import ToolCall as ToolCall, ToolReply as ToolReply
-    from toolsemble.catalog.catalog import Catalog as Catalog
-    from toolsemble.context import InvocationParameters as InvocationParameters, ToolContext as ToolContext
-    from toolsemble.definition.definition import ReturnBehavior as ReturnBehavior
-    from toolsemble.errors import (
+    from toolsemble._tools.base import Tool as Tool
+    from toolsemble._tools.collection import tool_specifications_from as tool_specifications_from
+    from toolsemble._tools.function import FunctionTool as FunctionTool, tool as tool
+    from toolsemble._tools.pipeline.combinators import choose as choose, fan_out as fan_out, map_over as map_over
+    from toolsemble._tools.pipeline.pipeline import ToolPipeline as ToolPipeline
+    from toolsemble._tools.pipeline.step import Step as Step
+    from toolsemble._tools.pipeline.strategy import ErrorStrategy as ErrorStrategy
+    from toolsemble._tools.protocols import AgentTool as AgentTool, ToolSpec as ToolSpec
+    from toolsemble._tools.schema import SchemaTool as SchemaTool
+    from toolsemble._tools.toolbox.pages import Pages as Pages
+    from toolsemble._tools.toolbox.toolbox import Toolbox as Toolbox
+    from toolsemble._tools.typed import (
+        TypedTool as TypedTool,
+        read_arguments as read_arguments,
+        schema_for as schema_for,
+    )
+    from toolsemble._vocabulary.call import ToolCall as ToolCall, ToolReply as ToolReply
+    from toolsemble._vocabulary.errors import (
         AgentExecutionError as AgentExecutionError,
         ExitEarlyError as ExitEarlyError,
         MaxIterationsExceededError as MaxIterationsExceededError,
@@ -45,27 +63,9 @@ if TYPE_CHECKING:
         ToolExecutionError as ToolExecutionError,
         ToolsembleError as ToolsembleError,
     )
-    from toolsemble.execution.step_record import StepRecord as StepRecord
-    from toolsemble.journal.journal import RunJournal as RunJournal
-    from toolsemble.limits.cache import Cache as Cache
-    from toolsemble.limits.effect_ledger import Effect as Effect, EffectLedger as EffectLedger
-    from toolsemble.limits.idempotency import Idempotency as Idempotency
-    from toolsemble.limits.rate import RateLimit as RateLimit
-    from toolsemble.limits.retries import Retries as Retries
-    from toolsemble.lock.lock import ToolLock as ToolLock
-    from toolsemble.metrics import (
-        InMemoryMetrics as InMemoryMetrics,
-        SilentMetrics as SilentMetrics,
-        ToolMetrics as ToolMetrics,
-    )
-    from toolsemble.models import ChatModel as ChatModel
-    from toolsemble.note import Note as Note
-    from toolsemble.param import MemoryId as MemoryId, Param as Param
-    from toolsemble.pipeline.combinators import choose as choose, fan_out as fan_out, map_over as map_over
-    from toolsemble.pipeline.pipeline import ToolPipeline as ToolPipeline
-    from toolsemble.pipeline.step import Step as Step
-    from toolsemble.pipeline.strategy import ErrorStrategy as ErrorStrategy
-    from toolsemble.result import (
+    from toolsemble._vocabulary.note import Note as Note
+    from toolsemble._vocabulary.param import MemoryId as MemoryId, Param as Param
+    from toolsemble._vocabulary.result import (
         AudioContent as AudioContent,
         Content as Content,
         FileContent as FileContent,
@@ -73,6 +73,23 @@ if TYPE_CHECKING:
         TextContent as TextContent,
         ToolResult as ToolResult,
     )
+    from toolsemble._vocabulary.secret import Secret as Secret, SecretStr as SecretStr
+    from toolsemble._vocabulary.specification import (
+        ToolParameters as ToolParameters,
+        ToolSpecification as ToolSpecification,
+    )
+    from toolsemble.agent import (
+        Agent as Agent,
+        AgentResult as AgentResult,
+        ConversationMemory as ConversationMemory,
+        LoopGuard as LoopGuard,
+        Prices as Prices,
+        Retry as Retry,
+    )
+    from toolsemble.agent._journal.journal import RunJournal as RunJournal
+    from toolsemble.catalog._catalog import Catalog as Catalog
+    from toolsemble.catalog._lock.lock import ToolLock as ToolLock
+    from toolsemble.models import ChatModel as ChatModel
     from toolsemble.review import (
         Continue as Continue,
         Edit as Edit,
@@ -84,20 +101,6 @@ if TYPE_CHECKING:
         ReviewRequest as ReviewRequest,
         ReviewTiming as ReviewTiming,
     )
-    from toolsemble.secret import Secret as Secret, SecretStr as SecretStr
-    from toolsemble.specification import ToolParameters as ToolParameters, ToolSpecification as ToolSpecification
-    from toolsemble.toolbox.pages import Pages as Pages
-    from toolsemble.toolbox.toolbox import Toolbox as Toolbox
-    from toolsemble.tools.base import Tool as Tool
-    from toolsemble.tools.collection import tool_specifications_from as tool_specifications_from
-    from toolsemble.tools.function import FunctionTool as FunctionTool, tool as tool
-    from toolsemble.tools.protocols import AgentTool as AgentTool, ToolSpec as ToolSpec
-    from toolsemble.tools.schema import SchemaTool as SchemaTool
-    from toolsemble.tools.typed import (
-        TypedTool as TypedTool,
-        read_arguments as read_arguments,
-        schema_for as schema_for,
-    )
 
 __version__ = "0.2.0"
 
@@ -105,14 +108,14 @@ __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
         "agent": ("Agent", "AgentResult", "ConversationMemory", "LoopGuard", "Prices", "Retry"),
-        "limits.cache": ("Cache",),
-        "call": ("ToolCall", "ToolReply"),
-        "catalog.catalog": ("Catalog",),
-        "tools.collection": ("tool_specifications_from",),
-        "context": ("InvocationParameters", "ToolContext"),
-        "definition.definition": ("ReturnBehavior",),
-        "limits.effect_ledger": ("Effect", "EffectLedger"),
-        "errors": (
+        "_engine.limits.cache": ("Cache",),
+        "_vocabulary.call": ("ToolCall", "ToolReply"),
+        "catalog._catalog": ("Catalog",),
+        "_tools.collection": ("tool_specifications_from",),
+        "_engine.context": ("InvocationParameters", "ToolContext"),
+        "_engine.definition.definition": ("ReturnBehavior",),
+        "_engine.limits.effect_ledger": ("Effect", "EffectLedger"),
+        "_vocabulary.errors": (
             "AgentExecutionError",
             "ExitEarlyError",
             "MaxIterationsExceededError",
@@ -131,23 +134,23 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ToolExecutionError",
             "ToolsembleError",
         ),
-        "tools.function": ("FunctionTool", "tool"),
-        "journal.journal": ("RunJournal",),
-        "lock.lock": ("ToolLock",),
-        "metrics": ("InMemoryMetrics", "SilentMetrics", "ToolMetrics"),
+        "_tools.function": ("FunctionTool", "tool"),
+        "agent._journal.journal": ("RunJournal",),
+        "catalog._lock.lock": ("ToolLock",),
+        "_runtime.metrics": ("InMemoryMetrics", "SilentMetrics", "ToolMetrics"),
         "models": ("ChatModel",),
-        "note": ("Note",),
-        "toolbox.pages": ("Pages",),
-        "param": ("MemoryId", "Param"),
-        "pipeline.combinators": ("choose", "fan_out", "map_over"),
-        "pipeline.pipeline": ("ToolPipeline",),
-        "pipeline.step": ("Step",),
-        "pipeline.strategy": ("ErrorStrategy",),
-        "execution.step_record": ("StepRecord",),
-        "limits.rate": ("RateLimit",),
-        "limits.idempotency": ("Idempotency",),
-        "result": ("AudioContent", "Content", "FileContent", "ImageContent", "TextContent", "ToolResult"),
-        "limits.retries": ("Retries",),
+        "_vocabulary.note": ("Note",),
+        "_tools.toolbox.pages": ("Pages",),
+        "_vocabulary.param": ("MemoryId", "Param"),
+        "_tools.pipeline.combinators": ("choose", "fan_out", "map_over"),
+        "_tools.pipeline.pipeline": ("ToolPipeline",),
+        "_tools.pipeline.step": ("Step",),
+        "_tools.pipeline.strategy": ("ErrorStrategy",),
+        "_engine.execution.step_record": ("StepRecord",),
+        "_engine.limits.rate": ("RateLimit",),
+        "_engine.limits.idempotency": ("Idempotency",),
+        "_vocabulary.result": ("AudioContent", "Content", "FileContent", "ImageContent", "TextContent", "ToolResult"),
+        "_engine.limits.retries": ("Retries",),
         "review": (
             "Continue",
             "Edit",
@@ -159,13 +162,13 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ReviewRequest",
             "ReviewTiming",
         ),
-        "tools.protocols": ("AgentTool", "ToolSpec"),
-        "tools.schema": ("SchemaTool",),
-        "secret": ("Secret", "SecretStr"),
-        "specification": ("ToolParameters", "ToolSpecification"),
-        "toolbox.toolbox": ("Toolbox",),
-        "tools.base": ("Tool",),
-        "tools.typed": ("TypedTool", "read_arguments", "schema_for"),
+        "_tools.protocols": ("AgentTool", "ToolSpec"),
+        "_tools.schema": ("SchemaTool",),
+        "_vocabulary.secret": ("Secret", "SecretStr"),
+        "_vocabulary.specification": ("ToolParameters", "ToolSpecification"),
+        "_tools.toolbox.toolbox": ("Toolbox",),
+        "_tools.base": ("Tool",),
+        "_tools.typed": ("TypedTool", "read_arguments", "schema_for"),
     },
     everyday=(
         *("Agent", "AgentResult", "ConversationMemory", "Tool", "ToolContext", "Toolbox", "TypedTool", "tool"),

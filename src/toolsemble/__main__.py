@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from toolsemble.cli import program
+from toolsemble._cli import program
 
 program()

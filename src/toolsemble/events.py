@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
-from toolsemble.masking.secrets import mask_text, secrets
-from toolsemble.metrics import Outcome
-from toolsemble.result import ErrorKind, ToolResult
-from toolsemble.review.events import ReviewDecided, ReviewRequested
+from toolsemble._runtime.metrics import Outcome
+from toolsemble._schema.masking.secrets import mask_text, secrets
+from toolsemble._vocabulary.result import ErrorKind, ToolResult
+from toolsemble.review._events import ReviewDecided, ReviewRequested
 
 if TYPE_CHECKING:  # a toolbox without an agent does not load the messages of models
-    from toolsemble.models.chat import TokenUsage
-    from toolsemble.models.message import AssistantMessage, Message
+    from toolsemble.models._chat import TokenUsage
+    from toolsemble.models._message import AssistantMessage, Message
 
 __all__ = [
     "CacheHit",

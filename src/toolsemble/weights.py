@@ -11,20 +11,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolsemble.runtime.lazy import export_lazily
+from toolsemble._runtime.lazy import export_lazily
 
 if TYPE_CHECKING:
-    from toolsemble.local.weights.cache import cache_directory as cache_directory, located as located
-    from toolsemble.local.weights.catalogue import (
+    from toolsemble.models._local.weights.cache import cache_directory as cache_directory, located as located
+    from toolsemble.models._local.weights.catalogue import (
         CATALOGUE as CATALOGUE,
         Parts as Parts,
         Weights as Weights,
         entry as entry,
     )
-    from toolsemble.local.weights.download import pull as pull
-    from toolsemble.local.weights.hub import HubSource as HubSource
-    from toolsemble.local.weights.index import IndexSource as IndexSource
-    from toolsemble.local.weights.source import (
+    from toolsemble.models._local.weights.download import pull as pull
+    from toolsemble.models._local.weights.hub import HubSource as HubSource
+    from toolsemble.models._local.weights.index import IndexSource as IndexSource
+    from toolsemble.models._local.weights.source import (
         Phase as Phase,
         PullProgress as PullProgress,
         Source as Source,
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
-        ".local.weights.cache": ("cache_directory", "located"),
-        ".local.weights.catalogue": ("CATALOGUE", "Parts", "Weights", "entry"),
-        ".local.weights.download": ("pull",),
-        ".local.weights.hub": ("HubSource",),
-        ".local.weights.index": ("IndexSource",),
-        ".local.weights.source": ("Phase", "PullProgress", "Source", "SourceError"),
+        ".models._local.weights.cache": ("cache_directory", "located"),
+        ".models._local.weights.catalogue": ("CATALOGUE", "Parts", "Weights", "entry"),
+        ".models._local.weights.download": ("pull",),
+        ".models._local.weights.hub": ("HubSource",),
+        ".models._local.weights.index": ("IndexSource",),
+        ".models._local.weights.source": ("Phase", "PullProgress", "Source", "SourceError"),
     },
 )

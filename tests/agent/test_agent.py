@@ -803,7 +803,7 @@ def test_invalid_settings_are_rejected_at_creation(make, error, problem):
 
 
 def test_settings_are_checked_before_model_lookup(monkeypatch):
-    monkeypatch.setattr("toolsemble.agent.settings.model_of", lambda model: pytest.fail("looked for"))
+    monkeypatch.setattr("toolsemble.agent._settings.model_of", lambda model: pytest.fail("looked for"))
     with pytest.raises(ToolDefinitionError, match="Agent memory must be"):
         Agent(memory="talks.db")
 

@@ -309,7 +309,7 @@ def summarize_late(model):
 
 
 async def test_only_the_summaries_of_the_last_conversations_are_kept(monkeypatch):
-    monkeypatch.setattr("toolsemble.agent.summarize._CONVERSATIONS", 1)
+    monkeypatch.setattr("toolsemble.agent._summarize._CONVERSATIONS", 1)
     small = ScriptedModel(["One.", "Two.", "Three."])
     summarize = summarize_earlier(small, above=1, keep=1, count=one)
     for user in ("ada", "eve", "ada"):

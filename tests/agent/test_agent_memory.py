@@ -23,7 +23,7 @@ from toolsemble import (
     ToolResult,
     tool,
 )
-from toolsemble.agent.window import estimate_tokens
+from toolsemble.agent._window import estimate_tokens
 from toolsemble.models import AssistantMessage, SystemMessage, ToolMessage, Transcript, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 
@@ -294,7 +294,7 @@ def test_forked_process_reopens_file(tmp_path):
 HELD = """
     import os, signal, threading, warnings
     from toolsemble import Agent, ConversationMemory, ToolCall, tool
-    from toolsemble.agent.spending import current_spending
+    from toolsemble.agent._spending import current_spending
     from toolsemble.testing import ScriptedModel
 
     memory = ConversationMemory()

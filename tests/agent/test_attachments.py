@@ -3,8 +3,8 @@
 import pytest
 from ag_ui.core import RunAgentInput
 
+from toolsemble._vocabulary.result import AudioContent, FileContent, ImageContent
 from toolsemble.agent.streams import read_ag_ui, read_vercel
-from toolsemble.result import AudioContent, FileContent, ImageContent
 
 PNG, PDF = "data:image/png;base64,aGk=", "data:application/pdf;base64,aGk="
 

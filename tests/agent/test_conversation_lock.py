@@ -4,9 +4,9 @@ import threading
 import pytest
 
 from toolsemble import Agent, ConversationMemory, ToolCall, ToolExecutionError, tool
-from toolsemble.agent.conversation_lock import lock_conversation
-from toolsemble.context import ToolContext
-from toolsemble.locks.holds import TABLE
+from toolsemble._engine.context import ToolContext
+from toolsemble._runtime.locks.holds import TABLE
+from toolsemble.agent._conversation_lock import lock_conversation
 from toolsemble.models import ToolMessage, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies
 
 from toolsemble import Agent, ToolCall, ToolReply, ToolResult, tool
+from toolsemble._vocabulary.result import FileContent, ImageContent
 from toolsemble.agent import (
     AgentResult,
     ArgumentsDelta,
@@ -55,7 +56,6 @@ from toolsemble.models import (
     messages_from_json,
     messages_to_json,
 )
-from toolsemble.result import FileContent, ImageContent
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest
 
 CALL = ToolCall("add", '{"a": 1}', "c1")
@@ -277,7 +277,7 @@ FIRST_USE = """
 import sys, threading
 from toolsemble import ToolCall, ToolReply, ToolResult
 from toolsemble.agent import AgentResult, Final, ToolCallRecord, event_from_json, event_to_json
-from toolsemble.agent.durable_run import read_result, write_result
+from toolsemble.agent._durable_run import read_result, write_result
 
 sys.setswitchinterval(1e-6)
 record = ToolCallRecord(ToolCall("add"), ToolReply(ToolCall("add"), ToolResult.success("3")))

@@ -26,8 +26,8 @@ from toolsemble import (
     ToolPipeline,
     tool,
 )
+from toolsemble._vocabulary.errors import ModelError
 from toolsemble.agent import PausedRun, event_from_json, event_to_json
-from toolsemble.errors import ModelError
 from toolsemble.models import ChatReply, TokenUsage
 from toolsemble.review import AutoApprove, PauseReview
 from toolsemble.testing import ScriptedModel

@@ -41,9 +41,9 @@ from toolsemble import (
     ToolPipeline,
     tool,
 )
+from toolsemble._vocabulary.errors import CallPausedError
 from toolsemble.agent import PausedRun, event_from_json, event_to_json
 from toolsemble.agent.streams import read_ag_ui, sse, to_ag_ui, to_vercel
-from toolsemble.errors import CallPausedError
 from toolsemble.models import ChatReply, TokenUsage
 from toolsemble.review import AutoApprove, PauseReview, RememberReview, Rule, RulesReview
 from toolsemble.telemetry import OpenTelemetry

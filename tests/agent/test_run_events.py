@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from toolsemble import Agent, AgentExecutionError, ToolCall, tool
+from toolsemble._vocabulary.errors import ModelError
 from toolsemble.agent import Prices, Retry
-from toolsemble.errors import ModelError
 from toolsemble.events import CallFinished, ModelReplied, ModelRetried, RunEvent, RunFinished, RunStarted
 from toolsemble.models import AssistantMessage, ChatReply, SystemMessage, TokenUsage, UserMessage
 from toolsemble.telemetry import ConsoleSink, TraceFile, read_trace
@@ -61,7 +61,7 @@ async def test_a_failed_run_sends_its_error(seen):
         await Agent(ScriptedModel([ValueError("broken")]), sinks=[seen.append]).run("go")
     end = seen[-1]
     assert (end.kind, end.stop_reason, end.error) == ("run_finished", "error", "broken")
-    assert end.error_type == "toolsemble.errors.AgentExecutionError"
+    assert end.error_type == "toolsemble.AgentExecutionError"
 
 
 async def test_an_invalid_prompt_sends_an_end_without_a_start(seen):

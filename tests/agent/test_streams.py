@@ -20,6 +20,7 @@ from toolsemble import (
     ToolDefinitionError,
     tool,
 )
+from toolsemble._vocabulary.result import ImageContent
 from toolsemble.agent import event_from_json, event_to_json
 from toolsemble.agent.streams import (
     SSE_HEADERS,
@@ -40,7 +41,6 @@ from toolsemble.models import (
     ThoughtDelta,
     UserMessage,
 )
-from toolsemble.result import ImageContent
 from toolsemble.review import CallbackReview, Continue, Edit, ExitEarly
 from toolsemble.testing import ScriptedModel
 

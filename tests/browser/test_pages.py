@@ -16,7 +16,7 @@ from helpers import ui_shop
 from helpers.journal_runs import Killed, answer, clerk
 from helpers.wait import LONG, until
 from toolsemble import Agent, EffectLedger, RunJournal, RunParkedError, Toolbox, ToolCall, tool
-from toolsemble.errors import ToolExecutionError
+from toolsemble._vocabulary.errors import ToolExecutionError
 from toolsemble.events import CallStarted
 from toolsemble.review import ExitEarly, QueueReview, ReviewRequest, SQLiteStore
 from toolsemble.telemetry import RunHistory

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from helpers.wait import LONG
-from toolsemble.ui.people import add_person
+from toolsemble._ui.people import add_person
 
 CLERK = Path(__file__).with_name("clerk_process.py")
 ENV = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}

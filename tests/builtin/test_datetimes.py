@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from toolsemble import Toolbox, ToolCall
+from toolsemble._runtime.extras import install_command
+from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.builtin import DateTimeTool
-from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.runtime.extras import install_command
 
 pytestmark = pytest.mark.slow
 
@@ -385,7 +385,7 @@ def test_zone_nickname_suggests_zone_name(called, zone):
 
 
 def test_every_nickname_names_existing_zone():
-    from toolsemble.builtin.dates.nickname import NICKNAMES  # noqa: PLC0415 - the one test that looks inside
+    from toolsemble.builtin._dates.nickname import NICKNAMES  # noqa: PLC0415 - the one test that looks inside
 
     assert set(NICKNAMES.values()) <= zoneinfo.available_timezones()
 

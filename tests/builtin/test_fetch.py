@@ -14,8 +14,8 @@ import pytest
 
 from helpers.web_server import serving
 from toolsemble import ToolDefinitionError
-from toolsemble.builtin.fetch import Fetcher, FetchError, Request, _system_tls
-from toolsemble.guard.urls import UrlGuard, UrlRefusedError
+from toolsemble._runtime.guard.urls import UrlGuard, UrlRefusedError
+from toolsemble.builtin._fetch import Fetcher, FetchError, Request, _system_tls
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,8 @@ from multiprocessing import get_context
 import pytest
 
 from toolsemble import Toolbox, ToolCall, ToolResult
+from toolsemble._runtime.guard.paths import DENIED
 from toolsemble.builtin import FileReadTool
-from toolsemble.guard.paths import DENIED
 
 FIVE = "one\ntwo\nthree\nfour\nfive\n"
 

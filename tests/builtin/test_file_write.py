@@ -14,9 +14,9 @@ import pytest
 
 from helpers.sample_tools import Reviewer
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, ToolConfigurationError, ToolResult
+from toolsemble._runtime.guard import paths
+from toolsemble._runtime.guard.paths import DENIED, Sandbox
 from toolsemble.builtin import FileReadTool, FileWriteTool
-from toolsemble.guard import paths
-from toolsemble.guard.paths import DENIED, Sandbox
 
 pytestmark = pytest.mark.slow
 

@@ -542,7 +542,7 @@ def test_redirect_does_not_send_body_to_another_server(web):
 
 
 def test_missing_package_error_names_extra(monkeypatch):
-    monkeypatch.delitem(sys.modules, "toolsemble.builtin.fetch")
+    monkeypatch.delitem(sys.modules, "toolsemble.builtin._fetch")
     monkeypatch.setitem(sys.modules, "httpcore2", None)
     with pytest.raises(ToolDefinitionError, match=r"HttpTool needs the package 'httpcore2': .*\[http\]"):
         make_tool("https://example.com")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from toolsemble import Toolbox, ToolCall, ToolDefinitionError, ToolResult
-from toolsemble.builtin import JsonParserTool, jsonpath
+from toolsemble.builtin import JsonParserTool, _jsonpath as jsonpath
 
 pytestmark = pytest.mark.slow
 

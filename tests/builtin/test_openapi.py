@@ -558,7 +558,7 @@ def test_multiplying_choices_are_rejected_with_path(choice):
 
 
 def test_too_many_schemas_suggest_selecting_operations(monkeypatch):
-    monkeypatch.setattr("toolsemble.builtin.openapi._MAX_SCHEMAS", 50)
+    monkeypatch.setattr("toolsemble.builtin._openapi._MAX_SCHEMAS", 50)
     schema = {"type": "object", "properties": {f"p{index}": {"type": "string"} for index in range(20)}}
     parameters = [{"name": "q", "in": "query", "schema": schema}]
     document = with_operations(10, parameters=parameters)
@@ -853,7 +853,7 @@ class TestWhereADocumentIs:
             HttpTool.from_openapi("https://shop.example/openapi.json", resolver=lambda *_: [])
 
     def test_a_document_that_never_ends(self, web, monkeypatch):
-        monkeypatch.setattr("toolsemble.builtin.http_tool._MAX_DOCUMENT", 100)
+        monkeypatch.setattr("toolsemble.builtin._http_tool._MAX_DOCUMENT", 100)
         web.answers["/x"] = (200, {}, b"x" * 101)
         with pytest.raises(ToolDefinitionError, match="cannot be fetched: it has more than 100 bytes"):
             HttpTool.from_openapi(web.url("/x"), allow_hosts=["127.0.0.1"])

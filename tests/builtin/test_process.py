@@ -18,7 +18,7 @@ from pydantic import Field
 from helpers.sample_tools import Reviewer
 from helpers.wait import alive, ignored_signals, read_mask
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, ToolDefinitionError, ToolResult
-from toolsemble.builtin import ProcessTool, child_process, process
+from toolsemble.builtin import ProcessTool, _child_process as child_process, _process as process
 
 pytestmark = pytest.mark.slow
 

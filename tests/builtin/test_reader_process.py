@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from helpers.wait import auntil
-from toolsemble.builtin import reader_process
-from toolsemble.builtin.child_process import Program
-from toolsemble.builtin.reader_process import ReaderFailedError, ReaderPool, read_message, serve, write_message
+from toolsemble.builtin import _reader_process as reader_process
+from toolsemble.builtin._child_process import Program
+from toolsemble.builtin._reader_process import ReaderFailedError, ReaderPool, read_message, serve, write_message
 
 SCRIPT = """
 import os, time
-from toolsemble.builtin.reader_process import serve
+from toolsemble.builtin._reader_process import serve
 
 def work(job):
     print("noise on standard output")

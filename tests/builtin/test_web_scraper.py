@@ -10,10 +10,10 @@ import pytest
 
 from helpers.web_server import serving
 from toolsemble import Toolbox, ToolCall, ToolDefinitionError, ToolExecutionError
-from toolsemble.builtin import WebScraperTool, article as module
-from toolsemble.builtin.article import READERS, Article, extract, extraction_program, read_article
-from toolsemble.builtin.charset import decode_body
-from toolsemble.builtin.web_scraper import Page
+from toolsemble.builtin import WebScraperTool, _article as module
+from toolsemble.builtin._article import READERS, Article, extract, extraction_program, read_article
+from toolsemble.builtin._charset import decode_body
+from toolsemble.builtin._web_scraper import Page
 
 pytestmark = pytest.mark.slow
 
@@ -277,7 +277,10 @@ def find_reader_processes():
     for process in Path("/proc").glob("[0-9]*"):
         try:
             parent = process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
-            if parent == str(os.getpid()) and b"toolsemble.builtin.article" in process.joinpath("cmdline").read_bytes():
+            if (
+                parent == str(os.getpid())
+                and b"toolsemble.builtin._article" in process.joinpath("cmdline").read_bytes()
+            ):
                 found.append(process.name)
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended meanwhile

@@ -368,7 +368,7 @@ def test_provider_without_search_method_is_rejected(provider, problem):
 
 
 def test_missing_package_error_names_extra(monkeypatch):
-    monkeypatch.delitem(sys.modules, "toolsemble.builtin.fetch", raising=False)
+    monkeypatch.delitem(sys.modules, "toolsemble.builtin._fetch", raising=False)
     monkeypatch.setitem(sys.modules, "httpcore2", None)
     with pytest.raises(ToolDefinitionError, match=r"DuckDuckGoSearch needs the package 'httpcore2': .*\[web\]"):
         DuckDuckGoSearch()

@@ -8,9 +8,9 @@ import pytest
 
 from helpers.mcp_servers import PLAIN
 from toolsemble import Agent, Catalog, SchemaTool, Toolbox, ToolCall, ToolDefinitionError, ToolSpecification, tool
+from toolsemble._vocabulary.errors import AgentExecutionError, ToolConfigurationError, ToolsembleError
 from toolsemble.agent import RunView
 from toolsemble.catalog import Source
-from toolsemble.errors import AgentExecutionError, ToolConfigurationError, ToolsembleError
 from toolsemble.mcp import MCPClient
 from toolsemble.testing import ScriptedModel
 

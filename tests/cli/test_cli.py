@@ -19,14 +19,14 @@ import pytest
 import toolsemble
 from helpers.terminal import Person, forget_modules, write_bot
 from toolsemble import AgentExecutionError, ExitEarlyError, MaxIterationsExceededError, ToolDefinitionError
+from toolsemble._cli import app, main, program
+from toolsemble._cli.builtins import BUILT_INS
+from toolsemble._cli.exit_codes import Exit, exit_code_for, format_error
+from toolsemble._cli.screen import Screen
+from toolsemble._runtime.extras import install_command
+from toolsemble._runtime.terminal import OutputStream
+from toolsemble._runtime.text import escape_line, escape_prose
 from toolsemble.agent import ConversationMemory
-from toolsemble.cli import app, main, program
-from toolsemble.cli.builtins import BUILT_INS
-from toolsemble.cli.exit_codes import Exit, exit_code_for, format_error
-from toolsemble.cli.screen import Screen
-from toolsemble.runtime.extras import install_command
-from toolsemble.runtime.terminal import OutputStream
-from toolsemble.runtime.text import escape_line, escape_prose
 
 pytestmark = pytest.mark.slow
 
@@ -395,11 +395,11 @@ def test_debug_prints_escaped_traceback(bot, run_cli):
 def test_log_about_the_chosen_model_is_shown(run_cli, monkeypatch):
     import logging  # noqa: PLC0415 - only here
 
-    from toolsemble.cli import model_option  # noqa: PLC0415 - as above
+    from toolsemble._cli import model_option  # noqa: PLC0415 - as above
     from toolsemble.testing import ScriptedModel  # noqa: PLC0415 - as above
 
     def chosen(_):
-        logging.getLogger("toolsemble.models.environment").info("Taking local, as there is no key")
+        logging.getLogger("toolsemble.models._environment").info("Taking local, as there is no key")
         return ScriptedModel(["Hello."])
 
     monkeypatch.setattr(model_option, "model_of", chosen)
@@ -446,7 +446,7 @@ def test_edits_are_json_lines(bot, person, monkeypatch):
 
 
 def test_status_line_is_shown_and_then_cleared(bot, person, monkeypatch):
-    monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: 1000.0))
+    monkeypatch.setattr("toolsemble._cli.text_output.time", SimpleNamespace(monotonic=lambda: 1000.0))
     path = bot("", PATIENT_MODEL)
     assert person.runs(["ask", "q", "-m", f"{path}:model", "-t", path]) == 0
     text = person.plain()
@@ -807,7 +807,7 @@ def test_shell_completes_commands_and_tools(capsys, monkeypatch):
 
 
 def test_missing_extra_is_named(monkeypatch, run_cli):
-    for name in [name for name in sys.modules if name.split(".")[0] == "click" or name == "toolsemble.cli.app"]:
+    for name in [name for name in sys.modules if name.split(".")[0] == "click" or name == "toolsemble._cli.app"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "click", None)
     message = f"toolsemble: the command line needs the package 'click': {install_command('cli')}\n"
@@ -815,7 +815,7 @@ def test_missing_extra_is_named(monkeypatch, run_cli):
 
 
 def test_broken_installation_raises_import_error(monkeypatch):
-    monkeypatch.setitem(sys.modules, "toolsemble.cli.app", None)
+    monkeypatch.setitem(sys.modules, "toolsemble._cli.app", None)
     with pytest.raises(ModuleNotFoundError):
         main(["version"])
 
@@ -855,7 +855,7 @@ def test_interrupt_during_startup_prints_nothing(monkeypatch, capsys):
     def interrupted():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolsemble.cli.main", interrupted)
+    monkeypatch.setattr("toolsemble._cli.main", interrupted)
     with pytest.raises(SystemExit) as ended:
         program(lambda code: None)
     assert (ended.value.code, *capsys.readouterr()) == (130, "", "")
@@ -993,18 +993,25 @@ def test_long_answer_is_printed_whole(bot, run_cli):
 
 
 def test_help_loads_neither_rich_nor_asyncio_nor_the_library():
-    program = "import sys; from toolsemble.cli import main; main(sys.argv[1:]); print(*sys.modules, sep='\\n')"
+    program = "import sys; from toolsemble._cli import main; main(sys.argv[1:]); print(*sys.modules, sep='\\n')"
     for words in (["--help"], ["version"], ["ask", "--help"]):
         run = subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, check=True)
         loaded = set(run.stdout.splitlines())
-        assert not loaded & {"rich", "asyncio", "pydantic", "pydantic_core", "toolsemble.toolbox.toolbox", "typer"}
+        assert not loaded & {
+            "rich",
+            "asyncio",
+            "pydantic",
+            "pydantic_core",
+            "toolsemble._tools.toolbox.toolbox",
+            "typer",
+        }
         assert "click" in loaded
 
 
 def test_piped_progress_is_printed_at_intervals(bot, run_cli, monkeypatch):
     path = bot('ToolCall("many", {"input": "1"}), "Done."')
     clock = itertools.count(time.monotonic(), 2)
-    monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("toolsemble._cli.text_output.time", SimpleNamespace(monotonic=lambda: next(clock)))
     _, _, err = run_cli("ask", "q", "-m", f"{path}:model", "-t", path)
     assert "  .. many 50% half of it\n  .. many more\n  .. many\n" in err
 
@@ -1076,7 +1083,7 @@ def test_a_file_that_cannot_be_used_is_refused_before_the_model_is_asked(bot, ru
 
 
 def test_a_file_that_is_too_large_is_refused(bot, run_cli, tmp_path, monkeypatch):
-    monkeypatch.setattr("toolsemble.cli.attachments.MAX_BYTES", 3_000_000)
+    monkeypatch.setattr("toolsemble._cli.attachments.MAX_BYTES", 3_000_000)
     (tmp_path / "a.txt").write_bytes(b"a" * 3_000_001)
     code, _, err = run_cli("ask", "What?", "-m", f"{bot(SHOW)}:model", "-f", str(tmp_path / "a.txt"))
     assert (code, "has more than 3 MB; pass a part of it" in err) == (2, True)

@@ -15,6 +15,9 @@ import pytest
 
 from helpers.terminal import forget_modules, write_bot
 from toolsemble import Continue, Edit, ExitEarly, ReviewRequest, ToolCall, ToolReply, ToolResult, agent, events
+from toolsemble._cli import main
+from toolsemble._cli.ask import Setup
+from toolsemble._cli.screen import Screen
 from toolsemble.agent import (
     AgentResult,
     CallReplied,
@@ -27,9 +30,6 @@ from toolsemble.agent import (
     ToolCallRecord,
     TurnEnded,
 )
-from toolsemble.cli import main
-from toolsemble.cli.ask import Setup
-from toolsemble.cli.screen import Screen
 from toolsemble.events import (
     CacheHit,
     CallAbandoned,
@@ -46,7 +46,7 @@ from toolsemble.events import (
     RunStarted,
 )
 from toolsemble.models import AssistantMessage
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, PromptProgress, TextDelta, ThoughtDelta
+from toolsemble.models._chat import ArgumentsDelta, CallDelta, PromptProgress, TextDelta, ThoughtDelta
 
 pytestmark = pytest.mark.slow
 
@@ -150,7 +150,7 @@ def test_every_event_is_tested():
 
 @pytest.mark.parametrize(("event", "expected"), TOLD, ids=lambda each: getattr(each, "kind", ""))
 def test_every_event_is_written_as_text(event, expected, capsys, monkeypatch):
-    monkeypatch.setattr("toolsemble.cli.text_output.time", SimpleNamespace(monotonic=lambda: 100.0))
+    monkeypatch.setattr("toolsemble._cli.text_output.time", SimpleNamespace(monotonic=lambda: 100.0))
     assert show_event(event, capsys).err == expected
     assert show_event(event, capsys, quiet=True).err == ""
 
@@ -245,7 +245,7 @@ def test_chat_continues_when_output_fails(bot, run_cli, monkeypatch):
     def take(self, event):
         raise KeyError("style")
 
-    monkeypatch.setattr("toolsemble.cli.text_output.TextOutput.take", take)
+    monkeypatch.setattr("toolsemble._cli.text_output.TextOutput.take", take)
     monkeypatch.setattr(sys, "stdin", io.StringIO("first\n/tools\n"))
     path = bot('"Never told."')
     expected = (1, "", "KeyError: 'style'\nnone; name some with --tools\n")

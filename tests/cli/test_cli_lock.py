@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from toolsemble.cli import main
-from toolsemble.lock.pins import PinnedTool
+from toolsemble._cli import main
+from toolsemble.catalog._lock.pins import PinnedTool
 
 OLD = '''
 from toolsemble import tool
@@ -128,7 +128,7 @@ def test_tools_of_a_server_belong_to_the_server(run, tmp_path, monkeypatch):
         pin = PinnedTool("read")
 
     remote = Remote()
-    monkeypatch.setattr("toolsemble.cli.lock_command.load_tools", lambda target, shown: [remote])
+    monkeypatch.setattr("toolsemble._cli.lock_command.load_tools", lambda target, shown: [remote])
     assert run("started.py", "again") == (0, "", "toolsemble.lock: pinned 1 tool of 1 source\n")
     assert list(json.loads((tmp_path / "toolsemble.lock").read_text())["sources"]) == ["mcp:server"]
 

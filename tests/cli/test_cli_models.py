@@ -13,7 +13,7 @@ import pytest
 import toolsemble
 from helpers.terminal import Person
 from toolsemble import models
-from toolsemble.cli import main
+from toolsemble._cli import main
 
 ENTRY = SimpleNamespace(
     name="tiny", file="tiny.gguf", size=600_000_000, memory=700_000_000, license="Apache-2.0", note="one call at a time"
@@ -68,7 +68,7 @@ def test_usable_models_are_listed_with_reason(replace_module, capsys):
         SimpleNamespace(name="openai", available=False, why="no key\x1b[2J"),
         SimpleNamespace(name="local", available=True, why="here"),
     ]
-    replace_module(models, "environment", offers=lambda: offers)
+    replace_module(models, "_environment", offers=lambda: offers)
     assert main(["models"]) == 0
     assert capsys.readouterr().out == "openai\tno\tno key\\x1b[2J\nlocal\tyes\there\n"
     assert main(["models", "--json"]) == 0
@@ -123,7 +123,7 @@ def test_serve_runs_until_ctrl_c(weights, replace_module, monkeypatch, capsys, w
         yield SimpleNamespace(base_url=f"http://{host}:{port}/v1", api_key=api_key or "s3cret")
         served.append("closed")
 
-    replace_module(replace_module(toolsemble, "local"), "api_server", serve=serve)
+    replace_module(replace_module(models, "_local"), "api_server", serve=serve)
     weights.append(Path("/cache/tiny.gguf"))
     monkeypatch.setattr("threading.Event.wait", lambda *_: signal.raise_signal(signal.SIGINT))
     assert main(["models", "serve", "tiny", "--port", "9", *words]) == 0

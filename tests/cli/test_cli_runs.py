@@ -13,7 +13,7 @@ from helpers.journal_runs import Killed, clerk, do_until_parked
 from helpers.terminal import Person
 from helpers.wait import until
 from toolsemble import AgentExecutionError, RunJournal, RunParkedError, ToolCall, tool
-from toolsemble.cli import main
+from toolsemble._cli import main
 from toolsemble.review import AutoApprove, QueueReview, SQLiteStore
 
 pytestmark = pytest.mark.slow

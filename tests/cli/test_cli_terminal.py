@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from helpers.terminal import PROGRAM, WAIT, Person, child, forget_modules, write_bot
-from toolsemble.cli import main
-from toolsemble.cli.app import app
-from toolsemble.cli.exit_codes import Exit
+from toolsemble._cli import main
+from toolsemble._cli.app import app
+from toolsemble._cli.exit_codes import Exit
 
 pytestmark = pytest.mark.slow
 

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from toolsemble import Agent, Continue, Edit, ExitEarly, Toolbox, ToolCall, tool
+from toolsemble._cli.app import run
+from toolsemble._vocabulary.errors import AgentExecutionError, ModelError
 from toolsemble.agent import Prices, Retry
-from toolsemble.cli.app import run
-from toolsemble.errors import AgentExecutionError, ModelError
 from toolsemble.models import ChatReply, TokenUsage
 from toolsemble.telemetry import TraceFile
 from toolsemble.testing import FakeReviewer, ScriptedModel
@@ -115,7 +115,7 @@ def test_a_failed_run_shows_its_error_and_its_retries(path, capsys):
         agent.run_sync("go")
     shown = lines(capsys, path)
     assert shown[1] == "├─ model retried: busy"
-    assert shown[2].startswith("└─ end: error (toolsemble.errors.AgentExecutionError) after ")
+    assert shown[2].startswith("└─ end: error (toolsemble.AgentExecutionError) after ")
     assert shown[3] == "   └─ broken"
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.terminal import Person
 from toolsemble import Effect, EffectLedger, Toolbox, ToolCall, tool
-from toolsemble.cli import main
+from toolsemble._cli import main
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest, SQLiteStore
 
 pytestmark = pytest.mark.slow

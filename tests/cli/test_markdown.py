@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolsemble.cli.markdown import MarkdownBlocks
+from toolsemble._cli.markdown import MarkdownBlocks
 
 
 def split(*pieces):

@@ -113,6 +113,8 @@ def test_built_in_tool_pages_have_same_sections(page):
 def test_architecture_page_names_every_module():
     listed = set(re.findall(r"^\| `(\w+)` \|", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8"), re.MULTILINE))
     there = {
-        path.stem for path in (ROOT / "src/toolsemble").iterdir() if path.suffix in {".py", ""} and path.stem[0] != "_"
+        path.stem
+        for path in (ROOT / "src/toolsemble").iterdir()
+        if path.suffix in {".py", ""} and path.stem[:2] != "__"
     }
     assert listed == there

@@ -6,8 +6,8 @@ import pytest
 
 from helpers.engine_runs import EngineRuns
 from toolsemble import RunJournal
-from toolsemble.engines.agent_runs import AgentRuns, write_answer, write_request
-from toolsemble.errors import RunParkedError
+from toolsemble._vocabulary.errors import RunParkedError
+from toolsemble.engines._agent_runs import AgentRuns, write_answer, write_request
 from toolsemble.review import Continue, Edit, SQLiteStore
 
 

@@ -8,8 +8,8 @@ from distributed import Client, Event, LocalCluster, get_worker
 
 from helpers.wait import LONG
 from toolsemble import Toolbox, ToolCall, ToolContext, ToolDefinitionError, ToolPipeline, tool
+from toolsemble._tools.pipeline.step import Step
 from toolsemble.engines.dask import executor
-from toolsemble.pipeline.step import Step
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from toolsemble import (
     map_over,
     tool,
 )
-from toolsemble.context import current_context
+from toolsemble._engine.context import current_context
 from toolsemble.review import Continue
 from toolsemble.testing import CallbackReview, InMemoryMetrics, ScriptedModel
 

@@ -14,11 +14,11 @@ from helpers.isolated_tools import fork, hang, wait_for
 from helpers.sibling_calls import SIBLINGS, add_siblings, run_async, run_sync, texts_of_calls
 from helpers.wait import LONG, alive, until
 from toolsemble import InMemoryMetrics, Toolbox, ToolCall, tool
-from toolsemble.locks.claims import Claim
-from toolsemble.locks.holds import TABLE
-from toolsemble.locks.table import Table
-from toolsemble.processes.pool import WORKERS
-from toolsemble.runtime.concurrency import forget_dead_tasks
+from toolsemble._runtime.concurrency import forget_dead_tasks
+from toolsemble._runtime.locks.claims import Claim
+from toolsemble._runtime.locks.holds import TABLE
+from toolsemble._runtime.locks.table import Table
+from toolsemble._runtime.processes.pool import WORKERS
 
 pytestmark = pytest.mark.slow
 
@@ -254,9 +254,9 @@ LEAKS = """
     import asyncio, gc, os, sys, threading, time
     from pathlib import Path
     from toolsemble import Cache, EffectLedger, InMemoryMetrics, Toolbox, ToolCall, tool
-    from toolsemble.processes.pool import WORKERS
+    from toolsemble._runtime.processes.pool import WORKERS
     from toolsemble.telemetry import TraceFile
-    from toolsemble.work.timeout import DAEMON_THREADS
+    from toolsemble._engine.work.timeout import DAEMON_THREADS
     from helpers.isolated_tools import die, where
 
     folder = Path(sys.argv[1])

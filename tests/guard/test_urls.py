@@ -5,8 +5,8 @@ from ipaddress import IPv4Address
 import pytest
 
 from toolsemble import ToolDefinitionError
-from toolsemble.guard.addresses import is_public
-from toolsemble.guard.urls import Target, UrlGuard, UrlRefusedError, resolve
+from toolsemble._runtime.guard.addresses import is_public
+from toolsemble._runtime.guard.urls import Target, UrlGuard, UrlRefusedError, resolve
 
 pytestmark = pytest.mark.slow
 

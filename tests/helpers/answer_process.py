@@ -4,7 +4,7 @@ import random
 import sys
 from pathlib import Path
 
-from toolsemble.errors import ReviewRefusedError
+from toolsemble._vocabulary.errors import ReviewRefusedError
 from toolsemble.review import Continue, Edit, ExitEarly, SQLiteStore
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from toolsemble import Agent, RunJournal, ToolCall, ToolContext, ToolPipeline, tool
+from toolsemble._tools.pipeline.step import Step
 from toolsemble.models import AssistantMessage, FunctionModel, TokenUsage
-from toolsemble.models.message import visible_to_json
-from toolsemble.pipeline.step import Step
+from toolsemble.models._message import visible_to_json
 from toolsemble.review import QueueReview, SQLiteStore
 
 PROMPT = "Settle everything"

@@ -7,7 +7,7 @@ import pytest
 from helpers.journal_runs import clerk
 from helpers.wait import LONG
 from toolsemble import Agent, AgentExecutionError, ToolCall, ToolConfigurationError, tool
-from toolsemble.errors import RunCancelledError
+from toolsemble._vocabulary.errors import RunCancelledError
 from toolsemble.models import FunctionModel, UserMessage
 from toolsemble.review import Continue, QueueReview, Reject
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from toolsemble import ExitEarlyError, InvocationParameters, Secret, Tool, ToolContext, TypedTool, tool
-from toolsemble.result import ToolResult
+from toolsemble._vocabulary.result import ToolResult
 
 LONG = 60
 

@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from helpers.chaos_shop import Shop, open_journal, open_store
-from toolsemble.processes import identity
+from toolsemble._runtime.processes import identity
 from toolsemble.review import QueueReview
 
 LEASE = 1.5

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pytest
 
 from toolsemble import ImageContent, ModelError, ToolReply, ToolResult, ToolSpecification, tool
+from toolsemble._runtime.concurrency import finish
 from toolsemble.models import Assembly, ChatRequest, TextDelta, ToolMessage, UserMessage
-from toolsemble.runtime.concurrency import finish
 
 WAIT = 60
 HELLO = ChatRequest([UserMessage("hello")])

@@ -3,7 +3,7 @@
 import sys
 
 from toolsemble import Agent, ToolCall, tool
-from toolsemble.call import new_id
+from toolsemble._vocabulary.call import new_id
 from toolsemble.review import QueueReview, SQLiteStore
 from toolsemble.testing import ScriptedModel
 

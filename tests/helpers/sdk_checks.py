@@ -15,15 +15,13 @@ from openai.types.chat import (
 )
 from pydantic import TypeAdapter
 
-from toolsemble.providers import (
-    anthropic as to_anthropic,
-    bedrock as to_bedrock,
-    google as to_google,
-    mcp as to_mcp,
-    mistral as to_mistral,
-    ollama as to_ollama,
-    openai as to_openai,
-)
+from toolsemble.mcp import _wire as to_mcp
+from toolsemble.models import _ollama as to_ollama
+from toolsemble.models.anthropic import _wire as to_anthropic
+from toolsemble.models.bedrock import _wire as to_bedrock
+from toolsemble.models.google import _wire as to_google
+from toolsemble.models.mistral import _wire as to_mistral
+from toolsemble.models.openai import _wire as to_openai
 
 
 def read_out(value):

@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager
 
-from toolsemble.cli import main
+from toolsemble._cli import main
 
 WAIT = 60
 PROGRAM = [sys.executable, "-m", "toolsemble"]
@@ -23,7 +23,7 @@ BOT = """
 import asyncio, os, signal, time
 from toolsemble import ExitEarlyError, ModelError, ReturnBehavior, Tool, Toolbox, ToolCall, ToolResult, tool
 from toolsemble.models import ChatReply, FunctionModel, ScriptedModel, TokenUsage
-from toolsemble.result import ImageContent
+from toolsemble._vocabulary.result import ImageContent
 
 @tool
 def add(a: int, b: int) -> int:

@@ -5,8 +5,8 @@ from concurrent.futures import Future
 
 import cloudpickle
 
-from toolsemble.processes.worker import run_payload
-from toolsemble.work.cluster import ClusterExecutor
+from toolsemble._engine.work.cluster import ClusterExecutor
+from toolsemble._runtime.processes.worker import run_payload
 
 
 class ThreadCluster(ClusterExecutor):

@@ -15,11 +15,11 @@ from toolsemble import (
     tool,
 )
 from toolsemble.interop import agent_framework, autogen, haystack, langchain, openai_agents, pydantic_ai, smolagents
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, current_call_id
-from toolsemble.interop.exported import export_tools
-from toolsemble.interop.pausing import ShownRequests
+from toolsemble.interop._adopted import ForeignTool, adopt_tools, current_call_id
+from toolsemble.interop._exported import export_tools
+from toolsemble.interop._pausing import ShownRequests
 from toolsemble.review import AutoApprove, PauseReview
-from toolsemble.review.request import ReviewRequest
+from toolsemble.review._request import ReviewRequest
 
 MODULES = [agent_framework, autogen, haystack, langchain, openai_agents, pydantic_ai, smolagents]
 
@@ -151,7 +151,7 @@ def test_find_request_runs_nothing_and_asks_only_for_calls_that_fit():
 
 
 def test_the_oldest_of_what_was_shown_is_forgotten(monkeypatch):
-    monkeypatch.setattr("toolsemble.interop.pausing._MOST_SHOWN", 1)
+    monkeypatch.setattr("toolsemble.interop._pausing._MOST_SHOWN", 1)
     shown = ShownRequests()
     first, second = (ReviewRequest("Pays", "pay", {}, call_id=call_id) for call_id in ("call_1", "call_2"))
     shown.add(first)

@@ -4,9 +4,9 @@ import pytest
 
 from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill
 from toolsemble import RunChangedError, RunJournal, Toolbox, ToolCall, ToolPipeline, tool
+from toolsemble._tools.pipeline.step import Step
+from toolsemble.agent._journal.describe import find_changes
 from toolsemble.catalog import Catalog
-from toolsemble.journal.describe import find_changes
-from toolsemble.pipeline.step import Step
 
 
 def kill_before_the_call(runs):

@@ -25,12 +25,12 @@ from toolsemble import (
     ToolResult,
     tool,
 )
-from toolsemble.call import NumberedCall
-from toolsemble.context import enter, leave
+from toolsemble._engine.context import enter, leave
+from toolsemble._tools.pipeline.step import Step
+from toolsemble._vocabulary.call import NumberedCall
+from toolsemble._vocabulary.place import Place
+from toolsemble._vocabulary.result import ImageContent
 from toolsemble.models import ChatReply, ScriptedModel, UserMessage
-from toolsemble.pipeline.step import Step
-from toolsemble.place import Place
-from toolsemble.result import ImageContent
 from toolsemble.review import CallbackReview
 from toolsemble.testing import RecordingSink
 

@@ -25,9 +25,9 @@ from toolsemble import (
     fan_out,
     tool,
 )
+from toolsemble._tools.pipeline.step import Step
 from toolsemble.agent import TurnEnded
 from toolsemble.models import AssistantMessage, FunctionModel, ScriptedModel, messages_to_json
-from toolsemble.pipeline.step import Step
 from toolsemble.testing import RecordingSink
 
 

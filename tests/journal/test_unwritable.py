@@ -11,11 +11,11 @@ import pytest
 from helpers.journal_runs import LOOK, PAY, REFUND, Shop, clerk, park, script
 from helpers.wait import LONG, auntil
 from toolsemble import Agent, AgentExecutionError, RunJournal, RunParkedError, Toolbox, ToolCall, ToolPipeline, tool
-from toolsemble.journal import storage as storage_module
-from toolsemble.journal.driver import RunDriver
+from toolsemble._runtime.storage.opening import open_database
+from toolsemble.agent._journal import storage as storage_module
+from toolsemble.agent._journal.driver import RunDriver
 from toolsemble.models import FunctionModel
 from toolsemble.review import QueueReview
-from toolsemble.storage.opening import open_database
 
 PROMPT = "Refund order 7"
 

@@ -8,7 +8,7 @@ import pytest
 
 from helpers.sample_tools import AsyncFunction, Function
 from toolsemble import SchemaTool, Tool, Toolbox, ToolCall, ToolDefinitionError, ToolPipeline, TypedTool, fan_out, tool
-from toolsemble.locks.holds import TABLE
+from toolsemble._runtime.locks.holds import TABLE
 
 
 class Meter:
@@ -358,7 +358,7 @@ def test_interrupted_thread_leaves_the_queue(monkeypatch):
         result = []
 
         def wait():
-            monkeypatch.setattr("toolsemble.runtime.wakeup.Wakeup.wait", interrupt)
+            monkeypatch.setattr("toolsemble._runtime.wakeup.Wakeup.wait", interrupt)
             try:
                 other.execute("x")
             except KeyboardInterrupt:

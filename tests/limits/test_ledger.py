@@ -43,11 +43,11 @@ from toolsemble import (
     ToolResult,
     tool,
 )
-from toolsemble.errors import LostError, ToolArgumentsError
-from toolsemble.locks.holds import TABLE
-from toolsemble.processes.identity import ProcessIdentity
+from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.locks.holds import TABLE
+from toolsemble._runtime.processes.identity import ProcessIdentity
+from toolsemble._vocabulary.errors import LostError, ToolArgumentsError
 from toolsemble.review import AutoReject
-from toolsemble.runtime.concurrency import finish
 
 BOUND = 20.0
 RUN = {"run_id": "run 1"}
@@ -527,7 +527,7 @@ def test_old_entries_are_deleted_except_unknown_outcomes(ledger, clock):
 
 
 def test_memory_ledger_limits_its_entries(monkeypatch):
-    monkeypatch.setattr("toolsemble.limits.effect_ledger._IN_MEMORY", 2)
+    monkeypatch.setattr("toolsemble._engine.limits.effect_ledger._IN_MEMORY", 2)
     with EffectLedger() as ledger:
         unknown_entry(ledger)
         box = Toolbox([make_pay_tool(Payments())], ledger=ledger)
@@ -781,7 +781,7 @@ async def test_waits_for_the_same_call_in_another_process(tmp_path):
 
 
 def test_wait_for_another_process_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("toolsemble.limits.idempotency._PATIENCE", 0.0)
+    monkeypatch.setattr("toolsemble._engine.limits.idempotency._PATIENCE", 0.0)
     pay = SchemaTool("pay", "", Payments(), {"properties": {"order": {"type": "integer"}}}, idempotency=True)
     with start_process(tmp_path / "effects.db", "sys.stdin.readline()") as process:
         with EffectLedger(tmp_path / "effects.db") as ledger:
@@ -850,7 +850,7 @@ def test_process_identity_is_more_than_the_pid():
 
 
 def test_process_identity_without_proc_uses_the_pid(tmp_path, monkeypatch):
-    monkeypatch.setattr("toolsemble.processes.identity._PROC", tmp_path)
+    monkeypatch.setattr("toolsemble._runtime.processes.identity._PROC", tmp_path)
     here = ProcessIdentity.current()
     assert (here.started, here.is_running(), here._replace(pid=2**30).is_running()) == ("", True, False)
 
@@ -867,7 +867,7 @@ def test_interpreter_shutdown_skips_the_write(monkeypatch):
     def refuse(_):
         raise RuntimeError("can't start new thread at interpreter shutdown")
 
-    monkeypatch.setattr("toolsemble.runtime.concurrency.THREADS.submit", refuse)
+    monkeypatch.setattr("toolsemble._runtime.concurrency.THREADS.submit", refuse)
     with EffectLedger() as ledger:
         pay = make_pay_tool(Payments(), Idempotency(ledger=ledger))
         path = pay._path({"order": 17}, ToolContext(**RUN))

@@ -20,8 +20,8 @@ from toolsemble import (
     ToolResult,
     tool,
 )
+from toolsemble._runtime.observers.watchers import unwatch, watch
 from toolsemble.events import CallRetried
-from toolsemble.observers.watchers import unwatch, watch
 
 QUICK = {"wait": 0.001, "jitter": 0.001}
 

@@ -6,8 +6,8 @@ import pytest
 
 from toolsemble import Agent, ToolConfigurationError
 from toolsemble.builtin import CalculatorTool, FileReadTool
-from toolsemble.local.location import find_weights
 from toolsemble.models import LocalModel
+from toolsemble.models._local.location import find_weights
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from toolsemble.local.grammar import MAX_LENGTH, dump_json, forbid_same_start, format_opening, step_grammar
+from toolsemble.models._local.grammar import MAX_LENGTH, dump_json, forbid_same_start, format_opening, step_grammar
 
 
 def read_rules(schema) -> dict[str, str]:

@@ -8,12 +8,12 @@ import pytest
 
 from helpers.tiny_model import TEMPLATE, write_model
 from toolsemble import Catalog, ModelError, SchemaTool, ToolCall, ToolReply, ToolResult, ToolSpecification
-from toolsemble.local.engine import Setup, shared_engine
-from toolsemble.local.history import PromptMessage
-from toolsemble.local.prompt import LocalRequest
-from toolsemble.local.prompt_layout import build_prompt
+from toolsemble._vocabulary.result import FileContent
 from toolsemble.models import AssistantMessage, ChatRequest, SystemMessage, ToolMessage, UserMessage
-from toolsemble.result import FileContent
+from toolsemble.models._local.engine import Setup, shared_engine
+from toolsemble.models._local.history import PromptMessage
+from toolsemble.models._local.prompt import LocalRequest
+from toolsemble.models._local.prompt_layout import build_prompt
 
 pytestmark = pytest.mark.slow
 

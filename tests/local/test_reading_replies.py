@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from toolsemble.local.reply_reader import PlainReader, StepReader
-from toolsemble.models.chat import ArgumentsDelta, CallDelta, TextDelta
+from toolsemble.models._chat import ArgumentsDelta, CallDelta, TextDelta
+from toolsemble.models._local.reply_reader import PlainReader, StepReader
 
 CALL = '{"name": "weather", "arguments": {"city": "Rome", "days": {"n": 2}}}'
 ANSWER = '{"name": "final_answer", "arguments": {"text": "It\'s \\"4\\" \\u00e9\\n\\\\ \\/"}}'

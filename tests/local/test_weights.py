@@ -22,7 +22,7 @@ import pytest
 
 from helpers.web_server import serving
 from toolsemble import ToolConfigurationError, ToolDefinitionError, ToolsembleError
-from toolsemble.runtime.extras import install_command
+from toolsemble._runtime.extras import install_command
 from toolsemble.weights import (
     CATALOGUE,
     HubSource,

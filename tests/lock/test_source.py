@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolsemble.lock.source import identify_program, identify_target, identify_url
+from toolsemble.catalog._lock.source import identify_program, identify_target, identify_url
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.wait import LONG, auntil, until
 from toolsemble import Cache, EffectLedger, Idempotency, RateLimit, Toolbox, ToolCall, ToolExecutionError, tool
-from toolsemble.locks.holds import TABLE
+from toolsemble._runtime.locks.holds import TABLE
 
 CLOSED = 20
 
@@ -149,7 +149,7 @@ class NoThreads(Executor):
 
 
 def test_thread_stops_waiting_for_a_call_of_a_closed_loop(monkeypatch):
-    monkeypatch.setattr("toolsemble.work.wait._CHECK_INTERVAL", 0.01)
+    monkeypatch.setattr("toolsemble._engine.work.wait._CHECK_INTERVAL", 0.01)
     bodies = Bodies()
     box = Toolbox([tool(name="work", max_concurrency=1)(bodies.asynchronous)])
     loop, replies = asyncio.new_event_loop(), []
@@ -166,7 +166,7 @@ def test_thread_stops_waiting_for_a_call_of_a_closed_loop(monkeypatch):
 
 
 async def test_task_stops_waiting_for_a_call_of_a_closed_loop(monkeypatch):
-    monkeypatch.setattr("toolsemble.work.wait._CHECK_INTERVAL", 0.01)
+    monkeypatch.setattr("toolsemble._engine.work.wait._CHECK_INTERVAL", 0.01)
     bodies, kept = Bodies(), []
     box = Toolbox([tool(name="work", max_concurrency=1)(bodies.asynchronous)])
 

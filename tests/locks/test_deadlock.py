@@ -14,9 +14,9 @@ import pytest
 
 from helpers.sample_tools import AsyncEcho, AsyncFunction, Echo, Function, call
 from toolsemble import InMemoryMetrics, Tool, Toolbox, ToolContext, ToolDefinitionError
-from toolsemble.locks.holds import TABLE
+from toolsemble._runtime.concurrency import ContextThreadPool, in_event_loop, wait_until
+from toolsemble._runtime.locks.holds import TABLE
 from toolsemble.review import AutoApprove
-from toolsemble.runtime.concurrency import ContextThreadPool, in_event_loop, wait_until
 
 
 async def test_work_submitted_by_a_body_does_not_wait_for_the_body():
@@ -239,7 +239,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now = 100.0
-        monkeypatch.setattr("toolsemble.execution.path.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("toolsemble._engine.execution.path.time.perf_counter", lambda: self.now)
 
     def pass_time(self, seconds):
         self.now += seconds

@@ -21,12 +21,12 @@ from toolsemble import (
     ToolCall,
     tool,
 )
-from toolsemble.context import current_context
-from toolsemble.locks.claims import Slots
-from toolsemble.locks.holds import TABLE, Hold, current_hold
-from toolsemble.locks.table import DeadlockError
-from toolsemble.masking.secrets import secrets
-from toolsemble.observers.watchers import watchers
+from toolsemble._engine.context import current_context
+from toolsemble._runtime.locks.claims import Slots
+from toolsemble._runtime.locks.holds import TABLE, Hold, current_hold
+from toolsemble._runtime.locks.table import DeadlockError
+from toolsemble._runtime.observers.watchers import watchers
+from toolsemble._schema.masking.secrets import secrets
 
 # Where an interrupt comes before a coroutine begins, or in a finalizer, Python says so.
 pytestmark = [

@@ -47,7 +47,8 @@ from toolsemble import (
     map_over,
     tool,
 )
-from toolsemble.masking.secrets import (
+from toolsemble._runtime.trace import TRACE
+from toolsemble._schema.masking.secrets import (
     add_secrets,
     add_sent_secrets,
     mask_error,
@@ -57,9 +58,8 @@ from toolsemble.masking.secrets import (
     start_masking,
     stop_masking,
 )
-from toolsemble.providers import PROVIDERS
+from toolsemble._vocabulary.providers import PROVIDERS
 from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, RememberReview, SQLiteStore
-from toolsemble.runtime.trace import TRACE
 from toolsemble.telemetry import ConsoleSink, OpenTelemetry, TraceFile
 from toolsemble.testing import CallbackReview, ScriptedModel
 
@@ -149,7 +149,9 @@ def use(value, mode):
         return ToolResult.success(value.get_secret_value(), {"key": value.get_secret_value()}, attributes={"a": value})
     if mode == "progress":
         context = (
-            ToolContext() if toolsemble.context.current_context() is None else toolsemble.context.current_context()
+            ToolContext()
+            if toolsemble._engine.context.current_context() is None
+            else toolsemble._engine.context.current_context()
         )
         context.progress(0.5, f"with {value.get_secret_value()}")
     if mode == "nested":
@@ -1073,7 +1075,7 @@ WAYS = {
 def reveal(password: Secret[str], way: str, place: str) -> object:
     """Return a secret away, in some way and place."""
     leaked = WAYS[way](password.get_secret_value())
-    context = toolsemble.context.current_context()
+    context = toolsemble._engine.context.current_context()
     if place == "structured":
         return ToolResult.success("done", leaked)
     if place == "attributes":

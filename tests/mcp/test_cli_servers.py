@@ -8,9 +8,9 @@ import pytest
 
 from helpers.mcp_servers import PLAIN
 from toolsemble import ToolDefinitionError
-from toolsemble.cli import main
-from toolsemble.cli.targets import load_toolbox, split_targets
-from toolsemble.mcp.client.worker import end_all
+from toolsemble._cli import main
+from toolsemble._cli.targets import load_toolbox, split_targets
+from toolsemble.mcp._client.worker import end_all
 
 COMMAND = f"mcp:{sys.executable} -u {PLAIN}"
 

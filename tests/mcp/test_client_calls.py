@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from helpers.mcp_servers import run_app
 from toolsemble import Toolbox, ToolCall
 from toolsemble.mcp import MCPClient
-from toolsemble.mcp.client import dispatcher
+from toolsemble.mcp._client import dispatcher
 
 PARENT = trace.SpanContext(0xABC, 0xDEF, is_remote=False, trace_flags=trace.TraceFlags(1))
 

@@ -11,10 +11,10 @@ import pytest
 from helpers.mcp_servers import PLAIN
 from helpers.wait import auntil, until
 from toolsemble import Continue, Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError, ToolLock
-from toolsemble.cli import main
+from toolsemble._cli import main
 from toolsemble.mcp import MCPClient
-from toolsemble.mcp.client import worker
-from toolsemble.mcp.client.worker import end_all
+from toolsemble.mcp._client import worker
+from toolsemble.mcp._client.worker import end_all
 from toolsemble.review import AutoApprove, AutoReject, CallbackReview, RememberReview
 
 ANY = {"type": "object", "properties": {"text": {"type": "string"}}}

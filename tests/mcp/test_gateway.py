@@ -16,11 +16,11 @@ from helpers import mcp_handbook
 from helpers.mcp_server import ERAS, SECONDS, connect, run_app, text_of
 from helpers.mcp_servers import PLAIN
 from toolsemble import Continue, ToolLock
+from toolsemble._cli import main
 from toolsemble.builtin import CalculatorTool
-from toolsemble.cli import main
-from toolsemble.mcp.client.worker import end_all
-from toolsemble.mcp.gateway.live_toolbox import LiveToolbox
-from toolsemble.mcp.gateway.settings import ToolRule
+from toolsemble.mcp._client.worker import end_all
+from toolsemble.mcp._gateway.live_toolbox import LiveToolbox
+from toolsemble.mcp._gateway.settings import ToolRule
 from toolsemble.review import SQLiteStore
 
 HANDBOOK = mcp_handbook.__file__
@@ -802,7 +802,7 @@ class ListedServer(list):
 
 
 def test_many_names_of_tools_that_are_gone_are_forgotten(monkeypatch):
-    monkeypatch.setattr("toolsemble.mcp.gateway.live_toolbox._MOST_NAMES", 3)
+    monkeypatch.setattr("toolsemble.mcp._gateway.live_toolbox._MOST_NAMES", 3)
     one, other = ListedServer(), ListedServer()
     toolbox = LiveToolbox([], [one, other], [], [], {})
     for number in range(5):

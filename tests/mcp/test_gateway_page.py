@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from toolsemble.mcp.gateway.config_file import read_gateway
-from toolsemble.mcp.gateway.table import Table
+from toolsemble.mcp._gateway.config_file import read_gateway
+from toolsemble.mcp._gateway.table import Table
 
 PAGE = (Path(__file__).parents[2] / "docs/mcp-gateway.md").read_text(encoding="utf-8")
 

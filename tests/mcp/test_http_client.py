@@ -18,12 +18,12 @@ from helpers.mcp_plain_http import PlainHandler
 from helpers.mcp_servers import run_app, run_handler
 from helpers.wait import until
 from toolsemble import AudioContent, FileContent, ImageContent, Toolbox, ToolCall, ToolConfigurationError
-from toolsemble.errors import ToolDefinitionError
+from toolsemble._engine.limits.effect_ledger import EffectLedger
+from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.events import CallProgress
-from toolsemble.limits.effect_ledger import EffectLedger
 from toolsemble.mcp import MCPClient
-from toolsemble.mcp.client import session
-from toolsemble.mcp.client.screen import Screen, ScreenedReader
+from toolsemble.mcp._client import session
+from toolsemble.mcp._client.screen import Screen, ScreenedReader
 from toolsemble.review import Continue, Edit, ExitEarly
 
 

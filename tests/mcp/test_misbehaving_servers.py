@@ -16,7 +16,7 @@ import pytest
 from helpers.wait import alive, count_children, until
 from toolsemble import Toolbox, ToolCall, ToolConfigurationError
 from toolsemble.mcp import MCPClient
-from toolsemble.mcp.client import worker
+from toolsemble.mcp._client import worker
 
 pytestmark = pytest.mark.slow
 

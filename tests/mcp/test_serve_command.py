@@ -11,7 +11,7 @@ from mcp import Client, StdioServerParameters
 from mcp_types import ElicitResult
 
 from helpers.mcp_server import ERAS, SECONDS, connect, text_of
-from toolsemble.cli import main
+from toolsemble._cli import main
 
 MODULE = """
 from toolsemble import Agent, Toolbox, tool

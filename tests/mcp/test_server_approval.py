@@ -11,7 +11,7 @@ from helpers.mcp_server import ERAS, SECONDS, connect, run_app, serve_http, serv
 from toolsemble import Continue, ExitEarly, Secret, Tool, Toolbox, ToolContext, fan_out, tool
 from toolsemble.builtin import HumanInputTool
 from toolsemble.mcp import asgi
-from toolsemble.mcp.server import parking
+from toolsemble.mcp._server import parking
 from toolsemble.testing import FakeReviewer
 
 

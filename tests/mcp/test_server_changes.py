@@ -20,7 +20,7 @@ from helpers.mcp_server import ERAS, SECONDS, connect, run_app, serve_http, serv
 from helpers.wait import until
 from toolsemble import Toolbox, ToolCall, tool
 from toolsemble.mcp import MCPClient, announce_changes, announce_resource, asgi
-from toolsemble.mcp.server import listeners, source
+from toolsemble.mcp._server import listeners, source
 
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 KINDS = {

@@ -9,9 +9,9 @@ from mcp.shared.exceptions import MCPError
 from helpers.mcp_server import ERAS, connect, run_app, serve_http, serve_program, text_of
 from helpers.mcp_servers import PLAIN
 from toolsemble import Agent, Toolbox, ToolConfigurationError, ToolLock, tool
-from toolsemble.cli import main
+from toolsemble._cli import main
 from toolsemble.mcp import MCPClient, asgi, serve
-from toolsemble.mcp.client.worker import end_all
+from toolsemble.mcp._client.worker import end_all
 from toolsemble.review import AutoApprove, AutoReject
 from toolsemble.testing import ScriptedModel
 

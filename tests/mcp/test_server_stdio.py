@@ -14,10 +14,10 @@ import uvicorn
 
 from helpers.mcp_server import SECONDS
 from toolsemble import Toolbox, ToolDefinitionError, __version__, tool
-from toolsemble.cli import main
+from toolsemble._cli import main
+from toolsemble._runtime import extras
 from toolsemble.mcp import serve
-from toolsemble.mcp.server import standard_streams
-from toolsemble.runtime import extras
+from toolsemble.mcp._server import standard_streams
 
 INITIALIZE = {
     "jsonrpc": "2.0",

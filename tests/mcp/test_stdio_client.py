@@ -18,10 +18,10 @@ from mcp import Client, MCPError
 from helpers.mcp_servers import PLAIN
 from helpers.wait import alive, auntil, count_children, until
 from toolsemble import Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError, ToolExecutionError
-from toolsemble.limits.effect_ledger import EffectLedger
+from toolsemble._engine.limits.effect_ledger import EffectLedger
 from toolsemble.mcp import MCPClient
-from toolsemble.mcp.client import process_group, session, stdio, worker
-from toolsemble.mcp.client.results import InvalidAnswerError, OutputCheck
+from toolsemble.mcp._client import process_group, session, stdio, worker
+from toolsemble.mcp._client.results import InvalidAnswerError, OutputCheck
 
 
 def call(client, name, box=None, **arguments):

@@ -10,7 +10,7 @@ from helpers.mcp_plain_http import EventsHandler, MovedEventsHandler, MovedHandl
 from helpers.mcp_servers import PLAIN, run_handler
 from helpers.wait import until
 from toolsemble import Agent, RunJournal, Toolbox, ToolCall
-from toolsemble.limits.effect_ledger import EffectLedger
+from toolsemble._engine.limits.effect_ledger import EffectLedger
 from toolsemble.mcp import MCPClient
 from toolsemble.models import ScriptedModel
 

@@ -37,6 +37,7 @@ from toolsemble import (
     ToolResult,
     ToolSpecification,
 )
+from toolsemble._runtime.concurrency import finish
 from toolsemble.agent import Retry
 from toolsemble.models import (
     AnthropicModel,
@@ -54,7 +55,6 @@ from toolsemble.models import (
     message_to_json,
     model_of,
 )
-from toolsemble.runtime.concurrency import finish
 
 pytestmark = pytest.mark.slow
 

@@ -54,7 +54,7 @@ from toolsemble.models import (
     message_to_json,
     model_of,
 )
-from toolsemble.models.bedrock.http import track_connections
+from toolsemble.models.bedrock._http import track_connections
 
 pytestmark = pytest.mark.slow
 

@@ -21,7 +21,7 @@ from helpers.openai_wire import (
 )
 from helpers.web_server import serving
 from toolsemble import Agent, ModelError, ToolCall, ToolConfigurationError, tool
-from toolsemble.call import received_call
+from toolsemble._vocabulary.call import received_call
 from toolsemble.models import (
     CallDelta,
     ChatReply,
@@ -31,10 +31,10 @@ from toolsemble.models import (
     TextDelta,
     TokenUsage,
     UserMessage,
+    _probe as probe,
     model_of,
-    probe,
 )
-from toolsemble.models.openai.compatible import SERVERS
+from toolsemble.models.openai._compatible import SERVERS
 
 pytestmark = pytest.mark.slow
 

@@ -11,10 +11,10 @@ import pytest
 from helpers.openai_wire import CHAT, completion, sent, whole
 from helpers.web_server import serving
 from toolsemble import Agent, ToolConfigurationError
-from toolsemble.models import Offer, OpenAIModel, found, model_of, offers, probe, registry
-from toolsemble.models.openai.compatible import SERVERS
-from toolsemble.providers import PROVIDERS
-from toolsemble.runtime.extras import install_command
+from toolsemble._runtime.extras import install_command
+from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble.models import Offer, OpenAIModel, _probe as probe, _registry as registry, found, model_of, offers
+from toolsemble.models.openai._compatible import SERVERS
 
 NOWHERE = "127.0.0.1:9"
 LOCAL = ["ollama", "lmstudio", "llamacpp", "vllm"]
@@ -39,7 +39,9 @@ def _clear_environment(monkeypatch):
 
 def set_weights(monkeypatch, path, package="xllamacpp"):
     """Let the weights of the embedded model be at a path, and its program be there."""
-    monkeypatch.setitem(sys.modules, "toolsemble.local.weights.cache", SimpleNamespace(located=lambda name: path))
+    monkeypatch.setitem(
+        sys.modules, "toolsemble.models._local.weights.cache", SimpleNamespace(located=lambda name: path)
+    )
     spec = SimpleNamespace(__spec__=SimpleNamespace(name=package))
     monkeypatch.setitem(sys.modules, package, spec)
 
@@ -157,7 +159,7 @@ def test_missing_weights_file_makes_embedded_model_unavailable(monkeypatch):
     def refused(name):
         raise ToolConfigurationError("TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
 
-    monkeypatch.setattr(sys.modules["toolsemble.local.weights.cache"], "located", refused)
+    monkeypatch.setattr(sys.modules["toolsemble.models._local.weights.cache"], "located", refused)
     assert offers()[-1] == unavailable_offer("local", "TOOLSEMBLE_MODEL: there is no file 'x.gguf'")
 
 
@@ -213,7 +215,7 @@ def test_servers_are_not_probed_when_a_key_is_set(monkeypatch):
 
 def test_embedded_model_is_used_last(monkeypatch, caplog):
     set_weights(monkeypatch, Path("small.gguf"))
-    monkeypatch.setitem(sys.modules, "toolsemble.local.model", SimpleNamespace(model_from_name=operator.concat))
+    monkeypatch.setitem(sys.modules, "toolsemble.models._local.model", SimpleNamespace(model_from_name=operator.concat))
     with caplog.at_level(logging.INFO, "toolsemble.models"):
         assert found() == "local"
     assert caplog.messages == ["Using the model local: its weights are at small.gguf"]

@@ -24,7 +24,7 @@ from toolsemble.models import (
     ScriptedModel,
     UserMessage,
 )
-from toolsemble.models.chat import (
+from toolsemble.models._chat import (
     ArgumentsDelta,
     Assembly,
     CallDelta,

@@ -12,6 +12,7 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseInputItemPa
 
 from helpers.sdk_checks import adapter_of, read_out
 from toolsemble import Agent, ToolCall, ToolConfigurationError, ToolReply, ToolResult
+from toolsemble._vocabulary.result import AudioContent, FileContent, ImageContent, TextContent
 from toolsemble.models import (
     AssistantMessage,
     ScriptedModel,
@@ -25,7 +26,6 @@ from toolsemble.models import (
     messages_to_json,
     messages_to_openai,
 )
-from toolsemble.result import AudioContent, FileContent, ImageContent, TextContent
 
 PNG = "data:image/png;base64,aGk="
 IMAGE = ImageContent(b"hi", "image/png")

@@ -213,7 +213,7 @@ async def test_contents_that_are_too_large_together_are_refused(web):
 async def test_a_server_takes_what_is_known_of_it(web, monkeypatch, name, inputs):
     for variable in ("GROQ_API_KEY", "OPENROUTER_API_KEY"):
         monkeypatch.setenv(variable, "k")
-    monkeypatch.setattr("toolsemble.models.openai.chat.write_parameters", lambda *_, **__: {"messages": []})
+    monkeypatch.setattr("toolsemble.models.openai._chat.write_parameters", lambda *_, **__: {"messages": []})
     monkeypatch.setattr("openai.resources.chat.completions.AsyncCompletions.create", _create)
     contents = {"image": IMAGE, "image_url": IMAGE_URL, "audio": WAV, "file": PDF, "file_url": PDF_URL}
     taken = set()

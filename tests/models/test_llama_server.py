@@ -16,10 +16,10 @@ from toolsemble.models import (
     TextDelta,
     ToolMessage,
     UserMessage,
+    _probe as probe,
     model_of,
-    probe,
 )
-from toolsemble.models.openai.compatible import SERVERS
+from toolsemble.models.openai._compatible import SERVERS
 
 pytestmark = pytest.mark.timeout(600)  # a real model on a busy machine
 APIS = ["chat", "responses", "anthropic"]

@@ -23,6 +23,8 @@ from toolsemble import (
     ToolResult,
     ToolSpecification,
 )
+from toolsemble._runtime.concurrency import finish
+from toolsemble._vocabulary.providers import PROVIDERS, Provider
 from toolsemble.models import (
     ArgumentsDelta,
     Assembly,
@@ -45,9 +47,7 @@ from toolsemble.models import (
     message_to_json,
     model_of,
 )
-from toolsemble.models.adapter.errors import mask_keys, status_error
-from toolsemble.providers import PROVIDERS, Provider
-from toolsemble.runtime.concurrency import finish
+from toolsemble.models._adapter.errors import mask_keys, status_error
 
 CALL = ToolCall("add", {"a": 1}, id="c1")
 IMAGE = ImageContent(b"\x00\xff", "image/png")
@@ -476,7 +476,7 @@ def test_non_model_object_is_rejected(source, problem):
 
 def test_model_name_is_resolved_by_prefix(monkeypatch):
     monkeypatch.setitem(PROVIDERS, "echo", Provider("echo", models=("echo",)))
-    monkeypatch.setitem(sys.modules, "toolsemble.models.echo.model", SimpleNamespace(model_from_name=operator.concat))
+    monkeypatch.setitem(sys.modules, "toolsemble.models.echo._model", SimpleNamespace(model_from_name=operator.concat))
     assert model_of("echo:text:more") == "echotext:more"  # what it makes of both parts is its own matter
     with pytest.raises(ToolConfigurationError, match=r"known providers: .*echo"):
         model_of("nobody")

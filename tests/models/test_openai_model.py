@@ -52,8 +52,8 @@ from toolsemble import (
     ToolSpecification,
     tool,
 )
-from toolsemble.agent.retry import Retry
-from toolsemble.call import received_call
+from toolsemble._vocabulary.call import received_call
+from toolsemble.agent._retry import Retry
 from toolsemble.models import (
     ArgumentsDelta,
     AssistantMessage,
@@ -69,7 +69,7 @@ from toolsemble.models import (
     UserMessage,
     model_of,
 )
-from toolsemble.models.adapter.retry import parse_retry_after
+from toolsemble.models._adapter.retry import parse_retry_after
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ import gc
 
 import pytest
 
-from toolsemble.models.adapter.per_loop import PerLoop
-from toolsemble.runtime.concurrency import finish
+from toolsemble._runtime.concurrency import finish
+from toolsemble.models._adapter.per_loop import PerLoop
 
 
 class Client:

@@ -15,8 +15,8 @@ import pytest
 
 from helpers.sample_tools import AsyncEcho, Echo
 from toolsemble import Tool, Toolbox, ToolCall, ToolDefinitionError
-from toolsemble.observers import sinks as sinks_module
-from toolsemble.observers.watchers import tell
+from toolsemble._runtime.observers import sinks as sinks_module
+from toolsemble._runtime.observers.watchers import tell
 
 pytestmark = pytest.mark.slow
 impatient = pytest.mark.usefixtures("impatient")

@@ -48,11 +48,11 @@ from toolsemble import (
     ToolPipeline,
     tool,
 )
-from toolsemble.processes.pool import WORKERS, ProcessJob, Worker, WorkerDiedError, Workers
-from toolsemble.processes.supervisor import descendants
-from toolsemble.processes.worker import run_payload
-from toolsemble.runtime.concurrency import SpareThreads
-from toolsemble.work.body import Job
+from toolsemble._engine.work.body import Job
+from toolsemble._runtime.concurrency import SpareThreads
+from toolsemble._runtime.processes.pool import WORKERS, ProcessJob, Worker, WorkerDiedError, Workers
+from toolsemble._runtime.processes.supervisor import descendants
+from toolsemble._runtime.processes.worker import run_payload
 
 pytestmark = pytest.mark.slow
 
@@ -138,7 +138,7 @@ def test_interrupt_kills_the_process(tmp_path, monkeypatch):
         until(lambda: file.exists() and file.read_text())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolsemble.work.process.wait_until", interrupt)
+    monkeypatch.setattr("toolsemble._engine.work.process.wait_until", interrupt)
     with pytest.raises(KeyboardInterrupt):
         wait_for.execute({"file": str(file)})
     until(lambda: not alive(int(file.read_text())))
@@ -285,7 +285,7 @@ def test_rejects_invalid_max_memory(settings, message):
 
 
 def test_rejects_max_memory_on_unsupported_systems(monkeypatch):
-    monkeypatch.setattr("toolsemble.processes.memory_limit.SUPPORTED", False)
+    monkeypatch.setattr("toolsemble._runtime.processes.memory_limit.SUPPORTED", False)
     with pytest.raises(ToolDefinitionError, match="max_memory is not supported on this system; remove it"):
         Toolbox([Function(str, max_memory=10, isolation="process")])
 
@@ -449,7 +449,7 @@ def test_unresponsive_supervisor_is_killed(monkeypatch):
     os.kill(worker.pid, signal.SIGSTOP)
     worker._connection.close()
     until(lambda: not alive(inside))
-    monkeypatch.setattr("toolsemble.processes.pool._END_TIMEOUT", 0.2)
+    monkeypatch.setattr("toolsemble._runtime.processes.pool._END_TIMEOUT", 0.2)
     worker.end()
     assert not alive(worker.pid)
 
@@ -571,7 +571,7 @@ def test_missing_main_guard_error_has_a_hint(tmp_path):
 
 
 def test_many_calls_leave_no_processes_and_files(monkeypatch):
-    monkeypatch.setattr("toolsemble.work.process.DAEMON_THREADS", SpareThreads(seconds=0.01))
+    monkeypatch.setattr("toolsemble._engine.work.process.DAEMON_THREADS", SpareThreads(seconds=0.01))
     box = Toolbox([where, die])
     box.execute(ToolCall("where"))
     until(lambda: not WORKERS._busy)

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from helpers.wait import LONG, alive, ignored_signals, read_mask, until
-from toolsemble.processes import supervisor, worker
+from toolsemble._runtime.processes import supervisor, worker
 
 pytestmark = pytest.mark.slow
 
@@ -244,7 +244,7 @@ def test_worker_forks_unless_it_has_threads(recorded_calls, monkeypatch):
 
 def run_main(*arguments):
     """Run the supervisor as a program."""
-    code = "import sys; from toolsemble.processes import supervisor; supervisor.main(sys.argv[1:])"
+    code = "import sys; from toolsemble._runtime.processes import supervisor; supervisor.main(sys.argv[1:])"
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)], capture_output=True, timeout=LONG, check=False, env=env

@@ -14,10 +14,10 @@ import pytest
 
 import toolsemble
 from toolsemble import Toolbox, ToolCall, ToolReply, ToolResult
-from toolsemble.providers import PROVIDERS, load_wire_format
+from toolsemble._vocabulary.providers import PROVIDERS, load_wire_format
 
 ROOT = Path(__file__).parents[2]
-DECLARED_IN = Path("src/toolsemble/providers/__init__.py")
+DECLARED_IN = Path("src/toolsemble/_vocabulary/providers.py")
 
 WIRE_FORMAT = '''
 """The wire format of Toy."""
@@ -28,7 +28,7 @@ def write_tools(offers):
 
 
 def adapt(parameters, *, strict=False):
-    from toolsemble.note import Note
+    from toolsemble._vocabulary.note import Note
 
     return {**(parameters or {}), "strict": strict}, [Note("$", "strict", "rewritten", str(strict))]
 
@@ -44,7 +44,7 @@ MODEL = '''
 """The model of Toy."""
 
 from toolsemble.models import ChatReply, chunks_of
-from toolsemble.models.adapter.offer import offer_with_key
+from toolsemble.models._adapter.offer import offer_with_key
 
 
 def offer():
@@ -77,7 +77,7 @@ def add(a: int, b: int) -> int:
 '''
 USE = """
 from toolsemble import Agent, Toolbox, ToolCall
-from toolsemble.agent.otel import model_attributes
+from toolsemble.agent._otel import model_attributes
 from toolsemble.models import model_of, offers
 from my_tools import add
 
@@ -99,10 +99,12 @@ def fork(tmp_path_factory):
     root = tmp_path_factory.mktemp("fork")
     package = root / "toolsemble"
     shutil.copytree(Path(toolsemble.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "providers" / "toy.py").write_text(WIRE_FORMAT, encoding="utf-8")
-    (package / "models" / "toy").mkdir()
-    (package / "models" / "toy" / "model.py").write_text(MODEL, encoding="utf-8")
-    listed = package / "providers" / "__init__.py"
+    home = package / "models" / "toy"
+    home.mkdir()
+    (home / "__init__.py").write_text("", encoding="utf-8")
+    (home / "_wire.py").write_text(WIRE_FORMAT, encoding="utf-8")
+    (home / "_model.py").write_text(MODEL, encoding="utf-8")
+    listed = package / "_vocabulary" / "providers.py"
     text = listed.read_text(encoding="utf-8")
     listed.write_text(text.replace('        Provider("mcp"', f'        {LINE}\n        Provider("mcp"'), "utf-8")
     (root / "my_tools.py").write_text(TOOLS, encoding="utf-8")
@@ -156,8 +158,8 @@ def test_declaration_matches_modules(provider):
     wire = load_wire_format(provider.name)
     assert all(callable(getattr(wire, name)) for name in ("write_tools", "adapt", "read_call", "write_reply"))
     assert ("strict" in inspect.signature(wire.adapt).parameters) is provider.has_strict
-    folder = ROOT / "src/toolsemble/models" / provider.name
-    assert folder.exists() is bool(provider.models), f"has_strict or models of {provider.name!r} in {DECLARED_IN}"
+    home = ROOT / f"src/toolsemble/models/{provider.name}/_model.py"
+    assert home.exists() is bool(provider.models), f"has_strict or models of {provider.name!r} in {DECLARED_IN}"
 
 
 def test_provider_methods_are_complete():
@@ -170,8 +172,8 @@ def test_provider_methods_are_complete():
 
 def test_reference_lists_every_provider():
     page = (ROOT / "docs/reference/providers.md").read_text(encoding="utf-8")
-    described = re.findall(r"automodule:: toolsemble\.providers\.(\w+)", page)
-    assert sorted(described) == sorted(PROVIDERS), "add a section to docs/reference/providers.md"
+    (listed,) = re.findall(r"with four functions, for (.*):", page)
+    assert sorted(re.findall(r"`(\w+)`", listed)) == sorted(PROVIDERS), "list it in docs/reference/providers.md"
 
 
 def find_provider_names(node):

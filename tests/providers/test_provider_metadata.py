@@ -7,7 +7,8 @@ import pytest
 
 from helpers.web_server import serving
 from toolsemble import SchemaTool, Tool, Toolbox, ToolDefinitionError, ToolsembleError, ToolSpecification, tool
-from toolsemble.mcp.server.listing import Listing
+from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble.mcp._server.listing import Listing
 from toolsemble.models import (
     AnthropicModel,
     BedrockModel,
@@ -17,7 +18,6 @@ from toolsemble.models import (
     OpenAIModel,
     UserMessage,
 )
-from toolsemble.providers import PROVIDERS
 
 METADATA = {
     "team": "web",

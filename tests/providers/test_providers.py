@@ -35,18 +35,15 @@ from helpers.sdk_checks import (
     check_model,
 )
 from toolsemble import AudioContent, FileContent, ImageContent, TextContent
-from toolsemble.note import Note
-from toolsemble.providers import (
-    PROVIDERS,
-    anthropic as to_anthropic,
-    bedrock as to_bedrock,
-    google as to_google,
-    load_wire_format,
-    mcp as to_mcp,
-    mistral as to_mistral,
-    ollama as to_ollama,
-    openai as to_openai,
-)
+from toolsemble._vocabulary.note import Note
+from toolsemble._vocabulary.providers import PROVIDERS, load_wire_format
+from toolsemble.mcp import _wire as to_mcp
+from toolsemble.models import _ollama as to_ollama
+from toolsemble.models.anthropic import _wire as to_anthropic
+from toolsemble.models.bedrock import _wire as to_bedrock
+from toolsemble.models.google import _wire as to_google
+from toolsemble.models.mistral import _wire as to_mistral
+from toolsemble.models.openai import _wire as to_openai
 
 pytestmark = pytest.mark.slow
 

@@ -35,7 +35,7 @@ NAMES = {
 
 
 # Where typed dicts of settings stand that other modules import for type checkers only.
-for name in ("agent.options", "tools.settings"):
+for name in ("agent._options", "_tools.settings"):
     import_module(f"toolsemble.{name}")
 
 

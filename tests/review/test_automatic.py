@@ -8,8 +8,8 @@ import pytest
 
 from helpers.sample_tools import AsyncFunction, Function, call
 from toolsemble import Continue, Edit, ExitEarly, ReviewRequest, Toolbox, ToolDefinitionError
+from toolsemble._runtime.concurrency import finish
 from toolsemble.review import AutoApprove, AutoReject, CallbackReview
-from toolsemble.runtime.concurrency import finish
 
 REQUEST = ReviewRequest("Does what the test says", "function", "rm old")
 

@@ -38,13 +38,13 @@ from toolsemble import (
     TypedTool,
     tool,
 )
+from toolsemble._runtime.text import HIDDEN
+from toolsemble._schema.attributes import names_of
+from toolsemble._schema.complete_types import keeps_all
+from toolsemble._schema.display import to_display
+from toolsemble._schema.masking.secrets import find_hidden_texts
 from toolsemble.builtin import HttpTool, ProcessTool
-from toolsemble.masking.secrets import find_hidden_texts
 from toolsemble.review import AutoApprove, RememberReview, Rule, RulesReview, SQLiteStore
-from toolsemble.runtime.text import HIDDEN
-from toolsemble.schema.attributes import names_of
-from toolsemble.schema.complete_types import keeps_all
-from toolsemble.schema.display import to_display
 from toolsemble.testing import RecordingSink
 
 

@@ -24,10 +24,10 @@ from annotated_types import Le
 from helpers.console_person import WAIT, Person
 from helpers.wait import LONG, until
 from toolsemble import Continue, Edit, ExitEarly, SecretStr, Tool, Toolbox, ToolCall, tool
+from toolsemble._runtime.terminal import TERMINAL_LOCK
+from toolsemble._runtime.text import HIDDEN
 from toolsemble.review import ConsoleReview, OnTimeout, ReviewRequest, ReviewTiming
-from toolsemble.review.question import Question
-from toolsemble.runtime.terminal import TERMINAL_LOCK
-from toolsemble.runtime.text import HIDDEN
+from toolsemble.review._question import Question
 
 pytestmark = pytest.mark.slow
 
@@ -146,7 +146,7 @@ def test_unclear_answer_does_not_extend_the_timeout(person, monkeypatch):
     person.type("what?\n")
     person.prompt()
     late = time.time() + 3602
-    monkeypatch.setattr("toolsemble.review.console.time", SimpleNamespace(time=lambda: late))
+    monkeypatch.setattr("toolsemble.review._console.time", SimpleNamespace(time=lambda: late))
     assert answer.result(WAIT) == LATE
 
 
@@ -1061,7 +1061,7 @@ from helpers.stopped_clock import stop_time
 clock = stop_time(setattr)
 signal.signal(signal.SIGUSR1, lambda *_: clock.advance(3))
 from toolsemble.review import ConsoleReview, ReviewRequest
-from toolsemble.review.question import Question
+from toolsemble.review._question import Question
 asked = ReviewRequest("Deletes a file", "delete", "old.log", timeout=3)
 print(Question(ConsoleReview(), asked).do().reason, flush=True)
 """

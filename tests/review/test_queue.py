@@ -12,8 +12,8 @@ import pytest
 
 from helpers.wait import auntil
 from toolsemble import Agent, Continue, Edit, ExitEarly, OnTimeout, Toolbox, ToolCall, tool
-from toolsemble.errors import ReviewTimeoutError, ToolConfigurationError, ToolDefinitionError
-from toolsemble.observers.watchers import unwatch, watch
+from toolsemble._runtime.observers.watchers import unwatch, watch
+from toolsemble._vocabulary.errors import ReviewTimeoutError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.review import (
     MemoryStore,
     QueueReview,
@@ -23,7 +23,7 @@ from toolsemble.review import (
     RulesReview,
     SQLiteStore,
 )
-from toolsemble.review.question import Question
+from toolsemble.review._question import Question
 from toolsemble.testing import ScriptedModel
 
 pytestmark = pytest.mark.slow

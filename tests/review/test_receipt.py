@@ -7,9 +7,9 @@ from unittest.mock import Mock
 import pytest
 
 from toolsemble import ToolDefinitionError
-from toolsemble.errors import ReviewRefusedError
+from toolsemble._runtime.signing import secret_bytes
+from toolsemble._vocabulary.errors import ReviewRefusedError
 from toolsemble.review import Continue, Edit, ExitEarly, Receipt, ReviewRequest
-from toolsemble.runtime.signing import secret_bytes
 
 SECRET = b"a secret of the tests"
 NOW = 1_700_000_000.25

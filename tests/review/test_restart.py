@@ -14,8 +14,9 @@ import pytest
 
 from helpers.wait import auntil, until
 from toolsemble import Agent, ReviewRefusedError, Toolbox, ToolCall, ToolConfigurationError, ToolContext, tool
-from toolsemble.observers.watchers import unwatch, watch
-from toolsemble.processes.identity import ProcessIdentity
+from toolsemble._runtime.observers.watchers import unwatch, watch
+from toolsemble._runtime.processes.identity import ProcessIdentity
+from toolsemble._runtime.signing import sign
 from toolsemble.review import (
     Continue,
     Edit,
@@ -25,8 +26,7 @@ from toolsemble.review import (
     ReviewRequest,
     SQLiteStore,
 )
-from toolsemble.review.question import Question
-from toolsemble.runtime.signing import sign
+from toolsemble.review._question import Question
 from toolsemble.testing import ScriptedModel
 
 pytestmark = pytest.mark.slow

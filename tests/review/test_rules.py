@@ -20,9 +20,9 @@ from toolsemble import (
     ToolDefinitionError,
     tool,
 )
+from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.text import escape_invisible
 from toolsemble.review import AutoApprove, CallbackReview, RememberReview, Rule, RulesReview
-from toolsemble.runtime.concurrency import finish
-from toolsemble.runtime.text import escape_invisible
 
 
 def request(arguments, name="read_file", **fields):

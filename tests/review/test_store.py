@@ -16,7 +16,7 @@ import pytest
 
 from helpers.sample_tools import Reviewer
 from toolsemble import Toolbox, ToolCall, tool
-from toolsemble.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
+from toolsemble._vocabulary.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.review import (
     Continue,
     Edit,

@@ -17,12 +17,12 @@ import pytest
 
 from helpers.wait import auntil, until
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, tool
-from toolsemble.errors import ReviewRefusedError, ToolDefinitionError
+from toolsemble._vocabulary.errors import ReviewRefusedError, ToolDefinitionError
 from toolsemble.review import MemoryStore, ReviewRequest, SQLiteStore, WebhookReview
-from toolsemble.review.connections import Connections
-from toolsemble.review.listener import listen
-from toolsemble.review.question import Question
-from toolsemble.review.signature import check_signature, sign_headers, webhook_key
+from toolsemble.review._connections import Connections
+from toolsemble.review._listener import listen
+from toolsemble.review._question import Question
+from toolsemble.review._signature import check_signature, sign_headers, webhook_key
 from toolsemble.testing import FixedClock
 
 pytestmark = pytest.mark.slow

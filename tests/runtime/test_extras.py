@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from toolsemble import ToolDefinitionError
-from toolsemble.runtime.extras import import_extra, install_command
+from toolsemble._runtime.extras import import_extra, install_command
 
 
 def install_from(monkeypatch, record):

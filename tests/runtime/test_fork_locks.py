@@ -7,10 +7,10 @@ from prometheus_client import CollectorRegistry
 
 from helpers.full_disk import run_in_process
 from toolsemble import InMemoryMetrics
+from toolsemble._runtime.fork_locks import renew_locks
 from toolsemble.review import AutoApprove, RememberReview
-from toolsemble.runtime.fork_locks import renew_locks
 from toolsemble.telemetry import PrometheusMetrics, TraceFile
-from toolsemble.telemetry.prometheus import _REGISTRIES
+from toolsemble.telemetry._prometheus import _REGISTRIES
 
 HELD = """
     import os, signal, sys, threading, warnings

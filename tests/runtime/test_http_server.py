@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from helpers.wait import LONG, until
-from toolsemble.runtime.http_server import bound_server
+from toolsemble._runtime.http_server import bound_server
 
 HALF = [
     b"",

@@ -9,8 +9,8 @@ from typing import Annotated
 import pytest
 
 from toolsemble import Agent, Catalog, Param, Secret, Toolbox, ToolCall, ToolResult, tool
+from toolsemble._vocabulary.result import ImageContent
 from toolsemble.models import ScriptedModel
-from toolsemble.result import ImageContent
 from toolsemble.review import PauseReview
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&\x1b[2J\u202e"
@@ -197,6 +197,6 @@ def test_the_repr_of_an_agent_result_is_one_short_line():
 
 def test_nothing_is_loaded_before_a_notebook_shows_something():
     code = (
-        "import sys; from toolsemble import Agent, Toolbox, tool; print('toolsemble.runtime.notebook' in sys.modules)"
+        "import sys; from toolsemble import Agent, Toolbox, tool; print('toolsemble._runtime.notebook' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

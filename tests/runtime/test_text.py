@@ -9,8 +9,8 @@ import pytest
 from helpers.console_person import WAIT, Person
 from helpers.terminal import ANSI, forget_modules, write_bot
 from toolsemble import Toolbox, ToolCall, tool
+from toolsemble._cli import main
 from toolsemble.builtin import FileReadTool
-from toolsemble.cli import main
 from toolsemble.review import Continue, ReviewRequest
 from toolsemble.telemetry import ConsoleSink
 

@@ -8,6 +8,7 @@ import pytest
 
 from helpers.web_server import serving
 from toolsemble import Toolbox, ToolsembleError, tool
+from toolsemble._runtime.trace import TRACE
 from toolsemble.models import (
     AnthropicModel,
     BedrockModel,
@@ -17,7 +18,6 @@ from toolsemble.models import (
     OpenAIModel,
     UserMessage,
 )
-from toolsemble.runtime.trace import TRACE
 
 
 @tool

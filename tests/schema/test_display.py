@@ -14,9 +14,9 @@ import pydantic
 import pytest
 
 from toolsemble import Continue, Param, ReviewRequest, Toolbox, ToolCall, TypedTool, tool
+from toolsemble._schema.attributes import names_of
+from toolsemble._schema.display import to_display
 from toolsemble.review import CallbackReview
-from toolsemble.schema.attributes import names_of
-from toolsemble.schema.display import to_display
 
 
 class Color(enum.Enum):

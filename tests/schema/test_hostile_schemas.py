@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from toolsemble import SchemaTool, Toolbox, ToolCall, ToolDefinitionError, ToolSpecification
+from toolsemble._vocabulary.providers import PROVIDERS
 from toolsemble.builtin import HttpTool
-from toolsemble.providers import PROVIDERS
 
 pytestmark = pytest.mark.slow
 

@@ -8,8 +8,9 @@ import pytest
 from pydantic import AnyUrl, Field
 
 from toolsemble import SchemaTool, Toolbox, ToolCall, ToolSpecification, tool, tool_specifications_from
-from toolsemble.providers import PROVIDERS, google
-from toolsemble.schema.portable import make_portable
+from toolsemble._schema.portable import make_portable
+from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble.models.google import _wire as google
 
 ALLOWED = {"type", "properties", "required", "items", "enum", "anyOf", "description", "additionalProperties", "default"}
 

@@ -39,8 +39,8 @@ from toolsemble import (
     TypedTool,
     tool,
 )
-from toolsemble.schema.pointer import find_ref_target
-from toolsemble.schema.repair import STEPS, Repairs
+from toolsemble._schema.pointer import find_ref_target
+from toolsemble._schema.repair import STEPS, Repairs
 
 T = TypeVar("T")
 Names = TypeAliasType("Names", list[str])

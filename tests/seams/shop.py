@@ -25,10 +25,10 @@ from toolsemble import (
     ToolPipeline,
     tool,
 )
+from toolsemble._tools.pipeline.step import Step
+from toolsemble._vocabulary.errors import ModelError
 from toolsemble.agent import Retry
-from toolsemble.errors import ModelError
 from toolsemble.models import AssistantMessage, FunctionModel, TokenUsage, ToolMessage, UserMessage
-from toolsemble.pipeline.step import Step
 from toolsemble.review import CallbackReview, Continue, Edit, PauseReview, QueueReview, Reject, SQLiteStore
 from toolsemble.telemetry import RunHistory
 

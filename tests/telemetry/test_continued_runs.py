@@ -31,11 +31,11 @@ from toolsemble import (
     ToolPipeline,
     tool,
 )
+from toolsemble._runtime.metrics import InMemoryMetrics
+from toolsemble._vocabulary.errors import AgentExecutionError, CallPausedError
+from toolsemble._vocabulary.result import ToolResult
 from toolsemble.agent import ConversationMemory
-from toolsemble.errors import AgentExecutionError, CallPausedError
 from toolsemble.events import CallFinished, CallStarted, RunFinished, RunStarted
-from toolsemble.metrics import InMemoryMetrics
-from toolsemble.result import ToolResult
 from toolsemble.review import Continue, PauseReview, QueueReview, SQLiteStore
 from toolsemble.telemetry import OpenTelemetry, RunHistory, TraceFile, read_trace
 from toolsemble.testing import RecordingSink

@@ -28,8 +28,9 @@ from toolsemble import (
     ToolDefinitionError,
     tool,
 )
+from toolsemble._vocabulary.errors import AgentExecutionError, RunParkedError
+from toolsemble._vocabulary.result import ToolResult
 from toolsemble.agent import Prices
-from toolsemble.errors import AgentExecutionError, RunParkedError
 from toolsemble.events import (
     CacheHit,
     CallAbandoned,
@@ -45,7 +46,6 @@ from toolsemble.events import (
     RunStarted,
 )
 from toolsemble.models import TokenUsage
-from toolsemble.result import ToolResult
 from toolsemble.review import (
     AutoApprove,
     CallbackReview,

@@ -43,10 +43,10 @@ from toolsemble import (
     fan_out,
     tool,
 )
+from toolsemble._runtime.observers.watchers import ScopedWatcher, tell, unwatch, watch
 from toolsemble.agent import Prices, Retry
 from toolsemble.events import CacheHit, CallAbandoned, CallProgress, CallRetried, CallTimedOut, ModelReplied
 from toolsemble.models import AssistantMessage, ChatReply, FunctionModel, OpenAIModel, TokenUsage
-from toolsemble.observers.watchers import ScopedWatcher, tell, unwatch, watch
 from toolsemble.review import AutoApprove, AutoReject
 from toolsemble.telemetry import OpenTelemetry, OpenTelemetryMetrics
 from toolsemble.testing import ScriptedModel
@@ -156,7 +156,7 @@ def test_call_is_a_span_with_conventional_attributes(traces):
     ("source", "arguments", "reason", "message"),
     [
         (fail, {"text": "city"}, "failure", "no city"),
-        (crash, {"text": "wire"}, "toolsemble.errors.ToolExecutionError", "broken: wire"),
+        (crash, {"text": "wire"}, "toolsemble.ToolExecutionError", "broken: wire"),
         (shout, {}, "invalid_arguments", "Missing required parameter(s) for 'shout': text"),
         (shout, {"text": "x", "gone": {}}, "", None),
     ],
@@ -363,7 +363,10 @@ def test_missing_result_has_no_attribute(traces):
     with pytest.raises(ExitEarlyError):
         box.execute(ToolCall("leave"))
     (span,) = traces.spans()
-    assert (span.attributes["error.type"], span.status.description) == ("toolsemble.errors.ExitEarlyError", "enough")
+    assert (span.attributes["error.type"], span.status.description) == (
+        "toolsemble.ExitEarlyError",
+        "enough",
+    )
     assert names.GEN_AI_TOOL_CALL_RESULT not in span.attributes
 
 
@@ -591,7 +594,7 @@ def test_each_metrics_object_counts_a_call_once(counts):
 
 
 def test_roles_beyond_the_attribute_cache_are_counted(monkeypatch, counts):
-    monkeypatch.setattr("toolsemble.telemetry.meters._MOST_KNOWN", 2)
+    monkeypatch.setattr("toolsemble.telemetry._meters._MOST_KNOWN", 2)
     metrics = OpenTelemetryMetrics(counts.provider)
     for role in ("first", "second", "third", "first", "third"):
         metrics.increment_success("add", role)
@@ -814,7 +817,7 @@ async def test_model_span_has_its_name_and_failure(traces):
         await agent.run("Hello")
     assert {span.name: (span.attributes["error.type"], span.status.description) for span in traces.spans()} == {
         "chat great-1": ("ValueError", "no such model"),
-        "invoke_agent": ("toolsemble.errors.AgentExecutionError", "no such model"),
+        "invoke_agent": ("toolsemble.AgentExecutionError", "no such model"),
     }
 
 
@@ -1002,7 +1005,7 @@ def test_missing_reviewer_ends_the_span(traces):
 
     with pytest.raises(ToolConfigurationError):
         Toolbox([delete], sinks=[OpenTelemetry(traces.provider)]).execute(ToolCall("delete"))
-    assert traces.spans()[0].attributes["error.type"] == "toolsemble.errors.ToolConfigurationError"
+    assert traces.spans()[0].attributes["error.type"] == "toolsemble.ToolConfigurationError"
 
 
 def test_standalone_tool_has_no_span(traces):

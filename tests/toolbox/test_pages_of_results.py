@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from toolsemble import Agent, Pages, Toolbox, ToolCall, ToolContext, ToolDefinitionError, ToolResult, tool
+from toolsemble._tools.toolbox.pages import page_starts
 from toolsemble.models import ScriptedModel, ToolMessage
-from toolsemble.models.message import message_from_json, message_to_json
+from toolsemble.models._message import message_from_json, message_to_json
 from toolsemble.review import AutoReject
-from toolsemble.toolbox.pages import page_starts
 
 TEXT = "".join(f"line {number}\n" for number in range(100))
 

@@ -19,7 +19,7 @@ from toolsemble import (
     ToolResult,
     tool,
 )
-from toolsemble.call import received_call
+from toolsemble._vocabulary.call import received_call
 from toolsemble.review import AutoApprove
 
 

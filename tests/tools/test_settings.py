@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from toolsemble import SchemaTool, Tool, Toolbox, ToolDefinitionError, TypedTool, tool
+from toolsemble._engine.limits.settings import Limits, LimitSettings
+from toolsemble._tools.pipeline.combinators import EachSettings
+from toolsemble._tools.settings import ReviewSettings, ToolSettings, definition_fields
 from toolsemble.agent import Agent
-from toolsemble.builtin.http_tool import HttpSettings
-from toolsemble.limits.settings import Limits, LimitSettings
-from toolsemble.pipeline.combinators import EachSettings
-from toolsemble.tools.settings import ReviewSettings, ToolSettings, definition_fields
+from toolsemble.builtin._http_tool import HttpSettings
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -22,10 +22,10 @@ def types_in(source):
 
 
 PLACES = {
-    "an attribute of Tool in tools/base.py, with its type, default and docstring": {
+    "an attribute of Tool in _tools/base.py, with its type, default and docstring": {
         name: value for name, value in types_in(Tool).items() if name not in {"name", "description"}
     },
-    "a field of a TypedDict in tools/settings.py or limits/settings.py": types_in(ToolSettings),
+    "a field of a TypedDict in _tools/settings.py or _engine/limits/settings.py": types_in(ToolSettings),
 }
 SETTINGS = sorted(set().union(*PLACES.values()))
 
@@ -55,9 +55,9 @@ def test_subsets_of_settings_have_the_same_types(chosen, own):
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_every_setting_is_read(setting):
     kinds = {
-        "Limits in limits/settings.py, and use it in build_policy": set(Limits._fields),
-        "ReviewSettings in tools/settings.py, and use it in review_settings": ReviewSettings.__annotations__.keys(),
-        "definition_fields in tools/settings.py": definition_fields("Tool", Tool),
+        "Limits in _engine/limits/settings.py, and use it in build_policy": set(Limits._fields),
+        "ReviewSettings in _tools/settings.py, and use it in review_settings": ReviewSettings.__annotations__.keys(),
+        "definition_fields in _tools/settings.py": definition_fields("Tool", Tool),
     }
     reading = [kind for kind, names in kinds.items() if setting in names]
     assert len(reading) == 1, f"add {setting} to one of: {'; '.join(kinds)}"

@@ -24,7 +24,7 @@ from toolsemble import (
     ToolExecutionError,
     ToolResult,
 )
-from toolsemble.context import current_context, enter, leave
+from toolsemble._engine.context import current_context, enter, leave
 
 current = contextvars.ContextVar("current", default="nobody's")
 

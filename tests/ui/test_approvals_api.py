@@ -9,8 +9,8 @@ from helpers import ui_shop
 from helpers.ui_client import Desk
 from helpers.wait import until
 from toolsemble import Toolbox, ToolCall
+from toolsemble._ui.people import add_person
 from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest, SQLiteStore
-from toolsemble.ui.people import add_person
 
 
 def ask(desk, **given):

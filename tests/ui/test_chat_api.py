@@ -10,11 +10,11 @@ from helpers import ui_shop
 from helpers.ui_client import Desk
 from helpers.wait import until
 from toolsemble import Agent, MemoryId, ToolCall, tool
+from toolsemble._ui.interface import Targets
+from toolsemble._ui.people import add_person, digest_token
 from toolsemble.review import AutoApprove
 from toolsemble.telemetry import RunHistory
 from toolsemble.testing import ScriptedModel
-from toolsemble.ui.interface import Targets
-from toolsemble.ui.people import add_person, digest_token
 
 
 def say(desk, prompt, agent="clerk", chat="c1"):
@@ -50,7 +50,7 @@ def test_a_conversation_goes_on(tmp_path):
 
 
 def test_old_conversations_are_forgotten(tmp_path, monkeypatch):
-    monkeypatch.setattr("toolsemble.ui.routes.chat._MOST_CHATS", 1)
+    monkeypatch.setattr("toolsemble._ui.routes.chat._MOST_CHATS", 1)
     with desk_with(tmp_path, clerk=Agent(ScriptedModel(["One", "Two"]))) as desk:
         say(desk, "first")
         say(desk, "other", chat="c2")

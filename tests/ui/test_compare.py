@@ -3,11 +3,11 @@
 import pytest
 
 from toolsemble import Agent, ToolCall, tool
+from toolsemble._ui.compare import DiffLine, Pair, compare_runs, diff_calls, diff_texts
+from toolsemble._vocabulary.result import ToolResult
 from toolsemble.events import CallFinished, CallStarted
-from toolsemble.result import ToolResult
 from toolsemble.telemetry import RunHistory
 from toolsemble.testing import ScriptedModel
-from toolsemble.ui.compare import DiffLine, Pair, compare_runs, diff_calls, diff_texts
 
 
 @tool

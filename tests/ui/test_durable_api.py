@@ -9,10 +9,10 @@ from helpers.journal_runs import Killed, clerk
 from helpers.ui_client import Desk
 from helpers.wait import until
 from toolsemble import Agent, EffectLedger, RunJournal, Toolbox, ToolCall, tool
+from toolsemble._ui.interface import Targets
+from toolsemble._ui.routes.durable import stop_working
 from toolsemble.models import UserMessage
 from toolsemble.testing import ScriptedModel
-from toolsemble.ui.interface import Targets
-from toolsemble.ui.routes.durable import stop_working
 
 
 @tool(effects="write")

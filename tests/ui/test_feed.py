@@ -10,9 +10,9 @@ from helpers import ui_shop
 from helpers.ui_client import Desk
 from helpers.wait import auntil
 from toolsemble import Toolbox, ToolCall
+from toolsemble._ui.feed import count_waiting, follow
+from toolsemble._ui.people import add_person
 from toolsemble.review import ReviewRequest
-from toolsemble.ui.feed import count_waiting, follow
-from toolsemble.ui.people import add_person
 
 LONG = 60
 
@@ -70,7 +70,7 @@ async def test_a_page_that_comes_back_gets_what_it_missed_once(desk):
 
 
 async def test_many_events_come_in_several_messages(desk, monkeypatch):
-    monkeypatch.setattr("toolsemble.ui.feed._MAX_EVENTS", 3)
+    monkeypatch.setattr("toolsemble._ui.feed._MAX_EVENTS", 3)
     execute(desk, "c1", "c2", "c3", "c4")
     stream = follow(desk.interface, 0)
     assert (await read_calls(stream, 8))[0] == ["c1", "c2", "c3", "c4"]
@@ -85,11 +85,11 @@ async def test_a_number_of_a_history_that_is_gone_starts_at_the_end(desk):
 
 
 async def test_what_waits_is_told_when_it_changes(desk, monkeypatch):
-    monkeypatch.setattr("toolsemble.ui.feed.POLL", 0.001)
+    monkeypatch.setattr("toolsemble._ui.feed.POLL", 0.001)
     stream = follow(desk.interface, None)
     assert (await asyncio.wait_for(read(stream, "changed"), LONG))[2]["approvals"] == 0
     looks = []
-    monkeypatch.setattr("toolsemble.ui.feed.count_waiting", lambda given: looks.append(given) or count_waiting(given))
+    monkeypatch.setattr("toolsemble._ui.feed.count_waiting", lambda given: looks.append(given) or count_waiting(given))
     following = asyncio.create_task(read(stream, "changed"))
     await auntil(lambda: len(looks) > 2)  # nothing is told while nothing changes
     assert not following.done()

@@ -7,11 +7,11 @@ import pytest
 from starlette.testclient import TestClient
 
 from helpers.ui_client import ADDRESS, Desk
-from toolsemble.errors import ToolConfigurationError
-from toolsemble.guard.hosts import Hosts
-from toolsemble.ui.guard import HEADERS, MAX_BODY, MAX_LOGIN
-from toolsemble.ui.people import LocalUser, PeopleFile, Person, add_person
-from toolsemble.ui.sessions import LIFETIME, Sessions
+from toolsemble._runtime.guard.hosts import Hosts
+from toolsemble._ui.guard import HEADERS, MAX_BODY, MAX_LOGIN
+from toolsemble._ui.people import LocalUser, PeopleFile, Person, add_person
+from toolsemble._ui.sessions import LIFETIME, Sessions
+from toolsemble._vocabulary.errors import ToolConfigurationError
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,11 @@ from helpers import ui_shop
 from helpers.ui_client import Desk
 from helpers.wait import LONG, until
 from toolsemble import MemoryId, Secret, Toolbox, ToolContext, ToolResult, tool
-from toolsemble.agent.deps import DepsMaker
-from toolsemble.result import AudioContent, ImageContent
+from toolsemble._ui.interface import Targets
+from toolsemble._ui.people import LocalUser, add_person
+from toolsemble._vocabulary.result import AudioContent, ImageContent
+from toolsemble.agent._deps import DepsMaker
 from toolsemble.review import AutoApprove
-from toolsemble.ui.interface import Targets
-from toolsemble.ui.people import LocalUser, add_person
 
 PIXEL = b"\x89PNG"
 MEMORY_ID = f"ui/{LocalUser().person.name}/playground"

@@ -7,10 +7,10 @@ import pytest
 
 from helpers.wait import LONG, auntil
 from toolsemble import Agent, Continue, Edit, Secret, ToolCall, tool
+from toolsemble._ui.json_values import to_json_values
+from toolsemble._ui.review_form import build_request_form, write_edit
 from toolsemble.review import QueueReview, ReviewRequest, ReviewTiming, SQLiteStore
 from toolsemble.testing import ScriptedModel
-from toolsemble.ui.json_values import to_json_values
-from toolsemble.ui.review_form import build_request_form, write_edit
 
 SCHEMA = {"properties": {"order": {"type": "integer"}, "note": {"type": "string"}}}
 

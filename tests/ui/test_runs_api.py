@@ -8,9 +8,9 @@ from helpers import ui_shop
 from helpers.journal_runs import Killed, answer, clerk, script
 from helpers.wait import until
 from toolsemble import Agent, RunJournal, RunParkedError, Toolbox, ToolCall, tool
-from toolsemble.errors import RunChangedError
+from toolsemble._vocabulary.errors import RunChangedError
+from toolsemble.agent._journal.driver import RunDriver
 from toolsemble.events import CallStarted
-from toolsemble.journal.driver import RunDriver
 from toolsemble.review import ExitEarly, QueueReview, SQLiteStore
 from toolsemble.testing import AutoApprove, ScriptedModel
 

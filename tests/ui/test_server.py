@@ -15,13 +15,13 @@ import pytest
 
 import toolsemble
 from helpers.wait import LONG, until
-from toolsemble.cli import main
-from toolsemble.cli.ui_targets import load_targets
-from toolsemble.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.ui.app import STATIC
-from toolsemble.ui.interface import Targets
-from toolsemble.ui.people import add_person
-from toolsemble.ui.server import ServerSettings, serve
+from toolsemble._cli import main
+from toolsemble._cli.ui_targets import load_targets
+from toolsemble._ui.app import STATIC
+from toolsemble._ui.interface import Targets
+from toolsemble._ui.people import add_person
+from toolsemble._ui.server import ServerSettings, serve
+from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 
 SHOP = str(Path(__file__).parents[1] / "helpers" / "ui_shop.py")
 BOTS = """
@@ -223,4 +223,4 @@ def test_the_files_are_part_of_the_package_and_small():
     assert STATIC.is_relative_to(root)
     assert sum(path.stat().st_size for path in STATIC.rglob("*.*")) < 200_000
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    assert "src/toolsemble/ui/static/vendor/LICENSES.txt" in project["license-files"]
+    assert "src/toolsemble/_ui/static/vendor/LICENSES.txt" in project["license-files"]

@@ -9,9 +9,9 @@ from types import ModuleType
 import pytest
 
 from toolsemble import SchemaTool, Toolbox, tool
-from toolsemble.cli.targets import load_toolbox
-from toolsemble.ui.provider_view import view_providers
-from toolsemble.ui.snippets import as_command, as_curl, as_python, find_import
+from toolsemble._cli.targets import load_toolbox
+from toolsemble._ui.provider_view import view_providers
+from toolsemble._ui.snippets import as_command, as_curl, as_python, find_import
 
 NASTY = 'it\'s "quoted" $(reboot) `id` \\ \x1b[31m\x7f\u202e\n<b>'
 

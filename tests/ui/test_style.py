@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import toolsemble.ui
+import toolsemble._ui
 
-STYLE = (Path(toolsemble.ui.__file__).parent / "static" / "app.css").read_text("utf-8")
+STYLE = (Path(toolsemble._ui.__file__).parent / "static" / "app.css").read_text("utf-8")
 LIGHT, SYSTEM, CHOSEN = re.findall(r":root[^{@]*\{([^{}]*--bg:[^{}]*)\}", STYLE)
 TEXTS = ["text", "dim", "faint", "accent", "good", "bad", "warn", "info"]
 PAIRS = [

@@ -5,6 +5,8 @@ from itertools import pairwise
 import pytest
 
 from toolsemble import Agent, Toolbox, ToolCall, ToolPipeline, tool
+from toolsemble._ui.time_axis import fold_waits, locate, place_ticks
+from toolsemble._ui.timeline import build_timeline
 from toolsemble.events import (
     CallFinished,
     CallStarted,
@@ -18,8 +20,6 @@ from toolsemble.models import AssistantMessage
 from toolsemble.review import Continue, ReviewRequest
 from toolsemble.telemetry import RunHistory
 from toolsemble.testing import ScriptedModel
-from toolsemble.ui.time_axis import fold_waits, locate, place_ticks
-from toolsemble.ui.timeline import build_timeline
 
 
 @pytest.fixture

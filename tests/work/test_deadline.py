@@ -52,7 +52,7 @@ class Clock:
 def clock(monkeypatch):
     made = Clock()
     for module in ("work.deadline", "limits.apply"):
-        monkeypatch.setattr(f"toolsemble.{module}.time", made)
+        monkeypatch.setattr(f"toolsemble._engine.{module}.time", made)
     return made
 
 
@@ -225,8 +225,8 @@ class TestInsideAnother:
             def do(self):
                 early.now += self.seconds
 
-        monkeypatch.setattr("toolsemble.limits.apply.time", early)
-        monkeypatch.setattr("toolsemble.limits.apply.Sleep", Nap)
+        monkeypatch.setattr("toolsemble._engine.limits.apply.time", early)
+        monkeypatch.setattr("toolsemble._engine.limits.apply.Sleep", Nap)
         result = AsyncFunction(lambda _: asyncio.sleep(LONG), "inner").execute("x", ToolContext(deadline=deadline))
         assert (result.error_message, early.now >= deadline) == ("Tool 'inner' timed out after 0.02 s", True)
 

@@ -29,11 +29,11 @@ from toolsemble import (
     fan_out,
     tool,
 )
-from toolsemble.locks.holds import TABLE
+from toolsemble._engine.work import timeout as work_timeout
+from toolsemble._runtime.concurrency import GRACE, SpareThreads, forget_dead_tasks
+from toolsemble._runtime.locks.holds import TABLE
 from toolsemble.review import Continue
-from toolsemble.runtime.concurrency import GRACE, SpareThreads, forget_dead_tasks
 from toolsemble.testing import CallbackReview, ScriptedModel
-from toolsemble.work import timeout as work_timeout
 
 SHORT = 0.05
 LONG = 60.0
@@ -284,7 +284,7 @@ def test_interrupt_abandons_the_body(gate, monkeypatch):
         raise KeyboardInterrupt
 
     metrics = InMemoryMetrics()
-    monkeypatch.setattr("toolsemble.work.timeout.wait_until", interrupt)
+    monkeypatch.setattr("toolsemble._engine.work.timeout.wait_until", interrupt)
     with pytest.raises(KeyboardInterrupt):
         Function(gate, timeout=LONG).execute("x", ToolContext(metrics=metrics))
     assert metrics.counter("abandoned_threads", "function") == 1
@@ -459,7 +459,7 @@ def test_changed_limit_applies():
 
 
 def test_calls_in_time_leave_no_threads_and_tasks(monkeypatch):
-    monkeypatch.setattr("toolsemble.work.timeout.DAEMON_THREADS", SpareThreads(seconds=0.01))
+    monkeypatch.setattr("toolsemble._engine.work.timeout.DAEMON_THREADS", SpareThreads(seconds=0.01))
 
     @tool(timeout=LONG)
     def quick(number: int) -> int:

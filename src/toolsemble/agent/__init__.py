@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolsemble.runtime.lazy import export_lazily
+from toolsemble._runtime.lazy import export_lazily
 
 if TYPE_CHECKING:
-    from toolsemble.agent.agent import Agent as Agent
-    from toolsemble.agent.budget import (
+    from toolsemble.agent._agent import Agent as Agent
+    from toolsemble.agent._budget import (
         Limits as Limits,
         Prices as Prices,
         StopReason as StopReason,
         Usage as Usage,
     )
-    from toolsemble.agent.event import (
+    from toolsemble.agent._event import (
         CallReplied as CallReplied,
         CallRequested as CallRequested,
         Event as Event,
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
         RunStop as RunStop,
         TurnEnded as TurnEnded,
     )
-    from toolsemble.agent.event_json import event_from_json as event_from_json, event_to_json as event_to_json
-    from toolsemble.agent.history import keep_last_turns as keep_last_turns, trim_to_tokens as trim_to_tokens
-    from toolsemble.agent.loop_guard import LoopGuard as LoopGuard
-    from toolsemble.agent.memory import ConversationMemory as ConversationMemory
-    from toolsemble.agent.options import (
+    from toolsemble.agent._event_json import event_from_json as event_from_json, event_to_json as event_to_json
+    from toolsemble.agent._history import keep_last_turns as keep_last_turns, trim_to_tokens as trim_to_tokens
+    from toolsemble.agent._loop_guard import LoopGuard as LoopGuard
+    from toolsemble.agent._memory import ConversationMemory as ConversationMemory
+    from toolsemble.agent._options import (
         AgentSettings as AgentSettings,
         HistoryProcessor as HistoryProcessor,
         Instructions as Instructions,
         RunSettings as RunSettings,
         RunView as RunView,
     )
-    from toolsemble.agent.result import (
+    from toolsemble.agent._result import (
         AgentResult as AgentResult,
         InnerRun as InnerRun,
         PausedRun as PausedRun,
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
         ToolCallRecord as ToolCallRecord,
         TraceStep as TraceStep,
     )
-    from toolsemble.agent.retry import Retry as Retry
-    from toolsemble.agent.summarize import summarize_earlier as summarize_earlier
+    from toolsemble.agent._retry import Retry as Retry
+    from toolsemble.agent._summarize import summarize_earlier as summarize_earlier
     from toolsemble.events import (
         CacheHit as CacheHit,
         CallAbandoned as CallAbandoned,
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
         ReviewDecided as ReviewDecided,
         ReviewRequested as ReviewRequested,
     )
-    from toolsemble.models.chat import (
+    from toolsemble.models._chat import (
         ArgumentsDelta as ArgumentsDelta,
         CallDelta as CallDelta,
         PromptProgress as PromptProgress,
@@ -70,9 +70,9 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
-        "agent": ("Agent",),
-        "budget": ("Limits", "Prices", "StopReason", "Usage"),
-        "event": (
+        "_agent": ("Agent",),
+        "_budget": ("Limits", "Prices", "StopReason", "Usage"),
+        "_event": (
             "CallReplied",
             "CallRequested",
             "Event",
@@ -84,14 +84,14 @@ __getattr__, __dir__, __all__ = export_lazily(
             "RunStop",
             "TurnEnded",
         ),
-        "event_json": ("event_from_json", "event_to_json"),
-        "loop_guard": ("LoopGuard",),
-        "memory": ("ConversationMemory",),
-        "history": ("keep_last_turns", "trim_to_tokens"),
-        "options": ("AgentSettings", "HistoryProcessor", "Instructions", "RunSettings", "RunView"),
-        "summarize": ("summarize_earlier",),
-        "result": ("AgentResult", "InnerRun", "PausedRun", "PendingCall", "ToolCallRecord", "TraceStep"),
-        "retry": ("Retry",),
+        "_event_json": ("event_from_json", "event_to_json"),
+        "_loop_guard": ("LoopGuard",),
+        "_memory": ("ConversationMemory",),
+        "_history": ("keep_last_turns", "trim_to_tokens"),
+        "_options": ("AgentSettings", "HistoryProcessor", "Instructions", "RunSettings", "RunView"),
+        "_summarize": ("summarize_earlier",),
+        "_result": ("AgentResult", "InnerRun", "PausedRun", "PendingCall", "ToolCallRecord", "TraceStep"),
+        "_retry": ("Retry",),
         ".events": (
             "CacheHit",
             "CallAbandoned",
@@ -104,6 +104,6 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ReviewDecided",
             "ReviewRequested",
         ),
-        ".models.chat": ("ArgumentsDelta", "CallDelta", "PromptProgress", "TextDelta", "ThoughtDelta"),
+        ".models._chat": ("ArgumentsDelta", "CallDelta", "PromptProgress", "TextDelta", "ThoughtDelta"),
     },
 )

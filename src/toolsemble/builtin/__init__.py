@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolsemble.runtime.lazy import export_lazily
+from toolsemble._runtime.lazy import export_lazily
 
 if TYPE_CHECKING:
-    from toolsemble.builtin.calculator import CalculatorTool as CalculatorTool
-    from toolsemble.builtin.datetimes import DateTimeTool as DateTimeTool
-    from toolsemble.builtin.file_read import FileReadTool as FileReadTool
-    from toolsemble.builtin.file_write import FileWriteTool as FileWriteTool
-    from toolsemble.builtin.http_tool import HttpTool as HttpTool
-    from toolsemble.builtin.human_input import HumanInputTool as HumanInputTool
-    from toolsemble.builtin.json_parser import JsonParserTool as JsonParserTool
-    from toolsemble.builtin.process import ProcessTool as ProcessTool
-    from toolsemble.builtin.search import (
+    from toolsemble.builtin._calculator import CalculatorTool as CalculatorTool
+    from toolsemble.builtin._datetimes import DateTimeTool as DateTimeTool
+    from toolsemble.builtin._file_read import FileReadTool as FileReadTool
+    from toolsemble.builtin._file_write import FileWriteTool as FileWriteTool
+    from toolsemble.builtin._http_tool import HttpTool as HttpTool
+    from toolsemble.builtin._human_input import HumanInputTool as HumanInputTool
+    from toolsemble.builtin._json_parser import JsonParserTool as JsonParserTool
+    from toolsemble.builtin._process import ProcessTool as ProcessTool
+    from toolsemble.builtin._search import (
         BraveSearch as BraveSearch,
         DuckDuckGoSearch as DuckDuckGoSearch,
         SearchHit as SearchHit,
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
         SerpApiSearch as SerpApiSearch,
         TavilySearch as TavilySearch,
     )
-    from toolsemble.builtin.web_scraper import WebScraperTool as WebScraperTool
-    from toolsemble.builtin.web_search import WebSearchTool as WebSearchTool
+    from toolsemble.builtin._web_scraper import WebScraperTool as WebScraperTool
+    from toolsemble.builtin._web_search import WebSearchTool as WebSearchTool
 
 # Lazy, so that a tool does not load the others or need their extras.
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
-        "calculator": ("CalculatorTool",),
-        "datetimes": ("DateTimeTool",),
-        "file_read": ("FileReadTool",),
-        "file_write": ("FileWriteTool",),
-        "http_tool": ("HttpTool",),
-        "human_input": ("HumanInputTool",),
-        "json_parser": ("JsonParserTool",),
-        "process": ("ProcessTool",),
-        "search": (
+        "_calculator": ("CalculatorTool",),
+        "_datetimes": ("DateTimeTool",),
+        "_file_read": ("FileReadTool",),
+        "_file_write": ("FileWriteTool",),
+        "_http_tool": ("HttpTool",),
+        "_human_input": ("HumanInputTool",),
+        "_json_parser": ("JsonParserTool",),
+        "_process": ("ProcessTool",),
+        "_search": (
             "BraveSearch",
             "DuckDuckGoSearch",
             "SearchHit",
@@ -48,7 +48,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "SerpApiSearch",
             "TavilySearch",
         ),
-        "web_scraper": ("WebScraperTool",),
-        "web_search": ("WebSearchTool",),
+        "_web_scraper": ("WebScraperTool",),
+        "_web_search": ("WebSearchTool",),
     },
 )

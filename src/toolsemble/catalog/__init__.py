@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from toolsemble.runtime.lazy import export_lazily
+from toolsemble._runtime.lazy import export_lazily
 
 # Not from typing: importing that would take longer than all the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from toolsemble.catalog.catalog import Catalog as Catalog
-    from toolsemble.catalog.explanation import Explanation as Explanation, ToolCost as ToolCost
-    from toolsemble.catalog.sources import Source as Source
-    from toolsemble.catalog.tokens import estimate_tokens as estimate_tokens
+    from toolsemble.catalog._catalog import Catalog as Catalog
+    from toolsemble.catalog._explanation import Explanation as Explanation, ToolCost as ToolCost
+    from toolsemble.catalog._sources import Source as Source
+    from toolsemble.catalog._tokens import estimate_tokens as estimate_tokens
 
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
-        "catalog": ("Catalog",),
-        "explanation": ("Explanation", "ToolCost"),
-        "sources": ("Source",),
-        "tokens": ("estimate_tokens",),
+        "_catalog": ("Catalog",),
+        "_explanation": ("Explanation", "ToolCost"),
+        "_sources": ("Source",),
+        "_tokens": ("estimate_tokens",),
     },
 )

@@ -6,14 +6,14 @@ from concurrent.futures import Future
 from importlib import import_module
 from typing import Any
 
-from toolsemble.call import new_id
-from toolsemble.definition.definition import ToolDefinition
-from toolsemble.definition.policy import Policy
-from toolsemble.errors import ToolDefinitionError
-from toolsemble.processes.worker import run_payload
-from toolsemble.runtime.concurrency import ThreadPerJob
-from toolsemble.runtime.extras import import_extra
-from toolsemble.work.cluster import ClusterExecutor
+from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition.policy import Policy
+from toolsemble._engine.work.cluster import ClusterExecutor
+from toolsemble._runtime.concurrency import ThreadPerJob
+from toolsemble._runtime.extras import import_extra
+from toolsemble._runtime.processes.worker import run_payload
+from toolsemble._vocabulary.call import new_id
+from toolsemble._vocabulary.errors import ToolDefinitionError
 
 _THREADS = ThreadPerJob(daemon=True)
 

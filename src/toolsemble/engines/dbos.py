@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from toolsemble.engines.agent_runs import CANCELLED, AgentRuns, read_failure
-from toolsemble.engines.run_engine import RunEngine
-from toolsemble.errors import AgentExecutionError, RunBusyError, RunInterruptedError
-from toolsemble.runtime.checks import check_count, check_seconds
-from toolsemble.runtime.extras import import_extra
-from toolsemble.runtime.text import describe_error
+from toolsemble._runtime.checks import check_count, check_seconds
+from toolsemble._runtime.extras import import_extra
+from toolsemble._runtime.text import describe_error
+from toolsemble._vocabulary.errors import AgentExecutionError, RunBusyError, RunInterruptedError
+from toolsemble.engines._agent_runs import CANCELLED, AgentRuns, read_failure
+from toolsemble.engines._run_engine import RunEngine
 
 if TYPE_CHECKING:
-    from toolsemble.agent.agent import Agent
-    from toolsemble.journal.journal import RunJournal
-    from toolsemble.review.store import ReviewStore
+    from toolsemble.agent._agent import Agent
+    from toolsemble.agent._journal.journal import RunJournal
+    from toolsemble.review._store import ReviewStore
 
 _WAITING = "waiting"
 

@@ -6,12 +6,12 @@ from concurrent.futures import Future
 from importlib import import_module
 from typing import Any
 
-from toolsemble.definition.policy import Policy
-from toolsemble.errors import ToolDefinitionError
-from toolsemble.processes.worker import run_payload
-from toolsemble.runtime.checks import check_count
-from toolsemble.runtime.extras import import_extra
-from toolsemble.work.cluster import ClusterExecutor
+from toolsemble._engine.definition.policy import Policy
+from toolsemble._engine.work.cluster import ClusterExecutor
+from toolsemble._runtime.checks import check_count
+from toolsemble._runtime.extras import import_extra
+from toolsemble._runtime.processes.worker import run_payload
+from toolsemble._vocabulary.errors import ToolDefinitionError
 
 _OURS = {
     "max_retries": "pass retries=... instead; only calls that may be repeated are",

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from toolsemble.engines.agent_runs import CANCELLED, AgentRuns, read_failure
-from toolsemble.engines.run_engine import RunEngine
-from toolsemble.runtime.checks import check_count, check_seconds
-from toolsemble.runtime.extras import import_extra
+from toolsemble._runtime.checks import check_count, check_seconds
+from toolsemble._runtime.extras import import_extra
+from toolsemble.engines._agent_runs import CANCELLED, AgentRuns, read_failure
+from toolsemble.engines._run_engine import RunEngine
 
 if TYPE_CHECKING:
     from temporalio.client import Client
     from temporalio.worker import Worker
 
-    from toolsemble.agent.agent import Agent
-    from toolsemble.journal.journal import RunJournal
-    from toolsemble.review.store import ReviewStore
+    from toolsemble.agent._agent import Agent
+    from toolsemble.agent._journal.journal import RunJournal
+    from toolsemble.review._store import ReviewStore
 
 _NO_LIMIT = timedelta(days=3650)  # Temporal takes no None
 
@@ -64,7 +64,7 @@ class TemporalEngine(RunEngine):
         heartbeat: float = 30.0,
         poll: float = 5.0,
     ) -> None:
-        self._package = import_extra("toolsemble.engines.temporal_workflow", extra="temporal", user="TemporalEngine")
+        self._package = import_extra("toolsemble.engines._temporal_workflow", extra="temporal", user="TemporalEngine")
         check_seconds("TemporalEngine heartbeat", heartbeat)
         check_seconds("TemporalEngine poll", poll)
         self._client = client

@@ -5,9 +5,13 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble.call import ToolReply
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, flatten, join_parts, read_exported, refuse
-from toolsemble.interop.exported import (
+from toolsemble._tools.schema import SchemaTool
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.call import ToolReply
+from toolsemble._vocabulary.result import AudioContent, Content, FileContent, ImageContent, ToolResult
+from toolsemble._vocabulary.serialization import compact_json
+from toolsemble.interop._adopted import ForeignTool, adopt_tools, flatten, join_parts, read_exported, refuse
+from toolsemble.interop._exported import (
     Approval,
     CallSettings,
     Choice,
@@ -18,14 +22,10 @@ from toolsemble.interop.exported import (
     payload_of,
     text_of,
 )
-from toolsemble.interop.framework import import_framework
-from toolsemble.result import AudioContent, Content, FileContent, ImageContent, ToolResult
-from toolsemble.serialization import compact_json
-from toolsemble.toolbox.toolbox import Toolbox
-from toolsemble.tools.schema import SchemaTool
+from toolsemble.interop._framework import import_framework
 
 if TYPE_CHECKING:
-    from toolsemble.tools.settings import ToolSettings
+    from toolsemble._tools.settings import ToolSettings
 
 _import = partial(import_framework, install="agent-framework-core", user="agent_framework")
 _CANNOT_PAUSE = (

@@ -7,9 +7,13 @@ from collections.abc import Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble.call import ToolReply, received_call
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten
-from toolsemble.interop.exported import (
+from toolsemble._runtime.concurrency import finish
+from toolsemble._tools.schema import SchemaTool
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.call import ToolReply, received_call
+from toolsemble._vocabulary.result import ImageContent, ToolResult
+from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten
+from toolsemble.interop._exported import (
     Approval,
     CallSettings,
     Choice,
@@ -19,15 +23,11 @@ from toolsemble.interop.exported import (
     media_of,
     text_of,
 )
-from toolsemble.interop.framework import import_framework
-from toolsemble.providers.wire import base64_text, describe_omitted
-from toolsemble.result import ImageContent, ToolResult
-from toolsemble.runtime.concurrency import finish
-from toolsemble.toolbox.toolbox import Toolbox
-from toolsemble.tools.schema import SchemaTool
+from toolsemble.interop._framework import import_framework
+from toolsemble.models._adapter.wire import base64_text, describe_omitted
 
 if TYPE_CHECKING:
-    from toolsemble.tools.settings import ToolSettings
+    from toolsemble._tools.settings import ToolSettings
 
 _import = partial(import_framework, install="autogen-core", user="autogen")
 _CANNOT_PAUSE = "AutoGen cannot pause a run for approval"

@@ -5,8 +5,12 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten
-from toolsemble.interop.exported import (
+from toolsemble._runtime.concurrency import is_async
+from toolsemble._tools.schema import SchemaTool
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.result import ToolResult
+from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten
+from toolsemble.interop._exported import (
     Approval,
     CallSettings,
     Choice,
@@ -15,14 +19,10 @@ from toolsemble.interop.exported import (
     export_tools,
     full_text_of,
 )
-from toolsemble.interop.framework import import_framework
-from toolsemble.result import ToolResult
-from toolsemble.runtime.concurrency import is_async
-from toolsemble.toolbox.toolbox import Toolbox
-from toolsemble.tools.schema import SchemaTool
+from toolsemble.interop._framework import import_framework
 
 if TYPE_CHECKING:
-    from toolsemble.tools.settings import ToolSettings
+    from toolsemble._tools.settings import ToolSettings
 
 _import = partial(import_framework, install="dspy", user="dspy")
 _CANNOT_PAUSE = "DSPy cannot pause a run for approval"

@@ -8,9 +8,12 @@ from functools import cache, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble.call import ToolReply
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, read_exported, refuse
-from toolsemble.interop.exported import (
+from toolsemble._runtime.concurrency import is_async
+from toolsemble._tools.schema import SchemaTool
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.call import ToolReply
+from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, read_exported, refuse
+from toolsemble.interop._exported import (
     Approval,
     CallSettings,
     Choice,
@@ -19,14 +22,11 @@ from toolsemble.interop.exported import (
     export_tools,
     payload_of,
 )
-from toolsemble.interop.framework import import_framework
-from toolsemble.interop.google_adk_confirmation import Confirmations
-from toolsemble.runtime.concurrency import is_async
-from toolsemble.toolbox.toolbox import Toolbox
-from toolsemble.tools.schema import SchemaTool
+from toolsemble.interop._framework import import_framework
+from toolsemble.interop._google_adk_confirmation import Confirmations
 
 if TYPE_CHECKING:
-    from toolsemble.tools.settings import ToolSettings
+    from toolsemble._tools.settings import ToolSettings
 
 _import = partial(import_framework, install="google-adk", user="google_adk")
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}

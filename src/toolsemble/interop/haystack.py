@@ -6,10 +6,13 @@ from base64 import b64decode
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack, get_args, get_type_hints
 
-from toolsemble.call import ToolReply
-from toolsemble.errors import ToolConfigurationError
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
-from toolsemble.interop.exported import (
+from toolsemble._tools.schema import SchemaTool
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.call import ToolReply
+from toolsemble._vocabulary.errors import ToolConfigurationError
+from toolsemble._vocabulary.result import Content, FileContent, ImageContent, ToolResult
+from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, refuse
+from toolsemble.interop._exported import (
     Approval,
     CallSettings,
     Choice,
@@ -21,14 +24,11 @@ from toolsemble.interop.exported import (
     payload_of,
     text_of,
 )
-from toolsemble.interop.framework import import_framework
-from toolsemble.providers.wire import base64_text, describe_omitted
-from toolsemble.result import Content, FileContent, ImageContent, ToolResult
-from toolsemble.toolbox.toolbox import Toolbox
-from toolsemble.tools.schema import SchemaTool
+from toolsemble.interop._framework import import_framework
+from toolsemble.models._adapter.wire import base64_text, describe_omitted
 
 if TYPE_CHECKING:
-    from toolsemble.tools.settings import ToolSettings
+    from toolsemble._tools.settings import ToolSettings
 
 _import = partial(import_framework, install="haystack-ai", user="haystack")
 _CANNOT_PAUSE = "Haystack cannot pause a run for approval"

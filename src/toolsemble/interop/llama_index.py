@@ -5,9 +5,12 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble.call import ToolReply
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
-from toolsemble.interop.exported import (
+from toolsemble._tools.schema import SchemaTool
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.call import ToolReply
+from toolsemble._vocabulary.result import ToolResult
+from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, refuse
+from toolsemble.interop._exported import (
     Approval,
     CallSettings,
     Choice,
@@ -18,16 +21,13 @@ from toolsemble.interop.exported import (
     payload_of,
     text_of,
 )
-from toolsemble.interop.framework import import_framework
-from toolsemble.interop.llama_index_blocks import read_blocks, write_blocks
-from toolsemble.interop.positional import bind_arguments
-from toolsemble.interop.schema_models import model_of
-from toolsemble.result import ToolResult
-from toolsemble.toolbox.toolbox import Toolbox
-from toolsemble.tools.schema import SchemaTool
+from toolsemble.interop._framework import import_framework
+from toolsemble.interop._llama_index_blocks import read_blocks, write_blocks
+from toolsemble.interop._positional import bind_arguments
+from toolsemble.interop._schema_models import model_of
 
 if TYPE_CHECKING:
-    from toolsemble.tools.settings import ToolSettings
+    from toolsemble._tools.settings import ToolSettings
 
 _import = partial(import_framework, install="llama-index-core", user="llama_index")
 _CANNOT_PAUSE = "LlamaIndex cannot pause a run for approval"

@@ -8,10 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakKeyDictionary
 
-from toolsemble.call import ToolReply
-from toolsemble.errors import CallPausedError, ToolDefinitionError
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, flatten, refuse
-from toolsemble.interop.exported import (
+from toolsemble._tools.schema import SchemaTool
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.call import ToolReply
+from toolsemble._vocabulary.errors import CallPausedError, ToolDefinitionError
+from toolsemble._vocabulary.serialization import compact_json
+from toolsemble.interop._adopted import ForeignTool, adopt_tools, flatten, refuse
+from toolsemble.interop._exported import (
     Approval,
     CallSettings,
     Choice,
@@ -20,16 +23,13 @@ from toolsemble.interop.exported import (
     export_tools,
     payload_of,
 )
-from toolsemble.interop.framework import import_framework
-from toolsemble.interop.openai_agents_outputs import read_output, read_own_output, write_output
-from toolsemble.interop.pausing import CHANGED, ShownRequests, asks_before, bind_decision
-from toolsemble.review.decision import Continue
-from toolsemble.serialization import compact_json
-from toolsemble.toolbox.toolbox import Toolbox
-from toolsemble.tools.schema import SchemaTool
+from toolsemble.interop._framework import import_framework
+from toolsemble.interop._openai_agents_outputs import read_output, read_own_output, write_output
+from toolsemble.interop._pausing import CHANGED, ShownRequests, asks_before, bind_decision
+from toolsemble.review._decision import Continue
 
 if TYPE_CHECKING:
-    from toolsemble.tools.settings import ToolSettings
+    from toolsemble._tools.settings import ToolSettings
 
 _import = partial(import_framework, install="openai-agents", user="openai_agents")
 _RAISES = {"_failure_error_function": None, "_use_default_failure_error_function": False}

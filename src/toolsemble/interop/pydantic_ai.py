@@ -6,10 +6,13 @@ import json
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble.call import ToolReply
-from toolsemble.errors import CallPausedError
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, read_exported, refuse
-from toolsemble.interop.exported import (
+from toolsemble._tools.schema import SchemaTool
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.call import ToolReply
+from toolsemble._vocabulary.errors import CallPausedError
+from toolsemble._vocabulary.result import ToolResult
+from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, read_exported, refuse
+from toolsemble.interop._exported import (
     Approval,
     CallSettings,
     Choice,
@@ -20,16 +23,13 @@ from toolsemble.interop.exported import (
     payload_of,
     text_of,
 )
-from toolsemble.interop.framework import import_framework
-from toolsemble.interop.pausing import ShownRequests, asks_before, bind_decision, edit_arguments, show_request
-from toolsemble.interop.pydantic_ai_contents import read_contents, write_contents
-from toolsemble.result import ToolResult
-from toolsemble.review.decision import Continue
-from toolsemble.toolbox.toolbox import Toolbox
-from toolsemble.tools.schema import SchemaTool
+from toolsemble.interop._framework import import_framework
+from toolsemble.interop._pausing import ShownRequests, asks_before, bind_decision, edit_arguments, show_request
+from toolsemble.interop._pydantic_ai_contents import read_contents, write_contents
+from toolsemble.review._decision import Continue
 
 if TYPE_CHECKING:
-    from toolsemble.tools.settings import ToolSettings
+    from toolsemble._tools.settings import ToolSettings
 
 _import = partial(import_framework, install="pydantic-ai-slim", user="pydantic_ai")
 _TEXT = "__text__"  # the key of arguments that are not a JSON object

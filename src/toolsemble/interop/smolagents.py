@@ -8,10 +8,13 @@ from functools import cache, partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble.call import ToolReply
-from toolsemble.errors import ToolConfigurationError, ToolExecutionError
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
-from toolsemble.interop.exported import (
+from toolsemble._tools.schema import SchemaTool
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.call import ToolReply
+from toolsemble._vocabulary.errors import ToolConfigurationError, ToolExecutionError
+from toolsemble._vocabulary.result import ImageContent, ToolResult
+from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, refuse
+from toolsemble.interop._exported import (
     Approval,
     CallSettings,
     Choice,
@@ -20,14 +23,11 @@ from toolsemble.interop.exported import (
     export_tools,
     full_text_of,
 )
-from toolsemble.interop.framework import import_framework
-from toolsemble.interop.positional import bind_arguments
-from toolsemble.result import ImageContent, ToolResult
-from toolsemble.toolbox.toolbox import Toolbox
-from toolsemble.tools.schema import SchemaTool
+from toolsemble.interop._framework import import_framework
+from toolsemble.interop._positional import bind_arguments
 
 if TYPE_CHECKING:
-    from toolsemble.tools.settings import ToolSettings
+    from toolsemble._tools.settings import ToolSettings
 
 _import = partial(import_framework, install="smolagents", user="smolagents")
 _CANNOT_PAUSE = "smolagents cannot pause a run for approval"

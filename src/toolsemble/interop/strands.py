@@ -7,18 +7,18 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakKeyDictionary
 
-from toolsemble.call import ToolReply, new_id
-from toolsemble.errors import CallPausedError
-from toolsemble.interop.adopted import ForeignTool, adopt_tools, failure, flatten, refuse
-from toolsemble.interop.exported import Approval, CallSettings, Choice, ExportedTool, Parameters, export_tools
-from toolsemble.interop.framework import import_framework
-from toolsemble.interop.pausing import asks_before, bind_decision, fingerprint_of, read_decision, show_request
-from toolsemble.interop.strands_results import read_result, write_result
-from toolsemble.toolbox.toolbox import Toolbox
-from toolsemble.tools.schema import SchemaTool
+from toolsemble._tools.schema import SchemaTool
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.call import ToolReply, new_id
+from toolsemble._vocabulary.errors import CallPausedError
+from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, refuse
+from toolsemble.interop._exported import Approval, CallSettings, Choice, ExportedTool, Parameters, export_tools
+from toolsemble.interop._framework import import_framework
+from toolsemble.interop._pausing import asks_before, bind_decision, fingerprint_of, read_decision, show_request
+from toolsemble.interop._strands_results import read_result, write_result
 
 if TYPE_CHECKING:
-    from toolsemble.tools.settings import ToolSettings
+    from toolsemble._tools.settings import ToolSettings
 
 _import = partial(import_framework, install="strands-agents", user="strands")
 _RUN_IDS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()

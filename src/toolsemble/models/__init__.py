@@ -4,18 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolsemble.runtime.lazy import export_lazily
+from toolsemble._runtime.lazy import export_lazily
 
 if TYPE_CHECKING:
-    from toolsemble.local.model import LocalModel as LocalModel
-    from toolsemble.models.adapter.offer import Offer as Offer
-    from toolsemble.models.anthropic.history import (
-        messages_from_anthropic as messages_from_anthropic,
-        messages_to_anthropic as messages_to_anthropic,
-    )
-    from toolsemble.models.anthropic.model import AnthropicModel as AnthropicModel
-    from toolsemble.models.bedrock.model import BedrockModel as BedrockModel
-    from toolsemble.models.chat import (
+    from toolsemble.models._adapter.offer import Offer as Offer
+    from toolsemble.models._chat import (
         ArgumentsDelta as ArgumentsDelta,
         Assembly as Assembly,
         CallDelta as CallDelta,
@@ -33,11 +26,11 @@ if TYPE_CHECKING:
         ToolChoice as ToolChoice,
         chunks_of as chunks_of,
     )
-    from toolsemble.models.environment import offers as offers
-    from toolsemble.models.fallback import FallbackModel as FallbackModel
-    from toolsemble.models.function import FunctionModel as FunctionModel
-    from toolsemble.models.google.model import GoogleModel as GoogleModel
-    from toolsemble.models.message import (
+    from toolsemble.models._environment import offers as offers
+    from toolsemble.models._fallback import FallbackModel as FallbackModel
+    from toolsemble.models._function import FunctionModel as FunctionModel
+    from toolsemble.models._local.model import LocalModel as LocalModel
+    from toolsemble.models._message import (
         AssistantMessage as AssistantMessage,
         Message as Message,
         SystemMessage as SystemMessage,
@@ -46,30 +39,37 @@ if TYPE_CHECKING:
         message_from_json as message_from_json,
         message_to_json as message_to_json,
     )
-    from toolsemble.models.mistral.model import MistralModel as MistralModel
-    from toolsemble.models.openai.history import (
-        messages_from_openai as messages_from_openai,
-        messages_to_openai as messages_to_openai,
-    )
-    from toolsemble.models.openai.model import OpenAIModel as OpenAIModel
-    from toolsemble.models.recorded import RecordedModel as RecordedModel
-    from toolsemble.models.registry import found as found, model_of as model_of
-    from toolsemble.models.scripted import ScriptedModel as ScriptedModel
-    from toolsemble.models.transcript import (
+    from toolsemble.models._recorded import RecordedModel as RecordedModel
+    from toolsemble.models._registry import found as found, model_of as model_of
+    from toolsemble.models._scripted import ScriptedModel as ScriptedModel
+    from toolsemble.models._transcript import (
         Transcript as Transcript,
         messages_from_json as messages_from_json,
         messages_to_json as messages_to_json,
     )
+    from toolsemble.models.anthropic._history import (
+        messages_from_anthropic as messages_from_anthropic,
+        messages_to_anthropic as messages_to_anthropic,
+    )
+    from toolsemble.models.anthropic._model import AnthropicModel as AnthropicModel
+    from toolsemble.models.bedrock._model import BedrockModel as BedrockModel
+    from toolsemble.models.google._model import GoogleModel as GoogleModel
+    from toolsemble.models.mistral._model import MistralModel as MistralModel
+    from toolsemble.models.openai._history import (
+        messages_from_openai as messages_from_openai,
+        messages_to_openai as messages_to_openai,
+    )
+    from toolsemble.models.openai._model import OpenAIModel as OpenAIModel
 
 # Using one provider does not load the others.
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
-        "adapter.offer": ("Offer",),
-        "anthropic.history": ("messages_from_anthropic", "messages_to_anthropic"),
-        "anthropic.model": ("AnthropicModel",),
-        "bedrock.model": ("BedrockModel",),
-        "chat": (
+        "_adapter.offer": ("Offer",),
+        "anthropic._history": ("messages_from_anthropic", "messages_to_anthropic"),
+        "anthropic._model": ("AnthropicModel",),
+        "bedrock._model": ("BedrockModel",),
+        "_chat": (
             "ArgumentsDelta",
             "Assembly",
             "CallDelta",
@@ -87,12 +87,12 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ToolChoice",
             "chunks_of",
         ),
-        "environment": ("offers",),
-        "fallback": ("FallbackModel",),
-        "function": ("FunctionModel",),
-        "google.model": ("GoogleModel",),
-        ".local.model": ("LocalModel",),
-        "message": (
+        "_environment": ("offers",),
+        "_fallback": ("FallbackModel",),
+        "_function": ("FunctionModel",),
+        "google._model": ("GoogleModel",),
+        "_local.model": ("LocalModel",),
+        "_message": (
             "AssistantMessage",
             "Message",
             "SystemMessage",
@@ -101,12 +101,12 @@ __getattr__, __dir__, __all__ = export_lazily(
             "message_from_json",
             "message_to_json",
         ),
-        "mistral.model": ("MistralModel",),
-        "openai.history": ("messages_from_openai", "messages_to_openai"),
-        "openai.model": ("OpenAIModel",),
-        "recorded": ("RecordedModel",),
-        "registry": ("found", "model_of"),
-        "scripted": ("ScriptedModel",),
-        "transcript": ("Transcript", "messages_from_json", "messages_to_json"),
+        "mistral._model": ("MistralModel",),
+        "openai._history": ("messages_from_openai", "messages_to_openai"),
+        "openai._model": ("OpenAIModel",),
+        "_recorded": ("RecordedModel",),
+        "_registry": ("found", "model_of"),
+        "_scripted": ("ScriptedModel",),
+        "_transcript": ("Transcript", "messages_from_json", "messages_to_json"),
     },
 )

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from toolsemble.runtime.lazy import export_lazily
+from toolsemble._runtime.lazy import export_lazily
 
 if TYPE_CHECKING:
-    from toolsemble.telemetry.console import ConsoleSink as ConsoleSink
-    from toolsemble.telemetry.history import RunHistory as RunHistory
-    from toolsemble.telemetry.history_records import (
+    from toolsemble.telemetry._console import ConsoleSink as ConsoleSink
+    from toolsemble.telemetry._history import RunHistory as RunHistory
+    from toolsemble.telemetry._history_records import (
         AgentRun as AgentRun,
         CallSummary as CallSummary,
         HistoryEvent as HistoryEvent,
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
         RunSummary as RunSummary,
         TurnSummary as TurnSummary,
     )
-    from toolsemble.telemetry.meters import OpenTelemetryMetrics as OpenTelemetryMetrics
-    from toolsemble.telemetry.otel import OpenTelemetry as OpenTelemetry
-    from toolsemble.telemetry.prometheus import PrometheusMetrics as PrometheusMetrics
-    from toolsemble.telemetry.trace import (
+    from toolsemble.telemetry._meters import OpenTelemetryMetrics as OpenTelemetryMetrics
+    from toolsemble.telemetry._otel import OpenTelemetry as OpenTelemetry
+    from toolsemble.telemetry._prometheus import PrometheusMetrics as PrometheusMetrics
+    from toolsemble.telemetry._trace import (
         CallTrace as CallTrace,
         Trace as Trace,
         TraceFile as TraceFile,
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
-        "console": ("ConsoleSink",),
-        "history": ("RunHistory",),
-        "history_records": (
+        "_console": ("ConsoleSink",),
+        "_history": ("RunHistory",),
+        "_history_records": (
             "AgentRun",
             "CallSummary",
             "HistoryEvent",
@@ -43,9 +43,9 @@ __getattr__, __dir__, __all__ = export_lazily(
             "RunSummary",
             "TurnSummary",
         ),
-        "meters": ("OpenTelemetryMetrics",),
-        "otel": ("OpenTelemetry",),
-        "prometheus": ("PrometheusMetrics",),
-        "trace": ("CallTrace", "Trace", "TraceFile", "Unreadable", "read_trace"),
+        "_meters": ("OpenTelemetryMetrics",),
+        "_otel": ("OpenTelemetry",),
+        "_prometheus": ("PrometheusMetrics",),
+        "_trace": ("CallTrace", "Trace", "TraceFile", "Unreadable", "read_trace"),
     },
 )

@@ -6,18 +6,18 @@
 
 from __future__ import annotations
 
-from toolsemble.metrics import InMemoryMetrics
-from toolsemble.models.function import FunctionModel
-from toolsemble.models.recorded import RecordedModel
-from toolsemble.models.scripted import ScriptedModel
-from toolsemble.review.automatic import AutoApprove, AutoReject, CallbackReview
-from toolsemble.testing.cassette import Cassette
-from toolsemble.testing.clock import FixedClock
-from toolsemble.testing.faults import Fault, Faults, Injected
-from toolsemble.testing.fuzz import FuzzReport, fuzz
-from toolsemble.testing.probe import Crash
-from toolsemble.testing.reviewer import FakeReviewer
-from toolsemble.testing.sink import RecordingSink
+from toolsemble._runtime.metrics import InMemoryMetrics
+from toolsemble.models._function import FunctionModel
+from toolsemble.models._recorded import RecordedModel
+from toolsemble.models._scripted import ScriptedModel
+from toolsemble.review._automatic import AutoApprove, AutoReject, CallbackReview
+from toolsemble.testing._cassette import Cassette
+from toolsemble.testing._clock import FixedClock
+from toolsemble.testing._faults import Fault, Faults, Injected
+from toolsemble.testing._fuzz import FuzzReport, fuzz
+from toolsemble.testing._probe import Crash
+from toolsemble.testing._reviewer import FakeReviewer
+from toolsemble.testing._sink import RecordingSink
 
 __all__ = [
     "AutoApprove",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from toolsemble.runtime.lazy import export_lazily
+from toolsemble._runtime.lazy import export_lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from toolsemble.models.google.model import GoogleModel as GoogleModel
+    from toolsemble.models.google._model import GoogleModel as GoogleModel
 
-__getattr__, __dir__, __all__ = export_lazily(globals(), {"model": ("GoogleModel",)})
+__getattr__, __dir__, __all__ = export_lazily(globals(), {"_model": ("GoogleModel",)})

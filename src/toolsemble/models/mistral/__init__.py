@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from toolsemble.runtime.lazy import export_lazily
+from toolsemble._runtime.lazy import export_lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from toolsemble.models.mistral.model import MistralModel as MistralModel
+    from toolsemble.models.mistral._model import MistralModel as MistralModel
 
-__getattr__, __dir__, __all__ = export_lazily(globals(), {"model": ("MistralModel",)})
+__getattr__, __dir__, __all__ = export_lazily(globals(), {"_model": ("MistralModel",)})

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from toolsemble.runtime.lazy import export_lazily
+from toolsemble._runtime.lazy import export_lazily
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from toolsemble.models.openai.model import OpenAIModel as OpenAIModel
+    from toolsemble.models.openai._model import OpenAIModel as OpenAIModel
 
-__getattr__, __dir__, __all__ = export_lazily(globals(), {"model": ("OpenAIModel",)})
+__getattr__, __dir__, __all__ = export_lazily(globals(), {"_model": ("OpenAIModel",)})

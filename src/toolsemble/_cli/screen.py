@@ -1,0 +1,107 @@
+"""Standard output for answers and standard error for messages, with colors and a status line."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from toolsemble._runtime.terminal import OutputStream, wrap_text
+from toolsemble._runtime.text import escape_line, escape_prose
+
+_CLEAR = "\r\x1b[2K"
+
+
+class Screen:
+    """Both streams, and a status line that is cleared before each write; thread-safe.
+
+    >>> screen = Screen(colors=False)
+    >>> screen.answer("Rome")
+    Rome
+    """
+
+    def __init__(self, *, colors: bool | None = None) -> None:
+        """Use the standard streams of the process.
+
+        :param colors: whether to use colors; None: if the stream is a terminal and NO_COLOR is not set
+        """
+        self.out = OutputStream(sys.stdout, colors=colors)
+        self.err = OutputStream(sys.stderr, colors=colors)
+        self._lock = threading.RLock()
+        self._status = ""
+        self._open = False
+        self._paused = 0
+        self._held: list[tuple[OutputStream, str]] = []
+
+    def answer(self, text: str, *, end: str = "\n") -> None:
+        """Write a part of the answer to standard output, with control characters escaped."""
+        self._write_to(self.out, f"{escape_prose(text)}{end}")
+
+    def write(self, text: str) -> None:
+        """Write a line to standard output, without escaping."""
+        self._write_to(self.out, f"{text}\n")
+
+    def report(self, text: str) -> None:
+        """Write a line to standard error, without escaping, after ending an unfinished line of the answer."""
+        with self._lock:
+            self.close_line()
+            self._write_to(self.err, f"{text}\n")
+
+    def close_line(self) -> None:
+        """End an unfinished line of the answer."""
+        with self._lock:
+            if self._open:
+                self._write_to(self.out, "\n")
+
+    def show_status(self, text: str) -> None:
+        """Show a status line, which replaces the previous one; do nothing without a terminal."""
+        with self._lock:
+            if not self.err.can_overwrite or self._paused or self._open or text == self._status:
+                return
+            line = next(wrap_text(escape_line(text), max(self.err.width - 1, 1)))
+            self.err.write(_CLEAR + self.err.paint("dim", line))
+            self._status = text
+
+    def clear_status(self) -> None:
+        """Clear the status line."""
+        with self._lock:
+            if self._status:
+                self.err.write(_CLEAR)
+                self._status = ""
+
+    @contextmanager
+    def suspend(self) -> Iterator[None]:
+        """Leave the terminal to other code; writes are held back until the end."""
+        with self._lock:
+            self.close_line()
+            self.clear_status()
+            self._paused += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._paused -= 1
+                held, self._held = ([], self._held) if self._paused else (self._held, [])
+                for stream, text in held:
+                    self._write_to(stream, text)
+
+    def _write_to(self, stream: OutputStream, text: str) -> None:
+        with self._lock:
+            if self._paused:
+                self._held.append((stream, text))
+                return
+            self.clear_status()
+            stream.write(text)
+            if stream is self.out and text:
+                self._open = stream.is_terminal and not text.endswith("\n")
+
+
+def format_progress(fraction: object, message: object) -> str:
+    """Return the progress of a call on one line; ignore a fraction or a message of the wrong type.
+
+    >>> format_progress(0.4, "page 4 of 10"), format_progress("odd", None)
+    ('40% page 4 of 10', '')
+    """
+    part = f"{fraction:.0%} " if isinstance(fraction, (int, float)) else ""
+    return f"{part}{escape_line(message) if isinstance(message, str) else ''}".rstrip()

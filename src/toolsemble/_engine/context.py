@@ -1,0 +1,285 @@
+"""``ToolContext``: the data of one call, passed on by a context variable and never stored on a tool."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from concurrent.futures import Executor
+from contextvars import ContextVar, Token
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, Unpack
+
+from toolsemble._runtime.concurrency import THREADS
+from toolsemble._runtime.metrics import SilentMetrics, ToolMetrics
+from toolsemble._runtime.observers.watchers import tell
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultedTypeVar
+
+    from toolsemble._vocabulary.place import Place
+    from toolsemble.models._message import UserMessage
+    from toolsemble.review import ReviewDecision, ReviewHandler
+    from toolsemble.review._inherited_gates import InheritedGate
+    from toolsemble.review._terms import ReviewTerms
+
+LOGGER = logging.getLogger("toolsemble.tool")
+LOGGER.addHandler(logging.NullHandler())  # prints nothing if the program has not configured logging
+SILENT = SilentMetrics()
+
+Exposure: TypeAlias = Literal["all", "declared"]
+"""Which error messages the model sees."""
+
+# Type checkers read a plain ``ToolContext`` as ``ToolContext[Any]``; Python has such defaults since 3.13 only.
+if TYPE_CHECKING:
+    DepsT_co = DefaultedTypeVar("DepsT_co", covariant=True, default=Any)
+else:
+    DepsT_co = TypeVar("DepsT_co", covariant=True)
+
+
+class InvocationParameters(MutableMapping[str, Any]):
+    """A mapping that the tools of one run share, for values that the model must not see or set.
+
+    It reads and writes the mapping that it is created from.
+
+    >>> mine = {"user": "ada"}
+    >>> shared = InvocationParameters(mine)
+    >>> shared["seen"] = 3
+    >>> mine
+    {'user': 'ada', 'seen': 3}
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: MutableMapping[str, Any] | None = None) -> None:
+        self._values: MutableMapping[str, Any] = {} if values is None else values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self._values[key] = value
+
+    def __delitem__(self, key: str) -> None:
+        del self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return f"InvocationParameters({dict(self._values)!r})"
+
+
+# Without slots: a context is created for every call, and copying a dict is several times faster than setting the
+# fields of a frozen object one by one.
+@dataclass(frozen=True)
+class ToolContext(Generic[DepsT_co]):
+    """The data of one call besides its arguments.
+
+    Each field has a default, so that a tool can be executed without a toolbox. ``ToolContext[Shop]`` tells type
+    checkers that ``deps`` is a ``Shop``.
+
+    >>> from toolsemble import InMemoryMetrics
+    >>> context = ToolContext(agent_role="researcher", metrics=InMemoryMetrics())
+    >>> context.agent_role, context.memory_id
+    ('researcher', 'default')
+    """
+
+    tool_name: str = ""
+    """The tool that is called."""
+    call_id: str = ""
+    """The id of the call: the provider's, or a generated one."""
+    run_id: str = ""
+    """The id that the calls of one run share."""
+    memory_id: str = "default"
+    """The conversation or user that the call belongs to."""
+    agent_role: str = "unknown"
+    """The role of the agent that calls."""
+    logger: logging.Logger = LOGGER
+    """The tool's logger."""
+    metrics: ToolMetrics = SILENT
+    """Counts calls and measures their duration."""
+    executor: Executor = THREADS
+    """An executor for blocking work of the tool."""
+    review: ReviewHandler | None = None
+    """The review handler that approves calls; None: no reviewer."""
+    parameters: InvocationParameters = field(default_factory=InvocationParameters)
+    """Values that the tools of one run share."""
+    deadline: float | None = None
+    """When the call must end, on the clock of ``time.monotonic``; None: no deadline."""
+    parent_id: str = ""
+    """The id of the call around this one; empty if there is none."""
+    expose_errors: Exposure = "all"
+    """Which error messages the model sees: all, or only those that tools declare for it."""
+
+    gates: tuple[InheritedGate, ...] = ()
+    """The approval gates of the toolboxes around this call, which also apply to calls inside this one."""
+
+    deps: DepsT_co = None  # type: ignore[assignment]  # None is not of the type, but a run without deps has nothing else
+    """The dependencies of the run, as passed to ``agent.run(deps=...)`` or ``box.execute(deps=...)``; hidden from the
+    model."""
+
+    user_message: UserMessage | None = None
+    """The message of the user that the run of the agent answers; None outside of an agent. A nested agent has its own:
+    what it was asked."""
+
+    place: Place | None = None
+    """The place of the call in a run that is recorded in a journal; None if it is not."""
+
+    @property
+    def idempotency_key(self) -> str:
+        """A key that all attempts to make this call share, for services that take one.
+
+        With a journal it is the same after a crash. Without one it is made of the ids of the run and the call.
+
+        >>> ToolContext(run_id="order-7", call_id="c1").idempotency_key
+        'order-7/c1'
+        """
+        return f"{self.run_id}/{self.call_id}" if self.place is None else f"{self.run_id}{self.place.path}"
+
+    def derive(self, changes: dict[str, Any]) -> ToolContext[DepsT_co]:
+        """Return a copy with some fields replaced.
+
+        >>> ToolContext(memory_id="ada").derive({"agent_role": "writer"}).memory_id
+        'ada'
+        """
+        derived: ToolContext[DepsT_co] = _blank(ToolContext)
+        _set_fields(derived, self.__dict__ | changes)
+        return derived
+
+    def of_call(self, run: dict[str, Any], call_id: str) -> ToolContext[DepsT_co]:
+        """Return a copy for one call of a run; a faster :meth:`derive`, because every call needs it.
+
+        >>> ToolContext(memory_id="ada").of_call({"run_id": "run_1"}, "call_1").call_id
+        'call_1'
+        """
+        fields = self.__dict__ | run
+        fields["call_id"] = call_id
+        derived: ToolContext[DepsT_co] = _blank(ToolContext)
+        _set_fields(derived, fields)
+        return derived
+
+    def detach(self) -> ToolContext[Any]:
+        """Return a copy that can be pickled for another process: without live objects, and with reviews rejected."""
+        from toolsemble.review._automatic import AutoReject  # noqa: PLC0415 - only for worker processes
+
+        reject = AutoReject("the reviewer cannot be asked from a worker process")
+        gates = tuple(each.detach(reject) for each in self.gates)
+        review = None if self.review is None else reject
+        # Without its images, which would be copied for every call.
+        asked = None if self.user_message is None else type(self.user_message)(self.user_message.text)
+        live = {"metrics": SILENT, "executor": THREADS, "deps": None}
+        return self.derive({**live, "review": review, "gates": gates, "user_message": asked})
+
+    def progress(self, fraction: float | None, message: str = "") -> None:
+        """Report the progress of the call to sinks and streams; the model does not see it.
+
+        :param fraction: the part of the work that is done, from 0 to 1; None: unknown. Other numbers are clamped, and
+            other values count as unknown, so that a wrong estimate does not fail the call.
+        :param message: what is being done
+
+        >>> ToolContext().progress(0.4, "page 4 of 10")
+        """
+        from toolsemble.events import CallProgress  # noqa: PLC0415 - most tools report no progress
+
+        tell(CallProgress.of(self, fraction=_clamp_fraction(fraction), message=message))
+
+    def request_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
+        """Ask the reviewer during a call, and wait in this thread; return ``Continue()`` if there is no reviewer.
+
+        It raises :class:`~toolsemble.ReviewTimeoutError` if nobody answers in time and ``on_timeout`` is ``FAIL``.
+
+        :param description: what the reviewer has to decide
+        :param terms: ``arguments`` to show, a dict or a str (default: none); ``timeout`` in seconds (300; 0 or None
+            waits forever), ``on_timeout`` (``EXIT_EARLY``), and the ``required_role`` of the reviewer (None)
+
+        >>> ToolContext().request_approval("Send it?")
+        Continue(always=None)
+        """
+        from toolsemble.review._during_call import ask_during_call  # noqa: PLC0415 - most tools ask nobody
+
+        return ask_during_call(self, description, **terms)
+
+    async def arequest_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
+        """Ask the reviewer during a call, without blocking the event loop."""
+        from toolsemble.review._during_call import aask_during_call  # noqa: PLC0415 - as above
+
+        return await aask_during_call(self, description, **terms)
+
+
+_blank = object.__new__
+_set_fields = vars(ToolContext)["__dict__"].__set__
+
+
+def _clamp_fraction(value: Any) -> float | None:
+    try:
+        fraction = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if math.isnan(fraction) else min(max(fraction, 0.0), 1.0)
+
+
+_current: ContextVar[ToolContext | None] = ContextVar("toolsemble._engine.context", default=None)
+
+
+_NONE: Mapping[tuple[str, str], bool] = {}
+
+resumed_calls: ContextVar[Mapping[tuple[str, str], bool]] = ContextVar("toolsemble.resumed_calls", default=_NONE)
+"""The calls of a paused run that go on, by the call around them and their id, and whether their work had begun.
+
+The calls of a journaled run have a place instead."""
+
+
+def is_resumed(context: ToolContext) -> bool:
+    """Return whether a call began before its run was paused, parked or interrupted: sinks know its start.
+
+    >>> is_resumed(ToolContext("pay", "call_1"))
+    False
+    """
+    place = context.place
+    if place is None:
+        return (context.parent_id, context.call_id) in resumed_calls.get()
+    return place.run is not None and place.run.has_begun(place.path)
+
+
+def was_run(context: ToolContext) -> bool:
+    """Return whether the work of a call began before its run was paused, parked or interrupted.
+
+    >>> was_run(ToolContext("pay", "call_1"))
+    False
+    """
+    place = context.place
+    if place is None:
+        return resumed_calls.get().get((context.parent_id, context.call_id), False)
+    return place.run is not None and place.run.has_begun(place.path, asked=False)
+
+
+# Not wrapped in functions, because every call uses them.
+current_context: Callable[[], ToolContext | None] = _current.get
+"""Returns the context of the current call, or None outside of a call."""
+
+enter: Callable[[ToolContext | None], Token[ToolContext | None]] = _current.set
+"""Makes a context the current one, until :func:`leave`, or until the previous one is entered again.
+
+Code that must survive an interrupt reads the previous context first: it may come before the token is stored."""
+
+
+def leave(token: Token[ToolContext | None]) -> None:
+    """Make the previous context the current one again."""
+    try:  # noqa: SIM105 - suppress() would double the cost
+        _current.reset(token)
+    except ValueError:
+        # The garbage collector closes a dropped coroutine in any context, where there is nothing to reset.
+        pass
+
+
+def restore(context: ToolContext, before: ToolContext | None) -> None:
+    """Make the previous context the current one again, if ``context`` is still the current one.
+
+    The garbage collector closes a dropped coroutine in any context, where there is nothing to reset.
+    """
+    if _current.get() is context:
+        _current.set(before)

@@ -1,0 +1,136 @@
+"""Hooks, masking and events around one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+from toolsemble._engine.context import ToolContext
+from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.execution.call_events import CallEvents
+from toolsemble._engine.execution.hooks import AnsweredError, CallHooks
+from toolsemble._engine.execution.outcome import FinishedCall
+from toolsemble._engine.work.body import Work
+from toolsemble._runtime.metrics import ToolMetrics, combine_metrics
+from toolsemble._runtime.observers.watchers import ScopedWatcher, Watcher
+from toolsemble._runtime.text import HIDDEN
+from toolsemble._schema.decode import Decoded, Read
+from toolsemble._schema.masking.secrets import add_sent_secrets, read_with_secrets, restore_secrets, secrets
+from toolsemble._vocabulary.call import ToolCall
+from toolsemble._vocabulary.result import ToolResult
+
+
+class Instrumentation:
+    """Hooks, masking and events of one call; created only when one of them is in use."""
+
+    __slots__ = (
+        "_before",
+        "_call",
+        "_companions",
+        "_definition",
+        "_ends",
+        "_events",
+        "_hooks",
+        "_read",
+        "_secrets",
+        "context",
+        "refusal",
+        "unread",
+    )
+
+    def __init__(
+        self,
+        definition: ToolDefinition,
+        context: ToolContext,
+        given: Any,
+        hooks: CallHooks | None,
+        watched: tuple[Watcher, ...],
+    ) -> None:
+        self.refusal: BaseException | None = None
+        """Why the body did not run; None if it did."""
+        self._definition = definition
+        self._hooks = hooks
+        self._call: ToolCall | None = None
+        self._read = False
+        companions = [each for each in watched if isinstance(each, ScopedWatcher)]
+        for each in companions:
+            if each.metrics is not None:
+                context = _add_metrics(context, each.metrics)
+        self.context = context
+        """The context of the call, with the metrics of its companions."""
+        self._events = CallEvents(definition, context) if len(companions) < len(watched) else None
+        self._secrets: list[str] | None = [] if definition.secret else None
+        self._before = secrets()
+        self.unread = HIDDEN if definition.secret else given
+        """The input as shown before it is read: masked, if it may hold secrets."""
+        self._companions = companions
+        self._ends: list[Callable[..., object]] = []
+
+    def enter(self) -> None:
+        """Start masking and notify the companions; :meth:`finish` must follow, whatever is raised."""
+        if self._secrets is not None:
+            self._secrets += self._before or ()
+            restore_secrets(self._secrets)
+        for each in self._companions:
+            if (end := each.begin(self.context)) is not None:
+                self._ends.append(end)
+
+    def ask_hooks(self, read: Read, sent: Any, steps: frozenset[str]) -> Generator[Work, Any, tuple[Read, Any]]:
+        """Return how the input is read and from what, as the hooks say.
+
+        Raise :class:`AnsweredError` when one of them has the answer.
+        """
+        if self._hooks is None:
+            return read, sent
+        if self._secrets is not None:
+            add_sent_secrets(self._definition, sent)  # a hook that raises may quote it
+        try:
+            self._call, read, sent = yield from self._hooks.ask(self._definition, read, sent, steps, self.context)
+        except AnsweredError as answer:
+            self._call = answer.call
+            raise
+        return read, sent
+
+    def read(self, read: Read, sent: Any, steps: frozenset[str]) -> Decoded:
+        """Return the input and its repairs, and report that the call has started."""
+        if self._secrets is None:
+            value, repairs = read(sent, steps)
+        else:
+            value, repairs = read_with_secrets(self._definition, read, sent, steps)
+        self._read = True
+        if self._events is not None:
+            self._events.begin(value, repairs)
+        return value, repairs
+
+    def answer(self, result: ToolResult) -> Generator[Work, Any, ToolResult]:
+        """Return the result, or the one that a hook replaced it with."""
+        if self._hooks is None or self._call is None:
+            return result
+        return (yield from self._hooks.answer(self._call, result, self.context))
+
+    def finish(self, given: Any, result: ToolResult | None, raised: BaseException | None, duration: float) -> None:
+        """Report the end of the call, and forget its secrets."""
+        try:
+            if self._events is not None:
+                self._events.end(given, result, raised, duration)
+            if self._ends:
+                finished = FinishedCall(
+                    self._definition, given, result, raised, self.refusal, duration, read=self._read
+                )
+                while self._ends:
+                    self._ends.pop()(finished)
+        finally:
+            self.forget_secrets()
+
+    def forget_secrets(self) -> None:
+        """Forget the secrets of the call."""
+        # Compared instead of remembered: an interrupt may come before anything is noted. A generator that the
+        # garbage collector closes may run in another context, with nothing to undo.
+        if self._secrets is not None and secrets() is self._secrets:
+            restore_secrets(self._before)
+
+
+def _add_metrics(context: ToolContext, added: ToolMetrics) -> ToolContext:
+    """Return the context with the metrics of a companion added."""
+    metrics = combine_metrics(context.metrics, added)
+    return context if metrics is context.metrics else context.derive({"metrics": metrics})

@@ -1,0 +1,268 @@
+"""A cache for the results of tools that only read."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Generator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from toolsemble._engine.context import ToolContext
+from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition.policy import Inner, Layer
+from toolsemble._engine.limits.cache_store import DatabaseResults, Entry, MemoryResults, copy_result
+from toolsemble._engine.limits.call_key import CallKey, UnclearKeyError
+from toolsemble._engine.limits.single_flight import CANNOT_WAIT, SharedCall, SingleFlight
+from toolsemble._engine.record import count_and_log
+from toolsemble._engine.work.body import Work
+from toolsemble._engine.work.deadline import is_past
+from toolsemble._engine.work.thread import RunInThread
+from toolsemble._runtime.checks import check_count, check_seconds, is_seconds
+from toolsemble._runtime.observers.watchers import tell
+from toolsemble._runtime.text import describe_error
+from toolsemble._schema.masking.secrets import mask_text
+from toolsemble._schema.shape import to_result
+from toolsemble._vocabulary.errors import ToolDefinitionError
+from toolsemble._vocabulary.result import ToolResult
+from toolsemble._vocabulary.serialization import without_retries
+from toolsemble.events import CacheHit
+
+if TYPE_CHECKING:
+    from toolsemble._runtime.storage.opening import Location
+
+
+class Cache:
+    """A cache for successful results: its size, where it is stored, how long results are valid, and their key.
+
+    Tools that share a cache share its size, not its results.
+
+    :param ttl: seconds for which a result is valid; None: no limit
+    :param size: the maximum number of results
+    :param store: the path of a SQLite file, shared by processes and kept between runs, or a ``postgresql://`` URL
+        (extra ``postgres``), shared by machines; None: in memory
+    :param key: a function of the arguments, or of the arguments and the context, that returns JSON values: calls with
+        equal keys share a result; None: the arguments themselves
+    :param clock: returns the seconds since the epoch; None: the time of the system, or of the Postgres server
+
+    >>> from toolsemble import tool
+    >>> @tool(effects="read", cache=Cache(60, key=lambda arguments: arguments.city.casefold()))
+    ... def weather(city: str) -> str:
+    ...     return f"sunny in {city}"
+    >>> weather.execute('{"city": "Rome"}').output
+    'sunny in Rome'
+    >>> again = weather.execute('{"city": "ROME"}')
+    >>> again.output, again.attributes["cached"]
+    ('sunny in Rome', True)
+    """
+
+    def __init__(
+        self,
+        ttl: float | None = None,
+        *,
+        size: int = 256,
+        store: str | os.PathLike[str] | None = None,
+        key: Callable[..., Any] | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        if ttl is not None:
+            check_seconds("Cache ttl", ttl)
+        check_count("Cache size", size, least=1)
+        location = _read_store(store)
+        kept = location if isinstance(location, Path) else store
+        self._settings: dict[str, Any] = {"ttl": ttl, "size": size, "store": kept, "key": key, "clock": clock}
+        self.ttl = ttl
+        self.key = key
+        self.results = MemoryResults(size) if location is None else DatabaseResults(location, size)
+        self.clock = clock or self.results.now
+        self.flights = SingleFlight()
+
+    def clear(self) -> None:
+        """Delete all results."""
+        self.results.clear()
+
+    def close(self) -> None:
+        """Close the file or the connections; they are opened again when needed."""
+        self.results.close()
+
+    def find(self, parts: list[Any]) -> tuple[str, ToolResult | None]:
+        """Return the key of a call, and its valid result or None."""
+        key = self.results.digest(parts)
+        return key, self.kept(key)
+
+    def kept(self, key: str) -> ToolResult | None:
+        """Return the valid result for a key, or None."""
+        found = self.results.find(key)
+        return found.result if found is not None and found.is_valid(self.clock(), self.ttl) else None
+
+    def keep(self, key: str, result: ToolResult) -> None:
+        """Store a result."""
+        now = self.clock()
+        self.results.keep(key, Entry(without_retries(result), now, None if self.ttl is None else now + self.ttl))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(Cache, **self._settings), ()
+
+
+class CacheLayer(Layer):
+    """The layer that answers calls from a cache.
+
+    A store that cannot be used does not fail a call: the body runs, and a warning is logged.
+    """
+
+    binds = True
+    keeps_outcomes = True
+
+    def __init__(self, owner: str, cache: Cache) -> None:
+        self._cache = cache
+        self._call_key = CallKey(owner, cache.key)
+        self._warned = False
+
+    def check(self, definition: ToolDefinition) -> None:
+        """Raise ToolDefinitionError for a tool whose results depend on something that is not in the key."""
+        owner = f"Tool '{definition.name}'"
+        if definition.flow is not None:
+            raise ToolDefinitionError(f"{owner}: cache is for a tool with a body; declare it on the tools inside")
+        if self._cache.key is None:
+            definition.check_no_init_vars("a cache could not tell calls by it")
+        for field, source in (("parameters", "InvocationParameters"), ("deps", "deps")):
+            if self._cache.key is None and field in definition.sees:
+                raise ToolDefinitionError(
+                    f"{owner}: the cache key does not contain what the tool takes from its {source}; "
+                    "pass Cache(key=lambda arguments, context: ...)"
+                )
+        if self._cache.results.in_place:
+            self._call_key.check(f"{owner} with a cache", definition)
+        elif self._cache.key is None and _is_method(definition):
+            raise ToolDefinitionError(
+                f"{owner}: a cache in a file cannot distinguish the objects of a method; pass Cache(key=...)"
+            )
+
+    def around(
+        self, definition: ToolDefinition, value: Any, context: ToolContext, inner: Inner
+    ) -> Generator[Work, Any, Any]:
+        """Return a cached result, that of the same call in flight, or that of what is inside."""
+        cache = self._cache
+        try:
+            parts = self._call_key.parts(definition, value, context, shared=not cache.results.in_place)
+        except UnclearKeyError as problem:
+            count_and_log(context, "cache_errors", f"The cache of '{definition.name}' is not used: {problem}")
+            return (yield from inner(context))
+        found = yield from self._use_store(context, partial(cache.find, parts))
+        if found is None:
+            return (yield from inner(context))
+        key, result = found
+        if result is not None:
+            return _report_hit(result, context)
+        own = SharedCall()
+        try:
+            flight = cache.flights.join(key, own)
+            if flight is own:
+                own.hold.enter()  # nested calls then know that it is in flight
+                return (yield from self._lead(own, key, context, inner))
+        finally:
+            try:
+                cache.flights.finish(key, own)
+            except BaseException:
+                cache.flights.finish(key, own)  # an interrupt cut it off
+                raise
+        try:
+            yield from flight.wait(context)
+            if flight.result is not None:
+                return _report_hit(copy_result(flight.result), context)
+        except (*CANNOT_WAIT, ValueError):
+            pass  # the call runs on its own
+        return (yield from self._run(key, context, inner))
+
+    def _lead(self, own: SharedCall, key: str, context: ToolContext, inner: Inner) -> Generator[Work, Any, Any]:
+        """Run what is inside, for all calls with the same key."""
+        # Another call may have stored it in the meantime.
+        result = yield from self._use_store(context, partial(self._cache.kept, key))
+        if result is not None:
+            return _report_hit(result, context)
+        returned = yield from self._run(key, context, inner)
+        own.result = returned if _is_storable(returned, context) else None
+        return returned
+
+    def _run(self, key: str, context: ToolContext, inner: Inner) -> Generator[Work, Any, ToolResult]:
+        """Run what is inside, and store its result if it is a success."""
+        result = to_result((yield from inner(context)))
+        if _is_storable(result, context):
+            yield from self._use_store(context, partial(self._keep, key, result, context))
+        return result
+
+    def _keep(self, key: str, result: ToolResult, context: ToolContext) -> None:
+        try:
+            self._cache.keep(key, result)
+        except (ValueError, RecursionError) as problem:
+            level = logging.DEBUG if self._warned else logging.WARNING
+            self._warned = True
+            message = mask_text(describe_error(problem))
+            context.logger.log(level, "Results of '%s' are not cached: %s", context.tool_name, message)
+
+    def _use_store(self, context: ToolContext, function: Callable[[], Any]) -> Generator[Work, Any, Any]:
+        """Return the result of a store operation; None if the store cannot be used."""
+        work = partial(self._try, context, function)
+        return work() if self._cache.results.in_place else (yield RunInThread(work))
+
+    def _try(self, context: ToolContext, function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except Exception as error:  # noqa: BLE001 - the call can do without the cache
+            self._cache.close()
+            line = (
+                f"The cache of '{context.tool_name}' cannot be used; the call runs without it: {describe_error(error)}"
+            )
+            count_and_log(context, "cache_errors", line)
+            return None
+
+
+def cache_layer(owner: str, setting: object, *, reads: bool) -> CacheLayer | None:
+    """Return the layer for a setting, None for no cache; raise ToolDefinitionError if it is not valid.
+
+    >>> cache_layer("Tool 'send'", 60, reads=False)
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolDefinitionError: Tool 'send': cache needs a tool that changes nothing; declare effects="read"
+    """
+    if setting is None or setting is False:
+        return None
+    if not reads:
+        raise ToolDefinitionError(f'{owner}: cache needs a tool that changes nothing; declare effects="read"')
+    if setting is True:
+        return CacheLayer(owner, Cache())
+    if isinstance(setting, Cache):
+        return CacheLayer(owner, setting)
+    if is_seconds(setting):
+        return CacheLayer(owner, Cache(setting))  # type: ignore[arg-type]  # just checked
+    raise ToolDefinitionError(f"{owner}: cache must be True, a number of seconds > 0, or a Cache, not {setting!r:.80}")
+
+
+def _is_method(definition: ToolDefinition) -> bool:
+    """Return whether the body is a method of an object that is not a tool itself; there may be several such objects."""
+    holder, tool = definition.holder, getattr(definition.body, "__self__", None)
+    return not (holder is None or holder is tool or isinstance(holder, type))
+
+
+def _is_storable(result: ToolResult, context: ToolContext) -> bool:
+    """Return whether a result may be stored: one past the deadline may come from nested calls that timed out."""
+    return result.is_success and not is_past(context.deadline)
+
+
+def _report_hit(result: ToolResult, context: ToolContext) -> ToolResult:
+    count_and_log(context, "cache_hits", f"{context.tool_name} was answered from its cache", level=logging.DEBUG)
+    tell(CacheHit.of(context))
+    return replace(result, attributes=MappingProxyType({**result.attributes, "cached": True}))
+
+
+def _read_store(store: Any) -> Location | None:
+    if store is None:
+        return None
+    from toolsemble._runtime.storage.opening import read_location  # noqa: PLC0415 - only for caches in databases
+
+    if not isinstance(store, (str, os.PathLike)) or os.fspath(store) in {"", b"", ":memory:"}:
+        raise ToolDefinitionError(f"Cache store must be a file path, or None for memory, not {store!r:.80}")
+    return read_location(store, "Cache")

@@ -1,0 +1,61 @@
+"""Open the database of a store: a SQLite file by its path, or a Postgres database by its URL."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TypeAlias
+
+from toolsemble._runtime import sqlite
+from toolsemble._runtime.sqlite import BUSY, Kind
+from toolsemble._runtime.storage.database import Database
+from toolsemble._runtime.storage.url import PostgresUrl
+from toolsemble._vocabulary.errors import ToolDefinitionError
+
+Location: TypeAlias = Path | PostgresUrl
+"""The place of a store."""
+
+_POSTGRES = re.compile(r"postgres(?:ql)?:/", re.IGNORECASE)
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
+
+
+def read_location(value: str | os.PathLike[str], what: str) -> Location:
+    """Return the place of a store; raise ToolDefinitionError for the URL of something else.
+
+    >>> read_location("mysql://db/app", "RunJournal")
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolDefinitionError: RunJournal takes a file path or a postgresql:// URL, not a mysql:// URL
+    """
+    text = os.fspath(value)
+    if _POSTGRES.match(text):
+        if "://" not in text:
+            raise ToolDefinitionError(f"{what} takes a postgresql:// URL as a str: a Path drops one of its slashes")
+        url = PostgresUrl.read(text)
+        from toolsemble._runtime.storage.postgres.driver import read_parameters  # noqa: PLC0415 - only for Postgres
+
+        read_parameters(url, what)  # raised while the program is set up, not during a call
+        return url
+    if found := _SCHEME.match(text):
+        raise ToolDefinitionError(f"{what} takes a file path or a postgresql:// URL, not a {found[1].lower()}:// URL")
+    # The working directory may change before the file is opened again.
+    return Path(text).absolute()
+
+
+def open_database(location: Location | None, kind: Kind, busy: float = BUSY) -> Database:
+    """Return the database at a place, which is created if it is missing; in memory for None.
+
+    >>> database = open_database(None, Kind("list of names", 1, 1, "CREATE TABLE names (name TEXT);"))
+    >>> with database.reading() as rows:
+    ...     rows.execute("SELECT count(*) FROM names").fetchone()
+    (0,)
+    >>> database.close()
+
+    :param busy: seconds to wait for other writers, and for a server that is down
+    """
+    if not isinstance(location, PostgresUrl):
+        return sqlite.Database(location, kind, busy)
+    from toolsemble._runtime.storage.postgres.database import PostgresDatabase  # noqa: PLC0415 - only for Postgres
+
+    return PostgresDatabase(location, kind, busy)

@@ -1,0 +1,334 @@
+"""Validate JSON text against the declared parameters of a tool, with pydantic-core."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._schema.attributes import names_of
+from toolsemble._schema.complete_types import init_only_fields, is_transparent
+from toolsemble._schema.core_schema import check_every_item, compile_core
+from toolsemble._schema.display import DisplayError, copy_plain, to_display, to_display_text
+from toolsemble._schema.display_check import has_other_attributes, is_faithful, is_json, to_typed_json
+from toolsemble._schema.fast_path import Schemas, write_schemas
+from toolsemble._schema.field import Field, is_memory_id
+from toolsemble._schema.pointer import find_ref_target
+from toolsemble._schema.problem import MismatchError, Problem
+from toolsemble._schema.pydantic_errors import translate_errors
+from toolsemble._schema.pydantic_hooks import Shape
+from toolsemble._schema.reflect import Scope, adapt_type
+from toolsemble._schema.secret import secret_keys
+from toolsemble._schema.tagged_unions import tag_schema
+from toolsemble._schema.work_estimate import LINEAR, Work, measure_type_work
+from toolsemble._vocabulary.errors import ToolArgumentsError, ToolDefinitionError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails, SchemaValidator
+
+
+class TypedArguments:
+    """A validator of arguments by their declared types, which are checked at once; schemas are built on first use."""
+
+    def __init__(
+        self,
+        owner: str,
+        kind: Any,
+        ignored: frozenset[str] = frozenset(),
+        keys: Mapping[str, str] | None = None,
+        input_type: type | None = None,
+        shapes: Iterable[Shape] = (),
+    ) -> None:
+        self.owner = owner
+        self.ignored = ignored
+        self._keys = keys
+        self._renames = any(key != shown for key, shown in (keys or {}).items())
+        self._input_type = input_type
+        self._kind = kind
+        self._shapes = tuple(shapes)
+        self._transparent: bool | None = None
+        self._shape = next((part for part in get_args(kind)[1:] if isinstance(part, Shape)), None)
+        plain = self._write_schemas()
+        self._lock = fork_safe_lock(self)
+        self._validator: SchemaValidator | None = None
+        self._thorough: SchemaValidator | None = None
+        self._core: Any = None
+        self._work = LINEAR
+        self._at_most = 0
+        # Until the first call, a tool with common types only keeps its JSON Schema.
+        self._common = plain is not None
+        self._schema: dict[str, Any] | None = None if plain is None else plain[1]
+        self._secret_keys: frozenset[str] | None = None if plain is None else frozenset()
+
+    @classmethod
+    def of_fields(
+        cls, name: str, fields: list[Field], names: Mapping[str, Any], ignored: frozenset[str], owner: Any = None
+    ) -> TypedArguments:
+        """Return the arguments of a function: a dict of its keyword arguments, without the injected ones."""
+        shape = Shape(dict, f"toolsemble.{name}")
+        shapes: dict[Any, Shape] = {}
+        _check_keys([each.key or each.name for each in fields], ignored)
+        for each in fields:
+            scope = Scope(f"parameter '{each.name}'", names, owner=owner, shapes=shapes)
+            kind = adapt_type(each.annotation, scope)
+            if each.open:
+                _check_open(each, fields)
+                shape.extras = kind
+                continue
+            _check_default(each, kind, scope.place)
+            shape.fields.append((each, kind))
+        _check_shapes(shapes)
+        keys = {each.name: each.key for each, _ in shape.fields if each.key not in ("", each.name)}
+        return cls(name, Annotated[Any, shape], ignored, keys, shapes=shapes.values())
+
+    @classmethod
+    def of_type(cls, kind: Any, names: Mapping[str, Any]) -> TypedArguments:
+        """Return arguments that are one object of a type."""
+        scope = Scope(f"input type {kind.__name__}", names)
+        read = adapt_type(kind, scope)
+        _check_shapes(scope.shapes)
+        origin = get_origin(kind) or kind
+        input_type = None if issubclass(origin, dict) else origin  # isinstance() does not support typed dicts
+        return cls(kind.__name__, read, keys=names_of(origin), input_type=input_type, shapes=scope.shapes.values())
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The complete JSON Schema of the arguments."""
+        if self._schema is None:
+            self._build()
+        return self._schema  # type: ignore[return-value]  # built above
+
+    @property
+    def secret_keys(self) -> frozenset[str]:
+        """The parameters that are or contain secrets; common types never do."""
+        if self._secret_keys is None:
+            self._secret_keys = secret_keys(self.schema)
+        return self._secret_keys
+
+    def check(self) -> None:
+        """Raise ToolDefinitionError for types that pydantic cannot read, or that are not objects."""
+        if self._schema is None:
+            self._build()
+            root = {**self.schema, **find_ref_target(self.schema, self.schema.get("$ref", ""))}
+            if root.get("type") != "object":
+                raise ToolDefinitionError(f"'{self.owner}' is not an object with fields; put it into a dataclass")
+
+    def validate(self, text: str) -> Any:
+        """Return the values in JSON text, or raise :class:`MismatchError`."""
+        validator = self._validator or self._build()
+        if len(text) > self._at_most and not _admits(self._work, text):
+            raise ToolArgumentsError(f"Invalid arguments for '{self.owner}': nested too deeply or too long; send less")
+        try:
+            return validator.validate_json(text, strict=True)
+        except ValueError as mismatch:
+            raise MismatchError(mismatch.with_traceback(None)) from None
+        except Exception as raised:
+            # A custom validator may raise anything; pydantic passes on some exception types.
+            raise ToolArgumentsError(f"Invalid arguments for '{self.owner}': {raised}") from raised
+
+    def holds(self, value: Any) -> bool:
+        """Return whether a Python object is already of the input type."""
+        return self._input_type is not None and isinstance(value, self._input_type)
+
+    def take(self, value: Any) -> Any:
+        """Return the values in a Python object, or raise :class:`MismatchError`; the input type is kept."""
+        if self.holds(value):
+            return value
+        try:
+            return (self._validator or self._build()).validate_python(value, strict=True)
+        except Exception:  # noqa: BLE001 - a custom validator may raise anything; validating as JSON reports it
+            return self.validate(to_display_text(value))  # nested objects may be of other types with the same fields
+
+    def wrong_keys(self, mismatch: MismatchError) -> frozenset[str] | None:
+        """Return the parameters that are wrong, missing or unknown; None if any may be."""
+        if mismatch.cause.error_count() > _HOPELESS:
+            return frozenset()  # too many errors to repair; they are only reported
+        places = [each["loc"] for each in _errors(mismatch)]
+        return frozenset([str(place[0]) for place in places]) if all(places) else None
+
+    def is_settled(self, mismatch: MismatchError) -> bool:
+        """Return whether each error is that of a declared parameter, and not of a value inside of one.
+
+        In other objects the validator also checks values that the text replaces: a key may come twice.
+        """
+        declared = self.schema.get("properties", ())
+        return all(len(each["loc"]) == 1 and each["loc"][0] in declared for each in _errors(mismatch))
+
+    def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:
+        """Return the problems of a value with this JSON text, and the number of problems left out."""
+        errors = _errors(mismatch)
+        if not self.is_settled(mismatch):
+            # For a long text, the first problem of each list is enough: finding all of them would take too long.
+            if len(text) <= _LONG_TEXT and any(len(each["loc"]) > 1 for each in errors):
+                errors = _errors(self._find_all_errors(text))
+            errors = [each for each in errors if each["type"] != "json_invalid"]
+        return translate_errors(errors[:_MOST_ERRORS], value, self.schema), max(0, len(errors) - _MOST_ERRORS)
+
+    def _find_all_errors(self, text: str) -> MismatchError:
+        """Return all errors of a text that does not validate."""
+        self._thorough = self._thorough or compile_core(check_every_item(self._core))
+        found = None
+        try:
+            self._thorough.validate_json(text, strict=True)
+        except ValueError as mismatch:
+            found = mismatch
+        return MismatchError(found)
+
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:
+        """Return validated values as JSON, all of them, with the keys that the model uses.
+
+        The result validates to the same values. If it does not, because of an undeclared type or a custom validator,
+        they are shown with their types. Raise :class:`DisplayError` if a part cannot be shown; with ``best_effort``,
+        return its message instead.
+        """
+        if best_effort and not self._renames and (copied := copy_plain(value)) is not None:
+            return copied
+        try:
+            shown = to_display(value, self._keys, reveal=reveal)
+            if best_effort or is_json(value) or self._is_kept_whole(value):
+                return shown
+            return self._display_exactly(value, shown, reveal=reveal)
+        except (DisplayError, RecursionError) as raised:
+            problem = raised if isinstance(raised, DisplayError) else DisplayError(_TOO_DEEP)
+        if best_effort:
+            return str(problem)
+        raise problem
+
+    def _is_kept_whole(self, value: Any) -> bool:
+        """Return whether the displayed form of a value is certain to be complete."""
+        if self._transparent is None:
+            self._transparent = is_transparent(self._core or self._get_core())
+        return self._transparent and not has_other_attributes(value)
+
+    def _display_exactly(self, value: Any, shown: Any, *, reveal: bool) -> Any:
+        """Return the displayed form if it is complete; otherwise the value with its types."""
+        exact = shown if reveal else to_display(value, self._keys, reveal=True)
+        if is_faithful(value, lambda: self._reread(exact)):
+            return shown
+        if self.secret_keys:
+            raise DisplayError("It cannot be shown: it has secrets, and its displayed form is ambiguous")
+        return to_typed_json(value, reveal=reveal)
+
+    @property
+    def init_only(self) -> str:
+        """The first constructor parameter that no object keeps, so it cannot be displayed; empty if none."""
+        fields = [(each.kind.__name__, field) for each in self._shapes for field, _ in each.fields]
+        own = [(kind, field.name) for kind, field in fields if field.attribute is None and not field.constant]
+        found = own or ([] if self._common else list(init_only_fields(self._core or self._get_core())))
+        return "".join(f"{name!r} of {kind}" for kind, name in found[:1])
+
+    def _reread(self, shown: Any) -> Any:
+        """Return the values that the displayed form validates to; None if it does not validate."""
+        try:
+            return self.validate(json.dumps(shown, allow_nan=False))
+        except (MismatchError, ToolArgumentsError, TypeError, ValueError):
+            return None  # arguments are never None
+
+    def _get_core(self) -> Any:
+        self._build()
+        return self._core
+
+    def _build(self) -> SchemaValidator:
+        with self._lock:  # concurrent builds would walk the same shapes
+            plain = self._write_schemas()
+            self._core, self._schema = plain or self._generate_schemas()
+            # If types contain each other and no constant tells them apart, each level of a value multiplies the work.
+            self._work = LINEAR if plain else measure_type_work(tag_schema(self._schema))
+            self._at_most = self._work.at_most
+            self._validator = compile_core(self._core)
+            return self._validator
+
+    def _write_schemas(self) -> Schemas | None:
+        """Return both schemas of common types; None if another type is used."""
+        return None if self._shape is None else write_schemas(self._shape)
+
+    def _generate_schemas(self) -> Schemas:
+        """Return both schemas from pydantic's own generators."""
+        from toolsemble._schema.generate import generate_schemas  # noqa: PLC0415 - pydantic is slow to import; common types need only pydantic-core
+
+        try:
+            return generate_schemas(self._kind)
+        except Exception as problem:
+            # A third-party type may raise anything; the author must see the reason.
+            wrong = str(problem).splitlines()[0]
+            raise ToolDefinitionError(f"the types of '{self.owner}' cannot be read: {wrong}") from problem
+
+
+_TOO_DEEP = "It cannot be shown: it is nested too deeply, or inside itself"
+_LONG_TEXT = 20_000
+_MOST_ERRORS = 100
+_HOPELESS = 20_000
+
+
+def _errors(mismatch: MismatchError) -> list[ErrorDetails]:
+    """Return the errors of the validator."""
+    if mismatch.errors is None:
+        mismatch.errors = mismatch.cause.errors(include_url=False, include_input=False)
+    return mismatch.errors
+
+
+def _admits(work: Work, text: str) -> bool:
+    """Return whether a text is neither too deep nor too long to validate; invalid JSON is rejected later."""
+    if work.deepest is not None and text.count("{") + text.count("[") <= work.deepest:
+        return True
+    try:
+        return work.admits(json.loads(text), len(text))
+    except (ValueError, RecursionError):
+        return True
+
+
+def _check_keys(keys: list[str], ignored: frozenset[str]) -> None:
+    for key in keys:
+        if keys.count(key) > 1:
+            raise ToolDefinitionError(f"two parameters have the key '{key}'; rename one")
+        if key in ignored:
+            raise ToolDefinitionError(f"parameter '{key}' has the name of an injected parameter; rename it")
+
+
+def _check_open(each: Field, fields: list[Field]) -> None:
+    """Reject open keys beside a renamed parameter: a model could send its name in the code, bypassing its type."""
+    if renamed := next((field for field in fields if field.key not in ("", field.name)), None):
+        raise ToolDefinitionError(f"parameter '**{each.name}' accepts any key, so '{renamed.name}' cannot be renamed")
+
+
+def _check_shapes(shapes: Mapping[Any, Shape]) -> None:
+    for shape in shapes.values():
+        for each, kind in shape.fields:
+            place = f"field '{each.name}' of {shape.kind.__name__}"
+            if is_memory_id(each.annotation):
+                raise ToolDefinitionError(
+                    f"{place}: only a function's parameter is injected; use self.context.memory_id"
+                )
+            _check_default(each, kind, place)
+
+
+def _check_default(each: Field, kind: Any, place: str) -> None:
+    """Reject a default that is not of the declared type: defaults are not validated when a call uses them."""
+    if each.factory is not None or each.required or each.optional or _is_plainly(each.default, kind):
+        return
+    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - simple defaults do not need it
+
+    secret = _is_secret(kind)
+    try:
+        validated = TypeAdapter(kind).validate_python(each.default, strict=True)
+    except ValidationError as problem:
+        wrong = problem.errors(include_url=False)[0]["msg"]
+        default = "" if secret else f" {each.default!r:.80}"
+        raise ToolDefinitionError(f"{place}: the default{default} is not of the declared type: {wrong}") from None
+    if secret and to_display(validated) != to_display(each.default):
+        raise ToolDefinitionError(f"{place}: the default of a secret must be a Secret; write Secret(...)")
+
+
+def _is_secret(kind: Any) -> bool:
+    """Return whether a type is a secret or contains one."""
+    return hasattr(get_origin(kind) or kind, "get_secret_value") or any(map(_is_secret, get_args(kind)))
+
+
+def _is_plainly(value: Any, kind: Any) -> bool:
+    """Return whether a value is obviously of a type; False does not mean that it is not."""
+    if value is None or type(value) is kind:
+        return True
+    if get_origin(kind) is Literal:
+        return any(type(value) is type(each) and value == each for each in get_args(kind))
+    return get_origin(kind) is type(value) and not value

@@ -1,0 +1,171 @@
+"""The registry of a toolbox: collect tools, check their definitions, and find them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, NoReturn, TypeAlias
+
+from toolsemble._engine.context import ToolContext
+from toolsemble._engine.definition.definition import Names, Need, ToolDefinition
+from toolsemble._engine.definition.variants import map_definition
+from toolsemble._runtime.text import preview
+from toolsemble._vocabulary.errors import UnknownToolError
+
+if TYPE_CHECKING:
+    from toolsemble._engine.limits.box_limits import BoxLimits
+    from toolsemble.review._gate import OuterGate
+
+_NAMES_SHOWN = 50
+LONGEST_NAME = 64
+"""How many characters of the name of an unknown tool an error message shows."""
+_MOST_COMPARED = 200
+_UNKNOWN = "(unknown)"  # not a valid tool name; keeps names invented by models out of the metrics
+
+Defined: TypeAlias = tuple[object, ToolDefinition]
+"""A tool and its definition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A tool of a toolbox, with the parts of its calls that are known in advance."""
+
+    tool: object
+    """The tool object that was passed in."""
+    definition: ToolDefinition
+    """The definition that the call path uses."""
+    context: ToolContext
+    """The context of its calls, without the fields that differ between calls."""
+    limit: int | None
+    """Characters of a result that the model gets; None: no limit."""
+    fixed: bool = False
+    """Whether the tool belongs to the toolbox itself, as the one for paging does, so that it keeps its name."""
+
+
+def register_tools(
+    found: Sequence[Defined],
+    outer: OuterGate | None,
+    limits: BoxLimits | None,
+    context: ToolContext,
+    max_output: int | None,
+) -> dict[str, Registered]:
+    """Return the tools of a toolbox by name, with its gate and limits.
+
+    :param found: the tools, with unique names
+    :param context: the context fields that all calls of the toolbox share
+    :param max_output: characters of a result that the model gets, unless the tool sets less; None: no limit
+
+    >>> register_tools([], None, None, ToolContext(), None)
+    {}
+    """
+    definitions = add_gate([definition for _, definition in found], outer)
+    if limits is not None:
+        definitions = limits.apply_to(definitions)
+    pairs = zip((tool for tool, _ in found), definitions, strict=True)
+    return {each.name: register_tool(tool, each, context, max_output) for tool, each in pairs}
+
+
+def register_tool(tool: object, definition: ToolDefinition, context: ToolContext, max_output: int | None) -> Registered:
+    """Return a tool with the parts of its calls that are known in advance; parameters as in :func:`register_tools`."""
+    # The fewer context fields are set at the call, the faster it is.
+    known = context.derive({"tool_name": definition.name, "logger": definition.logger})
+    own = None if definition.policy is None else definition.policy.max_output
+    limits = [limit for limit in (own, max_output) if limit is not None]
+    return Registered(tool, definition, known, min(limits, default=None))
+
+
+def unknown_tool(name: str, known: Sequence[str], refusal: str = "") -> ToolDefinition:
+    """Return the definition that answers calls of an unknown tool: every call fails with the names that exist.
+
+    :param refusal: why a lock hides it; "" if none does
+
+    >>> unknown_tool("wether", ["weather"]).decode("{}", frozenset())
+    Traceback (most recent call last):
+    ...
+    toolsemble._vocabulary.errors.UnknownToolError: Unknown tool 'wether'. \
+Available tools: weather. Did you mean 'weather'?
+    """
+
+    def refuse(*_: object) -> NoReturn:
+        raise UnknownToolError(f"The lock hides '{name}': {refusal}" if refusal else unknown_tool_message(name, known))
+
+    return ToolDefinition(_UNKNOWN, "", body=refuse, decode=refuse, accept=refuse)
+
+
+def add_gate(definitions: list[ToolDefinition], outer: OuterGate | None) -> list[ToolDefinition]:
+    """Return the definitions with the approval gate of the toolbox added."""
+    if outer is None:
+        return definitions
+    names = names_in(definitions)
+    outer.check(names.found, all_known=names.all_known)
+    # Steps of a pipeline are gated as well: putting a tool into a pipeline must not skip its approval.
+    return [
+        map_definition(each, lambda part: replace(part, gate=outer.around(part.names, part.gate)))
+        for each in definitions
+    ]
+
+
+def names_in(definitions: Iterable[ToolDefinition]) -> Names:
+    """Return the names of tools, of the tools inside their flows, and of the tools that agents among them can call.
+
+    >>> names_in([unknown_tool("wether", [])])
+    Names(found=('(unknown)',), all_known=True)
+    """
+    found: list[str] = []
+    all_known = True
+    for definition in definitions:
+        found += definition.names
+        deeper = () if definition.flow is None else (names_in(definition.flow.tools()),)
+        for names in deeper if definition.inside is None else (*deeper, definition.inside()):
+            found += names.found
+            all_known = all_known and names.all_known
+    return Names(tuple(found), all_known)
+
+
+def find_needs(definitions: Iterable[ToolDefinition]) -> dict[str, Need]:
+    """Return the context fields that a run must set for its tools, each with a tool that needs it.
+
+    >>> find_needs([unknown_tool("wether", [])])
+    {}
+    """
+    needs: dict[str, Need] = {}
+    for definition in definitions:
+        inside = {} if definition.flow is None else find_needs(definition.flow.tools())
+        own = {name: Need(definition.name, declared) for name, declared in definition.needs.items()}
+        needs = inside | own | needs
+    return needs
+
+
+def has_secret_parameters(tools: Iterable[ToolDefinition]) -> bool:
+    """Return whether one of the tools, or a tool inside its flow, has a secret parameter.
+
+    >>> has_secret_parameters([])
+    False
+    """
+    return any(each.secret or (each.flow is not None and has_secret_parameters(each.flow.tools())) for each in tools)
+
+
+def unknown_tool_message(name: str, known: Sequence[str]) -> str:
+    """Return the error message for a call of an unknown tool.
+
+    >>> unknown_tool_message("now", [])
+    "Unknown tool 'now'. Available tools: none"
+    """
+    import difflib  # noqa: PLC0415 - needed only for unknown names
+
+    shown = ", ".join(known[:_NAMES_SHOWN]) or "none"
+    more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""
+    # Matching is quadratic in the length, and a name longer than any tool's cannot be a close match.
+    folded = {each.casefold(): each for each in reversed(known)} if len(name) <= LONGEST_NAME else {}
+    near = difflib.get_close_matches(name.casefold(), _candidates(name.casefold(), folded), n=1)
+    hint = f". Did you mean '{folded[near[0]]}'?" if near else ""
+    return f"Unknown tool '{preview(name, LONGEST_NAME)}'. Available tools: {shown}{more}{hint}"
+
+
+def _candidates(name: str, known: Iterable[str]) -> list[str]:
+    """Return the names that share the most pairs of letters with a name: matching against all names takes too long."""
+    pairs, found = set(pairwise(name)), list(known)
+    if len(found) > _MOST_COMPARED:
+        found.sort(key=lambda each: len(pairs.intersection(pairwise(each))) / (len(name) + len(each)), reverse=True)
+    return found[:_MOST_COMPARED]

@@ -1,0 +1,461 @@
+"""The ``Toolbox``: a checked set of tools that executes calls."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from concurrent.futures import Executor
+from copy import copy
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn, Self
+
+from toolsemble._engine.context import Exposure, ToolContext
+from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition.policy import Layer
+from toolsemble._engine.definition.variants import add_layer, map_definition, to_dry_run
+from toolsemble._engine.execution.call import ArgumentsReport, Call, CallPath, CallSettings
+from toolsemble._engine.execution.drivers import adrive, drive
+from toolsemble._engine.execution.path import start_call
+from toolsemble._engine.record import LOG_LIMIT
+from toolsemble._runtime.checks import check_count, check_setting
+from toolsemble._runtime.concurrency import ContextThreadPool, finish
+from toolsemble._runtime.lazy import LazyModule
+from toolsemble._runtime.locks.claims import Slots
+from toolsemble._runtime.metrics import ToolMetrics
+from toolsemble._tools.toolbox.formats import ToolSet
+from toolsemble._tools.toolbox.members import collect_members
+from toolsemble._tools.toolbox.registry import register_tools
+from toolsemble._tools.toolbox.run import Run, UnnamedRunId, choose_new_run, run_of
+from toolsemble._tools.toolbox.settings import (
+    add_approval,
+    add_gates_around,
+    check_counts,
+    context_of,
+    gate_of,
+    hooks_of,
+    limits_of,
+    pages_of,
+    pass_on_gate,
+    place_tools,
+    repair_steps,
+    sinks_of,
+)
+from toolsemble._tools.toolbox.turn import Turn
+from toolsemble._vocabulary.call import NumberedCall, ToolCall, ToolReply, new_id
+from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble._vocabulary.result import NO_ATTRIBUTES, ToolResult
+from toolsemble.review._terms import TIMEOUT, OnTimeout
+
+# What only some toolboxes declare is loaded when one declares it.
+if TYPE_CHECKING:
+    from toolsemble._engine.execution import edits, hooks
+    from toolsemble._engine.execution.hooks import AfterCall, BeforeCall
+    from toolsemble._engine.limits.cache import Cache
+    from toolsemble._engine.limits.effect_ledger import EffectLedger
+    from toolsemble._engine.limits.rate import RateLimit
+    from toolsemble._engine.limits.retries import Retries
+    from toolsemble._runtime.observers.sinks import Sink
+    from toolsemble._tools.toolbox.pages import Pages
+    from toolsemble.review._gate import Predicate
+    from toolsemble.review._request import ReviewHandler
+else:
+    edits, hooks = LazyModule("toolsemble._engine.execution.edits"), LazyModule("toolsemble._engine.execution.hooks")
+
+_POOL_THREADS = 256
+
+
+class _CheckedArguments:
+    """The check of what a toolbox is given; in a base class, so that the signature stays the one of ``__init__``."""
+
+    __slots__ = ()
+
+    def __new__(cls, *tools: Any, **settings: Any) -> Self:
+        made_by: Any = cls.__init__
+        own: Any = Toolbox.__init__
+        if made_by is own:
+            if len(tools) > 1:
+                raise ToolDefinitionError(f"A toolbox takes one list, not {len(tools)} tools; write Toolbox([a, b])")
+            known = {"tools", *own.__kwdefaults__}
+            for name in settings:
+                check_setting("A toolbox", name, known)
+        return object.__new__(cls)
+
+
+class Toolbox(_CheckedArguments, ToolSet):
+    """A checked, immutable set of tools; executes calls one at a time or concurrently.
+
+    Bad definitions are reported while it is built, all in one error. It is safe to share between threads and event
+    loops.
+
+    >>> from toolsemble import Tool
+    >>> class Shout(Tool):
+    ...     name = "shout"
+    ...     description = "Says it louder"
+    ...     def run(self, input: str) -> str:
+    ...         return input.upper()
+    >>> box = Toolbox([Shout()])
+    >>> box.execute(ToolCall("shout", '{"input": "hello"}')).text
+    'HELLO'
+    >>> box.execute(ToolCall("shuot")).text
+    "Error: Unknown tool 'shuot'. Available tools: shout. Did you mean 'shout'?"
+
+    :param tools: tools, and lists and toolboxes of tools, in the order in which models see them; a toolbox in the
+        list brings the approval and limits of its tools
+    :param review: the review handler that approves calls
+    :param approve: further tools that need approval: names, patterns such as ``"delete_*"``, or a predicate
+        ``(arguments, context)``
+    :param approval_timeout: seconds to wait for the reviewer of ``approve``; 0 or None waits forever
+    :param approval_on_timeout: what happens to these calls when nobody answers in time
+    :param approval_role: the role that the reviewer of ``approve`` must have
+    :param metrics: counts calls and measures their duration
+    :param executor: runs blocking tools of concurrent calls; by default a pool of up to 256 threads
+    :param memory_id: the conversation or user that calls belong to; a call can override it
+    :param agent_role: the role of the agent that has these tools
+    :param max_concurrency: how many bodies may run at the same time; calls inside a call are not counted
+    :param max_output: characters of a result that the model gets; None: no limit
+    :param timeout: seconds that a call may take after its approval, for tools without a timeout; not enforced for
+        sync bodies that are inline
+    :param retries: retries of a failed call after the first attempt, or a :class:`Retries`; for repeatable tools
+    :param rate_limit: how many calls of all tools together may begin in a period of time
+    :param cache: caches the results of read-only tools without a setting: seconds, True for no expiry, or a
+        :class:`Cache`
+    :param ledger: records the calls of tools with ``idempotency`` that have no ledger
+    :param pages: True, or a :class:`Pages`: models can read the rest of truncated results with a tool ``read_more``
+    :param repair: whether arguments that nearly fit are repaired; or the steps that are enabled: "text", "nested",
+        "null", "coerce", "keys", "extra"
+    :param log_limit: characters of input and output that a log line shows
+    :param expose_errors: which error messages the model sees: "all", or only "declared" ones: ToolArgumentsError,
+        ToolExecutionError and failures that tools return
+    :param before_call: a function ``(call, context)``, sync or async, called before the arguments are read: it
+        returns None, a :class:`ToolCall` with other arguments, or a :class:`ToolResult` as the answer
+    :param after_call: a function ``(call, result, context)``, sync or async, called with the result: it returns
+        None, or another :class:`ToolResult`
+    :param sinks: receive events: functions that take an event, or objects with a method ``emit(event)``
+    """
+
+    __slots__ = ("_context", "_cuts", "_is_plain", "_max_output", "_new_run", "_pages", "_settings", "_sinks")
+
+    def __init__(  # noqa: PLR0913 - keyword settings, each with a default
+        self,
+        tools: Iterable[object],
+        *,
+        review: ReviewHandler | None = None,
+        approve: Iterable[str] | Predicate | None = None,
+        approval_timeout: float | None = TIMEOUT,
+        approval_on_timeout: OnTimeout = OnTimeout.EXIT_EARLY,
+        approval_role: str | None = None,
+        metrics: ToolMetrics | None = None,
+        executor: Executor | None = None,
+        memory_id: str = "default",
+        agent_role: str = "unknown",
+        max_concurrency: int | None = None,
+        max_output: int | None = None,
+        timeout: float | None = None,
+        retries: int | Retries = 0,
+        rate_limit: RateLimit | None = None,
+        cache: Cache | float | bool | None = None,
+        ledger: EffectLedger | None = None,
+        pages: bool | Pages = False,
+        repair: bool | Iterable[str] = True,
+        log_limit: int = LOG_LIMIT,
+        expose_errors: Exposure = "all",
+        before_call: BeforeCall | None = None,
+        after_call: AfterCall | None = None,
+        sinks: Iterable[Sink] = (),
+    ) -> None:
+        check_counts(max_concurrency=(max_concurrency, 1), max_output=(max_output, 0))
+        check_count("Toolbox log_limit", log_limit, least=0)
+        self._context = context_of(
+            memory_id=memory_id,
+            agent_role=agent_role,
+            metrics=metrics,
+            executor=executor,
+            review=review,
+            expose_errors=expose_errors,
+        )
+        gate = gate_of(approve, approval_timeout, approval_on_timeout, approval_role)
+        if gate is not None:
+            self._context = pass_on_gate(self._context, gate)
+        limits = limits_of(timeout, retries, rate_limit, cache, ledger)
+        found = collect_members(tools, reviewed=review is None)
+        if executor is not None:
+            found = place_tools(found, executor)
+        super().__init__(register_tools(found, gate, limits, self._context, max_output))
+        self._max_output = max_output
+        self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())
+        has_flows = any(entry.definition.flow is not None for entry in self._entries.values())
+        self._is_plain = not (self._cuts or has_flows)  # replies need neither limits nor notes about edits of steps
+        self._pages = pages_of(pages, self._entries, self._context, truncates=self._cuts)
+        # Reviews and paging have to know whether the program set the run id.
+        self._new_run = choose_new_run(reviews=review is not None, pages=self._pages is not None)
+        # Bodies have a separate pool, so that jobs which they submit and wait for never queue behind them.
+        workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
+        slots = None if max_concurrency is None else Slots(max_concurrency, box=True)
+        steps, own_hooks = repair_steps(repair), hooks_of(before_call, after_call)
+        self._settings = CallSettings(steps, slots, workers, log_limit, own_hooks)
+        self._sinks = sinks_of(sinks)
+
+    def __copy__(self) -> Self:
+        made = object.__new__(type(self))
+        state: Any = object.__getstate__(self)
+        fields, slots = state if isinstance(state, tuple) else (state, None)
+        for name, value in ((fields or {}) | (slots or {})).items():
+            object.__setattr__(made, name, value)
+        return made
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"A {type(self).__name__} cannot be pickled or deep-copied: it has locks, threads and the connections of "
+            "its tools; pickle the tools, and make the toolbox where it is used"
+        )
+
+    def execute(
+        self,
+        call: ToolCall,
+        *,
+        memory_id: str | None = None,
+        parameters: MutableMapping[str, Any] | None = None,
+        deps: Any = None,
+        run_id: str | None = None,
+        dry_run: bool = False,
+    ) -> ToolReply:
+        """Execute one call and return the reply; a blocking tool runs in this thread.
+
+        It raises only :class:`ToolConfigurationError`, :class:`ExitEarlyError` and exceptions that are not an
+        ``Exception``, such as ``KeyboardInterrupt``.
+
+        :param memory_id: the conversation or user that the call belongs to; default: that of the toolbox
+        :param parameters: values that the tools of the run share; hidden from the model
+        :param deps: an object that tools get as ``ToolContext.deps``; hidden from the model
+        :param run_id: the run that the call belongs to; default: a new one
+        :param dry_run: validate, review and record the call, but do not run the body
+        """
+        run = run_of(self._context, memory_id, parameters, deps, run_id, self._new_run)
+        return self._reply(call, run, dry_run=dry_run)
+
+    async def aexecute(
+        self,
+        call: ToolCall,
+        *,
+        memory_id: str | None = None,
+        parameters: MutableMapping[str, Any] | None = None,
+        deps: Any = None,
+        run_id: str | None = None,
+        dry_run: bool = False,
+    ) -> ToolReply:
+        """Execute one call and return the reply; an async tool is awaited, a blocking one runs in a worker thread."""
+        run = run_of(self._context, memory_id, parameters, deps, run_id, self._new_run)
+        return await self._areply(call, run, None, dry_run=dry_run)
+
+    def execute_all(
+        self,
+        calls: Sequence[ToolCall],
+        *,
+        memory_id: str | None = None,
+        parameters: MutableMapping[str, Any] | None = None,
+        deps: Any = None,
+        run_id: str | None = None,
+        dry_run: bool = False,
+    ) -> list[ToolReply]:
+        """Execute the calls of one turn concurrently and return the replies in request order.
+
+        An exception that :meth:`execute` would raise is raised after every call has ended, with the replies in
+        ``.replies``.
+
+        >>> from toolsemble import Tool
+        >>> class Echo(Tool):
+        ...     name = "echo"
+        ...     description = "Repeats its input"
+        ...     async def run(self, input: str) -> str:
+        ...         return input
+        >>> calls = [ToolCall("echo", {"input": text}) for text in ("a", "b")]
+        >>> [reply.text for reply in Toolbox([Echo()]).execute_all(calls)]
+        ['a', 'b']
+        """
+        run = run_of(self._context, memory_id, parameters, deps, run_id, self._new_run)
+        with Turn(calls) as turn:
+            if len(turn.calls) == 1:
+                turn.answer(0, self._reply(turn.calls[0], run, dry_run=dry_run))
+            elif turn.calls:
+                start, reply = partial(self._path, run=run, dry_run=dry_run), partial(self._make_reply, run)
+                if self._only_blocks(turn.calls, run):
+                    execute = partial(turn.run_in_threads, start, reply)
+                    execute() if self._sinks is None else self._sinks.do(execute)
+                else:
+                    gathered = turn.gather(start, reply)
+                    finish(gathered if self._sinks is None else self._sinks.ado(gathered))
+        return turn.replies()
+
+    async def aexecute_all(
+        self,
+        calls: Sequence[ToolCall],
+        *,
+        memory_id: str | None = None,
+        parameters: MutableMapping[str, Any] | None = None,
+        deps: Any = None,
+        run_id: str | None = None,
+        dry_run: bool = False,
+        observe: Callable[[int, ToolReply], None] | None = None,
+    ) -> list[ToolReply]:
+        """Execute the calls of one turn concurrently and return the replies in request order.
+
+        Raises as :meth:`execute_all` does; cancelling it cancels the calls.
+
+        :param observe: called with the index of a call and its reply as soon as there is one
+        """
+        run = run_of(self._context, memory_id, parameters, deps, run_id, self._new_run)
+        with Turn(calls, observe) as turn:
+            if len(turn.calls) == 1:
+                turn.answer(0, await self._areply(turn.calls[0], run, turn.new_report(), dry_run=dry_run))
+            elif turn.calls:
+                gathered = turn.gather(partial(self._path, run=run, dry_run=dry_run), partial(self._make_reply, run))
+                await (gathered if self._sinks is None else self._sinks.ado(gathered))
+        return turn.replies()
+
+    def around(
+        self,
+        *,
+        before_call: BeforeCall | None = None,
+        after_call: AfterCall | None = None,
+        layer: Callable[[ToolDefinition], Layer | None] | None = None,
+        approve: Iterable[str] | Predicate | None = None,
+    ) -> Toolbox:
+        """Return a toolbox with the same tools and settings, and more hooks, layers or gates; this one does not change.
+
+        :param before_call: called before the hook of this toolbox
+        :param after_call: called after the hook of this toolbox
+        :param layer: returns a layer to put next to the body of a tool, inside of all limits; called for the tools
+            inside flows as well
+        :param approve: further tools that need approval: names, patterns or a predicate
+
+        >>> from toolsemble import ToolResult, tool
+        >>> @tool
+        ... def now() -> str:
+        ...     return "noon"
+        >>> box = Toolbox([now]).around(before_call=lambda call, context: ToolResult.success("midnight"))
+        >>> box.execute(ToolCall("now")).text
+        'midnight'
+        """
+        box = copy(self)
+        combined = hooks.nest_hooks(hooks_of(before_call, after_call), self._settings.hooks)
+        box._settings = replace(self._settings, hooks=combined)  # noqa: SLF001 - a new object of this class
+        if layer is not None:
+            box._entries = {  # noqa: SLF001 - as above
+                name: replace(
+                    entry, definition=map_definition(entry.definition, lambda part: add_layer(part, layer(part)))
+                )
+                for name, entry in self._entries.items()
+            }
+        if approve is not None:
+            box._entries, box._context = add_approval(box._entries, box._context, approve)  # noqa: SLF001 - as above
+        return box
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Wait until the sinks have received all events, at most ``timeout`` seconds; return whether they have.
+
+        A call waits for fast sinks by itself; use this at the end of a program with slow ones.
+
+        >>> Toolbox([], sinks=[print]).flush(5)
+        True
+        """
+        return self._sinks is None or self._sinks.flush(timeout)
+
+    @property
+    def lost_events(self) -> int:
+        """How many events were dropped because a sink was too slow."""
+        return 0 if self._sinks is None else self._sinks.lost
+
+    def list_reviewers(self) -> list[ReviewHandler]:
+        """Return the reviewers of the toolbox and of its tools, other than the one of a run.
+
+        >>> Toolbox([]).list_reviewers()
+        []
+        """
+        gates = [entry.definition.gate for entry in self._entries.values()]
+        return [each for each in (self._context.review, *(gate.review for gate in gates if gate)) if each is not None]
+
+    def _reply(self, call: ToolCall, run: Run, *, dry_run: bool) -> ToolReply:
+        path = self._path(call, None, run=run, dry_run=dry_run)
+        result = drive(path) if self._sinks is None else self._sinks.do(drive, path)
+        if self._is_plain and result.attributes is NO_ATTRIBUTES:
+            return ToolReply(call, result)  # the common case
+        return self._make_reply(run, call, result, None)
+
+    async def _areply(self, call: ToolCall, run: Run, report: ArgumentsReport | None, *, dry_run: bool) -> ToolReply:
+        path = adrive(self._path(call, report, run=run, dry_run=dry_run))
+        return self._make_reply(run, call, await (path if self._sinks is None else self._sinks.ado(path)), report)
+
+    def _make_reply(self, run: Run, call: ToolCall, result: ToolResult, report: ArgumentsReport | None) -> ToolReply:
+        """Return the reply, with the limit for its text, and notes about further pages and edits by reviewers."""
+        has_edits = not self._is_plain or "edited" in result.attributes
+        noted = edits.describe_edits(result) if has_edits else ""
+        limit, more = self._truncate(run, call, result) if self._cuts else (None, "")
+        return ToolReply(call, result, limit, more, "", noted, None if report is None else report.arguments)
+
+    def _truncate(self, run: Run, call: ToolCall, result: ToolResult) -> tuple[int | None, str]:
+        """Return the limit for the text of a result, and the note about further pages."""
+        entry = self._entries.get(call.name)
+        limit = self._max_output if entry is None else entry.limit
+        if self._pages is None or limit is None or len(result.text) <= limit:
+            return limit, ""
+        run_id = None if isinstance(run["run_id"], UnnamedRunId) else run["run_id"]
+        text_id = None if run.get("place") is None else _derive_page_id(run, call)
+        return self._pages.keep(result.text, limit, run.get("memory_id", self._context.memory_id), run_id, text_id)
+
+    def _path(self, call: ToolCall, report: ArgumentsReport | None, *, run: Run, dry_run: bool) -> CallPath:
+        if not isinstance(call, ToolCall):
+            raise ToolConfigurationError(
+                f"A toolbox executes ToolCall objects, not {type(call).__name__}; pass ToolCall(name, arguments), or "
+                "ToolCall.from_openai(call) for a provider's call"
+            )
+        entry = self._entries.get(call.name)
+        if "place" in run:
+            run = _enter_place(run, call, delegates=entry is not None and entry.definition.delegates)
+        if entry is None:
+            return self._refuse(call, report, run)
+        context = entry.context.of_call(run, call.id or new_id())
+        definition = entry.definition
+        if "gates" in run:
+            definition = self._add_outer_gates(definition, context)
+        if dry_run:
+            definition = to_dry_run(definition)
+        if report is not None:
+            report.definition = definition
+        read = definition.decode if self._settings.hooks is None else hooks.CallReader(call, definition.decode)
+        return start_call(Call(definition, read, call.json, context, self._settings, report))
+
+    def _refuse(self, call: ToolCall, report: ArgumentsReport | None, run: Run) -> CallPath:
+        """Return the path of a call of a tool that is not in the toolbox."""
+        from toolsemble._tools.toolbox.unknown import unknown_path  # noqa: PLC0415 - needed only for unknown names
+
+        return unknown_path(call, self._context, run, list(self.definitions()), self._settings, report, self)
+
+    def _add_outer_gates(self, definition: ToolDefinition, context: ToolContext) -> ToolDefinition:
+        """Return the definition with the gates of the toolboxes around this one added; it has its own already."""
+        if self._pages is not None and definition.name == self._pages.name:
+            return definition  # the result that it pages was approved
+        return add_gates_around(definition, self._context, context)
+
+    def _only_blocks(self, calls: Iterable[object], run: Run) -> bool:
+        """Return whether no call of a turn needs an event loop: all bodies block, and nothing else is awaited."""
+        context = self._context.derive(run)
+        if self._settings.hooks or self._settings.slots or context.deadline is not None or context.review is not None:
+            return False
+        if "gates" in run:
+            return False
+        names = {call.name for call in calls if isinstance(call, ToolCall)}
+        return all(self._entries[name].definition.only_blocks for name in names & self._entries.keys())
+
+
+def _enter_place(run: Run, call: ToolCall, *, delegates: bool) -> Run:
+    """Return the fields of a call of a journaled run; a call that a program makes in its turn is not recorded."""
+    place = run["place"].inner(call.number, is_scope=delegates) if isinstance(call, NumberedCall) else None
+    return {**run, "place": place}
+
+
+def _derive_page_id(run: Run, call: ToolCall) -> str | None:
+    """Return an id for a long result that is the same when the run is continued in another process."""
+    if not isinstance(call, NumberedCall):
+        return None
+    return hashlib.sha256(f"{run['run_id']}{run['place'].path}.{call.number}".encode()).hexdigest()[:32]

@@ -1,0 +1,163 @@
+"""The checks before every request: the host, where a change comes from, its form, and who sends it."""
+
+from __future__ import annotations
+
+from functools import partial
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from toolsemble._runtime.guard.hosts import Hosts
+from toolsemble._ui.people import Person
+from toolsemble._ui.sessions import Sessions
+
+MAX_BODY = 1_000_000
+"""The most bytes of a request's body."""
+MAX_LOGIN = 4_096
+"""The most bytes of a body that is read before its sender is known."""
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+"""The headers of every response."""
+
+_READING = {"GET", "HEAD"}
+_OPEN = ("/api/login",)
+_MAX_DIGITS = 9
+
+
+class Guard:
+    """The checks, as an ASGI application around another one.
+
+    The person is in ``request.state.person``. A response that goes on for long calls ``request.state.find_person`` to
+    learn whether the person is still signed in, and in which roles.
+    """
+
+    def __init__(self, app: ASGIApp, sessions: Sessions, hosts: Hosts, *, read_only: bool) -> None:
+        self._app = app
+        self._sessions = sessions
+        self._hosts = hosts
+        self._read_only = read_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request and pass it on, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        refusal = self._check(request)
+        app = self._app if refusal is None else refusal
+        await app(scope, _count_body(receive, _find_limit(request)), _add_headers(send))
+
+    def _check(self, request: Request) -> JSONResponse | None:
+        if not self._hosts.accepts(request.headers.get("host", "")):
+            return refuse(421, "This name is not a name of the server; use localhost, or start it with --allow-host")
+        token = _read_bearer(request.headers)
+        if request.method not in _READING:
+            problem = _check_change(request, is_program=token is not None)
+            if problem is not None:
+                return problem
+        path = request.scope["path"]  # not that of the URL, which begins with a header
+        if not path.startswith("/api/") or path in _OPEN:
+            return None
+        find_person = partial(self._find_person, request, token)
+        person = find_person()
+        if person is None:
+            return refuse(401, "Sign in with the link that 'toolsemble ui' prints, or with your token")
+        request.state.person = person
+        request.state.find_person = find_person
+        if request.method not in _READING:
+            return self._check_person(person)
+        return None
+
+    def _check_person(self, person: Person) -> JSONResponse | None:
+        if self._read_only:
+            return refuse(403, "The server was started with --read-only: nothing can be changed here")
+        if not person.may_change:
+            return refuse(403, f"'{person.name}' has the role viewer, and may change nothing")
+        return None
+
+    def _find_person(self, request: Request, token: str | None) -> Person | None:
+        if token is not None:
+            return self._sessions.find_bearer(token)
+        return self._sessions.find_cookie(request.cookies.get(self._sessions.cookie, ""))
+
+
+def refuse(status: int, message: str) -> JSONResponse:
+    """Return the response to a request that is refused, with the reason."""
+    return JSONResponse({"error": message}, status)
+
+
+def _check_change(request: Request, *, is_program: bool) -> JSONResponse | None:
+    """Return the refusal of a change that comes from another page, or is not JSON."""
+    if not is_program and not _is_same_origin(request.headers):
+        return refuse(403, "Changes are accepted only from the page of this server")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        return refuse(415, "The body must be application/json")
+    length = request.headers.get("content-length", "")
+    if not length.isascii() or not length.isdigit():
+        return refuse(411, "The length of the body must be known")
+    if "transfer-encoding" in request.headers:
+        return refuse(400, "A body has either a Content-Length or a Transfer-Encoding, not both")
+    limit = _find_limit(request)
+    return refuse(413, _describe_limit(limit)) if len(length) > _MAX_DIGITS or int(length) > limit else None
+
+
+def _find_limit(request: Request) -> int:
+    return MAX_LOGIN if request.scope["path"] in _OPEN else MAX_BODY
+
+
+def _describe_limit(limit: int) -> str:
+    return f"The body has more than {limit:,} bytes"
+
+
+def _count_body(receive: Receive, limit: int) -> Receive:
+    """Return a function that receives a body, and ends the request when more arrives than is allowed."""
+    count = 0
+
+    async def receive_counted() -> Message:
+        nonlocal count
+        message = await receive()
+        count += len(message.get("body", b""))
+        if count > limit:
+            raise HTTPException(413, _describe_limit(limit))
+        return message
+
+    return receive_counted
+
+
+def _is_same_origin(headers: Headers) -> bool:
+    """Return whether a browser sent this from the page of this server; the host was checked before."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site == "same-origin"
+    origin = urlsplit(headers.get("origin", ""))
+    return origin.scheme in ("http", "https") and origin.netloc == headers["host"]
+
+
+def _read_bearer(headers: Headers) -> str | None:
+    kind, _, token = headers.get("authorization", "").partition(" ")
+    return token.strip() if kind.lower() == "bearer" else None
+
+
+def _add_headers(send: Send) -> Send:
+    async def send_guarded(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+        await send(message)
+
+    return send_guarded

@@ -1,0 +1,221 @@
+"""The timeline of a run: its turns and calls as a tree of rows, on an axis whose waits are folded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence, Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from toolsemble._runtime.metrics import Outcome
+from toolsemble._ui.time_axis import Segment, Span, fold_waits, locate
+from toolsemble.telemetry._history import KnowsRuns, RunHistory
+from toolsemble.telemetry._history_records import AgentRun, CallSummary, ReviewSummary, RunState, TurnSummary
+
+_Inside = TypeVar("_Inside", AgentRun, TurnSummary, CallSummary)
+
+RowState: TypeAlias = Literal["running", "waiting", "done", "failed", "cancelled", "interrupted"]
+"""The state of a row."""
+_OUTCOMES: dict[Outcome, RowState] = {
+    "success": "done",
+    "failure": "failed",
+    "error": "failed",
+    "cancelled": "cancelled",
+}
+_LIVE = ("running", "waiting")
+
+MAX_ROWS = 20_000
+"""The number of turns and of calls that a timeline shows at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A row of a timeline: an agent inside a call, a turn of its model, or a call.
+
+    >>> Row(kind="call", number=3, name="refund", level=1, started=0.0, ended=2.0).kind
+    'call'
+    """
+
+    kind: Literal["agent", "turn", "call"]
+    """What it shows."""
+    number: int
+    """The number of its event; unique among the rows of its kind."""
+    name: str
+    """The name of the tool, of the model, or the role of the agent."""
+    level: int
+    """How many rows it is inside of."""
+    started: float
+    """When it began, in seconds since the epoch."""
+    ended: float | None
+    """When it ended; None if it did not."""
+    call_id: str = ""
+    """The id of the call; empty for turns and agents."""
+    outcome: Outcome | None = None
+    """The outcome of a call that has ended."""
+    state: RowState = "done"
+    """Its state; a call that did not end is "interrupted" if its run does not go on."""
+    start: float = 0.0
+    """Where its bar begins on the axis, from 0 to 1."""
+    end: float = 0.0
+    """Where its bar ends on the axis."""
+    waits: tuple[tuple[float, float], ...] = ()
+    """The parts of the bar in which a reviewer was waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """The rows of a run, and the axis that their bars are on.
+
+    >>> Timeline((), ()).rows
+    ()
+    """
+
+    rows: tuple[Row, ...]
+    """The rows, in the order in which they are shown."""
+    segments: tuple[Segment, ...]
+    """The parts of the axis; long waits are folded."""
+    is_cut: bool = False
+    """Whether there are more turns or calls than are shown."""
+
+
+def build_timeline(
+    history: RunHistory,
+    run_id: str,
+    *,
+    max_rows: int = MAX_ROWS,
+    now: float | None = None,
+    journal: KnowsRuns | None = None,
+) -> Timeline:
+    """Return the timeline of a run; it has no rows if the run is unknown.
+
+    :param now: until when the bars of what has not ended are drawn; None: until the latest event
+    :param journal: the journal of the run, whose state counts
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder, RunHistory(f"{folder}/history.db") as history:
+    ...     build_timeline(history, "unknown")
+    Timeline(rows=(), segments=(), is_cut=False)
+    """
+    run = history.run(run_id, journal=journal)
+    if run is None:
+        return Timeline((), ())
+    turns, calls = history.turns(run_id, limit=max_rows), history.calls(run_id, limit=max_rows)
+    reviews = history.reviews(run_id)
+    until = max(run.updated, now or 0.0) if run.state in _LIVE else run.updated
+    waiting = {each.call_id for each in reviews if each.answered is None}
+    rows = [*_Tree(history.agents(run_id, journal=journal), turns, calls, run.state, waiting).list_rows("", 0)]
+    segments = fold_waits(_find_busy(turns, calls, reviews, until), _find_waits(reviews, until), run.started, until)
+    asked = _group_waits(reviews, until)
+    placed = (_place(row, segments, asked.get(row.call_id, ()) if row.call_id else (), until) for row in rows)
+    return Timeline(tuple(placed), segments, max_rows in (len(turns), len(calls)))
+
+
+class _Tree:
+    """The turns and calls of a run, by the call that they are inside of."""
+
+    def __init__(
+        self,
+        agents: Sequence[AgentRun],
+        turns: Sequence[TurnSummary],
+        calls: Sequence[CallSummary],
+        run_state: RunState,
+        waiting: AbstractSet[str],
+    ) -> None:
+        self._run_state = run_state
+        self._waiting = waiting
+        known = {each.call_id for each in calls}
+        self._agents = _group(agents, known)
+        self._turns = _group(turns, known)
+        self._calls = _group(calls, known)
+        self._shown: set[str] = set()
+
+    def list_rows(self, parent: str, level: int) -> Iterator[Row]:
+        """Return the rows inside of a call; those of the whole run if it is empty."""
+        if parent in self._shown:
+            return  # the id of a call was used twice: what is inside is shown once
+        self._shown.add(parent)
+        agents = self._agents.get(parent, []) if parent else []
+        for agent in agents:
+            yield _agent_row(agent, level)
+        inside: list[TurnSummary | CallSummary] = [*self._turns.get(parent, []), *self._calls.get(parent, [])]
+        for each in sorted(inside, key=lambda one: one.number):
+            if isinstance(each, TurnSummary):
+                yield _turn_row(each, level + bool(agents))
+                continue
+            yield _call_row(each, level + bool(agents), self._find_state(each))
+            yield from self.list_rows(each.call_id, level + bool(agents) + 1)
+
+    def _find_state(self, call: CallSummary) -> RowState:
+        if call.outcome is not None:
+            return _OUTCOMES[call.outcome]
+        if call.ended is not None or self._run_state not in _LIVE:
+            return "interrupted"
+        return "waiting" if call.call_id in self._waiting or self._run_state == "waiting" else "running"
+
+
+def _group(records: Iterable[_Inside], known: AbstractSet[str]) -> dict[str, list[_Inside]]:
+    """Return records by the call that they are inside of; by "" if that call was not recorded."""
+    found: dict[str, list[_Inside]] = {}
+    for each in records:
+        found.setdefault(each.parent_id if each.parent_id in known else "", []).append(each)
+    return found
+
+
+def _agent_row(agent: AgentRun, level: int) -> Row:
+    name = agent.model if agent.agent_role in {"", "unknown"} else agent.agent_role
+    state: RowState = "running" if agent.state == "running" else "done"
+    times: dict[str, Any] = {"started": agent.started, "ended": agent.ended}
+    return Row(kind="agent", number=agent.number, name=name, level=level, state=state, **times)
+
+
+def _turn_row(turn: TurnSummary, level: int) -> Row:
+    return Row(kind="turn", number=turn.number, name=turn.model, level=level, started=turn.started, ended=turn.at)
+
+
+def _call_row(call: CallSummary, level: int, state: RowState) -> Row:
+    return Row(
+        kind="call",
+        number=call.number,
+        name=call.tool_name,
+        level=level,
+        started=call.started,
+        ended=call.ended,
+        call_id=call.call_id,
+        outcome=call.outcome,
+        state=state,
+    )
+
+
+def _place(row: Row, segments: Sequence[Segment], waits: Iterable[Span], until: float) -> Row:
+    """Return a row with the place of its bar."""
+    ended = until if row.ended is None else row.ended
+    inside = tuple((locate(segments, first), locate(segments, last)) for first, last in waits if last > row.started)
+    return replace(row, start=locate(segments, row.started), end=locate(segments, ended), waits=inside)
+
+
+def _find_busy(
+    turns: Iterable[TurnSummary], calls: Sequence[CallSummary], reviews: Sequence[ReviewSummary], until: float
+) -> Iterator[Span]:
+    """Return when something was done: a model replied, or a call worked that no other one is inside of."""
+    for turn in turns:
+        yield turn.started, turn.at
+    outer, waits = {each.parent_id for each in calls}, _group_waits(reviews, until)
+    for call in calls:
+        if call.call_id in outer:
+            continue
+        at = call.started
+        for first, last in waits.get(call.call_id, ()):
+            yield at, first
+            at = max(at, last)
+        yield at, until if call.ended is None else call.ended
+
+
+def _find_waits(reviews: Iterable[ReviewSummary], until: float) -> Iterator[Span]:
+    for each in reviews:
+        yield each.asked, until if each.answered is None else each.answered
+
+
+def _group_waits(reviews: Sequence[ReviewSummary], until: float) -> dict[str, list[Span]]:
+    found: dict[str, list[Span]] = {}
+    for review, span in zip(reviews, _find_waits(reviews, until), strict=True):
+        found.setdefault(review.call_id, []).append(span)
+    return found

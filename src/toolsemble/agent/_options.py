@@ -1,0 +1,169 @@
+"""The keyword settings of agents and runs, and the view of a run that functions of the user get."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar
+
+from toolsemble._engine.context import DepsT_co, InvocationParameters
+from toolsemble._runtime.observers.sinks import Sink
+from toolsemble.agent._budget import Prices, Usage
+from toolsemble.agent._loop_guard import LoopGuard
+from toolsemble.agent._memory import ConversationMemory
+from toolsemble.agent._result import PausedRun
+from toolsemble.agent._retry import Retry
+from toolsemble.models._chat import ChatModel, Reasoning
+from toolsemble.models._message import Message, UserMessage
+from toolsemble.models._prompt import Prompt
+from toolsemble.review import ReviewDecision, ReviewHandler
+
+if TYPE_CHECKING:  # most agents have no journal
+    from toolsemble.agent._journal.journal import RunJournal
+
+
+@dataclass(frozen=True, slots=True)
+class RunView(Generic[DepsT_co]):
+    """The state of a run, as passed to functions that return an agent's tools, instructions or messages.
+
+    ``RunView[Shop]`` tells type checkers that ``deps`` is a ``Shop``.
+
+    >>> RunView("r1", "ada", InvocationParameters(), [], Usage(), 0).memory_id
+    'ada'
+    """
+
+    run_id: str
+    """The id that the calls of the run share."""
+    memory_id: str
+    """The id of the conversation or user."""
+    parameters: InvocationParameters
+    """The parameters that the tools of the run share."""
+    messages: Sequence[Message]
+    """The conversation so far; for ``make_deps`` the history and the prompt, without what a memory has stored."""
+    usage: Usage
+    """The usage so far; nothing for ``make_deps``, which is called before the first turn."""
+    turn: int
+    """The number of the model's replies so far; 0 for ``make_deps``."""
+    deps: DepsT_co = None  # type: ignore[assignment]  # as in ToolContext
+    """The dependencies of the run. ``make_deps`` sees those of the run around it, or None."""
+    question: UserMessage | None = None
+    """The last user message of the prompt, or of the history if the prompt has none; None if there is none."""
+    role: str = ""
+    """The role of the agent; "" if it has none."""
+
+
+RunInput: TypeAlias = Prompt | PausedRun
+"""What a run starts with: a prompt, or a paused run to resume."""
+
+_Tools: TypeAlias = Iterable[object]
+ToolFunction: TypeAlias = Callable[[RunView], _Tools | Awaitable[_Tools]]
+"""Returns the tools of a run from a view of it."""
+DynamicTools: TypeAlias = ToolFunction | Callable[[], _Tools | Awaitable[_Tools]]
+"""Returns the tools of a run; called before each model request."""
+
+_DepsT = TypeVar("_DepsT")
+if TYPE_CHECKING:
+    from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
+
+    MakeDeps: TypeAlias = Callable[
+        [RunView],
+        _GeneratorContextManager[_DepsT] | _AsyncGeneratorContextManager[_DepsT] | Awaitable[_DepsT] | _DepsT,
+    ]
+else:  # the names of the context managers are private
+    MakeDeps = Callable[[RunView], Awaitable[_DepsT] | _DepsT]
+"""Makes the deps of a run: a function, sync or async, or a context manager by a decorator of ``contextlib``."""
+
+_Text: TypeAlias = str | None
+InstructionFunction: TypeAlias = Callable[[RunView], _Text | Awaitable[_Text]] | Callable[[], _Text | Awaitable[_Text]]
+"""Returns a part of the instructions; called before each model request, with the run or with nothing."""
+
+Instructions: TypeAlias = str | InstructionFunction | Sequence[str | InstructionFunction]
+"""The instructions of a model: a text, a function, or several of them, which are joined in order."""
+
+_Messages: TypeAlias = Sequence[Message]
+HistoryProcessor: TypeAlias = (
+    Callable[[_Messages], _Messages | Awaitable[_Messages]]
+    | Callable[[_Messages, RunView], _Messages | Awaitable[_Messages]]
+)
+"""Returns the messages that a model is sent; called before each model request, with the conversation so far, without
+its system message, and with the run if it takes two parameters."""
+
+
+class SharedSettings(TypedDict, total=False):
+    """The settings that an agent and one of its runs take; None in a run means that of the agent."""
+
+    instructions: Instructions | None
+    """The instructions for the model, verbatim; those of a run come after those of the agent."""
+    max_iterations: int
+    """The most tool calls of a run, also of those in one reply; then the model must answer without tools."""
+    max_turns: int | None
+    """The most replies of models in a run, including those of nested agents."""
+    max_tokens: int | None
+    """The most tokens of a run."""
+    max_seconds: float | None
+    """The most seconds of a run."""
+    max_cost: float | None
+    """The most that the tokens of a run may cost, by ``prices``."""
+    max_depth: int
+    """How deep agents may be nested as tools."""
+    prices: Prices | None
+    """The prices of tokens."""
+    review: ReviewHandler | None
+    """The reviewer of calls that require approval."""
+    memory_id: str | None
+    """The id of the conversation or user."""
+    output_retries: int
+    """How many times the model may correct an invalid answer."""
+    retry: Retry
+    """When a failed model request is retried."""
+    settings: Mapping[str, Any] | None
+    """Further settings of each model request, such as a temperature; those of a run are added to the agent's."""
+    reasoning: Reasoning | None
+    """How much the model reasons: a level or a number of tokens; None: the provider's default."""
+    history_processors: Sequence[HistoryProcessor]
+    """Functions that change the messages that the model is sent, not those that are stored."""
+    loop_guard: LoopGuard | None
+    """Detects a run that repeats itself; None for an agent: no detection."""
+
+
+class AgentSettings(SharedSettings, total=False):
+    """The keyword arguments of an agent, other than its deps."""
+
+    role: str
+    """The model's role, such as "a librarian"."""
+    goal: str
+    """What the model has to achieve."""
+    background: str
+    """Further information for the model."""
+    memory: ConversationMemory | None
+    """Stores conversations; None: they are not stored."""
+    sinks: Iterable[Sink]
+    """Receive the events of the agent's calls, in addition to the sinks of its toolbox."""
+    journal: RunJournal | None
+    """Records runs, so that they continue after a crash; None: they are not recorded."""
+    name: str
+    """The name of the agent in a journal; by default its role."""
+
+
+class RunKeywords(SharedSettings, total=False):
+    """The keyword arguments of one run, other than its deps, whose type is the agent's."""
+
+    model: ChatModel | str | None
+    """The model of this run."""
+    tools: Iterable[object] | DynamicTools | None
+    """The tools of this run, instead of the agent's."""
+    history: Sequence[Message] | None
+    """Earlier messages, instead of the stored conversation."""
+    parameters: MutableMapping[str, Any] | None
+    """A mapping that the tools of the run share; the model never sees it."""
+    run_id: str | None
+    """The id of the run; reuse it after a crash to find earlier effects and approvals. A new one by default."""
+    decisions: Mapping[str, ReviewDecision] | None
+    """The decisions about the calls of a paused run, by the ids of their requests; calls without one go on waiting."""
+
+
+class RunSettings(RunKeywords, total=False):
+    """The keyword arguments of one run."""
+
+    deps: Any
+    """The dependencies of the run: an object that tools get as ``ToolContext.deps``; the model never sees it."""

@@ -1,0 +1,288 @@
+"""The settings of agents and runs, and the tools that an agent offers to its model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from toolsemble._engine.definition.definition import Names, Need
+from toolsemble._runtime.concurrency import is_awaitable
+from toolsemble._runtime.observers.sinks import Sinks, build_sinks
+from toolsemble._runtime.text import describe_type
+from toolsemble._schema.field import accepts_none
+from toolsemble._tools.base import Tool
+from toolsemble._tools.toolbox.formats import names_inside
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.errors import ToolDefinitionError
+from toolsemble.agent._budget import LIMITS, Limits, Prices
+from toolsemble.agent._checks import CHECKED, RUN_ONLY, check_keywords, check_order, check_types
+from toolsemble.agent._deps import DepsSource
+from toolsemble.agent._history import read_processors
+from toolsemble.agent._instructions import (
+    Part,
+    RunFunction,
+    build_system_message,
+    describe_role,
+    join_texts,
+    read_instructions,
+    takes,
+)
+from toolsemble.agent._loop_guard import LoopGuard
+from toolsemble.agent._memory import ConversationMemory
+from toolsemble.agent._options import AgentSettings, DynamicTools, RunView, ToolFunction
+from toolsemble.agent._output import FINAL_ANSWER, Output
+from toolsemble.agent._retry import Retry
+from toolsemble.models._chat import ChatModel, Reasoning
+from toolsemble.models._message import SystemMessage
+from toolsemble.models._registry import model_of
+from toolsemble.review import ReviewHandler
+
+if TYPE_CHECKING:  # most agents have no journal
+    from toolsemble.agent._journal.journal import RunJournal
+
+_PARAMETERS = ("model", "tools", "output_type", "deps", "make_deps", "deps_type")
+_AS_A_TOOL = "To use a function as a tool, decorate it with @tool and pass [it]"
+_DEFAULTS: Mapping[str, Any] = {
+    "instructions": None,
+    "role": "",
+    "goal": "",
+    "background": "",
+    "prices": None,
+    "review": None,
+    "memory": None,
+    "memory_id": None,
+    "retry": Retry(),
+    "settings": None,
+    "reasoning": None,
+    "history_processors": (),
+    "sinks": (),
+    "loop_guard": LoopGuard(),
+    "journal": None,
+    "name": "",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """The settings of one agent, shared by its runs; immutable."""
+
+    model: ChatModel
+    tools: Toolbox | ToolFunction
+    instructions: tuple[Part, ...]
+    """The instructions for the model, beginning with its role, goal and background."""
+    role: str
+    """The agent's role, or its name if it has none, for the context of its calls."""
+    limits: Limits
+    prices: Prices | None
+    review: ReviewHandler | None
+    memory: ConversationMemory | None
+    memory_id: str | None
+    """The default id of the conversation of a run; None: each run must have its own, if it needs one."""
+    output: Output | None
+    retry: Retry
+    settings: Mapping[str, Any]
+    """Further settings of each model request."""
+    history_processors: tuple[RunFunction, ...]
+    """Functions that change the messages that the model is sent."""
+    reasoning: Reasoning | None
+    """How much the model reasons; None: the provider's default."""
+    sinks: Sinks | None
+    """The sinks of the events of its calls; None: no sinks."""
+    loop_guard: LoopGuard | None
+    """When a run counts as repeating itself; None: never."""
+    journal: RunJournal | None
+    """Records runs, so that they continue after a crash; None: they are not recorded."""
+    name: str
+    """The name of the agent in a journal."""
+    deps: DepsSource
+    """The source of the deps of runs that are given none."""
+
+    needs: Mapping[str, Need] = field(init=False)
+    """The context fields that a run must have, each with a tool that needs it; without its name for the memory."""
+
+    model_name: str = field(init=False)
+    """The name of the model, or its class if it has none."""
+
+    is_dynamic: bool = field(init=False)
+    """Whether a function writes a part of the instructions."""
+    system: SystemMessage | None = field(init=False)
+    """The system message of a run without functions for instructions, and without other system messages."""
+
+    def __post_init__(self) -> None:
+        fixed = [part for part in self.instructions if isinstance(part, str)]
+        name = getattr(self.model, "name", None)
+        object.__setattr__(self, "model_name", name if isinstance(name, str) and name else type(self.model).__name__)
+        object.__setattr__(self, "needs", self._find_needs())
+        object.__setattr__(self, "is_dynamic", len(fixed) < len(self.instructions))
+        object.__setattr__(self, "system", build_system_message(join_texts(fixed), ""))
+
+    @property
+    def native_output(self) -> bool:
+        """Whether the model supports structured output natively."""
+        return bool(getattr(self.model, "native_output", False))
+
+    def names_inside(self) -> Names:
+        """Return the names of the tools that a run can call; dynamic tools are not known in advance."""
+        return names_inside(self.tools) if isinstance(self.tools, Toolbox) else Names((), all_known=False)
+
+    def list_reviewers(self) -> list[ReviewHandler]:
+        """Return the reviewers that the calls of a run can ask, as far as they are known in advance."""
+        reviewers = self.tools.list_reviewers() if isinstance(self.tools, Toolbox) else []
+        return reviewers if self.review is None else [self.review, *reviewers]
+
+    def _find_needs(self) -> dict[str, Need]:
+        needs = self.tools.find_needs() if isinstance(self.tools, Toolbox) else {}
+        if "deps" not in needs and self.deps.kind is not None and not accepts_none(self.deps.kind):
+            needs["deps"] = Need("", f"ToolContext[{describe_type(self.deps.kind)}]")
+        return needs if self.memory is None else {**needs, "memory_id": Need("", "MemoryId")}
+
+    def needs_outside(self) -> dict[str, str]:
+        """Return the context fields that a run around this agent must set, if the agent is a tool of it."""
+        own = {"memory_id": self.memory_id is not None, "deps": not self.deps.is_empty}
+        return {name: need.declared for name, need in self.needs.items() if not own[name]}
+
+    def __str__(self) -> str:
+        tools = ", ".join(self.tools.names) if isinstance(self.tools, Toolbox) else "a function of the run"
+        return f"{type(self.model).__name__}, tools: {tools or 'none'}"
+
+
+def build_config(
+    model: ChatModel | str | None,
+    tools: Iterable[object] | DynamicTools,
+    output_type: Any,
+    deps: DepsSource,
+    given: AgentSettings,
+) -> AgentConfig:
+    """Return the settings of an agent; raise :class:`~toolsemble.ToolDefinitionError` if one is not valid."""
+    check_order(model, tools)
+    check_keywords("An Agent", given, [*_PARAMETERS, *AgentSettings.__annotations__])
+    values: dict[str, Any] = {**_DEFAULTS, **given}
+    limits = Limits(**{name: values.pop(name) for name in LIMITS if name in values})
+    check_types(**values)
+    output = None if output_type is None else Output(output_type)
+    goal, background, role = values.pop("goal"), values.pop("background"), values["role"]
+    values |= {
+        "instructions": _own_instructions(describe_role(role, goal, background), values["instructions"]),
+        "settings": MappingProxyType(dict(values["settings"] or {})),
+        "history_processors": read_processors(values["history_processors"]),
+        "sinks": build_sinks("Agent", values["sinks"]),
+        "role": role or values["name"],
+        "name": values["name"] or role or "agent",
+    }
+    box = build_tools(tools, values["role"], output)
+    check_prices(limits, values["prices"])
+    # The model comes last, because it may take long.
+    return AgentConfig(tools=box, limits=limits, output=output, deps=deps, **values, model=model_of(model))
+
+
+def override_config(config: AgentConfig, given: Mapping[str, Any]) -> AgentConfig:
+    """Return the settings of a run: the agent's, except for those that the run sets to something else than None."""
+    values = {name: value for name, value in given.items() if value is not None and name not in RUN_ONLY}
+    if not values:
+        return config
+    changed = {name: values.pop(name) for name in LIMITS if name in values}
+    limits = replace(config.limits, **changed) if changed else config.limits
+    check_types(**{name: value for name, value in values.items() if name in CHECKED})
+    check_prices(limits, values.get("prices", config.prices))
+    output = Output(values.pop("output_type")) if "output_type" in values else config.output
+    if "instructions" in values:
+        values["instructions"] = (*config.instructions, *read_instructions(values["instructions"]))
+    if "settings" in values:
+        values["settings"] = MappingProxyType({**config.settings, **values["settings"]})
+    if "history_processors" in values:
+        values["history_processors"] = read_processors(values["history_processors"])
+    if "tools" in values:
+        values["tools"] = build_tools(values["tools"], config.role, output)
+    elif output is not config.output and isinstance(config.tools, Toolbox):
+        check_reserved(config.tools, output)
+    if "model" in values:
+        values["model"] = model_of(values["model"])
+    return replace(config, limits=limits, output=output, **values)
+
+
+def check_prices(limits: Limits, prices: Prices | None) -> None:
+    """Raise if there is a limit of the cost, and no prices."""
+    if limits.max_cost is not None and prices is None:
+        raise ToolDefinitionError(
+            "Agent max_cost needs prices, such as prices=Prices(2, 8), or Prices.for_model('openai:gpt-4o')"
+        )
+
+
+def _own_instructions(described: str, given: object) -> tuple[Part, ...]:
+    """Return the instructions of an agent: its role, goal and background, and what else was given."""
+    return (described, *read_instructions(given)) if described else read_instructions(given)
+
+
+class ToolSource:
+    """The tools of one run: always the same, or requested before each model request."""
+
+    def __init__(self, config: AgentConfig) -> None:
+        self._config = config
+        self._last: tuple[tuple[object, ...], Toolbox] | None = None
+
+    async def box(self, view: Callable[[], RunView]) -> Toolbox:
+        """Return the current tools."""
+        tools = self._config.tools
+        if isinstance(tools, Toolbox):
+            return tools
+        given = tools(view())
+        found = await given if is_awaitable(given) else given
+        if isinstance(found, Toolbox):
+            return self._build_toolbox(found)
+        # Reused while the function returns the same tools: a new box would need new threads and new schemas.
+        offered = _check_list(found)
+        if self._last is None or not _are_same(self._last[0], offered):
+            self._last = offered, self._build_toolbox(offered)
+        return self._last[1]
+
+    def _build_toolbox(self, tools: Iterable[object]) -> Toolbox:
+        return build_toolbox(tools, self._config.role, self._config.output)
+
+
+def build_tools(tools: Iterable[object] | DynamicTools, role: str, output: Output | None) -> Toolbox | ToolFunction:
+    """Return the tools of an agent: a function as it is, anything else as a toolbox."""
+    if isinstance(tools, type):
+        raise ToolDefinitionError(f"Agent tools must be tools, not the class {tools.__name__}; pass an instance")
+    if callable(tools) and not isinstance(tools, (Tool, Iterable)):
+        return _read_function(tools)
+    return build_toolbox(tools, role, output)
+
+
+def build_toolbox(tools: Iterable[object], role: str, output: Output | None) -> Toolbox:
+    """Return the toolbox of an agent, which may not have a tool with the name of the final-answer tool."""
+    # Without a reviewer of its own, the box asks that of the run.
+    box = tools if isinstance(tools, Toolbox) else Toolbox(tools, agent_role=role or "unknown")
+    check_reserved(box, output)
+    return box
+
+
+def check_reserved(box: Toolbox, output: Output | None) -> None:
+    """Raise if a tool has the name of the tool for the answer, and there is one."""
+    if output is not None and FINAL_ANSWER in box:
+        raise ToolDefinitionError(f"The name '{FINAL_ANSWER}' is reserved for output_type; rename the tool")
+
+
+def _read_function(tools: Callable[..., Any]) -> ToolFunction:
+    """Return a function of the view of a run; raise if it takes anything else, such as one that was meant as a tool."""
+    if takes(tools, 1):
+        return tools
+    if takes(tools, 0):
+        return lambda _: tools()
+    raise ToolDefinitionError(
+        "Agent tools must be tools, or a function that takes a RunView or nothing, and returns tools; "
+        f"{tools!r:.80} takes something else. {_AS_A_TOOL}"
+    )
+
+
+def _check_list(found: object) -> tuple[object, ...]:
+    if isinstance(found, (str, bytes)) or not isinstance(found, Iterable):
+        raise TypeError(
+            f"The function for an agent's tools must return a list of tools, not {found!r:.80}. {_AS_A_TOOL}"
+        )
+    return tuple(found)
+
+
+def _are_same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    return len(one) == len(other) and all(first is second for first, second in zip(one, other, strict=True))

@@ -1,0 +1,217 @@
+"""Runs in the AG-UI protocol, which CopilotKit and others speak: https://docs.ag-ui.com."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+from typing import Any
+
+from toolsemble._vocabulary.call import ToolCall, new_id
+from toolsemble.agent._event import Event, RunParked
+from toolsemble.agent._result import ToolCallRecord
+from toolsemble.agent.streams._browser_view import BrowserView, ShownCall, TurnText, find_edited, view_result
+from toolsemble.agent.streams._delivery import PING, deliver
+from toolsemble.agent.streams._request import UiRequest
+
+
+def to_ag_ui(
+    events: AsyncIterator[Event],
+    request: UiRequest,
+    *,
+    show_failures: bool = False,
+    show_thoughts: bool = False,
+    on_error: Callable[[Exception], str] | None = None,
+    ping: float | None = PING,
+) -> AsyncGenerator[str, None]:
+    """Yield the events of a run in the AG-UI protocol, for a response with :data:`SSE_HEADERS`.
+
+    Text, calls, results and thoughts are the events of the protocol; progress and questions to a reviewer are
+    ``CUSTOM`` events.
+    When a reply broke off and begins anew, a ``MESSAGES_SNAPSHOT`` without it replaces the client's messages. Errors
+    and disconnects are handled as in :func:`sse`.
+
+    :param request: the request of :func:`read_ag_ui`
+    :param show_failures: whether the texts of failed calls are shown
+    :param show_thoughts: whether the model's reasoning is shown; it may repeat the system prompt and results of tools
+    :param on_error: returns the message for the browser about the exception that ended the run
+    :param ping: seconds of silence before a comment keeps the connection open; None: no comments
+
+    >>> import asyncio, json
+    >>> from toolsemble import Agent
+    >>> from toolsemble.agent.streams import read_ag_ui
+    >>> from toolsemble.testing import ScriptedModel
+    >>> request = read_ag_ui({"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "?"}]})
+    >>> async def chunks():
+    ...     agent = Agent(ScriptedModel(["Rome"]))
+    ...     return [chunk async for chunk in to_ag_ui(agent.stream(request.prompt), request)]
+    >>> [json.loads(chunk.removeprefix("data: "))["type"] for chunk in asyncio.run(chunks())][:3]
+    ['RUN_STARTED', 'TEXT_MESSAGE_START', 'TEXT_MESSAGE_CONTENT']
+    """
+    if not isinstance(request, UiRequest):
+        raise TypeError(f"to_ag_ui takes the UiRequest that read_ag_ui returns, not {request!r:.80}")
+    view = BrowserView(show_failures=show_failures, show_thoughts=show_thoughts)
+    return deliver(events, _AgUiEncoder(request, view), on_error, ping)
+
+
+class _AgUiEncoder:
+    """The writer of events of the protocol."""
+
+    def __init__(self, request: UiRequest, view: BrowserView) -> None:
+        self._ids = {"threadId": request.thread_id, "runId": request.run_id}
+        self._view = view
+        self._answer = TurnText()
+        self._messages = [dict(message) for message in request.messages]  # as the client has them, for a snapshot
+        self._turn: dict[str, Any] = {}  # the assistant's message of this turn
+        self._is_writing = False
+        self._thought: dict[str, Any] = {}  # the message of reasoning that is being written
+        self._thoughts: list[dict[str, Any]] = []  # those of a reply that may still begin anew
+        self._writers: dict[str, Callable[[Any], Iterable[Any]]] = {
+            "text_delta": lambda event: self._write_text(event.text),
+            "thought_delta": lambda event: self._write_thought(self._view.view_thought(event)),
+            "call_requested": lambda event: self._write_call(event.call, event.arguments),
+            "call_replied": lambda event: self._write_reply(event.record),
+            "model_retried": lambda event: self._reset(event.discarded),
+            "turn_ended": self._end_turn,
+            "final": self._finish,
+            "parked": self._stop,
+            "interrupted": self._stop,
+            "cancelled": self._stop,
+            "prompt_progress": self._write_custom,
+            "call_progress": self._write_custom,
+            "review_requested": self._write_custom,
+            "review_decided": self._write_custom,
+        }
+
+    def start(self) -> Iterable[Any]:
+        return ({"type": "RUN_STARTED", **self._ids},)
+
+    def write(self, event: Event) -> Iterable[Any]:
+        writer = self._writers.get(event.kind)
+        return () if writer is None else writer(event)
+
+    def fail(self, message: str) -> Iterable[Any]:
+        yield from self._end_reply()
+        yield {"type": "RUN_ERROR", "message": message}
+
+    def end(self) -> Iterable[Any]:
+        return ()
+
+    def _write_text(self, text: str) -> Iterator[Any]:
+        if not text:
+            return  # the protocol has no empty pieces
+        yield from self._end_thought()
+        message = self._open_turn()
+        if not self._is_writing:
+            self._is_writing = True
+            yield {"type": "TEXT_MESSAGE_START", "messageId": message["id"], "role": "assistant"}
+        message["content"] = message.get("content", "") + text
+        yield {"type": "TEXT_MESSAGE_CONTENT", "messageId": message["id"], "delta": text}
+
+    def _end_text(self) -> Iterator[Any]:
+        if self._is_writing:
+            self._is_writing = False
+            yield {"type": "TEXT_MESSAGE_END", "messageId": self._turn["id"]}
+
+    def _write_thought(self, text: str) -> Iterator[Any]:
+        if not text:
+            return
+        if not self._thought:
+            self._thought = {"id": new_id(), "role": "reasoning", "content": ""}
+            self._thoughts.append(self._thought)
+            self._messages.append(self._thought)
+            yield {"type": "REASONING_START", "messageId": self._thought["id"]}
+            yield {"type": "REASONING_MESSAGE_START", "messageId": self._thought["id"], "role": "reasoning"}
+        self._thought["content"] += text
+        yield {"type": "REASONING_MESSAGE_CONTENT", "messageId": self._thought["id"], "delta": text}
+
+    def _end_thought(self) -> Iterator[Any]:
+        if self._thought:
+            yield {"type": "REASONING_MESSAGE_END", "messageId": self._thought["id"]}
+            yield {"type": "REASONING_END", "messageId": self._thought["id"]}
+            self._thought = {}
+
+    def _end_reply(self) -> Iterator[Any]:
+        yield from self._end_thought()
+        yield from self._end_text()
+
+    def _write_call(self, call: ToolCall, arguments: dict[str, Any] | None) -> Iterator[Any]:
+        yield from self._end_reply()
+        self._thoughts = []
+        message, shown = self._open_turn(), self._view.request(call, arguments)
+        text = call.json if arguments is None else shown.text
+        function = {"name": call.name, "arguments": text}
+        message.setdefault("toolCalls", []).append({"id": shown.id, "type": "function", "function": function})
+        parent = {"parentMessageId": message["id"]}
+        yield {"type": "TOOL_CALL_START", "toolCallId": shown.id, "toolCallName": call.name, **parent}
+        if text:
+            yield {"type": "TOOL_CALL_ARGS", "toolCallId": shown.id, "delta": text}
+        yield {"type": "TOOL_CALL_END", "toolCallId": shown.id}
+
+    def _write_reply(self, record: ToolCallRecord) -> Iterator[Any]:
+        call = self._view.answer(record.call)
+        if call is None:  # answered without being run
+            yield from self._write_call(record.call, record.reply.arguments)
+            call = self._view.answer(record.call)
+        assert call is not None  # noqa: S101 - it was requested above
+        if (edited := find_edited(record)) is not None:
+            yield self._replace_arguments(call._replace(arguments=edited))
+        message = {"id": new_id(), "role": "tool", "toolCallId": call.id, "content": self._view.view_text(record)}
+        self._messages.append(message)
+        rest = {name: value for name, value in message.items() if name != "id"}
+        yield {"type": "TOOL_CALL_RESULT", "messageId": message["id"], **rest}
+
+    def _replace_arguments(self, call: ShownCall) -> dict[str, Any]:
+        """Return a snapshot of the messages with other arguments of a call: a call that was sent cannot be changed."""
+        function = {"name": call.name, "arguments": call.text}
+        calls = [{**each, "function": function} if each["id"] == call.id else each for each in self._turn["toolCalls"]]
+        self._turn["toolCalls"] = calls
+        return self._take_snapshot()
+
+    def _take_snapshot(self) -> dict[str, Any]:
+        return {"type": "MESSAGES_SNAPSHOT", "messages": [dict(message) for message in self._messages]}
+
+    def _reset(self, discarded: str) -> Iterator[Any]:
+        """Remove the messages of this turn, in which nothing was called yet; without any, an inner agent retries."""
+        removed = [*self._thoughts, *([self._turn] if discarded else [])]
+        if removed:
+            yield from self._end_reply()
+            self._messages = [message for message in self._messages if message not in removed]
+            self._turn, self._thoughts = {}, []
+            yield self._take_snapshot()
+
+    def _end_turn(self, event: Any) -> Iterator[Any]:
+        yield from self._end_reply()
+        self._answer.end_turn(event)
+        self._turn, self._thoughts = {}, []
+
+    def _finish(self, event: Any) -> Iterator[Any]:
+        yield from self._write_text(self._answer.find_missing(event))
+        yield from self._end_reply()
+        yield {"type": "RUN_FINISHED", **self._ids, "result": view_result(event.result)}
+
+    def _stop(self, event: Event) -> Iterator[Any]:
+        """End a run without an answer; clients that do not know outcomes read what happened from the custom event."""
+        yield from self._end_reply()
+        yield from self._write_custom(event)
+        outcome: dict[str, Any] = {"type": "cancelled"}  # of the protocol: stopped by who runs it, and not failed
+        if isinstance(event, RunParked):
+            outcome = {"type": "interrupt", "interrupts": self._list_interrupts(event)}
+        yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome, "result": {"stop_reason": event.kind}}
+
+    def _list_interrupts(self, event: RunParked) -> list[dict[str, Any]]:
+        """Return what a run waits for: approvals, or else an operator who settles a call."""
+        shown = self._view.write(event) or {}
+        asked = [
+            {"id": each["id"], "reason": "tool_call", "message": each["description"], "toolCallId": each["call_id"]}
+            for each in shown["pending"]
+        ]
+        return asked or [{"id": event.run_id, "reason": "unknown_outcome"}]
+
+    def _write_custom(self, event: Event) -> Iterator[Any]:
+        value = self._view.write(event) or {}
+        yield {"type": "CUSTOM", "name": value.pop("kind"), "value": value}
+
+    def _open_turn(self) -> dict[str, Any]:
+        if not self._turn:
+            self._turn = {"id": new_id(), "role": "assistant"}
+            self._messages.append(self._turn)
+        return self._turn

@@ -1,0 +1,185 @@
+"""Runs in the stream protocol of the Vercel AI SDK's UI, for ``useChat``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+from toolsemble._vocabulary.call import ToolCall, new_id
+from toolsemble.agent._event import Event
+from toolsemble.agent._result import ToolCallRecord
+from toolsemble.agent.streams._browser_view import BrowserView, ShownCall, TurnText, find_edited, view_result
+from toolsemble.agent.streams._delivery import PING, SSE_HEADERS, deliver
+
+VERCEL_HEADERS: Mapping[str, str] = MappingProxyType({**SSE_HEADERS, "x-vercel-ai-ui-message-stream": "v1"})
+"""The headers of a response in the protocol of the Vercel AI SDK."""
+
+_VERSIONS = (5, 6, 7)
+_VERSION_WITH_RESET = 7
+
+
+def to_vercel(
+    events: AsyncIterator[Event],
+    *,
+    version: Literal[5, 6, 7] = 7,
+    show_failures: bool = False,
+    show_thoughts: bool = False,
+    on_error: Callable[[Exception], str] | None = None,
+    ping: float | None = PING,
+) -> AsyncGenerator[str, None]:
+    r"""Yield the events of a run for the Vercel AI SDK, for a response with :data:`VERCEL_HEADERS`.
+
+    Text, calls, results and thoughts are parts of the message; progress and questions to a reviewer are transient
+    parts ``data-prompt-progress``, ``data-call-progress``, ``data-review-requested`` and ``data-review-decided``. A
+    typed answer, and the calls of a paused run that wait for approval, are in the part ``data-result``. When a reply
+    broke off and begins anew, ``reset-step`` removes its parts; versions 5 and 6 of the SDK do not know it, and get a
+    part ``data-model-retried`` after the text that does not count. Errors and disconnects are handled as in
+    :func:`sse`.
+
+    :param version: the major version of the SDK in the browser
+    :param show_failures: whether the texts of failed calls are shown
+    :param show_thoughts: whether the model's reasoning is shown; it may repeat the system prompt and results of tools
+    :param on_error: returns the message for the browser about the exception that ended the run
+    :param ping: seconds of silence before a comment keeps the connection open; None: no comments
+
+    >>> import asyncio
+    >>> from toolsemble import Agent
+    >>> from toolsemble.testing import ScriptedModel
+    >>> async def chunks():
+    ...     return [chunk async for chunk in to_vercel(Agent(ScriptedModel(["Rome"])).stream("Where?"))]
+    >>> asyncio.run(chunks())[-2:]
+    ['data: {"type":"finish"}\n\n', 'data: [DONE]\n\n']
+    """
+    if version not in _VERSIONS:
+        raise ValueError(f"to_vercel version must be 5, 6 or 7, the major version of the SDK, not {version!r:.80}")
+    view = BrowserView(show_failures=show_failures, show_thoughts=show_thoughts)
+    encoder = _VercelEncoder(view, has_reset=version >= _VERSION_WITH_RESET)
+    return deliver(events, encoder, on_error, ping)
+
+
+class _VercelEncoder:
+    """The writer of parts of the protocol."""
+
+    def __init__(self, view: BrowserView, *, has_reset: bool) -> None:
+        self._view = view
+        self._has_reset = has_reset
+        self._answer = TurnText()
+        self._in_step = False
+        self._part_kind = ""  # of the part that is being written
+        self._part_id = ""
+        self._has_thoughts = False  # in a reply that may still begin anew
+        self._writers: dict[str, Callable[[Any], Iterable[Any]]] = {
+            "text_delta": lambda event: self._write_piece("text", event.text),
+            "thought_delta": lambda event: self._write_piece("reasoning", self._view.view_thought(event)),
+            "call_requested": lambda event: self._write_call(event.call, event.arguments),
+            "call_replied": lambda event: self._write_reply(event.record),
+            "model_retried": self._reset,
+            "turn_ended": self._end_turn,
+            "final": self._finish,
+            "parked": self._stop,
+            "interrupted": self._stop,
+            "cancelled": self._stop,
+            "prompt_progress": self._write_data,
+            "call_progress": self._write_data,
+            "review_requested": self._write_data,
+            "review_decided": self._write_data,
+        }
+
+    def start(self) -> Iterable[Any]:
+        return ({"type": "start", "messageId": new_id()},)
+
+    def write(self, event: Event) -> Iterable[Any]:
+        writer = self._writers.get(event.kind)
+        return () if writer is None else writer(event)
+
+    def fail(self, message: str) -> Iterable[Any]:
+        yield from self._end_step()
+        yield {"type": "error", "errorText": message}
+
+    def end(self) -> Iterable[Any]:
+        return ("[DONE]",)
+
+    def _write_piece(self, kind: Literal["text", "reasoning"], text: str) -> Iterator[Any]:
+        """Write a piece of a part; a part of the other kind ends before it."""
+        if not text:
+            return
+        yield from self._start_step()
+        if kind != self._part_kind:
+            yield from self._end_part()
+            self._part_kind, self._part_id = kind, new_id()
+            yield {"type": f"{kind}-start", "id": self._part_id}
+        self._has_thoughts = self._has_thoughts or kind == "reasoning"
+        yield {"type": f"{kind}-delta", "id": self._part_id, "delta": text}
+
+    def _end_part(self) -> Iterator[Any]:
+        if self._part_kind:
+            yield {"type": f"{self._part_kind}-end", "id": self._part_id}
+            self._part_kind = ""
+
+    def _end_reply(self) -> Iterator[Any]:
+        """End what is being written; the reply cannot begin anew, or does so now."""
+        yield from self._end_part()
+        self._has_thoughts = False
+
+    def _write_call(self, call: ToolCall, arguments: dict[str, Any] | None) -> Iterator[Any]:
+        yield from self._start_step()
+        yield from self._end_reply()
+        shown = self._view.request(call, arguments)
+        yield _write_input(shown, shown.arguments)
+
+    def _write_reply(self, record: ToolCallRecord) -> Iterator[Any]:
+        call = self._view.answer(record.call)
+        if call is None:  # answered without being run
+            yield from self._write_call(record.call, record.reply.arguments)
+            call = self._view.answer(record.call)
+        assert call is not None  # noqa: S101 - it was requested above
+        if (edited := find_edited(record)) is not None:
+            yield _write_input(call, edited)  # replaces the one of the same id
+        kind, name = ("error", "errorText") if record.reply.is_error else ("available", "output")
+        yield {"type": f"tool-output-{kind}", "toolCallId": call.id, name: self._view.view_text(record)}
+
+    def _reset(self, event: Any) -> Iterator[Any]:
+        if event.discarded or self._has_thoughts:  # else there is nothing to take back, or an inner agent retries
+            yield from self._end_reply()
+            yield {"type": "reset-step"} if self._has_reset else self._data(event)
+
+    def _end_turn(self, event: Any) -> Iterator[Any]:
+        yield from self._end_step()
+        self._answer.end_turn(event)
+
+    def _finish(self, event: Any) -> Iterator[Any]:
+        yield from self._write_piece("text", self._answer.find_missing(event))
+        yield from self._end_step()
+        result = view_result(event.result)
+        if "output" in result or "pending" in result:
+            yield {"type": "data-result", "data": result}
+        yield {"type": "finish"}
+
+    def _stop(self, event: Event) -> Iterator[Any]:
+        """End a message without an answer; the part stays in it, so that a page can show it again."""
+        yield from self._end_step()
+        yield self._data(event)
+        yield {"type": "finish"}
+
+    def _write_data(self, event: Event) -> Iterator[Any]:
+        yield {**self._data(event), "transient": True}
+
+    def _data(self, event: Event) -> dict[str, Any]:
+        data = self._view.write(event) or {}
+        return {"type": "data-" + data.pop("kind").replace("_", "-"), "data": data}
+
+    def _start_step(self) -> Iterator[Any]:
+        if not self._in_step:
+            self._in_step = True
+            yield {"type": "start-step"}
+
+    def _end_step(self) -> Iterator[Any]:
+        yield from self._end_reply()
+        if self._in_step:
+            self._in_step = False
+            yield {"type": "finish-step"}
+
+
+def _write_input(call: ShownCall, arguments: Any) -> dict[str, Any]:
+    return {"type": "tool-input-available", "toolCallId": call.id, "toolName": call.name, "input": arguments}

@@ -1,0 +1,251 @@
+"""Processes that do one job after the other, each bytes in and bytes out, and are killed when a job takes too long."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import re
+import select
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from toolsemble._runtime.concurrency import SpareThreads
+from toolsemble.builtin._child_process import Program
+
+_HEADER = 8  # bytes of the length before each message
+_IDLE_SECONDS = 60.0  # a process without a job for so long ends
+_MOST_JOBS = 100  # then a process is replaced, so that what a parser leaks cannot add up
+_MOST_IDLE = 2
+_MOST_MEMORY = 512 * 1024  # kB; a process that once needed more is replaced
+_STATUS = Path("/proc/self/status")
+_THREADS = SpareThreads()
+
+_kill_group: Callable[[int, int], None] = getattr(os, "killpg", os.kill)
+_KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+
+
+class ReaderFailedError(Exception):
+    """The process ended before it had answered, or answered too much."""
+
+
+class ReaderProcess:
+    """A process that does jobs: it runs a program which calls :func:`serve`.
+
+    >>> from toolsemble.builtin._article import extraction_program
+    >>> reader = ReaderProcess(extraction_program())
+    >>> b"It rained" in reader.run(b'{"html": "<p>It rained in Rome.</p>", "url": ""}', limit=1000)
+    True
+    >>> reader.end()
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - a program of this package
+            program.command_line(None),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=program.variables,
+            start_new_session=True,
+            bufsize=0,
+        )
+        self.used = False
+        """Whether it has done a job."""
+
+    def is_alive(self) -> bool:
+        """Return whether it can take a job."""
+        return self._process.poll() is None
+
+    def run(self, job: bytes, limit: int) -> bytes:
+        """Return the answer to a job, of at most ``limit`` bytes; raise :class:`ReaderFailedError` if there is none."""
+        try:
+            source, sink = self._process.stdin, self._process.stdout
+            assert source is not None and sink is not None  # noqa: S101, PT018 - both are pipes
+            write_message(source.fileno(), job)
+            answer = read_message(sink.fileno(), limit)
+        except OSError as error:
+            raise ReaderFailedError from error
+        if answer is None:
+            raise ReaderFailedError
+        self.used = True
+        return answer
+
+    def kill(self) -> None:
+        """Kill it, so that a thread that waits for an answer goes on."""
+        if self._process.returncode is None:  # its id has not been given to another process
+            with suppress(ProcessLookupError, PermissionError):
+                _kill_group(self._process.pid, _KILL)
+
+    def end(self) -> None:
+        """Kill it, and free what it holds."""
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        self._process.wait()
+
+
+class ReaderPool:
+    """Processes that wait for jobs; a job never waits for a process."""
+
+    def __init__(self, program: Callable[[], Program]) -> None:
+        self._program = program
+        self._lock = threading.Lock()
+        self._owner = os.getpid()
+        self._idle: list[ReaderProcess] = []
+        atexit.register(self.close)
+
+    def acquire(self) -> ReaderProcess:
+        """Return an idle process that is alive, or a new one."""
+        while True:
+            with self._lock:
+                if os.getpid() != self._owner:
+                    self._idle, self._owner = [], os.getpid()  # they belong to the parent process
+                reader = self._idle.pop() if self._idle else None
+            if reader is None:
+                return self.start()
+            if reader.is_alive():
+                return reader
+            reader.end()
+
+    def start(self) -> ReaderProcess:
+        """Return a new process."""
+        return ReaderProcess(self._program())
+
+    def release(self, reader: ReaderProcess) -> None:
+        """Keep a process for the next job, or end it if enough are idle."""
+        with self._lock:
+            keep = len(self._idle) < _MOST_IDLE
+            if keep:
+                self._idle.append(reader)
+        if not keep:
+            reader.end()
+
+    def close(self) -> None:
+        """End all idle processes."""
+        with self._lock:
+            readers, self._idle = self._idle, []
+        for reader in readers:
+            reader.end()
+
+    async def run(self, job: bytes, limit: int, seconds: float) -> bytes:
+        """Return the answer to a job; raise ``TimeoutError``, or :class:`ReaderFailedError` if there is none.
+
+        The process is killed when the time is over, and when this is cancelled.
+        """
+        reading = _Reading(self, job, limit)
+        answer = asyncio.wrap_future(_THREADS.submit(reading))
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.shield(answer)
+        finally:
+            if not answer.done():
+                answer.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
+                reading.cancel()
+
+
+class _Reading:
+    """One job in a process; called in a thread, cancelled from another one."""
+
+    def __init__(self, pool: ReaderPool, job: bytes, limit: int) -> None:
+        self._pool = pool
+        self._job = job
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._reader: ReaderProcess | None = None
+        self._cancelled = False
+
+    def __call__(self) -> bytes:
+        reader = self._pool.acquire()
+        try:
+            answer = self._run(reader)
+        except ReaderFailedError:
+            if not reader.used or self._cancelled:
+                raise
+            reader = self._pool.start()  # it may have ended by itself just when it was chosen
+            answer = self._run(reader)
+        self._pool.release(reader)
+        return answer
+
+    def _run(self, reader: ReaderProcess) -> bytes:
+        try:
+            self._begin(reader)
+            return reader.run(self._job, self._limit)
+        except BaseException:
+            reader.end()
+            raise
+        finally:
+            with self._lock:
+                self._reader = None
+
+    def _begin(self, reader: ReaderProcess) -> None:
+        with self._lock:
+            if self._cancelled:
+                raise ReaderFailedError
+            self._reader = reader
+
+    def cancel(self) -> None:
+        """Kill the process of the job, now or as soon as there is one."""
+        with self._lock:
+            self._cancelled = True
+            if self._reader is not None:
+                self._reader.kill()
+
+
+def serve(work: Callable[[bytes], bytes]) -> None:
+    """Answer jobs from standard input until it is closed, or no job has come for a while; the process ends then."""
+    source, sink = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in range(2):  # whatever else reads and writes must not disturb the messages
+        os.dup2(nothing, stream)
+    for _ in range(_MOST_JOBS):
+        if os.name == "posix" and not select.select([source], [], [], _IDLE_SECONDS)[0]:
+            return
+        job = read_message(source)
+        if job is None:
+            return
+        write_message(sink, work(job))
+        if _has_grown():
+            return
+
+
+def _has_grown() -> bool:
+    """Return whether this process has used so much memory that a new one is better; False where nobody knows."""
+    try:  # not getrusage: what it reports includes the process that started this one
+        status = _STATUS.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return False
+    peak = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
+    return peak is not None and int(peak[1]) > _MOST_MEMORY
+
+
+def write_message(fd: int, message: bytes) -> None:
+    """Write a message with its length to a pipe."""
+    rest = memoryview(len(message).to_bytes(_HEADER) + message)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def read_message(fd: int, limit: int | None = None) -> bytes | None:
+    """Return the next message of a pipe; None if it ends before, or if the message is longer than the limit."""
+    header = _read_exactly(fd, _HEADER)
+    if header is None:
+        return None
+    length = int.from_bytes(header)
+    return None if limit is not None and length > limit else _read_exactly(fd, length)
+
+
+def _read_exactly(fd: int, count: int) -> bytes | None:
+    parts: list[bytes] = []
+    while count:
+        part = os.read(fd, min(count, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)

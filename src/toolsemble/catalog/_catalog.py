@@ -1,0 +1,283 @@
+"""``Catalog``: any number of tools, of which a model sees what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from inspect import iscoroutinefunction
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+from toolsemble._engine.context import InvocationParameters
+from toolsemble._runtime.checks import check_count
+from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.lru import LRUCache
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.errors import ToolDefinitionError
+from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble._vocabulary.specification import ToolSpecification
+from toolsemble.catalog._box import CatalogBox
+from toolsemble.catalog._budget import Offer
+from toolsemble.catalog._explanation import Explanation, explain_plan
+from toolsemble.catalog._find_tools import FIND_TOOLS, Found, read_found
+from toolsemble.catalog._snapshot import Rank, Settings, Snapshot
+from toolsemble.catalog._sources import Sources, read_patterns
+from toolsemble.catalog._tokens import Count, Meter, estimate_tokens
+from toolsemble.models._message import Message
+from toolsemble.models._transcript import Transcript, list_messages
+
+T = TypeVar("T")
+
+_MOST_BOXES = 64
+_MOST_RUNS = 256
+_MOST_SNAPSHOTS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class LoopView:
+    """The state of one's own loop, as functions of the run get it: it has the fields of a RunView."""
+
+    messages: Sequence[Message] = ()
+    """The conversation so far."""
+    memory_id: str = "default"
+    """The id of the conversation or user."""
+    deps: Any = None
+    """The dependencies of the run."""
+    parameters: InvocationParameters = field(default_factory=InvocationParameters)
+    """The parameters that the tools of the run share."""
+    run_id: str = ""
+    """The id of the run; "" if it has none."""
+    turn: int = 0
+    """The number of the model's replies so far."""
+    role: str = ""
+    """The role of the agent."""
+
+
+class Catalog:
+    """Any number of tools, of which a model sees what it needs: an agent's tools, or those of one's own loop.
+
+    While all definitions together fit the budget, a model sees all tools. Above it, definitions are shortened; if that
+    is not enough, tools are hidden, and the model finds them with a tool ``find_tools``. Which tools were found is read
+    from the conversation, so a stored conversation goes on with the same tools. Calls are validated against the whole
+    schema in any case.
+
+    >>> from toolsemble import tool
+    >>> @tool
+    ... def close_ticket(number: int) -> str:
+    ...     '''Close a ticket of the help desk.'''
+    ...     return "closed"
+    >>> @tool
+    ... def forecast(city: str) -> str:
+    ...     '''The weather in a city.'''
+    ...     return "sunny"
+    >>> catalog = Catalog([close_ticket, forecast], budget=120)
+    >>> catalog.box().names
+    ['find_tools']
+    >>> [each.name for each in catalog.search("close a ticket")]
+    ['close_ticket']
+
+    :param tools: tools, toolboxes, MCP clients, and functions from a :class:`~toolsemble.agent.RunView` to tools, which
+        are called before each turn; a :class:`~toolsemble.catalog.Source` keeps what its function returns for a while
+    :param always: names or patterns of the tools that are never hidden
+    :param budget: the most tokens of all definitions together; None: no limit
+    :param limit: how many tools a search finds
+    :param rank: a function ``(query, specifications)`` that returns the names of the tools that fit, best first, in
+        place of the ranking of this class
+    :param count: a function that returns the number of tokens of a text; by default they are estimated
+    :param include: names or patterns of the tools to take; None: all
+    :param exclude: names or patterns of the tools to leave out
+    :param provider: the provider in whose format the tokens of the budget are counted
+    """
+
+    lists_all: ClassVar[bool] = True
+    """Its toolboxes have the definitions of all its tools, also of those that the model is not shown."""
+
+    def __init__(  # noqa: PLR0913 - keyword settings, each with a default
+        self,
+        tools: Iterable[object] | Callable[[Any], Any],
+        *,
+        always: Iterable[str] = (),
+        budget: int | None = None,
+        limit: int = 5,
+        rank: Rank | None = None,
+        count: Count | None = None,
+        include: Iterable[str] | None = None,
+        exclude: Iterable[str] = (),
+        provider: str = "openai",
+    ) -> None:
+        if budget is not None:
+            check_count("Catalog budget", budget, least=1)
+        check_count("Catalog limit", limit, least=1)
+        _check_callable("rank", rank)
+        _check_callable("count", count)
+        self._sources = Sources(tools, include, exclude)
+        meter = Meter(provider, estimate_tokens if count is None else count)
+        self._settings = Settings(read_patterns("always", always), budget, limit, rank, meter, self._sources.is_fixed)
+        self._snapshots: LRUCache[Snapshot] = LRUCache(_MOST_SNAPSHOTS)
+        self._boxes: LRUCache[CatalogBox] = LRUCache(_MOST_BOXES)
+        self._runs: LRUCache[tuple[Offer, tuple[str, ...]]] = LRUCache(_MOST_RUNS)
+        if self._sources.is_fixed:
+            _ = _finish(self._find(LoopView())).plan  # a budget that cannot work is reported now
+
+    def __call__(self, run: Any) -> Toolbox | Awaitable[Toolbox]:
+        """Return the tools of the next turn of a run; an :class:`~toolsemble.Agent` calls this before each turn.
+
+        :param run: a :class:`~toolsemble.agent.RunView`
+        """
+        finding = self._find(run)
+        try:
+            waiting = next(finding)
+        except StopIteration as found:
+            return self._offer(found.value, run)
+        return self._offer_later(finding, waiting, run)
+
+    async def _offer_later(self, finding: Generator[Any, Any, Snapshot], waiting: Any, run: Any) -> Toolbox:
+        """Await the functions of the run that are async."""
+        return self._offer(await _afinish(finding, waiting), run)
+
+    def box(
+        self,
+        messages: Iterable[Message] = (),
+        *,
+        deps: Any = None,
+        parameters: Mapping[str, Any] | None = None,
+        **settings: Any,
+    ) -> Toolbox:
+        """Return the tools of the next turn of one's own loop, as a toolbox.
+
+        It is built anew for each turn, from the conversation so far.
+
+        :param messages: the conversation so far, with a reply to each call
+        :param deps: passed on to functions of the run
+        :param parameters: likewise
+        :param settings: settings of the :class:`~toolsemble.Toolbox`
+
+        >>> Catalog([], budget=1_000).box([], memory_id="ada").names
+        []
+        """
+        listed = list_messages("catalog.box", messages)
+        memory_id = settings.get("memory_id", "default")
+        view = LoopView(Transcript(listed), memory_id, deps, InvocationParameters(dict(parameters or {})))
+        snapshot = _finish(self._find(view, reviewed=settings.get("review") is None))
+        found = read_found(listed)
+        offer, gone = self._choose(snapshot, found), _find_gone(snapshot, found)
+        return CatalogBox(snapshot, offer, snapshot.search_tool(snapshot.group_names), gone, **settings)
+
+    def search(self, query: str, limit: int | None = None, *, run: Any = None) -> list[ToolSpecification]:
+        """Return the tools that fit a query, best first; an empty list if nothing fits.
+
+        :param limit: the most tools; None: the limit of the catalog
+        :param run: a :class:`~toolsemble.agent.RunView` for functions of the run
+        """
+        if not isinstance(query, str):
+            raise TypeError(f"catalog.search takes a str, not {query!r:.80}")
+        if limit is not None:
+            check_count("catalog.search limit", limit, least=1)
+        snapshot = self._find_for(run)
+        return [
+            each.specification() for each in snapshot.search(query, self._settings.limit if limit is None else limit)
+        ]
+
+    @property
+    def groups(self) -> dict[str, list[str]]:
+        """The names of the tools by group: their server or source, else a common prefix of their names.
+
+        >>> from toolsemble.builtin import CalculatorTool
+        >>> Catalog([CalculatorTool()]).groups
+        {'other': ['calculator']}
+        """
+        return {group: list(names) for group, names in self._find_for(None).groups.items()}
+
+    def explain(self, *, providers: Iterable[str] = tuple(PROVIDERS), run: Any = None) -> Explanation:
+        """Return what was shortened or hidden to fit the budget, and how many tokens each tool costs.
+
+        :param providers: the provider or providers for which each tool is counted
+        :param run: a :class:`~toolsemble.agent.RunView` for functions of the run
+
+        >>> from toolsemble.builtin import CalculatorTool
+        >>> Catalog([CalculatorTool()], budget=1_000).explain().hidden
+        []
+        """
+        named = (providers,) if isinstance(providers, str) else tuple(providers)
+        snapshot = self._find_for(run)
+        settings, groups = self._settings, snapshot.groups
+        return explain_plan(snapshot.plan, snapshot.entries, groups, settings.budget, settings.meter, named)
+
+    def _find_for(self, run: Any) -> Snapshot:
+        return _finish(self._find(LoopView() if run is None else run))
+
+    def _find(self, run: Any, *, reviewed: bool = True) -> Generator[Awaitable[Any], Any, Snapshot]:
+        """Return the tools for a run; the same object as long as the sources return the same tools."""
+        listings = yield from self._sources.find(run, reviewed=reviewed)
+        key = tuple(map(id, listings))
+        return self._snapshots.get(key) or self._snapshots.keep(key, Snapshot(listings, self._settings))
+
+    def _offer(self, snapshot: Snapshot, run: Any) -> Toolbox:
+        found = read_found(run.messages)
+        offer, groups = self._choose(snapshot, found), snapshot.group_names
+        if not self._sources.is_fixed:
+            offer, groups = self._extend(run.run_id, snapshot, offer, groups)
+        gone = _find_gone(snapshot, found)
+        key = (snapshot, offer, groups, gone, run.role)
+        box = self._boxes.get(key)
+        if box is None:
+            box = CatalogBox(snapshot, offer, snapshot.search_tool(groups), gone, agent_role=run.role or "unknown")
+        return self._boxes.keep(key, box)
+
+    def _choose(self, snapshot: Snapshot, found: Found) -> Offer:
+        known = [snapshot.entries[name] for name in found.names if name in snapshot.entries]
+        return snapshot.plan.offer(known, self._settings.meter)
+
+    def _extend(
+        self, run_id: str, snapshot: Snapshot, offer: Offer, groups: tuple[str, ...]
+    ) -> tuple[Offer, tuple[str, ...]]:
+        """Return the offer with the earlier one of the run first, so that changed sources do not change the order."""
+        before = self._runs.get(run_id)
+        if before is not None:
+            kept = {name: cuts for name, cuts in before[0] if name in snapshot.entries or name == FIND_TOOLS}
+            offer, groups = tuple((kept | dict(offer) | kept).items()), before[1]
+        return self._runs.keep(run_id, (offer, groups))
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "A Catalog cannot be pickled or deep-copied: it has locks and the connections of its sources; make the "
+            "catalog where it is used"
+        )
+
+    def __repr__(self) -> str:
+        budget = "no budget" if self._settings.budget is None else f"budget {self._settings.budget}"
+        return f"<Catalog, {budget}>"
+
+
+def _find_gone(snapshot: Snapshot, found: Found) -> frozenset[str]:
+    """Return the names of tools that were found earlier, and do not exist any more."""
+    return frozenset(name for name in found.existed if name not in snapshot.entries)
+
+
+def _check_callable(setting: str, value: object) -> None:
+    if value is not None and (isinstance(value, type) or not callable(value)):
+        raise ToolDefinitionError(f"Catalog {setting} must be a function, not {value!r:.80}")
+    if iscoroutinefunction(value):
+        raise ToolDefinitionError(f"Catalog {setting} must not be async: it is called in the thread of the search")
+
+
+def _finish(finding: Generator[Awaitable[Any], Any, T]) -> T:
+    """Return what a generator returns, waiting for what it yields."""
+    try:
+        waiting = next(finding)
+    except StopIteration as found:
+        return found.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
+    return finish(_afinish(finding, waiting))
+
+
+async def _afinish(finding: Generator[Awaitable[Any], Any, T], waiting: Awaitable[Any]) -> T:
+    """Return what a generator returns, awaiting what it yields."""
+    try:
+        while True:
+            try:
+                awaited = await waiting
+            except Exception as error:  # noqa: BLE001 - the source of the tools is named in it
+                waiting = finding.throw(error)
+            else:
+                waiting = finding.send(awaited)
+    except StopIteration as found:
+        return found.value  # type: ignore[no-any-return]  # as above

@@ -1,0 +1,163 @@
+"""``PinnedTool``: what a model is shown of a tool, in a form that can be compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeGuard
+
+from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._runtime.signing import canonical_json
+from toolsemble._vocabulary.errors import ToolDefinitionError
+from toolsemble._vocabulary.result import AudioContent, FileContent, ImageContent, TextContent, ToolResult
+from toolsemble._vocabulary.specification import ToolSpecification
+from toolsemble.catalog._lock.canonical import check_depth, normalize, normalize_schema
+
+HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
+"""The hints of the Model Context Protocol."""
+_NO_SCHEMA = (Any, object, str, None, type(None), ToolResult, TextContent, ImageContent, AudioContent, FileContent)
+_NO_PARAMETERS = {"type": "object", "properties": {}}
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedTool:
+    """The parts of a tool that a model is shown; raises ToolDefinitionError for values that JSON cannot represent.
+
+    Two are equal if a model sees no difference: the order of keys, of required parameters and of the values of an enum
+    does not count, nor does ``1.0`` instead of ``1``.
+
+    >>> first = PinnedTool("add", input_schema={"required": ["a", "b"], "type": "object"})
+    >>> first == PinnedTool("add", input_schema={"type": "object", "required": ["b", "a"]})
+    True
+    """
+
+    name: str
+    """The name at its source, without the prefix of a client."""
+    title: str = ""
+    """The title for people; "" if there is none."""
+    description: str = ""
+    """The description."""
+    input_schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    """The JSON Schema of the arguments; None: no parameters."""
+    output_schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    """The JSON Schema of the results; None if there is none."""
+    annotations: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """The hints, such as ``readOnlyHint``."""
+
+    def __post_init__(self) -> None:
+        for name in ("name", "title", "description"):
+            if not isinstance(getattr(self, name), str):
+                raise ToolDefinitionError(f"Tool {self.name!r:.80}: {name} must be a str")
+        for name, change in (
+            ("input_schema", normalize_schema),
+            ("output_schema", normalize_schema),
+            ("annotations", normalize),
+        ):
+            object.__setattr__(self, name, _convert(self.name, name, getattr(self, name), change))
+        if _takes_nothing(self.input_schema):  # a server must send a schema, also for a tool without parameters
+            object.__setattr__(self, "input_schema", None)
+
+    @property
+    def digest(self) -> str:
+        """A digest of all fields."""
+        values = [self.name, self.title, self.description, self.input_schema, self.output_schema, self.annotations]
+        return f"sha256:{hashlib.sha256(canonical_json(values).encode()).hexdigest()}"
+
+
+class Pinned(Protocol):
+    """A tool that knows its source, as the tool of a server does; its pin is that of the source."""
+
+    lock_source: str
+    """The identity of the source."""
+    pin: PinnedTool
+    """What the source shows of the tool."""
+
+
+def is_pinned(tool: object) -> TypeGuard[Pinned]:
+    """Return whether a tool knows its source, also under another name.
+
+    >>> is_pinned("no tool")
+    False
+    """
+    # Not by isinstance: from Python 3.12 on, it does not see the attributes that a renamed tool passes on.
+    return hasattr(tool, "lock_source") and hasattr(tool, "pin")
+
+
+def pin_tool(shown: object) -> PinnedTool:
+    """Return the pin of a specification, of a definition, or of a tool as an MCP server lists it.
+
+    >>> pin_tool({"name": "now", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}).annotations
+    {'readOnlyHint': True}
+    """
+    if isinstance(shown, PinnedTool):
+        return shown
+    if is_pinned(shown):
+        return shown.pin
+    if isinstance(shown, ToolSpecification):
+        return _pin_specification(shown, None)
+    if isinstance(shown, ToolDefinition):
+        return _pin_specification(shown.specification(bounds=True), _find_output_schema(shown))
+    if isinstance(shown, Mapping):
+        return _pin_listed(shown)
+    raise ToolDefinitionError(
+        f"A lock pins specifications, or tools as an MCP server lists them, not {type(shown).__name__}"
+    )
+
+
+def _pin_specification(shown: ToolSpecification, output: Mapping[str, Any] | None) -> PinnedTool:
+    metadata = shown.metadata
+    title = metadata.get("title")
+    return PinnedTool(
+        shown.name,
+        title if isinstance(title, str) else "",
+        shown.description,
+        shown.parameters,
+        output,
+        {hint: metadata[hint] for hint in HINTS if hint in metadata},
+    )
+
+
+def _pin_listed(shown: Mapping[str, Any]) -> PinnedTool:
+    title, description = (shown.get(key) for key in ("title", "description"))
+    return PinnedTool(
+        shown.get("name", ""),
+        "" if title is None else title,
+        "" if description is None else description,
+        shown.get("inputSchema"),
+        shown.get("outputSchema"),
+        shown.get("annotations") or {},
+    )
+
+
+def _find_output_schema(definition: ToolDefinition) -> Mapping[str, Any] | None:
+    """Return the JSON Schema of the declared return type; None for text, and for types without a schema."""
+    from toolsemble._schema.generate import generate_schemas  # noqa: PLC0415 - loads pydantic
+
+    kind = definition.returns()
+    if any(kind is each for each in _NO_SCHEMA):
+        return None
+    try:
+        return generate_schemas(kind)[1]
+    except Exception:  # noqa: BLE001 - pydantic raises many kinds of errors for types that it does not know
+        return None
+
+
+def _takes_nothing(schema: Mapping[str, Any] | None) -> bool:
+    """Return whether a schema declares nothing at all."""
+    return schema is not None and {**_NO_PARAMETERS, **schema} == _NO_PARAMETERS
+
+
+def _convert(tool: str, name: str, value: Any, change: Any) -> Any:
+    """Return a copy of a field in the form in which it is compared."""
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise ToolDefinitionError(f"Tool {tool!r:.80}: {name} must be an object, not {type(value).__name__}")
+    try:
+        copy = json.loads(json.dumps(dict(value), allow_nan=False))
+        check_depth(copy)
+        return change(copy)
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise ToolDefinitionError(f"Tool {tool!r:.80}: {name} cannot be pinned: {problem}") from None

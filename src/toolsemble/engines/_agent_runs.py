@@ -1,0 +1,195 @@
+"""The runs of agents as an engine sees them: a request, an outcome, and a worker that can be called again and again."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from toolsemble._vocabulary.errors import (
+    AgentExecutionError,
+    ReviewRefusedError,
+    RunBusyError,
+    RunCancelledError,
+    RunInterruptedError,
+    RunParkedError,
+    ToolConfigurationError,
+    ToolDefinitionError,
+)
+from toolsemble._vocabulary.serialization import compact_json
+from toolsemble.models._message import Message
+from toolsemble.models._prompt import Prompt, check_question, to_messages
+from toolsemble.models._transcript import messages_from_json, messages_to_json
+from toolsemble.review._callback import Callback
+from toolsemble.review._receipt import split_decision
+from toolsemble.review._request import ReviewRequest
+
+if TYPE_CHECKING:
+    from toolsemble.agent._agent import Agent
+    from toolsemble.agent._journal.journal import RunJournal
+    from toolsemble.review._decision import ReviewDecision
+    from toolsemble.review._store import ReviewStore
+
+LOGGER = logging.getLogger("toolsemble.engines")
+LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing
+
+CANCELLED = RunCancelledError.__name__
+"""The kind of failure of a run that was cancelled."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """The end of a run on an engine; the journal has the whole result.
+
+    >>> RunOutcome("order-7", "Refunded.").text
+    'Refunded.'
+    """
+
+    run_id: str
+    """The id of the run."""
+    text: str
+    """The answer."""
+    stop_reason: str = "answer"
+    """Why the run ended, as in ``AgentResult``."""
+
+
+class BeginSettings(TypedDict, total=False):
+    """The settings of a run, as ``RunJournal.begin`` takes them."""
+
+    memory_id: str | None
+    """The id of the conversation or user."""
+    history: Sequence[Message] | None
+    """Earlier messages."""
+    parameters: Mapping[str, Any] | None
+    """JSON values that the tools of the run share."""
+
+
+def write_request(run_id: str, agent: str, prompt: Prompt, begin: BeginSettings) -> dict[str, Any]:
+    """Return a run to be done as JSON values; raise if it cannot be one.
+
+    >>> sorted(write_request("order-7", "clerk", "Refund order 7", {}))
+    ['agent', 'prompt', 'run_id', 'settings']
+    """
+    texts: dict[str, object] = {"run_id": run_id, "agent": agent}
+    for name, value in texts.items():
+        if not isinstance(value, str) or not value.strip():
+            raise ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
+    messages, history = to_messages(prompt), begin.get("history")
+    check_question(messages, has_earlier=bool(history) or begin.get("memory_id") is not None)
+    settings: dict[str, Any] = {"memory_id": begin.get("memory_id"), "parameters": dict(begin.get("parameters") or {})}
+    if history is not None:
+        settings["history"] = messages_to_json(history)
+    request = {"run_id": run_id, "agent": agent, "prompt": messages_to_json(messages), "settings": settings}
+    try:
+        copied: dict[str, Any] = json.loads(compact_json(request))
+    except (TypeError, ValueError) as problem:
+        raise ToolConfigurationError(f"The parameters of run '{run_id}' are not JSON values: {problem}") from None
+    return copied
+
+
+def check_request(known: Any, request: Mapping[str, Any]) -> None:
+    """Raise if a run was begun with another prompt, agent or settings."""
+    if known != request:
+        raise ToolConfigurationError(
+            f"Run '{request['run_id']}' was begun with another prompt, agent or settings; choose another run_id"
+        )
+
+
+def write_answer(request: ReviewRequest, decision: ReviewDecision, person: str, role: str) -> str:
+    """Return the answer to a request as JSON text, bound to the arguments that the person saw."""
+    kind, text, always = split_decision(decision)
+    detail = {"continue": ("always", always), "edit": ("revised", text), "exit_early": ("reason", text)}[kind]
+    answer = {"request_id": request.id, "decision": kind, "arguments_digest": request.arguments_digest}
+    return compact_json({**answer, detail[0]: detail[1], "person": person, "role": role})
+
+
+def read_failure(run_id: str, kind: str, message: str) -> Exception:
+    """Return the error of a run that did not come to an end, from its kind and its message."""
+    if kind == CANCELLED:
+        return RunCancelledError(f"Run '{run_id}' was cancelled", run_id=run_id)
+    return AgentExecutionError(f"Run '{run_id}' failed: {message}")
+
+
+class AgentRuns:
+    """The agents of a worker, with the journal of their runs and the store of their approvals."""
+
+    def __init__(
+        self,
+        engine: str,
+        agents: Mapping[str, Agent[Any]] | None,
+        journal: RunJournal | None,
+        store: ReviewStore | None,
+    ) -> None:
+        if not agents or journal is None:
+            raise ToolDefinitionError(f"A worker of {engine} needs agents by name, and journal=RunJournal(...)")
+        for name, agent in agents.items():
+            if not callable(getattr(agent, "run_journaled", None)):
+                raise ToolDefinitionError(f"{engine} takes agents by name; '{name:.80}' is {agent!r:.80}")
+        self._agents = agents
+        self._journal = journal
+        self._store = store
+
+    async def do(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Do or continue a run; return its outcome, or what it waits for, as JSON values.
+
+        Raise RunBusyError, or RunInterruptedError, if the engine has to call again.
+        """
+        settings = dict(request["settings"])
+        if "history" in settings:
+            settings["history"] = messages_from_json(settings["history"])
+        settings |= {"run_id": request["run_id"], "parameters": settings["parameters"] or None}
+        agent, prompt = self._find(request["agent"]), [*messages_from_json(request["prompt"])]
+        try:
+            result = await agent.run_journaled(self._journal, request["agent"], prompt, settings)
+        except RunParkedError as parked:
+            return {"waiting": [each.to_json() for each in _find_questions(parked)]}
+        return {"text": result.text, "stop_reason": result.stop_reason}
+
+    def is_ready(self, request: Mapping[str, Any], waiting: Iterable[str]) -> bool:
+        """Return whether a run that waited can go on: a person has answered, or settled a call."""
+        record = self._journal.find(request["run_id"])
+        if record is None or record.state != "waiting":
+            return True
+        ids = {ReviewRequest.from_json(each).id for each in waiting}
+        return bool(ids) and self._find(request["agent"]).find_open_requests(ids) != ids
+
+    def answer(self, run_id: str, text: str) -> None:
+        """Store the answer to a request of a run; one that is refused is logged."""
+        try:
+            answer = Callback.read(text.encode())
+            request = None if self._store is None else self._store.find(answer.request_id)
+            if self._store is None or request is None or request.run_id != run_id:
+                why = "has no such request" if self._store else "takes no answers; pass store=... to the engine"
+                LOGGER.warning("An answer to run '%s' was refused: this worker %s", run_id, why)
+                return
+            digest, person, role = answer.arguments_digest, answer.person, answer.role
+            self._store.answer(request, answer.decision, person=person, role=role, arguments_digest=digest)
+        except (ValueError, ReviewRefusedError) as refusal:
+            LOGGER.warning("An answer to run '%s' was refused: %s", run_id, refusal)
+
+    def cancel(self, run_id: str) -> None:
+        """Cancel a run in the journal, so that nobody continues it; one that never began needs nothing."""
+        if self._journal.find(run_id) is not None:
+            self._journal.cancel(run_id, store=self._store)
+            self._journal.close_questions(self._agents)
+
+    def drain(self) -> None:
+        """Let the runs stop before their next turn, with their questions left open."""
+        self._journal.drain()
+
+    def _find(self, name: str) -> Agent[Any]:
+        if name not in self._agents:
+            raise ToolConfigurationError(f"This worker has no agent '{name:.80}'; it has {', '.join(self._agents)}")
+        return self._agents[name]
+
+
+MUST_CALL_AGAIN = (RunBusyError, RunInterruptedError)
+"""The errors after which an engine calls again: another driver has the run, or this worker stops."""
+
+
+def _find_questions(parked: RunParkedError) -> list[ReviewRequest]:
+    """Return the requests that a parked run waits for; none if somebody has to settle a call."""
+    cause: Any = parked.__cause__
+    return [] if cause is None else [each.request for each in (cause, *cause.others)]

@@ -1,0 +1,146 @@
+"""Approval by a framework: its run pauses with the request, and the decision is bound to what was shown."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from toolsemble._engine.context import ToolContext
+from toolsemble._tools.toolbox.decided_calls import replace_all_reviewers, replace_reviewer
+from toolsemble._tools.toolbox.reviewer_check import check_pauses
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.errors import CallPausedError
+from toolsemble.review._decided import DecidedReview
+from toolsemble.review._decision import Continue, Edit, ExitEarly, ReviewDecision
+from toolsemble.review._pause import PauseReview
+from toolsemble.review._request import ReviewRequest, digest
+from toolsemble.review._terms import ReviewTiming
+
+CHANGED = "The arguments or the tool changed after the approval, which was not used; call the tool again"
+"""The failure of a call that is not what a person has approved."""
+UNKNOWN = "Unknown outcome: the call was cancelled while it ran, and was not repeated; check whether it took effect"
+"""The failure of a call that a resumed run makes again."""
+_MOST_SHOWN = 10_000
+
+
+def make_pausable(box: Toolbox) -> Toolbox:
+    """Return a toolbox whose gated calls raise ``CallPausedError`` instead of asking.
+
+    Raise ToolConfigurationError for a tool that asks where a run cannot be resumed, inside of a pipeline.
+    """
+    changed = replace_all_reviewers(box, PauseReview())
+    check_pauses(changed, ToolContext(), nested=False)
+    return changed
+
+
+def bind_decision(box: Toolbox, request: ReviewRequest, decision: ReviewDecision) -> Toolbox:
+    """Return a toolbox that gives a decision to the call of a request with its arguments, and to no other."""
+    return replace_reviewer(box, {request.tool_name}, DecidedReview([(request, decision)]))
+
+
+def show_request(request: ReviewRequest) -> dict[str, Any]:
+    """Return a request as JSON values, with the fingerprint of what is shown.
+
+    >>> show_request(ReviewRequest("Pays", "pay", {"order": 7}))["arguments"]
+    {'order': 7}
+    """
+    shown = fingerprint_of(replace(request, prompt=""))
+    return {**json.loads(request.to_json()), "fingerprint": fingerprint_of(request), "shown": shown}
+
+
+def fingerprint_of(request: ReviewRequest) -> str:
+    """Return a digest of all that a decision is about: the call, its arguments, the tool, and the remark to the person.
+
+    >>> one, other = (ReviewRequest("Pays", "pay", {"order": order}) for order in (7, 8))
+    >>> fingerprint_of(one) == fingerprint_of(other)
+    False
+    """
+    names = ("run_id", "call_id", "tool_name", "arguments_digest", "schema_digest", "prompt")
+    return digest([getattr(request, name) for name in names])
+
+
+def asks_before(paused: CallPausedError) -> bool:
+    """Return whether a paused call has not begun, so that it can be resumed."""
+    request: ReviewRequest = paused.request
+    return request.timing is ReviewTiming.BEFORE_EXECUTION
+
+
+class ShownRequests:
+    """A memory of what was shown of each call that waits for approval, in this process; the oldest are dropped.
+
+    >>> shown, request = ShownRequests(), ReviewRequest("Pays", "pay", {"order": 7}, call_id="call_1")
+    >>> shown.add(request)
+    >>> shown.has(request), shown.has(replace(request, arguments={"order": 8}))
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._fingerprints: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def add(self, request: ReviewRequest) -> None:
+        """Remember what is shown of a call."""
+        self._fingerprints[request.run_id, request.call_id] = fingerprint_of(replace(request, prompt=""))
+        while len(self._fingerprints) > _MOST_SHOWN:
+            self._fingerprints.popitem(last=False)
+
+    def has(self, request: ReviewRequest, metadata: Any = None) -> bool:
+        """Return whether this is what was shown of the call.
+
+        :param metadata: what :func:`show_request` returned, if the framework kept it; another process may have shown it
+        """
+        fingerprint = fingerprint_of(replace(request, prompt=""))
+        if isinstance(metadata, Mapping) and metadata.get("shown") == fingerprint:
+            return True
+        return self._fingerprints.get((request.run_id, request.call_id)) == fingerprint
+
+    def allows(self, request: ReviewRequest) -> bool:
+        """Return whether nothing else was shown of the call; another process may have shown it."""
+        return (request.run_id, request.call_id) not in self._fingerprints or self.has(request)
+
+
+def edit_arguments(request: Mapping[str, Any], arguments: Any) -> ReviewDecision:
+    """Return the decision of a person who approves other arguments than those that were shown.
+
+    :param request: what :func:`show_request` returned
+
+    >>> edit_arguments(show_request(ReviewRequest("Pays", "pay", {"order": 7})), {"order": 8})
+    Edit(revised='{"order": 8}')
+    >>> request = ReviewRequest("Sends", "send", {"to": "ada", "text": "Hi"}, editable="text")
+    >>> edit_arguments(show_request(request), {"to": "ada", "text": "Hello"})
+    Edit(revised='Hello')
+    >>> edit_arguments(show_request(request), {"to": "bob", "text": "Hello"})
+    ExitEarly(reason="only 'text' can be edited", timed_out=False)
+    """
+    shown, editable = request["arguments"], request["editable"]
+    if arguments == shown:
+        return Continue()
+    if not editable:
+        return Edit(arguments if isinstance(arguments, str) else json.dumps(arguments))
+    given = arguments if isinstance(arguments, Mapping) else {}
+    if editable not in given or {**shown, **given, editable: shown[editable]} != shown:
+        return ExitEarly(f"only '{editable}' can be edited")
+    return Edit(str(given[editable]))
+
+
+def read_decision(value: Any) -> ReviewDecision:
+    """Return the decision for what a person answered: a decision, or its JSON form; anything else is a rejection.
+
+    >>> read_decision({"decision": "edit", "revised": "{}"}), read_decision({"decision": "continue"})
+    (Edit(revised='{}'), Continue(always=None))
+    >>> read_decision(True)
+    ExitEarly(reason='the answer True is not a decision', timed_out=False)
+    """
+    if type(value) in (Continue, Edit, ExitEarly):
+        return value  # type: ignore[no-any-return]  # one of the three
+    fields = value if isinstance(value, Mapping) else {}
+    kind, revised = fields.get("decision"), fields.get("revised")
+    if kind == "continue":
+        return Continue()
+    if kind == "edit" and isinstance(revised, str | dict):
+        return Edit(revised if isinstance(revised, str) else json.dumps(revised))
+    if kind in ("exit_early", "reject"):
+        return ExitEarly(str(fields.get("reason") or ""))
+    return ExitEarly(f"the answer {value!r:.80} is not a decision")

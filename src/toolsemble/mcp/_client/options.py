@@ -1,0 +1,207 @@
+"""The options of a client, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from toolsemble._runtime.checks import check_count, check_seconds
+from toolsemble._runtime.extras import install_command
+from toolsemble._tools.settings import BareSettings, ToolSettings
+from toolsemble._vocabulary.errors import ToolDefinitionError
+from toolsemble.review._pattern import matches_name
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from toolsemble._engine.limits.retries import Retries
+    from toolsemble.catalog._lock.lock import ToolLock
+    from toolsemble.review._gate import Predicate
+    from toolsemble.review._request import ReviewHandler
+
+Approve: TypeAlias = "str | Iterable[str] | Predicate | None"
+"""Which tools need approval: ``"destructive"``, names, patterns of names, or a predicate."""
+
+DESTRUCTIVE = "destructive"
+"""The value of ``approve`` for all tools that may destroy something, by their hints."""
+
+CONNECT_TIMEOUT = 30.0
+"""Seconds for a start, by default."""
+
+_IMPOSSIBLE = ("inline", "isolation", "max_memory", "editable", "resources", "cpus", "gpus", "memory")
+_NEEDS_REPEATABLE = ("cache", "retries")
+_LONGEST_PREFIX = 40
+
+
+class ClientOptions(BareSettings, total=False):
+    """The options of a client besides its target; others are settings of all its tools."""
+
+    name: str | None
+    """The name of the server in messages, logs and reviews; by default that of the program or the host."""
+    prefix: str
+    """Put in front of the name of each tool."""
+    only: str | Iterable[str] | None
+    """The server's own names of the tools to take, or patterns of names; None: all."""
+    timeout: float | None
+    """Seconds to wait for the answer to a call, without the time in which a person is asked; None: no limit."""
+    connect_timeout: float
+    """Seconds for the start of the server, the handshake and the list of its tools together."""
+    trust_hints: bool
+    """Whether the server's ``readOnlyHint`` and ``idempotentHint`` are believed."""
+    approve: Approve
+    """Which tools need approval: ``"destructive"``, names, patterns of names, or a predicate."""
+    review: ReviewHandler | None
+    """The reviewer who answers questions of the server; None: that of the toolbox."""
+    lock: ToolLock | str | PathLike[str] | None
+    """The lock, or its file: what has changed since the server was reviewed is refused; None: nothing is pinned."""
+    roots: Iterable[str]
+    """The directories, or their ``file:`` URIs, that the server is told to work in."""
+    resource_tools: bool
+    """Whether the server's resources can be listed and read by two more tools."""
+    prompt_tools: bool
+    """Whether each prompt of the server becomes a tool."""
+    max_message: int
+    """The largest message of the server, in bytes."""
+    max_tools: int
+    """The largest number of tools; a server with more is refused."""
+    retries: int | Retries
+    """As for any tool; for the tools that may be repeated."""
+    max_concurrency: int | None
+    """As for any tool."""
+    max_output: int | None
+    """As for any tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The checked options of one client."""
+
+    name: str
+    prefix: str = ""
+    only: tuple[str, ...] | None = None
+    timeout: float | None = 60.0
+    connect_timeout: float = CONNECT_TIMEOUT
+    trust_hints: bool = False
+    approve: Any = None
+    review: ReviewHandler | None = None
+    lock: ToolLock | None = None
+    roots: tuple[str, ...] = ()
+    resource_tools: bool = False
+    prompt_tools: bool = False
+    max_message: int = 32 * 2**20
+    max_tools: int = 1000
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The settings of all tools."""
+
+    def takes(self, remote: str) -> bool:
+        """Return whether a tool with this name of the server is wanted."""
+        return self.only is None or any(_is_named(pattern, remote) for pattern in self.only)
+
+    def find_unused(self, option: str, names: Sequence[str]) -> list[str]:
+        """Return the names and patterns of ``approve`` or ``only`` that match none of the names."""
+        patterns = getattr(self, option)
+        if not isinstance(patterns, tuple):  # not set, a predicate, or "destructive"
+            return []
+        # Approval is required for all names that a pattern could mean; tools are taken only by the exact one.
+        matches = matches_name if option == "approve" else _is_named
+        return [each for each in patterns if not any(matches(each, name) for name in names)]
+
+
+def _is_named(pattern: str, name: str) -> bool:
+    return fnmatchcase(name, pattern)
+
+
+def build_options(default_name: str, given: Mapping[str, Any]) -> Options:
+    """Return the options of a client; raise ToolDefinitionError if one is not valid.
+
+    >>> build_options("files", {"timeout": 0})
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolDefinitionError: MCPClient timeout must be a number of seconds > 0, not 0
+    """
+    if find_spec("mcp") is None:
+        raise ToolDefinitionError(f"MCPClient needs the package 'mcp': {install_command('mcp')}")
+    own = {name: value for name, value in given.items() if name in Options.__dataclass_fields__ and name != "settings"}
+    settings = {name: value for name, value in given.items() if name not in own}
+    _check_settings(settings, trusted=given.get("trust_hints", False))
+    own["name"] = _check_text("name", own.get("name") or default_name)
+    for name in ("only", "roots"):
+        if own.get(name) is not None:
+            own[name] = _read_names(name, own[name])
+    own["roots"] = tuple(map(_to_uri, own.get("roots") or ()))
+    own["approve"] = _read_approve(own.get("approve"))
+    if own.get("lock") is not None:
+        from toolsemble.catalog._lock.lock import as_lock  # noqa: PLC0415 - most clients have none
+
+        own["lock"] = as_lock(own["lock"])
+    options = Options(**own, settings=settings)
+    _check_values(options)
+    return options
+
+
+def _check_values(options: Options) -> None:
+    if options.timeout is not None:
+        check_seconds("MCPClient timeout", options.timeout)
+    check_seconds("MCPClient connect_timeout", options.connect_timeout)
+    check_count("MCPClient max_message", options.max_message, least=1)
+    check_count("MCPClient max_tools", options.max_tools, least=1)
+    for name in ("trust_hints", "resource_tools", "prompt_tools"):
+        if not isinstance(getattr(options, name), bool):
+            raise ToolDefinitionError(f"MCPClient {name} must be True or False, not {getattr(options, name)!r:.80}")
+    prefix = _check_text("prefix", options.prefix)
+    if len(prefix) > _LONGEST_PREFIX or not all(each.isascii() and (each.isalnum() or each in "_-") for each in prefix):
+        raise ToolDefinitionError(
+            f"MCPClient prefix must be at most {_LONGEST_PREFIX} letters, digits, '_' or '-', not {prefix!r:.80}"
+        )
+    if options.review is not None and not callable(getattr(options.review, "review", None)):
+        raise ToolDefinitionError(
+            f"MCPClient review must be an object with a method review(request), not {options.review!r:.80}"
+        )
+
+
+def _check_settings(settings: Mapping[str, Any], *, trusted: bool) -> None:
+    known = ToolSettings.__annotations__
+    for name in settings:
+        if name not in known:
+            names = sorted({*ClientOptions.__annotations__, *known} - set(_IMPOSSIBLE))
+            raise TypeError(f"MCPClient has no option {name!r}; known are {', '.join(names)}")
+        if name in _IMPOSSIBLE:
+            raise ToolDefinitionError(f"MCPClient: {name} is not possible for tools of a server")
+    repeatable = trusted or settings.get("effects") == "read" or settings.get("idempotent")
+    for name in _NEEDS_REPEATABLE:
+        if settings.get(name) and not repeatable:
+            raise ToolDefinitionError(
+                f"MCPClient: {name} is for tools that may be repeated; pass trust_hints=True to believe the server, "
+                "or effects='read' if all its tools only read"
+            )
+
+
+def _to_uri(root: str) -> str:
+    return root if root.startswith("file://") else Path(root).expanduser().resolve().as_uri()
+
+
+def _check_text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise ToolDefinitionError(f"MCPClient {name} must be a str, not {value!r:.80}")
+    return value
+
+
+def _read_names(option: str, value: Any) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (None,)
+    if not all(isinstance(each, str) for each in names):
+        raise ToolDefinitionError(f"MCPClient {option} must be a list of str, not {value!r:.80}")
+    return names
+
+
+def _read_approve(value: Any) -> Any:
+    if value is None or value == DESTRUCTIVE:
+        return value
+    if callable(value):
+        from toolsemble.review._gate import check_predicate  # noqa: PLC0415 - most clients have none
+
+        return check_predicate("MCPClient approve", value)
+    return _read_names("approve", value)

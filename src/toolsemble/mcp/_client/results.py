@@ -1,0 +1,151 @@
+"""Results of remote calls: what a server answered, as a result of this library."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from toolsemble._schema.problem import MismatchError, format_path
+from toolsemble._vocabulary.errors import LostError, ToolDefinitionError
+from toolsemble._vocabulary.result import AudioContent, Content, FileContent, ImageContent, ToolResult
+from toolsemble._vocabulary.serialization import compact_json
+from toolsemble.mcp._client.cleaning import clean_line, clean_text
+from toolsemble.mcp._client.plain_schema import build_arguments
+
+_MAX_LINK = 2000
+_MAX_PROBLEMS = 10
+_RESERVED = ("io.modelcontextprotocol/", "modelcontextprotocol", "mcp.", "mcp/")
+_WHOLE = "result"
+_AT_TOP = ("$defs", "definitions", "$schema")
+
+
+class InvalidAnswerError(Exception):
+    """An answer is not what MCP, or the output schema of the tool, says; the message says why."""
+
+
+class OutputCheck:
+    """A check of structured content against the output schema of a tool.
+
+    >>> check = OutputCheck("now", {"type": "object", "properties": {"hour": {"type": "integer"}}})
+    >>> check.verify({"hour": "noon"})
+    Traceback (most recent call last):
+    ...
+    toolsemble.mcp._client.results.InvalidAnswerError: its structured content does not fit its output schema: hour: \
+expected an integer
+    """
+
+    def __init__(self, name: str, schema: Any) -> None:
+        self._wraps = isinstance(schema, dict) and schema.get("type", "object") != "object"
+        self._arguments = build_arguments(name, _wrap(schema) if self._wraps else schema)
+
+    def verify(self, value: Any) -> None:
+        """Raise :class:`InvalidAnswerError` if a value does not fit."""
+        value = {_WHOLE: value} if self._wraps else value
+        try:
+            text = compact_json(value, allow_nan=False)
+        except (TypeError, ValueError) as problem:
+            raise InvalidAnswerError(f"its structured content is not JSON: {problem}") from None
+        try:
+            self._arguments.validate(text)
+        except MismatchError as mismatch:
+            if not isinstance(value, dict):
+                raise InvalidAnswerError("its structured content is not an object") from None
+            problems = self._arguments.problems(text, value, mismatch)[0]
+            listed = "; ".join(f"{format_path(each.path)}: {each.message}" for each in problems[:_MAX_PROBLEMS])
+            raise InvalidAnswerError(f"its structured content does not fit its output schema: {listed}") from None
+
+
+def _wrap(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object with the value; definitions stay where references look for them."""
+    kept = {key: schema[key] for key in _AT_TOP if key in schema}
+    inner = {key: value for key, value in schema.items() if key not in kept}
+    return {"type": "object", "properties": {_WHOLE: inner}, **kept}
+
+
+def build_output_check(name: str, schema: Any) -> OutputCheck | str | None:
+    """Return the check of an output schema, None if there is no schema, or why it cannot be checked."""
+    if schema is None:
+        return None
+    try:
+        return OutputCheck(name, schema)
+    except ToolDefinitionError as problem:
+        return str(problem)
+
+
+def read_result(answer: Any, check: OutputCheck | None) -> ToolResult:
+    """Return the result for a ``CallToolResult``; raise :class:`InvalidAnswerError` if it cannot be used."""
+    texts: list[str] = []
+    contents: list[Content] = []
+    for block in answer.content:
+        read_block(block, texts, contents)
+    meta = {key: value for key, value in (answer.meta or {}).items() if not key.startswith(_RESERVED)}
+    attributes = {"meta": meta} if meta else None
+    output = "\n".join(texts)
+    if answer.is_error:
+        # Servers of this library write the same prefix that the model is shown.
+        message = output.removeprefix("Error: ") or "The server reported an error without a message"
+        return ToolResult.failure(message, attributes=attributes)
+    structured = answer.structured_content
+    if check is not None:
+        _check_structured(answer, check)
+    if not output and not contents and structured is not None:
+        output = compact_json(structured)
+    return ToolResult.success(output, structured, contents=contents, attributes=attributes)
+
+
+def _check_structured(answer: Any, check: OutputCheck) -> None:
+    if answer.structured_content is None and "structured_content" not in answer.model_fields_set:
+        raise InvalidAnswerError("it has an output schema, but the answer has no structured content")
+    check.verify(answer.structured_content)
+
+
+def read_block(block: Any, texts: list[str], contents: list[Content]) -> None:
+    """Add a block of an answer: texts and links to the texts, everything else to the contents."""
+    if block.type == "text":
+        texts.append(block.text)
+    elif block.type == "image":
+        contents.append(ImageContent(_decode(block.data, "an image"), block.mime_type))
+    elif block.type == "audio":
+        contents.append(AudioContent(_decode(block.data, "audio"), block.mime_type))
+    elif block.type == "resource_link":
+        texts.append(_describe_link(block))
+    else:
+        read_resource(block.resource, texts, contents)
+
+
+def read_resource(resource: Any, texts: list[str], contents: list[Content]) -> None:
+    """Add the contents of a resource: a text to the texts, bytes to the contents."""
+    text = getattr(resource, "text", None)
+    if text is not None:
+        texts.append(text)
+        return
+    name = clean_text(str(resource.uri), _MAX_LINK).rpartition("/")[2] or "resource"
+    kind = resource.mime_type or "application/octet-stream"
+    contents.append(FileContent(_decode(resource.blob, "a resource"), kind, name))
+
+
+def _describe_link(link: Any) -> str:
+    """Return a line for a link; it is never fetched."""
+    details = ", ".join(clean_line(each, _MAX_LINK) for each in (link.mime_type, link.description) if each)
+    name = clean_line(link.title or link.name, _MAX_LINK)
+    return f"Resource: {name} <{clean_line(str(link.uri), _MAX_LINK)}>{f' ({details})' if details else ''}"
+
+
+def _decode(data: str, what: str) -> bytes:
+    try:
+        return base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidAnswerError(f"it has {what} that is not base64") from None
+
+
+def invalid_answer(server: str, problem: object) -> LostError:
+    """Return the error for an answer that cannot be used; the call may have taken effect.
+
+    >>> str(invalid_answer("files", "no content"))
+    "The answer of the MCP server 'files' cannot be used: no content; it is unknown whether the call took effect"
+    """
+    return LostError(
+        f"The answer of the MCP server '{server}' cannot be used: {clean_text(str(problem), _MAX_LINK)}; "
+        "it is unknown whether the call took effect"
+    )

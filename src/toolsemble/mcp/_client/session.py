@@ -1,0 +1,193 @@
+"""One connection to a server, from its start to its end; one task owns it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import Context
+from importlib.metadata import version
+from typing import Any, Protocol
+
+import mcp_types as types
+from anyio import BrokenResourceError, ClosedResourceError
+from mcp import Client
+from mcp.client import session as sdk
+from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+from mcp.shared.exceptions import MCPError
+
+from toolsemble._runtime.checks import format_seconds
+from toolsemble._runtime.text import describe_error, preview
+from toolsemble._vocabulary.errors import ToolConfigurationError, ToolsembleError
+from toolsemble.mcp._client.definitions import Listing
+from toolsemble.mcp._client.dispatcher import build_client
+from toolsemble.mcp._client.listing import list_tools
+from toolsemble.mcp._client.options import Options
+from toolsemble.mcp._client.process_group import LOGGER
+from toolsemble.mcp._client.remote_call import Delivery, current_call
+from toolsemble.mcp._client.screen import Screen
+from toolsemble.mcp._client.server_errors import describe_refusal, find_cause, is_not_admitted
+
+_REFUSALS = (MCPError, BrokenResourceError, ClosedResourceError)
+_CLIENT = types.Implementation(name="toolsemble", version=version("toolsemble"))
+_MAX_CAUSE = 1000
+_PATIENCE = 10.0
+
+
+class Target(Protocol):
+    """A server that can be connected to."""
+
+    @property
+    def what(self) -> str:
+        """What could not be done, for messages: start a program, or reach a URL."""
+        ...
+
+    @property
+    def is_program(self) -> bool:
+        """Whether it is started, and so not too often."""
+        ...
+
+    def open(self, screen: Screen, server: str, on_end: Callable[[], object]) -> Any:
+        """Return a new transport of the SDK; it has ``errors``, what the server wrote to standard error."""
+        ...
+
+
+class Session:
+    """One connection to a server: the SDK's client, and the list of the server's tools.
+
+    :param may_ask: whether the handshake says that a person can be asked
+    :param callbacks: the callbacks of the SDK's client
+    """
+
+    def __init__(self, target: Target, options: Options, callbacks: dict[str, Any], *, may_ask: bool) -> None:
+        self._options = options
+        self._target = target
+        self._stop = asyncio.Event()
+        self._ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._owner: Any = None
+        self._listener: asyncio.Task[None] | None = None
+        self._delivery = Delivery()
+        self.may_ask = may_ask
+        self.calls = 0
+        """How many calls it has made."""
+        self.problem = ""
+        """Why the connection was broken off; "" if it was not."""
+        self.is_misjudged = False
+        """Whether the start failed because the SDK took a slow server for one of an older version."""
+        self.screen = Screen(
+            options.name,
+            max_message=options.max_message,
+            max_tools=options.max_tools,
+            may_ask=may_ask,
+            on_break=self.break_off,
+        )
+        self._transport = target.open(self.screen, options.name, self._stop.set)
+        self._callbacks = callbacks
+
+    @property
+    def client(self) -> Client:
+        """The client of the SDK; it exists as soon as the session is open."""
+        return self._ready.result()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether calls can be sent."""
+        return not self._stop.is_set()
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether each request says what the client can, so that the handshake does not matter."""
+        return self._ready.result().session.discover_result is not None
+
+    async def open(self, seconds: float) -> Listing:
+        """Connect, and return the server's tools; raise ToolsembleError if that fails or takes too long."""
+        loop = asyncio.get_running_loop()
+        late = loop.time() + getattr(sdk, "DISCOVER_TIMEOUT_SECONDS", 10.0)
+        # A context of its own: it must not inherit the call that made a restart necessary.
+        self._owner = asyncio.get_running_loop().create_task(self._own(), context=Context())
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._list_tools(await asyncio.shield(self._ready))
+        except BaseException as error:
+            self._transport.grace = 0.0
+            await self.close()
+            if not isinstance(error, Exception):
+                raise
+            # The SDK asked for an older version because the answer, or a person who signs in, took long.
+            # If the answer comes after all, it meets a stream that is closed already.
+            refused = isinstance(find_cause(error), _REFUSALS) and not self._target.is_program
+            self.is_misjudged = refused and loop.time() >= late
+            raise self._explain(error) from find_cause(error)
+
+    async def _list_tools(self, client: Client) -> Listing:
+        token = current_call.set(self._delivery)  # not the call that made a restart necessary
+        try:
+            return await list_tools(client, self.screen, self._options)
+        finally:
+            current_call.reset(token)
+
+    def _explain(self, error: Exception) -> ToolsembleError:
+        cause = find_cause(error)
+        if isinstance(error, TimeoutError):
+            why = f"no answer within {format_seconds(self._options.connect_timeout)} (connect_timeout)"
+        elif self.problem:
+            why = self.problem
+        elif isinstance(cause, MCPError) and cause.code == types.CONNECTION_CLOSED and self._target.is_program:
+            why = "it ended before it answered"
+        else:
+            why = describe_refusal(cause, self._delivery) or preview(describe_error(cause), _MAX_CAUSE)
+            if is_not_admitted(cause, self._delivery):
+                why += "; pass auth= or headers= that it accepts"
+        written = str(getattr(self._transport, "errors", ""))
+        more = f"; it wrote to standard error: {written}" if written else ""
+        return ToolConfigurationError(
+            f"The MCP server '{self._options.name}' cannot be {self._target.what}: {why}{more}"
+        )
+
+    async def _own(self) -> None:
+        """Hold the connection open: enter and leave it in this one task."""
+        current_call.set(self._delivery)
+        try:
+            async with build_client(self._transport, client_info=_CLIENT, cache=None, **self._callbacks) as client:
+                self._ready.set_result(client)
+                await self._stop.wait()
+        except BaseException as error:  # noqa: BLE001 - also the cancellation by the SDK's own scopes
+            LOGGER.debug("The connection to %s broke", self._options.name, exc_info=error)
+            with suppress(asyncio.InvalidStateError):  # it broke later
+                self._ready.set_exception(find_cause(error))
+        finally:
+            self._stop.set()
+            self._ready.exception()  # it may be that nobody waits for it
+
+    def break_off(self, problem: str) -> None:
+        """End the connection at once: the server does what it must not."""
+        LOGGER.warning("The connection to %s is ended: %s", self._options.name, problem)
+        self.problem = problem
+        self._transport.grace = 0.0
+        self._stop.set()
+
+    async def close(self) -> None:
+        """End the connection, and wait until it has ended."""
+        self._stop.set()
+        if self._listener is not None:
+            self._listener.cancel()
+            await asyncio.wait([self._listener])
+        if not self._ready.done():
+            self._owner.cancel()  # it waits for an answer to the handshake
+        if (await asyncio.wait([self._owner], timeout=_PATIENCE))[1]:
+            self._owner.cancel()  # a server that does not answer a good-bye
+            await asyncio.wait([self._owner], timeout=_PATIENCE)
+
+    def listen(self, on_change: Callable[[], object]) -> None:
+        """Call a function whenever the server says that its tools have changed."""
+        capability = self.client.server_capabilities.tools
+        if self.is_modern and capability is not None and capability.list_changed:
+            self._listener = asyncio.get_running_loop().create_task(self._listen(on_change), context=Context())
+
+    async def _listen(self, on_change: Callable[[], object]) -> None:
+        try:
+            async with self.client.listen(tools_list_changed=True) as changes:
+                async for _ in changes:
+                    on_change()
+        except (ListenNotSupportedError, SubscriptionLost, MCPError, TimeoutError) as error:
+            LOGGER.debug("%s does not report changes of its tools: %s", self._options.name, error)

@@ -1,0 +1,206 @@
+"""Calls of a client: executed by the toolbox, as every call is, and answered in the form of the protocol."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams, ListToolsResult
+from pydantic_core import to_json
+
+from toolsemble._engine.context import Exposure, InvocationParameters, ToolContext, enter, leave
+from toolsemble._engine.execution.call import missing_deps
+from toolsemble._runtime.observers.watchers import unwatch, watch
+from toolsemble._runtime.text import describe_error, preview
+from toolsemble._tools.toolbox.run import new_unnamed_run
+from toolsemble._tools.toolbox.structured_output import UnfitResultError
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.call import ToolCall, ToolReply, received_call
+from toolsemble._vocabulary.errors import ExitEarlyError, RunError, ToolConfigurationError
+from toolsemble._vocabulary.result import ToolResult
+from toolsemble.mcp._server.caller import Caller, current_caller
+from toolsemble.mcp._server.elicitation import ElicitedReview
+from toolsemble.mcp._server.exchange import Exchange, connection_of
+from toolsemble.mcp._server.listeners import Listeners
+from toolsemble.mcp._server.listing import Listing
+from toolsemble.mcp._server.parking import Parking
+from toolsemble.mcp._server.progress import ProgressReporter
+from toolsemble.mcp._server.served_lock import is_refused
+from toolsemble.mcp._server.source import Source
+
+LOGGER = logging.getLogger("toolsemble.mcp")
+_MOST_LISTINGS = 64
+_LONGEST_NAME = 128
+# Not the target that is pinned: it may be the command line of a server, which is for the log.
+_REVIEW = "its operator can review it with 'toolsemble lock --check', and pin it with 'toolsemble lock'"
+_OUTSIDE: ToolContext[Any] = ToolContext()
+
+
+class ToolCalls:
+    """The handlers of ``tools/list`` and ``tools/call``.
+
+    :param source: finds the toolbox of a caller
+    :param parking: the calls that wait for answers
+    :param expose_errors: which error messages clients see, unless the toolbox shows fewer
+    :param is_hidden: returns whether a lock hides a tool of this name, other than the lock of the source
+    :param deps: what tools get as ``ToolContext.deps``
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        parking: Parking,
+        expose_errors: Exposure,
+        is_hidden: Callable[[str], bool],
+        deps: Any = None,
+    ) -> None:
+        self._source = source
+        self._is_hidden = is_hidden
+        self._deps = deps
+        self.listeners: Listeners | None = None
+        """The clients that are told when the tools change; None if they do not."""
+        self._parking = parking
+        self._expose_errors = expose_errors
+        self._listings: dict[int, Listing] = {}
+
+    @property
+    def can_change(self) -> bool:
+        """Whether the tools come from a function of the caller, or a lock may refuse some of them later."""
+        fixed = self._source.fixed
+        return fixed is None or self._list(fixed).has_locks
+
+    async def list_tools(self, request: ServerRequestContext[Any, Any], _: Any) -> Any:
+        """Return the tools of the caller."""
+        listed = await self.list_now(current_caller())
+        if self.listeners is not None:
+            self.listeners.record("tools", request, listed)
+        return listed
+
+    async def list_now(self, caller: Caller) -> ListToolsResult:
+        """Return the tools of a caller as they are now."""
+        return self._list(await self._source.find(caller)).show()
+
+    def find_header_schema(self, name: str) -> dict[str, Any] | None:
+        """Return the schema of a tool that names headers; None if it names none, or the tools differ by caller."""
+        box = self._source.shared
+        return None if box is None else self._list(box).header_schemas.get(name)
+
+    async def call_tool(self, request: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> Any:
+        """Return the result of a call, or the questions that its client has to answer first."""
+        caller = current_caller()
+        box = await self._source.find(caller)
+        self._check_name(box, params.name)
+        arguments = params.arguments or {}
+        call = received_call(params.name, _write_arguments(arguments))
+        work = partial(self._run, box, call, caller)
+        try:
+            return await self._parking.run(request, params, arguments, caller, work)
+        finally:
+            if self.listeners is not None:
+                self.listeners.check_caller(caller)
+
+    def _check_name(self, box: Toolbox, name: str) -> None:
+        """Raise the error of the protocol if there is no tool of this name, or a lock refuses it."""
+        if name not in box:
+            if self._source.is_hidden(box, name) or self._is_hidden(name):
+                raise MCPError(INVALID_PARAMS, f"The lock hides '{name}': its definition was not reviewed; {_REVIEW}")
+            raise MCPError(INVALID_PARAMS, f"Unknown tool: {preview(name, _LONGEST_NAME)}")
+        if self._list(box).has_locks and is_refused(box[name]):
+            raise MCPError(INVALID_PARAMS, f"The lock refuses '{name}': its definition was not reviewed; {_REVIEW}")
+
+    async def _run(self, box: Toolbox, call: ToolCall, caller: Caller, exchange: Exchange) -> dict[str, Any]:
+        reply = await execute(box, call, caller, exchange, self._expose_errors, self._deps)
+        check_capability(exchange, reply)
+        return self._write_result(box, reply)
+
+    def _write_result(self, box: Toolbox, reply: ToolReply) -> dict[str, Any]:
+        """Return the result of a call, with structured content if the tool declares a type."""
+        output = None if reply.is_error else self._list(box).output(reply.call.name)
+        if output is None:
+            content = reply.to_mcp()
+            content.pop("structuredContent", None)  # the listing says nothing about it
+            return {"resultType": "complete", **content}
+        try:
+            return {"resultType": "complete", **reply.to_mcp(), "structuredContent": output.read(reply.result)}
+        except UnfitResultError:
+            LOGGER.warning("%s returned a value that does not fit its declared type", reply.call.name)
+            failure = ToolResult.failure("The tool returned a value that does not fit its declared type")
+            return {"resultType": "complete", **ToolReply(reply.call, failure).to_mcp()}
+
+    def _list(self, box: Toolbox) -> Listing:
+        """Return the listing of a toolbox; kept, because a call needs it as well."""
+        listing = self._listings.get(id(box))
+        if listing is None:
+            if len(self._listings) >= _MOST_LISTINGS:
+                del self._listings[next(iter(self._listings))]
+            listing = self._listings[id(box)] = Listing(box)
+        return listing
+
+
+async def execute(
+    box: Toolbox, call: ToolCall, caller: Caller, exchange: Exchange, expose_errors: Exposure, deps: Any = None
+) -> ToolReply:
+    """Execute a call as the toolbox does, with the client's user as the reviewer if the toolbox has none."""
+    if deps is None and (need := box.registered(call.name).definition.deps_need) is not None:
+        problem = str(missing_deps(need))
+        LOGGER.error("%s", problem)
+        return ToolReply(call, ToolResult.failure(problem))  # told to all clients: it has nothing of the server's data
+    around = _OUTSIDE.derive(
+        {
+            "review": ElicitedReview(exchange),
+            "expose_errors": expose_errors,
+            "agent_role": caller.client_id or "unknown",
+            "parameters": InvocationParameters(),
+            "deps": deps,
+        }
+    )
+    meta = exchange.request.meta
+    progress = ProgressReporter(exchange) if meta and meta.get("progress_token") is not None else None
+    entered = enter(around)
+    watching = None if progress is None else watch(progress)
+    try:
+        return await box.aexecute(call, memory_id=caller.memory_id, run_id=_run_id(exchange))
+    except ExitEarlyError as stop:
+        return ToolReply(call, ToolResult.failure(str(stop) or "The user stopped the call", error_kind="rejected"))
+    except SystemExit:  # of argparse or sys.exit in a tool, which must not end the server of all other callers
+        LOGGER.exception("%s called sys.exit; the server goes on", call.name)
+        return ToolReply(call, ToolResult.failure("The tool tried to end the program"))
+    except RunError as stopped:  # a normal outcome of an agent with a journal, which the client can act on
+        return ToolReply(call, ToolResult.failure(str(stopped)))
+    except ToolConfigurationError as problem:
+        LOGGER.exception("%s could not be called", call.name)
+        shown = describe_error(problem) if expose_errors == "all" else "The tool is not set up; see the server's log"
+        return ToolReply(call, ToolResult.failure(shown))
+    finally:
+        if watching is not None:
+            unwatch(watching)
+        leave(entered)
+        if progress is not None:
+            await progress.finish()
+
+
+def _write_arguments(arguments: dict[str, Any]) -> str | dict[str, Any]:
+    """Return arguments as JSON text, several times faster than ToolCall does; as they are if that is not possible."""
+    try:
+        return to_json(arguments, inf_nan_mode="constants").decode()
+    except ValueError:  # half a character, which the toolbox refuses in words
+        return arguments
+
+
+def check_capability(exchange: Exchange, reply: ToolReply) -> None:
+    """Raise the error of the version 2026-07-28 for a call that failed because its client cannot be asked."""
+    if reply.is_error and exchange.missing is not None and exchange.is_modern:
+        data = {"requiredCapabilities": {exchange.missing: dict[str, Any]()}}
+        raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, str(reply.result.error_message), data)
+
+
+def _run_id(exchange: Exchange) -> str:
+    """Return the id of the session that this server opened for the client, or a new id if there is none.
+
+    Never a header: without a session, as since 2026-07-28, a client could name the run of another one.
+    """
+    return connection_of(exchange.request).session_id or new_unnamed_run()

@@ -1,0 +1,179 @@
+"""Requests to the client of a call, and log messages for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+from toolsemble._vocabulary.errors import ToolConfigurationError, ToolExecutionError
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from mcp_types import InputRequest
+
+Level: TypeAlias = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+"""The levels of log messages, as syslog has them."""
+
+_CAPABILITIES = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
+_LEVELS: tuple[Level, ...] = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_LOG_LEVEL = "toolsemble.log_level"
+_T = TypeVar("_T")
+
+
+class MissingCapabilityError(ToolExecutionError):
+    """The client did not declare the capability that a request to it needs."""
+
+
+class Exchange:
+    """The request of a client that a call belongs to, and the way to ask this client; usable from any thread.
+
+    This one sends its requests at once, as the protocol allows up to the version 2025-11-25.
+    """
+
+    def __init__(self, request: ServerRequestContext[Any, Any]) -> None:
+        self.request = request
+        self.is_attached = True
+        self.missing: str | None = None
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def is_modern(self) -> bool:
+        """Whether the client speaks a version in which servers send no requests: 2026-07-28 or later."""
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS  # noqa: PLC0415 - the SDK is an extra
+
+        return self.request.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+    @property
+    def can_elicit(self) -> bool:
+        """Whether the client can show a form to its user."""
+        declared = self.request.session.client_capabilities
+        elicitation = None if declared is None else declared.elicitation
+        # An empty object means forms: the first version of the protocol knew nothing else.
+        return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
+
+    def has_capability(self, method: str) -> bool:
+        """Return whether the client declared that it answers a method."""
+        if method == "elicitation/create":
+            return self.can_elicit
+        return getattr(self.request.session.client_capabilities, _CAPABILITIES[method], None) is not None
+
+    async def ask(self, request: InputRequest, key: str | None = None) -> Any:
+        """Return the client's answer to a request; raise MissingCapabilityError if it cannot answer."""
+        if not self.has_capability(request.method):
+            self.missing = _CAPABILITIES[request.method]
+            raise MissingCapabilityError(
+                f"The client cannot answer {request.method}: it does not declare the capability '{self.missing}'"
+            )
+        return await self.on_loop(self._send(request, key))
+
+    async def on_loop(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Run work on the event loop of the server; a sync tool asks in another one."""
+        if asyncio.get_running_loop() is self._loop:
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def _send(self, request: InputRequest, key: str | None) -> Any:
+        from mcp.shared.message import ServerMessageMetadata  # noqa: PLC0415 - the SDK is an extra
+
+        _ = key  # only a request that is returned has one
+        related = ServerMessageMetadata(related_request_id=self.request.request_id)
+        return await self.request.session.send_request(request, _result_type(request.method), metadata=related)
+
+    async def log(self, level: Level, data: Any) -> None:
+        """Send a log message with the current request, if its client wants messages of this level."""
+        from mcp.server.connection import allowed_log_levels  # noqa: PLC0415 - as above
+        from mcp_types import LoggingMessageNotification, LoggingMessageNotificationParams  # noqa: PLC0415 - as above
+
+        request = self.request
+        least = _LEVELS.index(connection_of(request).state.get(_LOG_LEVEL, _LEVELS[0]))
+        is_wanted = level in allowed_log_levels(request.protocol_version, request.meta)
+        if self.is_attached and is_wanted and _LEVELS.index(level) >= least:
+            message = LoggingMessageNotification(params=LoggingMessageNotificationParams(level=level, data=data))
+            await self.on_loop(request.session.send_notification(message, request.request_id))
+
+    async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
+        """Send the progress of the call with the current request; drop it while there is none."""
+        if self.is_attached:
+            await self.request.session.report_progress(progress, total, message)
+
+
+_current: ContextVar[Exchange | None] = ContextVar("toolsemble.mcp.exchange", default=None)
+
+
+@contextmanager
+def use_exchange(exchange: Exchange) -> Iterator[None]:
+    """Make an exchange the one that :func:`ask_client` uses in the block."""
+    token = _current.set(exchange)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+async def ask_client(request: InputRequest, *, key: str | None = None) -> Any:
+    """Send a request to the client of the current call, and return its answer; for tools that are served by MCP.
+
+    It works in every version of the protocol: where servers cannot send requests, the call waits until the client
+    sends it again with the answer. If the client does not declare the capability, the request that it made fails.
+
+    :param request: a request of the SDK: ``ElicitRequest``, ``CreateMessageRequest`` or ``ListRootsRequest``
+    :param key: the name of the question in the version 2026-07-28; default: a new one
+
+    >>> import asyncio
+    >>> from mcp_types import ListRootsRequest
+    >>> asyncio.run(ask_client(ListRootsRequest()))
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolConfigurationError: ask_client works only in tools, prompts and resources served by MCP
+    """
+    return await find_exchange("ask_client").ask(request, key)
+
+
+async def log_to_client(level: Level, data: Any) -> None:
+    """Send a log message to the client of the current call; outside of a call served by MCP, do nothing.
+
+    :param level: "debug", "info", "notice", "warning", "error", "critical", "alert" or "emergency"
+    :param data: a text, or any JSON value
+
+    >>> import asyncio
+    >>> asyncio.run(log_to_client("info", "page 1 of 10"))
+    """
+    exchange = _current.get()
+    if exchange is not None:
+        await exchange.log(level, data)
+
+
+def find_exchange(user: str) -> Exchange:
+    """Return the exchange of the current call; raise ToolConfigurationError if it is not served by MCP."""
+    exchange = _current.get()
+    if exchange is None:
+        raise ToolConfigurationError(f"{user} works only in tools, prompts and resources served by MCP")
+    return exchange
+
+
+async def set_log_level(request: ServerRequestContext[Any, Any], params: Any) -> dict[str, Any]:
+    """Handle ``logging/setLevel``: keep the least level that this connection wants."""
+    connection_of(request).state[_LOG_LEVEL] = params.level
+    return {}
+
+
+def connection_of(request: ServerRequestContext[Any, Any]) -> Any:
+    """Return the connection of a request, with its state and what is done at its end."""
+    return request.session._connection  # noqa: SLF001 - the SDK has no public way to it
+
+
+def _result_type(method: str) -> Any:
+    import mcp_types  # noqa: PLC0415 - the SDK is an extra
+
+    return {
+        "elicitation/create": mcp_types.ElicitResult,
+        "sampling/createMessage": mcp_types.CreateMessageResult,
+        "roots/list": mcp_types.ListRootsResult,
+    }[method]

@@ -1,0 +1,232 @@
+"""The clients of a server that are told when its tools, resources or prompts change.
+
+Up to the version 2025-11-25, a client that has listed something is told through its session. From 2026-07-28 on, it
+listens: the request ``subscriptions/listen`` stays open, and changes are sent on it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from contextvars import Context
+from functools import partial
+from typing import Any, Protocol, TypeAlias
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ToolsListChanged,
+)
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from toolsemble.mcp._changes import follow_changes
+from toolsemble.mcp._server.caller import Caller, current_caller
+from toolsemble.mcp._server.exchange import connection_of
+
+Lister: TypeAlias = Callable[[Caller], Awaitable[Any]]
+"""Returns a list as a caller sees it now."""
+
+LOGGER = logging.getLogger("toolsemble.mcp")
+_EVENTS: Mapping[str, Callable[[], Any]] = {
+    "tools": ToolsListChanged,
+    "resources": ResourcesListChanged,
+    "prompts": PromptsListChanged,
+}
+_SENDERS: Mapping[str, Callable[[ServerSession], Awaitable[None]]] = {
+    "tools": ServerSession.send_tool_list_changed,
+    "resources": ServerSession.send_resource_list_changed,
+    "prompts": ServerSession.send_prompt_list_changed,
+}
+_MOST = 1000
+_MOST_OF_A_CALLER = 100
+_PAUSE = 0.2  # seconds between two notifications: a function whose tools always differ must not cause a storm
+_PATIENCE = 5.0  # seconds for a client to take a notification
+_LONGEST_LISTING = 30.0
+
+
+class ChangingList(Protocol):
+    """The handlers of a list that may change."""
+
+    listeners: Listeners | None
+    """The clients that are told; None if the list does not change."""
+
+    @property
+    def can_change(self) -> bool:
+        """Whether the list is not always the same."""
+        ...
+
+    async def list_now(self, caller: Caller) -> Any:
+        """Return the list of a caller as it is now; only compared."""
+        ...
+
+
+class Audience:
+    """The clients of one caller, and the lists that they were shown last."""
+
+    def __init__(self, caller: Caller) -> None:
+        self.caller = caller
+        self.bus = InMemorySubscriptionBus()
+        self.answer = ListenHandler(self.bus, max_subscriptions=_MOST)
+        self.streams = 0
+        """How many requests listen."""
+        self.sessions: dict[int, ServerSession] = {}
+        """The sessions of clients up to 2025-11-25, by connection."""
+        self.known: dict[str, Any] = {}
+        """The lists that were shown last."""
+
+    @property
+    def size(self) -> int:
+        """How many clients are told."""
+        return self.streams + len(self.sessions)
+
+    async def notify(self, kind: str) -> None:
+        """Tell all clients that a list has changed."""
+        await self.bus.publish(_EVENTS[kind]())
+        send = _SENDERS[kind]
+        await asyncio.gather(*(send_patiently(send(session)) for session in self.sessions.values()))
+
+
+async def send_patiently(sending: Awaitable[None]) -> None:
+    """Send a notification; give up on a client that is gone, or that does not read."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await sending
+    except Exception:
+        LOGGER.debug("a notification was not sent", exc_info=True)
+
+
+class Listeners:
+    """Tells clients that lists have changed; bounded for each caller, and in all.
+
+    :param lists: the lists that can change: functions of the caller, by kind ("tools", "resources" or "prompts")
+    """
+
+    def __init__(self, lists: Mapping[str, Lister]) -> None:
+        self._lists = lists
+        self._audiences: dict[tuple[str | None, ...], Audience] = {}
+        self._due: set[Audience] = set()
+        self._changed: set[tuple[Audience, str]] = set()
+        self._worker: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Follow announced changes for the time of the block; at its end, end all that listen."""
+        stop = follow_changes(partial(self._note_announcement, asyncio.get_running_loop()))
+        try:
+            yield
+        finally:
+            stop()
+            if self._worker is not None:
+                self._worker.cancel()
+                await asyncio.wait([self._worker])
+            for audience in self._audiences.values():
+                audience.answer.close()
+
+    def _note_announcement(self, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(RuntimeError):  # the loop is closed: the block was left without its end
+            loop.call_soon_threadsafe(self._check_all)
+
+    def _check_all(self) -> None:
+        for audience in self._audiences.values():
+            self._check_soon(audience)
+
+    async def listen(self, request: ServerRequestContext[Any, Any], params: Any) -> Any:
+        """Handle ``subscriptions/listen``: send changes until the client leaves."""
+        audience = self._find(current_caller())
+        if audience is None or audience.streams >= _MOST_OF_A_CALLER or self._count() >= _MOST:
+            raise MCPError(INTERNAL_ERROR, "Too many requests listen already; end one of them first")
+        audience.streams += 1
+        self._check_soon(audience)  # the lists may have changed since they were shown
+        try:
+            return await audience.answer(request, params)
+        finally:
+            audience.streams -= 1
+
+    def record(self, kind: str, request: ServerRequestContext[Any, Any], shown: Any) -> None:
+        """Record a list that a client is shown; other clients of its caller are told if it has changed."""
+        audience = self._find(current_caller()) if kind in self._lists else None
+        if audience is None:
+            return
+        if request.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            self._add_session(audience, request)
+        self._compare(audience, kind, shown)
+
+    def check_caller(self, caller: Caller) -> None:
+        """Look for changes after a call, which may have caused them."""
+        audience = self._audiences.get(caller.identity)
+        if audience is not None:
+            self._check_soon(audience)
+
+    async def announce_resource(self, uri: str) -> None:
+        """Tell the clients that listen for a resource that it has changed."""
+        for audience in list(self._audiences.values()):
+            await audience.bus.publish(ResourceUpdated(uri=uri))
+
+    def _add_session(self, audience: Audience, request: ServerRequestContext[Any, Any]) -> None:
+        connection = connection_of(request)
+        if id(connection) in audience.sessions:
+            return
+        if len(audience.sessions) >= _MOST_OF_A_CALLER or self._count() >= _MOST:
+            LOGGER.warning("a client is not told about changes: too many clients are")
+            return
+        audience.sessions[id(connection)] = request.session
+        connection.exit_stack.callback(audience.sessions.pop, id(connection), None)
+
+    def _find(self, caller: Caller) -> Audience | None:
+        """Return the audience of a caller; None if there are too many that are told about changes."""
+        audience = self._audiences.get(caller.identity)
+        if audience is None:
+            if len(self._audiences) >= _MOST:
+                idle = next((key for key, each in self._audiences.items() if not each.size), None)
+                if idle is None:
+                    return None
+                del self._audiences[idle]
+            audience = self._audiences[caller.identity] = Audience(caller)
+        return audience
+
+    def _count(self) -> int:
+        return sum(each.size for each in self._audiences.values())
+
+    def _compare(self, audience: Audience, kind: str, shown: Any) -> None:
+        known = audience.known.get(kind, shown)
+        audience.known[kind] = shown
+        if known is not shown and known != shown and audience.size:
+            self._changed.add((audience, kind))
+            self._wake()
+
+    def _check_soon(self, audience: Audience) -> None:
+        if self._lists and audience.size:
+            self._due.add(audience)
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._worker is None or self._worker.done():
+            # A context of its own: the caller of the current request is not that of all lists.
+            self._worker = asyncio.get_running_loop().create_task(self._work(), context=Context())
+
+    async def _work(self) -> None:
+        """Check what is due, and notify, until there is nothing to do."""
+        while self._due or self._changed:
+            due, self._due = self._due, set()
+            for audience in due:
+                await self._check(audience)
+            changed, self._changed = self._changed, set()
+            await asyncio.gather(*(audience.notify(kind) for audience, kind in changed))
+            await asyncio.sleep(_PAUSE)
+
+    async def _check(self, audience: Audience) -> None:
+        for kind, list_now in self._lists.items():
+            try:
+                async with asyncio.timeout(_LONGEST_LISTING):
+                    self._compare(audience, kind, await list_now(audience.caller))
+            except Exception:  # the function of the caller belongs to the user
+                LOGGER.warning("the %s of a caller cannot be listed", kind, exc_info=True)

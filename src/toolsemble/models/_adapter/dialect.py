@@ -1,0 +1,138 @@
+"""Adapt a portable JSON Schema to the dialect of a provider."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from toolsemble._vocabulary.note import Note
+from toolsemble._vocabulary.serialization import compact_json
+
+Schema: TypeAlias = dict[str, Any]
+Rule: TypeAlias = Callable[[Schema, str], tuple[Schema, list[Note]]]
+"""Returns a schema rewritten, and notes of the changes; its subschemas are already rewritten."""
+
+
+def ensure_object(parameters: Schema) -> Schema:
+    """Return the schema of the arguments as an object with properties, which every provider requires.
+
+    >>> ensure_object({})
+    {'type': 'object', 'properties': {}}
+    """
+    schema = copy.deepcopy(parameters)
+    if schema.get("type", "object") != "object" or "anyOf" in schema or "enum" in schema:
+        return schema
+    return {"type": "object", "properties": {}, **schema}
+
+
+def rewrite(schema: Schema, *rules: Rule, path: str = "$") -> tuple[Schema, list[Note]]:
+    """Return the schema with rules applied to each schema in it, innermost first, and the notes, outermost first.
+
+    >>> array = {"type": "array", "items": {"type": "integer", "default": 5}}
+    >>> rewrite(array, move_default)[0]
+    {'type': 'array', 'items': {'type': 'integer', 'description': 'default: 5'}}
+    """
+    below: list[Note] = []
+
+    def inner(part: Any, place: str) -> Any:
+        if not isinstance(part, dict):
+            return {}  # true, false, or a list of older drafts, which not every provider accepts
+        done, notes = rewrite(part, *rules, path=place)
+        below.extend(notes)
+        return done
+
+    own = {keyword: _rewrite_keyword(keyword, value, path, inner) for keyword, value in schema.items()}
+    changes: list[Note] = []
+    for rule in rules:
+        own, notes = rule(own, path)
+        changes += notes
+    return own, [*changes, *below]
+
+
+def _rewrite_keyword(keyword: str, value: Any, path: str, inner: Callable[[Any, str], Any]) -> Any:
+    match keyword:
+        case "properties":
+            return {name: inner(part, f"{path}.{name}") for name, part in value.items()}
+        case "items":
+            return inner(value, f"{path}[]")
+        case "anyOf":
+            return [inner(part, path) for part in value]  # all describe the same value
+        case "additionalProperties" if isinstance(value, dict):
+            return inner(value, f"{path}.*")
+    return copy.deepcopy(value)
+
+
+def close_object(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Return the schema for strict modes, with objects closed; raise ValueError if it is too vague.
+
+    >>> close_object({"type": "object", "properties": {}}, "$")[0]
+    {'type': 'object', 'properties': {}, 'additionalProperties': False}
+    >>> close_object({}, "$.tags")
+    Traceback (most recent call last):
+    ...
+    ValueError: $.tags: strict mode needs a type, and this admits anything; declare one, or go without strict mode
+    """
+    if not schema.keys() & {"type", "anyOf", "enum"}:
+        raise _strict_error(path, "needs a type, and this admits anything; declare one")
+    if any(isinstance(value, list | dict) for value in schema.get("enum", ())):
+        raise _strict_error(path, "needs allowed values that are neither arrays nor objects; declare what is in them")
+    if schema.get("type") == "array" and "items" not in schema:
+        raise _strict_error(path, "needs the type of an array's items; declare it")
+    if schema.get("type") != "object":
+        return schema, []
+    if schema.get("additionalProperties", "properties" not in schema) is not False:
+        raise _strict_error(path, "needs every key of an object by name, and this one is open; declare its keys")
+    notes = [Note(path, "additionalProperties", "rewritten", "false")]
+    closed = {"type": "object", "properties": {}, **schema, "additionalProperties": False}
+    return closed, [] if "additionalProperties" in schema else notes
+
+
+def adapt_strict(parameters: Schema, *rules: Rule) -> tuple[Schema, list[Note]]:
+    """Return the schema of the arguments for a strict mode, by further rules of it; raise ValueError for no object.
+
+    >>> adapt_strict({"type": "object"})[0]
+    {'type': 'object', 'properties': {}, 'additionalProperties': False}
+    """
+    schema = ensure_object(parameters)
+    if not parameters or schema.get("type") != "object" or "anyOf" in schema:
+        raise _strict_error("$", "needs an object with named properties for the parameters")
+    return rewrite(schema, move_default, close_object, *rules)
+
+
+def adapt(parameters: Schema, *, strict: bool = False) -> tuple[Schema, list[Note]]:
+    """Return the schema for a provider, and notes of the changes; raise ValueError if strict mode does not support it.
+
+    >>> adapt({"type": "object", "properties": {"city": {"type": "string"}}})
+    ({'type': 'object', 'properties': {'city': {'type': 'string'}}}, [])
+    """
+    return adapt_strict(parameters) if strict else (ensure_object(parameters), [])
+
+
+def _strict_error(path: str, why: str) -> ValueError:
+    return ValueError(f"{path}: strict mode {why}, or go without strict mode")
+
+
+def move_default(schema: Schema, path: str) -> tuple[Schema, list[Note]]:
+    """Return the schema with its default in the description.
+
+    >>> move_default({"type": "integer", "default": 5, "description": "How many"}, "$.limit")[0]
+    {'type': 'integer', 'description': 'How many (default: 5)'}
+    """
+    if "default" not in schema:
+        return schema, []
+    words = f"default: {compact_json(schema['default'])}"
+    rest = {keyword: value for keyword, value in schema.items() if keyword != "default"}
+    return describe(rest, words), [Note(path, "default", "moved", words)]
+
+
+def describe(schema: Schema, *words: str) -> Schema:
+    """Return the schema with words added to its description.
+
+    >>> describe({"description": "How many"}, "default: 5"), describe({}, "default: 5")
+    ({'description': 'How many (default: 5)'}, {'description': 'default: 5'})
+    """
+    phrase, own = "; ".join(words), schema.get("description")
+    if not phrase:
+        return schema
+    return {**schema, "description": f"{own} ({phrase})" if own else phrase}

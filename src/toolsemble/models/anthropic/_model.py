@@ -1,0 +1,278 @@
+"""The model of Anthropic and of servers that are compatible with its messages API."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from functools import partial
+from typing import Any, TypeAlias
+
+from toolsemble._runtime.checks import check_count
+from toolsemble._runtime.extras import import_extra
+from toolsemble._runtime.trace import trace_tools
+from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
+from toolsemble.models._adapter.checks import require_model_name, require_strict_schema
+from toolsemble.models._adapter.conversation import removed_tools, system_texts
+from toolsemble.models._adapter.errors import connection_error, cut_off_error, quote, status_error, unreadable_error
+from toolsemble.models._adapter.inputs import MEGABYTE, Inputs
+from toolsemble.models._adapter.key_masking import find_keys
+from toolsemble.models._adapter.key_source import CLIENT_KEY, find_key_source, key_hint
+from toolsemble.models._adapter.offer import Offer, offer_with_key
+from toolsemble.models._adapter.per_loop import PerLoop
+from toolsemble.models._adapter.reasoning import claude_reasoning, merge_settings
+from toolsemble.models._adapter.retry import is_retryable
+from toolsemble.models._adapter.translation import translate_errors
+from toolsemble.models._chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
+from toolsemble.models._reply_limit import MAX_REPLY, limit_responses
+from toolsemble.models.anthropic._messages import write_messages
+from toolsemble.models.anthropic._reply import ReplyReader
+from toolsemble.models.anthropic._wire import IMAGES, write_prompt, write_tools
+
+LOGGER = logging.getLogger("toolsemble.models")
+TIMEOUT = 600.0
+"""The default seconds to wait for data, the same as in Anthropic's package."""
+
+_Ask: TypeAlias = Callable[[Any, dict[str, Any], ReplyReader], AsyncGenerator[Chunk, None]]
+
+_INPUTS = Inputs(
+    "Anthropic", frozenset({*IMAGES, "application/pdf"}), frozenset({"image/*", "application/pdf"}), 32 * MEGABYTE
+)
+_KEY = "set ANTHROPIC_API_KEY, or pass api_key="
+_CACHE_MARK = {"cache_control": {"type": "ephemeral"}}
+_CHOICES = {"required": {"type": "any"}, "none": {"type": "none"}}
+_CONNECT = 10.0
+_MAX_PAUSES = 10
+_CLIENT_ERROR = 400
+_UNAUTHORIZED = 401
+# The types of errors inside of a stream that are not retryable.
+_FINAL = {
+    "authentication_error", "billing_error", "invalid_request_error", "not_found_error", "permission_error",
+    "request_too_large",
+}  # fmt: skip
+
+
+def offer() -> Offer:
+    """Return the default model, if there is a key."""
+    return offer_with_key("anthropic:claude-haiku-5-5", "anthropic", "ANTHROPIC_API_KEY")
+
+
+def model_from_name(provider: str, rest: str) -> ChatModel:
+    """Return the model of a name such as ``anthropic:claude-haiku-5-5``."""
+    return AnthropicModel(require_model_name(provider, rest, "claude-haiku-5-5"))
+
+
+class AnthropicModel:
+    """A model behind Anthropic's messages API, used through the official package (extra ``anthropic``).
+
+    >>> AnthropicModel("claude-haiku-5-5", api_key="sk-ant-...")
+    AnthropicModel('claude-haiku-5-5')
+    """
+
+    def __init__(  # noqa: PLR0913 - settings by keyword, each with a default
+        self,
+        name: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float | None = None,
+        max_tokens: int = 16_384,
+        cache: bool = True,
+        native_output: bool | None = None,
+        max_reply: int = MAX_REPLY,
+        client: Any = None,
+    ) -> None:
+        """Set the model and its server; raise ``ToolConfigurationError`` if a required key is missing.
+
+        :param name: the model's name
+        :param api_key: the key; by default the official package looks for ANTHROPIC_API_KEY or a profile
+        :param base_url: the address of another server, without ``/v1/messages``
+        :param timeout: seconds to wait for data; by default 600, or the client's
+        :param max_tokens: the maximum tokens of an answer, including reasoning; required by the API
+        :param cache: whether to mark the tools, the system message, and conversations with tools for Anthropic's
+            prompt cache
+        :param native_output: whether typed answers use ``output_config`` instead of a tool; by default only for
+            Anthropic's own server, as others may ignore it
+        :param max_reply: the maximum size of a reply, in bytes; in characters if ``client`` is given
+        :param client: an ``AsyncAnthropic``, or one for another cloud, instead of key and address; it is bound to one
+            event loop, and its creator closes it
+        """
+        self._sdk: Any = import_extra("anthropic", extra="anthropic", user="AnthropicModel")
+        self._http: Any = import_extra("httpx2", extra="anthropic", user="AnthropicModel")
+        if client is not None and (api_key is not None or base_url is not None):
+            raise TypeError("AnthropicModel takes a client, or api_key and base_url, not both")
+        if isinstance(client, self._sdk.Anthropic):
+            raise TypeError("AnthropicModel needs an async client: an AsyncAnthropic")
+        check_count("AnthropicModel max_reply", max_reply, least=1)
+        self.name = name
+        self.max_reply = max_reply
+        self.native_output = base_url is None if native_output is None else native_output
+        self._max_tokens = max_tokens
+        self._cache = cache
+        seconds = TIMEOUT if timeout is None and client is None else timeout
+        self._timing = {} if seconds is None else {"timeout": self._timeout(seconds)}
+        self._given = None if client is None else client.with_options(max_retries=0)
+        self._address = {"api_key": api_key, "base_url": base_url}
+        found = find_key_source(api_key, "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
+        self._key_source: str | None = (found or "the credentials of its profile") if client is None else CLIENT_KEY
+        # Loading the certificates is the slowest part of creating a client, and any loop can use them.
+        self._certificates = None if client is not None else self._http.create_ssl_context()
+        self._clients = PerLoop(self._create_client)
+        self._known = frozenset(inspect.signature(self._checked_client().messages.create).parameters)
+
+    def __repr__(self) -> str:
+        return f"AnthropicModel({self.name!r})"
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        """Return the whole reply."""
+        assembly = Assembly(self.max_reply)
+        async for chunk in self._chunks(request, _send):
+            assembly.add(chunk)
+        return assembly.reply()
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
+        """Yield the reply in chunks as they arrive."""
+        async with aclosing(self._chunks(request, _stream)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def _chunks(self, request: ChatRequest, ask: _Ask) -> AsyncGenerator[Chunk, None]:
+        client = self._given or await self._clients.get()
+        arguments, reader = self._arguments(request), ReplyReader()
+        messages = arguments["messages"]
+        with translate_errors("Anthropic", partial(_keys, client), self._translate):
+            for _ in range(_MAX_PAUSES):
+                trace_tools(LOGGER, f"anthropic {self.name}", arguments.get("tools"))
+                async with aclosing(ask(client, arguments, reader)) as chunks:
+                    async for chunk in chunks:
+                        yield chunk
+                if not reader.is_complete:
+                    raise cut_off_error("Anthropic")
+                if not reader.is_paused:
+                    break
+                arguments["messages"] = [*messages, {"role": "assistant", "content": reader.resume()}]
+            yield reader.finish()
+
+    def _arguments(self, request: ChatRequest) -> dict[str, Any]:
+        """Return the arguments of the package's method; settings that it does not know are sent in the body."""
+        _INPUTS.check(request.messages)
+        settings = {name: value for name, value in request.settings.items() if name != "stream"}
+        known = {name: value for name, value in settings.items() if name in self._known}
+        unknown = {name: value for name, value in settings.items() if name not in self._known}
+        if unknown:
+            known["extra_body"] = {**unknown, **known.get("extra_body", {})}
+        known = merge_settings(self._reasoning(request), known)
+        return {
+            "model": self.name,
+            "max_tokens": self._max_tokens,
+            **self._timing,
+            **known,
+            **self._conversation(request),
+            **self._format(request, known.get("output_config", {})),
+        }
+
+    def _reasoning(self, request: ChatRequest) -> dict[str, Any]:
+        # The API rejects reasoning before a call that the model must make.
+        if request.reasoning is None or request.tool_choice == "required":
+            return {}
+        most = request.settings.get("max_tokens", self._max_tokens)
+        return claude_reasoning(request.reasoning, self.name, most)
+
+    def _conversation(self, request: ChatRequest) -> dict[str, Any]:
+        tools = [*write_tools(request.specifications), *request.settings.get("tools", ())]
+        choice = _CHOICES.get(request.tool_choice)
+        if not tools:
+            # The API rejects a conversation with calls unless the tools are listed.
+            tools = write_tools(removed_tools(request.messages))
+            choice = _CHOICES["none"]
+        system = [block for text in system_texts(request.messages) for block in write_prompt(text)]
+        messages = write_messages(request.messages)
+        if self._cache:
+            _mark_for_cache(system or tools)
+            _mark_for_cache(messages[-1]["content"] if tools and messages and messages[-1]["role"] == "user" else [])
+        parts = {"system": system, "messages": messages, "tools": tools, "tool_choice": choice if tools else None}
+        return {name: part for name, part in parts.items() if part or name == "messages"}
+
+    def _format(self, request: ChatRequest, settings: Mapping[str, Any]) -> dict[str, Any]:
+        if request.output_schema is None:
+            return {}
+        schema = require_strict_schema(request.output_schema, "Anthropic", "AnthropicModel")
+        return {"output_config": {**settings, "format": {"type": "json_schema", "schema": schema}}}
+
+    def _timeout(self, seconds: float) -> Any:
+        return self._sdk.Timeout(seconds, connect=min(seconds, _CONNECT))
+
+    def _create_client(self) -> Any:
+        http_client = limit_responses(self._sdk.DefaultAsyncHttpxClient(verify=self._certificates), self.max_reply)
+        return self._sdk.AsyncAnthropic(**self._address, max_retries=0, http_client=http_client)
+
+    def _checked_client(self) -> Any:
+        """Return a client; raise ``ToolConfigurationError`` if there is no key."""
+        if self._given is not None:
+            return self._given
+        try:
+            client = self._create_client()
+        except self._sdk.AnthropicError as problem:
+            raise ToolConfigurationError(f"Anthropic's package cannot find a key: {problem}; {_KEY}") from problem
+        if not client.auth_headers and client.credentials is None:
+            if self._address["base_url"] is None:
+                raise ToolConfigurationError(f"Anthropic needs a key: {_KEY}")
+            self._key_source = None
+            self._address["api_key"] = "none"  # other servers seldom need one, but the package does
+        return client
+
+    def _translate(self, error: Any, keys: list[str]) -> ModelError | None:
+        if isinstance(error, self._sdk.APIStatusError):
+            return _status_error(error, keys, self._key_source)
+        if isinstance(error, (self._sdk.APIConnectionError, self._http.HTTPError)):
+            return connection_error("Anthropic", error.__cause__ or error, keys)
+        if isinstance(error, self._sdk.AnthropicError):
+            return ModelError(f"Anthropic's package says: {quote(str(error), keys)}")
+        return None
+
+
+def _keys(client: Any) -> list[str]:
+    """Return the keys to mask in errors."""
+    known = [getattr(client, name, None) for name in ("api_key", "auth_token")]
+    return [key for key in (*known, *find_keys(client.auth_headers)) if isinstance(key, str)]
+
+
+async def _send(client: Any, arguments: dict[str, Any], reader: ReplyReader) -> AsyncGenerator[Chunk, None]:
+    message = _to_json_values(await client.messages.create(**arguments))
+    if not isinstance(message.get("content"), list):
+        raise ModelError("Anthropic's answer is not a message; is base_url right?")
+    for chunk in reader.read_message(message):
+        yield chunk
+
+
+async def _stream(client: Any, arguments: dict[str, Any], reader: ReplyReader) -> AsyncGenerator[Chunk, None]:
+    async with await client.messages.create(**arguments, stream=True) as events:
+        async for event in events:
+            for chunk in reader.read_event(_to_json_values(event)):
+                yield chunk
+
+
+def _to_json_values(received: Any) -> Mapping[str, Any]:
+    """Return a message or an event as JSON values; empty if the package could not parse it."""
+    try:
+        fields: Mapping[str, Any] = received.to_dict(mode="json", warnings=False)
+    except AttributeError:
+        return {}
+    except ValueError as problem:
+        raise unreadable_error("Anthropic", problem) from problem
+    return fields
+
+
+def _status_error(error: Any, keys: list[str], key_source: str | None) -> ModelError:
+    message = error.api_message if isinstance(error.api_message, str) else str(error)
+    kind, status, headers = str(error.type), error.status_code, error.response.headers
+    hint = key_hint(key_source, _KEY) if status == _UNAUTHORIZED else ""
+    # An error inside of a stream has the status of success.
+    retryable = is_retryable(status, headers) if status >= _CLIENT_ERROR else kind not in _FINAL
+    return status_error("Anthropic", f"{status}, {kind}", f"{quote(message, keys)}{hint}", headers, retryable=retryable)
+
+
+def _mark_for_cache(blocks: list[dict[str, Any]]) -> None:
+    """Mark the last block, so that everything up to it is cached."""
+    blocks[-1:] = [{**block, **_CACHE_MARK} for block in blocks[-1:]]

@@ -1,0 +1,226 @@
+"""The model of Mistral."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractContextManager, aclosing
+from typing import Any, NamedTuple
+
+from toolsemble._runtime.checks import check_count
+from toolsemble._runtime.extras import import_extra
+from toolsemble._runtime.trace import trace_tools
+from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
+from toolsemble.models._adapter.checks import require_model_name, require_strict_schema
+from toolsemble.models._adapter.errors import connection_error, quote, read_reason, status_error
+from toolsemble.models._adapter.inputs import Inputs
+from toolsemble.models._adapter.key_source import CLIENT_KEY, find_key_source, key_hint
+from toolsemble.models._adapter.offer import Offer, offer_with_key
+from toolsemble.models._adapter.per_loop import PerLoop
+from toolsemble.models._adapter.reasoning import require_level
+from toolsemble.models._adapter.retry import is_retryable
+from toolsemble.models._adapter.translation import translate_errors
+from toolsemble.models._adapter.wire import field
+from toolsemble.models._chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
+from toolsemble.models._reply_limit import MAX_REPLY, limit_responses
+from toolsemble.models.mistral._messages import write_messages
+from toolsemble.models.mistral._reply import ReplyReader
+from toolsemble.models.mistral._wire import AUDIO, DOCUMENTS, IMAGES, write_tools
+
+LOGGER = logging.getLogger("toolsemble.models")
+TIMEOUT = 300.0
+"""The default seconds to wait for data, the same as in Mistral's package."""
+
+_INPUTS = Inputs("Mistral", frozenset({*IMAGES, *AUDIO, *DOCUMENTS}), frozenset({"image/*", *AUDIO, *DOCUMENTS}))
+_KEY = "set MISTRAL_API_KEY, or pass api_key="
+_CHOICES = {"required": "any", "none": "none"}
+_NO_REASON = "no reason is given"
+_SUCCESS = 200
+_UNAUTHORIZED = 401
+
+
+class _Client(NamedTuple):
+    """A client and its connections, which the package does not close if it did not create them."""
+
+    client: Any
+    connections: Any
+
+    async def __aenter__(self) -> Any:
+        return self.client
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.connections.aclose()
+
+
+def offer() -> Offer:
+    """Return the default model, if there is a key."""
+    return offer_with_key("mistral:mistral-small-latest", "mistralai", "MISTRAL_API_KEY")
+
+
+def model_from_name(provider: str, rest: str) -> ChatModel:
+    """Return the model of a name such as ``mistral:mistral-large-latest``."""
+    return MistralModel(require_model_name(provider, rest, "mistral-large-latest"))
+
+
+class MistralModel:
+    """A model of Mistral, used through the official package (extra ``mistral``).
+
+    >>> MistralModel("mistral-large-latest", api_key="...")
+    MistralModel('mistral-large-latest')
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api_key: str | None = None,
+        base_url: str | None = None,
+        timeout: float | None = None,
+        native_output: bool = False,
+        max_reply: int = MAX_REPLY,
+        client: Any = None,
+    ) -> None:
+        """Set the model and its server; raise ``ToolConfigurationError`` if a required key is missing.
+
+        :param name: the model's name
+        :param api_key: the key; by default the official package looks for MISTRAL_API_KEY or a token file
+        :param base_url: the address of another server, without ``/v1/chat/completions``
+        :param timeout: seconds to wait for data; by default 300, or the client's
+        :param native_output: whether typed answers use ``response_format`` instead of a tool; for agents without tools,
+            as Mistral does not guarantee that both work together
+        :param max_reply: the maximum size of a reply, in bytes; in characters if ``client`` is given
+        :param client: a ``Mistral`` instead of key and address; it is bound to one event loop; its creator closes it
+        """
+        self._sdk: Any = import_extra("mistralai.client", extra="mistral", user="MistralModel")
+        self._errors: Any = import_extra("mistralai.client.errors", extra="mistral", user="MistralModel")
+        self._events: Any = import_extra("mistralai.client.utils.eventstreaming", extra="mistral", user="MistralModel")
+        self._http: Any = import_extra("httpx2", extra="mistral", user="MistralModel")
+        if client is not None and (api_key is not None or base_url is not None):
+            raise TypeError("MistralModel takes a client, or api_key and base_url, not both")
+        self._key = api_key or os.environ.get("MISTRAL_API_KEY")
+        found = find_key_source(api_key, "MISTRAL_API_KEY", "MISTRAL_SA_TOKEN_PATH")
+        self._key_source = found if client is None else CLIENT_KEY
+        if self._key_source is None and not base_url:
+            raise ToolConfigurationError(f"Mistral needs a key: {_KEY}")
+        check_count("MistralModel max_reply", max_reply, least=1)
+        self.name = name
+        self.max_reply = max_reply
+        self.native_output = native_output
+        seconds = TIMEOUT if timeout is None and client is None else timeout
+        self._timing = {} if seconds is None else {"timeout_ms": round(seconds * 1000)}
+        self._given = client
+        self._address = {"api_key": api_key, "server_url": base_url}
+        # Loading the certificates is the slowest part of creating a client, and any loop can use them.
+        self._certificates = None if client is not None else self._http.create_ssl_context()
+        self._clients = PerLoop(self._create_client)
+
+    def __repr__(self) -> str:
+        return f"MistralModel({self.name!r})"
+
+    async def reply(self, request: ChatRequest) -> ChatReply:
+        """Return the whole reply."""
+        client, reader = self._given or await self._clients.get(), ReplyReader()
+        arguments = self._arguments(request)
+        trace_tools(LOGGER, f"mistral {self.name}", arguments.get("tools"))
+        with self._translate_errors():
+            chunks = list(reader.read(await self._complete(client, arguments)))
+            if not reader.is_complete:
+                raise ModelError("Mistral's answer is empty; is base_url right?", retryable=True)
+            return Assembly(self.max_reply).assemble([*chunks, *reader.finish()])
+
+    async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
+        """Yield the reply in chunks as they arrive."""
+        client, reader = self._given or await self._clients.get(), ReplyReader()
+        arguments = self._arguments(request)
+        trace_tools(LOGGER, f"mistral {self.name}", arguments.get("tools"))
+        with self._translate_errors():
+            async with aclosing(self._stream(client, arguments)) as events:
+                async for event in events:
+                    for chunk in reader.read(event):
+                        yield chunk
+            for chunk in reader.finish():
+                yield chunk
+
+    async def _complete(self, client: Any, arguments: dict[str, Any]) -> Any:
+        try:
+            return await client.chat.complete_async(**arguments)
+        except self._errors.ResponseValidationError as error:
+            if error.status_code != _SUCCESS:
+                raise
+            return json.loads(error.body)  # the package rejects malformed calls of a model, such as a list of arguments
+
+    async def _stream(self, client: Any, arguments: dict[str, Any]) -> AsyncGenerator[Any, None]:
+        """Yield the chunks of a stream as dicts.
+
+        The package's own objects fail at pieces of a call that do not repeat its name.
+        """
+        async with await client.chat.stream_async(**arguments) as stream:
+            events = self._events.EventStreamAsync(stream.response, json.loads, sentinel="[DONE]", client_ref=stream)
+            async with aclosing(events.generator) as generator:
+                async for event in generator:
+                    data = field(event, "data")
+                    if field(data, "choices") is None:
+                        reason = quote(read_reason(data) or _NO_REASON, [self._key])
+                        raise ModelError(f"Mistral ended the answer with an error: {reason}", retryable=True)
+                    yield data
+
+    def _arguments(self, request: ChatRequest) -> dict[str, Any]:
+        """Return the arguments of the package's method."""
+        _INPUTS.check(request.messages)
+        settings = {name: value for name, value in request.settings.items() if name != "stream"}
+        tools = [*write_tools(request.specifications), *settings.get("tools", ())]
+        choice = _CHOICES.get(request.tool_choice)
+        return {
+            "model": self.name,
+            **self._timing,
+            **_write_reasoning(request),
+            **settings,
+            **({"tools": tools} if tools else {}),
+            **({"tool_choice": choice} if tools and choice else {}),
+            **self._format(request),
+            "messages": write_messages(request.messages),
+            "retries": None,  # the agent retries
+        }
+
+    def _format(self, request: ChatRequest) -> dict[str, Any]:
+        if request.output_schema is None:
+            return {}
+        schema = require_strict_schema(request.output_schema, "Mistral", "MistralModel")
+        answer = {"name": "answer", "schema": schema, "strict": True}
+        return {"response_format": {"type": "json_schema", "json_schema": answer}}
+
+    def _create_client(self) -> _Client:
+        settings = {"follow_redirects": True, "verify": self._certificates}
+        # Without a sync client the package would create one, which is not needed.
+        clients = {"client": self._http.Client(**settings), "async_client": self._http.AsyncClient(**settings)}
+        limit_responses(clients["async_client"], self.max_reply)
+        return _Client(self._sdk.Mistral(**self._address, **clients), clients["async_client"])
+
+    def _translate_errors(self) -> AbstractContextManager[None]:
+        return translate_errors("Mistral", lambda: [self._key], self._translate)
+
+    def _translate(self, error: Any, keys: list[str]) -> ModelError | None:
+        if isinstance(error, self._errors.MistralError):
+            return _status_error(error, keys, self._key_source)
+        if isinstance(error, (self._http.HTTPError, self._errors.NoResponseError)):
+            return connection_error("Mistral", error, keys)
+        if isinstance(error, self._http.StreamError):
+            # Raised by the package when a request for a stream is rejected with an empty body.
+            return ModelError("Mistral refused the request without a reason", retryable=True)
+        return None
+
+
+def _write_reasoning(request: ChatRequest) -> dict[str, str]:
+    return {} if request.reasoning is None else {"reasoning_effort": require_level(request.reasoning, "Mistral")}
+
+
+def _status_error(error: Any, keys: list[str], key_source: str | None) -> ModelError:
+    try:
+        body = json.loads(error.body)
+    except ValueError:
+        body = error.body
+    hint = key_hint(key_source, _KEY) if error.status_code == _UNAUTHORIZED else ""
+    reason, retryable = quote(read_reason(body) or _NO_REASON, keys), is_retryable(error.status_code)
+    return status_error("Mistral", error.status_code, f"{reason}{hint}", error.headers, retryable=retryable)

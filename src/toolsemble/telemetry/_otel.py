@@ -1,0 +1,264 @@
+"""OpenTelemetry spans and metrics of calls, runs and models, by the conventions for generative AI."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from toolsemble._engine.context import ToolContext, is_resumed
+from toolsemble._engine.execution.outcome import FinishedCall, get_class_name
+from toolsemble._engine.record import determine_outcome
+from toolsemble._runtime.extras import import_extra
+from toolsemble._runtime.observers.sinks import Sinks
+from toolsemble._runtime.observers.watchers import watch
+from toolsemble._runtime.text import describe_error, escape_surrogates, preview
+from toolsemble._schema.masking.secrets import mask_text
+from toolsemble.telemetry._message_attributes import CONTENT_ATTRIBUTES
+from toolsemble.telemetry._meters import OpenTelemetryMetrics
+
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import Span, TracerProvider
+
+_MAX_MESSAGE = 1000  # maximum characters of an error message
+_MAX_ID = 200  # maximum characters of an id of a model or a provider
+_NORMAL = {"parked", "interrupted", "taken_over", "cancelled"}  # the stop reasons of runs that raise without an error
+
+
+class OpenTelemetry:
+    """A sink that creates spans and metrics of calls, and of the runs and model requests of an agent.
+
+    The span is current while the body runs, in the thread, the task or the worker process of the call. Without
+    providers it uses those of the process.
+
+    >>> from opentelemetry.sdk.trace import TracerProvider
+    >>> from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    >>> from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+    >>> from toolsemble import Toolbox, ToolCall, tool
+    >>> @tool
+    ... def shout(text: str) -> str:
+    ...     '''Says it louder.'''
+    ...     return text.upper()
+    >>> spans, provider = InMemorySpanExporter(), TracerProvider()
+    >>> provider.add_span_processor(SimpleSpanProcessor(spans))
+    >>> reply = Toolbox([shout], sinks=[OpenTelemetry(provider)]).execute(ToolCall("shout", {"text": "hello"}))
+    >>> [span.name for span in spans.get_finished_spans()]
+    ['execute_tool shout']
+    """
+
+    inline = True
+
+    def __init__(
+        self,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+        *,
+        arguments: bool = False,
+        results: bool = False,
+        messages: bool = False,
+        limit: int = 8_000,
+    ) -> None:
+        """Set the providers; raise an error if the package is not installed.
+
+        :param tracer_provider: creates the spans; by default the provider of the process
+        :param meter_provider: creates the metrics; by default the provider of the process
+        :param arguments: whether spans contain the arguments of calls, with secrets masked
+        :param results: whether spans contain the results for the model, with secrets masked
+        :param messages: whether spans of runs and model requests contain messages and tools, with secrets masked
+        :param limit: the maximum characters of each
+        """
+        trace = import_extra("opentelemetry.trace", extra="otel", user="OpenTelemetry")
+        contexts = import_extra("opentelemetry.context", extra="otel", user="OpenTelemetry")
+        self._get_current_context, self._attach, self._detach = contexts.get_current, contexts.attach, contexts.detach
+        self._set_span = trace.set_span_in_context
+        self._kinds = trace.SpanKind
+        self._failed = trace.StatusCode.ERROR
+        self._tracer = trace.get_tracer("toolsemble", tracer_provider=tracer_provider)
+        self._arguments = arguments
+        self._results = results
+        self._messages = messages
+        self._shows = arguments or results
+        self._limit = limit
+        self.metrics = OpenTelemetryMetrics(meter_provider)
+        """The metrics of the calls."""
+
+    def begin(self, context: ToolContext) -> Callable[[FinishedCall], None]:
+        """Start the span of a call; return a function that ends it."""
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": context.tool_name,
+            "gen_ai.tool.type": "function",
+            "gen_ai.tool.call.id": _shorten(context.call_id),
+            "toolsemble.run.id": _shorten(context.run_id),
+        }
+        if is_resumed(context):
+            attributes["toolsemble.resumed"] = True
+        return partial(self._end, self._start(f"execute_tool {context.tool_name}", attributes))
+
+    def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[[BaseException | None, Any], None]:
+        """Start the span of a run or of a model request; return a function that ends it."""
+        name = facts.get(_NAME_ATTRIBUTE.get(operation, ""), "")
+        kind = self._kinds.CLIENT if operation == "chat" else self._kinds.INTERNAL
+        attributes = {"gen_ai.operation.name": operation, **self._write(facts)}
+        return partial(self._end_operation, self._start(f"{operation} {_shorten(name)}".rstrip(), attributes, kind))
+
+    def emit(self, event: Any) -> None:
+        """Add an event to the span of its call, or count a reply of a model."""
+        if event.kind == "model_replied":
+            self.metrics.record_reply(event)
+            return
+        opened, attributes = _current.get(), _EVENT_ATTRIBUTES.get(event.kind)
+        if opened is not None and attributes is not None:
+            if event.kind == "call_timed_out":
+                opened.reason = "timeout"
+            opened.span.add_event(f"toolsemble.{event.kind}", attributes(event))
+
+    def pack(self) -> Callable[[], None]:
+        """Return a function that continues the trace in a worker process, with the providers of that process."""
+        carrier: dict[str, str] = {}
+        for each in _propagators():
+            each.inject(carrier)
+        make_sink = partial(
+            OpenTelemetry,
+            arguments=self._arguments,
+            results=self._results,
+            messages=self._messages,
+            limit=self._limit,
+        )
+        return partial(_continue_trace, carrier, make_sink)
+
+    def _start(self, name: str, attributes: dict[str, Any], kind: Any = None) -> _OpenSpan:
+        parent = self._get_current_context()  # looked up once: the SDK would do it four times
+        span = self._tracer.start_span(name, parent, self._kinds.INTERNAL if kind is None else kind, attributes)
+        opened = _OpenSpan(span, self._attach(self._set_span(span, parent)))
+        opened.token = _current.set(opened)
+        return opened
+
+    def _end(self, opened: _OpenSpan, ending: FinishedCall) -> None:
+        try:
+            if (mark := _find_mark(ending)) is not None:
+                opened.span.set_attribute(mark, True)  # noqa: FBT003 - the span takes it by position
+            elif ending.outcome != "success":
+                self._fail(opened.span, opened.reason or ending.reason, ending.message)
+            if self._shows and opened.span.is_recording():
+                self._show(opened.span, ending)
+        finally:
+            self._close(opened)
+
+    def _end_operation(self, opened: _OpenSpan, error: BaseException | None, facts: Mapping[str, Any]) -> None:
+        try:
+            opened.span.set_attributes(self._write(facts))
+            if error is not None and not _is_normal(error, facts):
+                self._fail(opened.span, get_class_name(error), mask_text(describe_error(error)))
+        finally:
+            self._close(opened)
+
+    def _write(self, facts: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the attributes of an operation; messages and tools are JSON, and only written on request."""
+        attributes = {key: _shorten(each) for key, each in facts.items() if key not in CONTENT_ATTRIBUTES}
+        if self._messages:
+            for key in CONTENT_ATTRIBUTES.keys() & facts:
+                for name, value in CONTENT_ATTRIBUTES[key](facts[key]()):
+                    attributes[name] = self._cut(mask_text(_to_json(value)))
+        return attributes
+
+    def _fail(self, span: Span, reason: str, message: str) -> None:
+        span.set_attribute("error.type", escape_surrogates(reason))
+        span.set_status(self._failed, preview(message, _MAX_MESSAGE))
+
+    def _show(self, span: Span, ending: FinishedCall) -> None:
+        if self._arguments:
+            span.set_attribute("gen_ai.tool.call.arguments", self._cut(_to_json(ending.arguments)))
+        if self._results and ending.result is not None:
+            span.set_attribute("gen_ai.tool.call.result", self._cut(ending.result.text))
+
+    def _cut(self, text: str) -> str:
+        # Only the part within the limit is processed: a result can be large.
+        shown = escape_surrogates(text[: self._limit])
+        return shown if len(text) <= self._limit else f"{shown}... [truncated, full length: {len(text)} chars]"
+
+    def _close(self, opened: _OpenSpan) -> None:
+        try:
+            _current.reset(opened.token)
+        except ValueError:
+            pass  # closed by the garbage collector in another context, where there is nothing to reset
+        else:
+            self._detach(opened.outer_token)
+        opened.span.end()
+
+
+class _OpenSpan:
+    """A span that has not ended, with its context tokens."""
+
+    __slots__ = ("outer_token", "reason", "span", "token")
+
+    def __init__(self, span: Span, outer_token: Any) -> None:
+        self.span = span
+        self.outer_token = outer_token
+        self.token: Any = None
+        self.reason = ""  # why it failed, if an event says so
+
+
+_current: ContextVar[_OpenSpan | None] = ContextVar("toolsemble.span", default=None)
+
+_NAME_ATTRIBUTE = {"invoke_agent": "gen_ai.agent.name", "chat": "gen_ai.request.model"}
+
+# No text of models or services except error messages: events cannot be turned off by a setting.
+_EVENT_ATTRIBUTES: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "call_repaired": lambda event: {"repairs": len(event.repairs)},
+    "call_retried": lambda event: {
+        "attempt": event.attempt,
+        "wait": event.wait,
+        "error": preview(event.error, _MAX_MESSAGE),
+    },
+    "call_timed_out": lambda event: {"seconds": event.seconds},
+    "call_abandoned": lambda _: {},
+    "cache_hit": lambda _: {},
+    "review_requested": lambda _: {},
+    "review_decided": lambda event: {"decision": type(event.decision).__name__},
+}
+
+
+def _find_mark(ending: FinishedCall) -> str | None:
+    """Return the attribute of a call that has not ended, or was cancelled: neither is an error of the tool."""
+    if ending.is_paused:
+        return "toolsemble.paused"
+    if ending.is_interrupted:
+        return "toolsemble.interrupted"
+    return "toolsemble.cancelled" if ending.outcome == "cancelled" else None
+
+
+def _is_normal(error: BaseException, facts: Mapping[str, Any]) -> bool:
+    """Return whether nothing is wrong with an operation: it waits, continues elsewhere, or was cancelled."""
+    return facts.get("toolsemble.stop_reason") in _NORMAL or determine_outcome(None, error) == "cancelled"
+
+
+def _shorten(value: Any) -> Any:
+    # A fast path for short printable texts.
+    if not isinstance(value, str) or (len(value) <= _MAX_ID and value.isprintable()):
+        return value
+    return preview(value, _MAX_ID)
+
+
+def _to_json(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=repr)
+
+
+def _propagators() -> tuple[Any, ...]:
+    """Return the propagators between our own processes, independent of those of the program."""
+    trace = import_extra("opentelemetry.trace.propagation.tracecontext", extra="otel", user="OpenTelemetry")
+    baggage = import_extra("opentelemetry.baggage.propagation", extra="otel", user="OpenTelemetry")
+    return trace.TraceContextTextMapPropagator(), baggage.W3CBaggagePropagator()
+
+
+def _continue_trace(carrier: dict[str, str], make_sink: Callable[[], OpenTelemetry]) -> None:
+    """Continue a trace in a worker process: spans of the body become children of the caller's span."""
+    contexts = import_extra("opentelemetry.context", extra="otel", user="OpenTelemetry")
+    context = None
+    for each in _propagators():
+        context = each.extract(carrier, context)
+    contexts.attach(context)
+    watch(*Sinks("OpenTelemetry", [make_sink()]).outlets)
