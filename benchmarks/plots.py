@@ -99,7 +99,7 @@ def draw(own: Own, peers: Peers | None, folder: Path, *, ending: str = "svg") ->
 
 
 def _drawn(plot: Plot, own: Own, peers: Peers | None, path: Path) -> Path:
-    import matplotlib as mpl  # noqa: PLC0415 - what is drawn can be asked for without
+    import matplotlib as mpl
 
     with mpl.rc_context(STYLE):
         chosen = bars(own, peers, plot.figure) if plot.figure else []
@@ -113,8 +113,8 @@ def _drawn(plot: Plot, own: Own, peers: Peers | None, path: Path) -> Path:
 
 
 def _canvas(title: str, height: float) -> tuple[Figure, Axes]:
-    from matplotlib.figure import Figure  # noqa: PLC0415 - what is drawn can be asked for without
-    from matplotlib.layout_engine import ConstrainedLayoutEngine  # noqa: PLC0415 - what is drawn can be asked for without
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     padding = ConstrainedLayoutEngine(w_pad=0.14, h_pad=0.12)
     figure = Figure(figsize=(8.33, height), facecolor="white", layout=padding)

@@ -65,7 +65,7 @@ class Tree:
 
 def serve(lines: IO[str], answers: IO[str]) -> None:
     """Answer each line: `next` with the name of the next row, `go` with the seconds of one go of the row."""
-    from run import PARTS  # noqa: PLC0415 - imports toolsemble, which only a tree's own process may do
+    from run import PARTS
 
     # What a row needs, such as a server, runs only until the next row is asked for.
     rows = (each for part in PARTS for each in part.comparisons() if each.subject.unit == "s")
@@ -77,7 +77,7 @@ def serve(lines: IO[str], answers: IO[str]) -> None:
             continue
         try:
             took = 0.0 if row is None else row.ours()
-        except Exception as problem:  # noqa: BLE001 - an older tree lacks what the row is about
+        except Exception as problem:  # an older tree lacks what the row is about
             print(f"{row and row.subject.what}: {problem}", file=sys.stderr)
             took = 0.0
         print(took, file=answers, flush=True)

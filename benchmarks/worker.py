@@ -76,7 +76,7 @@ class Worker:
         """Tell whether such a call is kept from the body."""
         try:
             return "results for" not in self._reply(arguments)
-        except Exception:  # noqa: BLE001 - every library refuses with errors of its own
+        except Exception:  # every library refuses with errors of its own
             return True
 
 
@@ -95,7 +95,7 @@ def _answers(module: str) -> Iterator[dict[str, object]]:
             worker = worker or Worker(importlib.import_module(f"peers.{module}"))
             question, *details = json.loads(line)
             yield getattr(worker, question)(*details)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the driver reports it
+        except Exception as error:  # whatever it is, the driver reports it
             yield {"error": f"{type(error).__name__}: {error}"}
 
 

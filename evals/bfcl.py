@@ -54,7 +54,7 @@ class Function:
 
 def find_data() -> Path:
     """Return the folder of the installed wheel; the package itself is not imported, as it needs many others."""
-    from importlib.metadata import distribution  # noqa: PLC0415 - not needed where the folder is known
+    from importlib.metadata import distribution
 
     return Path(str(distribution("bfcl-eval").locate_file("bfcl_eval/data")))
 

@@ -68,8 +68,8 @@ def search_overlap(functions: Sequence[Function]) -> Search:
 
 def search_fastmcp(functions: Sequence[Function]) -> Search:
     """Return the search of FastMCP's transform for BM25."""
-    from fastmcp.server.transforms.search import BM25SearchTransform  # noqa: PLC0415 - only in the environment of peers
-    from fastmcp.tools.base import Tool  # noqa: PLC0415 - as above
+    from fastmcp.server.transforms.search import BM25SearchTransform
+    from fastmcp.tools.base import Tool
 
     offered = [Tool(name=each.name, description=each.description, parameters=each.parameters) for each in functions]
     transform: Any = BM25SearchTransform(max_results=MOST)
@@ -84,7 +84,7 @@ def search_fastmcp(functions: Sequence[Function]) -> Search:
 
 def _score_bm25(index: Any, place: int, query: str) -> float:
     """Return the score of a tool, which FastMCP's index computes and does not return."""
-    from fastmcp.server.transforms.search.bm25 import _tokenize  # noqa: PLC0415 - as above
+    from fastmcp.server.transforms.search.bm25 import _tokenize
 
     length = 1 - index.b + index.b * index._doc_lengths[place] / index._avg_dl  # noqa: SLF001 - as above
     score = 0.0
@@ -98,8 +98,8 @@ def _score_bm25(index: Any, place: int, query: str) -> float:
 
 def search_pydantic_ai(functions: Sequence[Function]) -> Search:
     """Return the search of pydantic-ai for tools that are loaded later."""
-    from pydantic_ai.tools import ToolDefinition  # noqa: PLC0415 - only in the environment of peers
-    from pydantic_ai.toolsets._tool_search import keywords_search_fn  # noqa: PLC0415 - it has no public name
+    from pydantic_ai.tools import ToolDefinition
+    from pydantic_ai.toolsets._tool_search import keywords_search_fn
 
     definitions = [ToolDefinition(name=each.name, description=each.description) for each in functions]
     words = {each.name: _words(f"{each.name} {each.description}") for each in definitions}

@@ -154,7 +154,7 @@ def start_server(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
 
 def take_pictures(link: str) -> None:
     """Photograph the pages."""
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - installed only for this
+    from playwright.sync_api import sync_playwright
 
     base = link.partition("/login")[0]
     with sync_playwright() as playwright:

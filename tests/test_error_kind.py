@@ -231,6 +231,6 @@ def test_call_that_a_reviewer_did_not_answer_in_time_is_rejected():
 
 
 def test_process_hands_its_kind_back():
-    from helpers.isolated_tools import refuse_isolated  # noqa: PLC0415 - imported by the worker process, too
+    from helpers.isolated_tools import refuse_isolated  # imported by the worker process, too
 
     assert refuse_isolated.execute({}).error_kind == "limit"

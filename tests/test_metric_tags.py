@@ -59,7 +59,7 @@ def test_metrics_without_tags_still_work(combined):
 
 
 def test_prometheus_uses_tags_as_labels():
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - an extra
+    from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
     metrics = PrometheusMetrics(registry)
@@ -73,7 +73,7 @@ def test_prometheus_uses_tags_as_labels():
 
 
 def test_prometheus_bounds_the_values_of_tags():
-    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - an extra
+    from prometheus_client import CollectorRegistry, generate_latest
 
     registry = CollectorRegistry()
     metrics = PrometheusMetrics(registry)

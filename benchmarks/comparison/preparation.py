@@ -161,13 +161,13 @@ def _told(call: Call) -> Call:
     def called() -> object:
         try:
             return call()
-        except Exception as error:  # noqa: BLE001 - every library refuses with errors of its own
+        except Exception as error:  # every library refuses with errors of its own
             return str(error)
 
     async def awaited() -> object:
         try:
             return await call()
-        except Exception as error:  # noqa: BLE001 - every library refuses with errors of its own
+        except Exception as error:  # every library refuses with errors of its own
             return str(error)
 
     return awaited if inspect.iscoroutinefunction(call) else called

@@ -56,7 +56,7 @@ class Server:
 @pytest.fixture(scope="session")
 def chromium():
     """The browser."""
-    from playwright.sync_api import expect, sync_playwright  # noqa: PLC0415 - installed only for these tests
+    from playwright.sync_api import expect, sync_playwright
 
     expect.set_options(timeout=TIMEOUT)  # a busy machine takes longer than its five seconds
     with sync_playwright() as playwright:

@@ -393,10 +393,10 @@ def test_debug_prints_escaped_traceback(bot, run_cli):
 
 
 def test_log_about_the_chosen_model_is_shown(run_cli, monkeypatch):
-    import logging  # noqa: PLC0415 - only here
+    import logging
 
-    from toolsemble._cli import model_option  # noqa: PLC0415 - as above
-    from toolsemble.testing import ScriptedModel  # noqa: PLC0415 - as above
+    from toolsemble._cli import model_option
+    from toolsemble.testing import ScriptedModel
 
     def chosen(_):
         logging.getLogger("toolsemble.models._environment").info("Taking local, as there is no key")

@@ -193,7 +193,7 @@ def test_package_without_all_has_no_tools(write):
 
 
 def test_module_without_source_includes_all_objects(write):
-    import types  # noqa: PLC0415 - only here
+    import types
 
     module = types.ModuleType("made_by_hand")
     module.calculator = make_built_in("calculator", "")

@@ -89,7 +89,7 @@ def ask(client, text, user, on_review):
 
 def wait_until_asked(folder):
     """Wait until the request for approval is in the file."""
-    from toolsemble.review import SQLiteStore  # noqa: PLC0415 - the file exists by now
+    from toolsemble.review import SQLiteStore  # the file exists by now
 
     with SQLiteStore(folder / "reviews.db") as store:
         until(store.pending)
@@ -244,15 +244,15 @@ def test_the_page_has_a_call_approved_by_another_request(page, client):
 @pytest.fixture
 def waiting():
     """Return an application whose run waits, and the events of its tool."""
-    from fastapi import FastAPI  # noqa: PLC0415 - only needed here
-    from fastapi.responses import StreamingResponse  # noqa: PLC0415 - as above
+    from fastapi import FastAPI
+    from fastapi.responses import StreamingResponse
 
     ended = threading.Event()
 
     @tool
     async def wait() -> str:
         """Wait for ever."""
-        import asyncio  # noqa: PLC0415 - as above
+        import asyncio
 
         try:
             await asyncio.Event().wait()
@@ -281,8 +281,8 @@ def test_a_client_that_disconnects_ends_the_run(waiting, ping):
 
 
 def test_a_failure_reaches_the_client_without_its_details():
-    from fastapi import FastAPI  # noqa: PLC0415 - only needed here
-    from fastapi.responses import StreamingResponse  # noqa: PLC0415 - as above
+    from fastapi import FastAPI
+    from fastapi.responses import StreamingResponse
 
     class Broken(ScriptedModel):
         async def stream(self, request):

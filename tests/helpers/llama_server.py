@@ -98,7 +98,7 @@ def _end(child):
 
 
 def _serve(weights):
-    import xllamacpp  # noqa: PLC0415 - only the child needs it
+    import xllamacpp  # only the child needs it
 
     parameters = xllamacpp.CommonParams()
     parameters.model.path = weights

@@ -33,7 +33,7 @@ def outcome(name: str, checked: Callable[[], bool | None]) -> str:
     """Return the outcome of a case as the table has it: yes, no, or nothing."""
     try:
         return "yes" if checked() else ""
-    except (Exception, asyncio.CancelledError):  # noqa: BLE001 - whatever a framework raises is a finding
+    except (Exception, asyncio.CancelledError):  # whatever a framework raises is a finding
         print(f"--- {name}", file=sys.stderr)
         traceback.print_exc()
         return "no"

@@ -455,7 +455,7 @@ def test_unresponsive_supervisor_is_killed(monkeypatch):
 
 
 def test_unreadable_payload_is_reported():
-    import pickle  # noqa: PLC0415 - only here
+    import pickle
 
     returned, error = pickle.loads(run_payload(b"nonsense"))
     assert (returned, str(error).startswith("The worker process cannot read the call: ")) == (None, True)

@@ -605,7 +605,7 @@ def run_in_fork(function):
     if child == 0:
         try:
             function()
-        except BaseException:  # noqa: BLE001 - nothing of the test runner may go on in the child
+        except BaseException:  # nothing of the test runner may go on in the child
             traceback.print_exc(file=sys.__stderr__)
             os._exit(1)
         os._exit(0)

@@ -178,7 +178,7 @@ class Program:
 
     def serve(self) -> None:
         """Serve the agent on a free port, with a worker in the lifespan, until SIGTERM."""
-        import uvicorn  # noqa: PLC0415 - only servers need it
+        import uvicorn
 
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
@@ -190,8 +190,8 @@ class Program:
 
     def make_app(self) -> Any:
         """Return the web service: the agent behind one route, and a worker that continues what was left."""
-        from fastapi import FastAPI  # noqa: PLC0415 - only servers need it
-        from fastapi.responses import StreamingResponse  # noqa: PLC0415
+        from fastapi import FastAPI
+        from fastapi.responses import StreamingResponse
 
         @asynccontextmanager
         async def lifespan(_: FastAPI) -> AsyncIterator[None]:

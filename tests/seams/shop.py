@@ -176,10 +176,10 @@ def make_sinks(world: World, stack: ExitStack) -> list[Any]:
     history = stack.enter_context(RunHistory(world.data / "history.db"))
     if world.case.sinks == "history":
         return [history]
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - only some cases have it
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult  # noqa: PLC0415
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
-    from toolsemble.telemetry import OpenTelemetry  # noqa: PLC0415
+    from toolsemble.telemetry import OpenTelemetry
 
     class LogExporter(SpanExporter):
         def export(self, spans):
@@ -342,14 +342,14 @@ def make_refund(world: World, stack: ExitStack, Context: Any) -> Any:  # noqa: N
 
 
 def make_idempotency(world: World, stack: ExitStack) -> Any:
-    from toolsemble import Idempotency  # noqa: PLC0415 - only some cases have it
+    from toolsemble import Idempotency
 
     return Idempotency(key=lambda arguments: arguments.order, ledger=stack.enter_context(open_ledger(world)))
 
 
 def start_mcp(world: World, stack: ExitStack, gate: dict[str, Any]) -> Any:
     """Return the tool of a real MCP server, which is a process of its own."""
-    from toolsemble.mcp import MCPClient  # noqa: PLC0415 - only some cases have it
+    from toolsemble.mcp import MCPClient
 
     program = ["-m", "seams.mcp_desk", str(world.folder)]
     path = str(Path(__file__).parent.parent)

@@ -295,7 +295,7 @@ class TestTransactions:
                 present = database.presence.is_present("parent")
                 database.presence.announce("child")
                 os._exit(0 if present and names(database) == ["parent", "child"] else 1)
-            except BaseException:  # noqa: BLE001 - told by the status
+            except BaseException:  # told by the status
                 os._exit(2)
         assert os.waitpid(pid, 0)[1] == 0
         add(database, "parent")

@@ -133,7 +133,7 @@ def test_earlier_step_does_not_change_a_call_waiting_for_a_limit(settings, monke
 
 @pytest.mark.parametrize("isolation", ["thread", "executor"])
 def test_change_while_queued_in_an_executor_does_not_change_the_input(isolation):
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only here
+    from concurrent.futures import ThreadPoolExecutor
 
     bank = Bank()
 

@@ -189,7 +189,7 @@ def test_abandoned_thread_holds_its_slot_until_it_ends(gate):
 
 
 def test_job_that_never_started_is_not_counted_as_abandoned(gate):
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only here
+    from concurrent.futures import ThreadPoolExecutor
 
     metrics = InMemoryMetrics()
     with ThreadPoolExecutor(1) as pool:

@@ -25,11 +25,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     with _replace_missing_streams():
         try:
-            from toolsemble._cli.app import run  # noqa: PLC0415 - a missing extra is reported
+            from toolsemble._cli.app import run  # a missing extra is reported
         except ModuleNotFoundError as problem:
             if problem.name != "click":
                 raise
-            from toolsemble._runtime.extras import install_command  # noqa: PLC0415 - only for this error
+            from toolsemble._runtime.extras import install_command
 
             sys.stderr.write(f"toolsemble: the command line needs the package 'click': {install_command('cli')}\n")
             return _USAGE_ERROR

@@ -1,7 +1,5 @@
 """The commands and their options; each command imports its implementation when it runs, so that help is fast."""
 
-# ruff: noqa: PLC0415 - commands import their implementation
-
 from __future__ import annotations
 
 import os
@@ -67,7 +65,7 @@ def _invoke(argv: Sequence[str], options: GlobalOptions) -> int | None:
         code = Exit.INTERRUPTED
     except _ClosedOutputError:
         raise
-    except Exception as error:  # noqa: BLE001 - any error is reported in one line
+    except Exception as error:  # any error is reported in one line
         if options.debug:
             _print_traceback()
         cause = error.__cause__ if isinstance(error, _ExitRaisedError) else None

@@ -102,7 +102,7 @@ class Chat:
             outcome = run_agent(self._agent, text, self._listener(), self._settings)
         except BrokenPipeError:
             raise  # the output is closed
-        except Exception as error:  # noqa: BLE001 - an error in one answer must not end the chat
+        except Exception as error:  # an error in one answer must not end the chat
             self._code = exit_code_for(error)
             self._screen.report(self._screen.err.paint("bad", escape_line(format_error(error))))
             return

@@ -1,7 +1,5 @@
 """The commands ``runs`` and ``work``: the runs in a journal, and a worker that does them."""
 
-# ruff: noqa: PLC0415 - commands import their implementation
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -54,7 +54,7 @@ def _open_sources(
         yield sources, file or _DEFAULT
         return
     import_extra("mcp", extra="mcp", user="A gateway")
-    from toolsemble._cli.gateway import open_config  # noqa: PLC0415 - the SDK of MCP is an extra
+    from toolsemble._cli.gateway import open_config
 
     named = None if file is None else str(Path(file).absolute())
     with open_config(config) as settings:
@@ -105,7 +105,7 @@ def _load_sources(targets: Sequence[str]) -> dict[str, list[object]]:
 
 def _load_gateway(settings: GatewaySettings) -> dict[str, list[object]]:
     """Return the tools of a gateway by source; its servers are started, without the lock."""
-    from toolsemble.mcp._gateway.gateway import build_client  # noqa: PLC0415 - as above
+    from toolsemble.mcp._gateway.gateway import build_client
 
     clients = [build_client(each, None).client for each in settings.servers]
     sources: dict[str, list[object]] = {client.lock_source: [*client.start().listed] for client in clients}

@@ -73,8 +73,8 @@ class MarkdownWriter:
 
 def render(text: str, screen: Screen) -> str:
     """Return Markdown as text for a screen; control characters of the model are escaped before."""
-    from rich.console import Console  # noqa: PLC0415 - only a chat at a terminal needs it
-    from rich.markdown import Markdown  # noqa: PLC0415 - likewise
+    from rich.console import Console
+    from rich.markdown import Markdown
 
     console = Console(
         file=StringIO(),

@@ -36,8 +36,8 @@ def build_clients(target: str, **options: Any) -> list[MCPClient]:
     >>> build_clients("mcp:https://tools.example.com/mcp")
     [<MCPClient 'tools.example.com', not running>]
     """
-    from toolsemble.mcp import MCPClient  # noqa: PLC0415 - only these targets need it
-    from toolsemble.mcp._client.config import read_config  # noqa: PLC0415 - as above
+    from toolsemble.mcp import MCPClient
+    from toolsemble.mcp._client.config import read_config
 
     where = target.removeprefix(PREFIX).strip()
     if where.startswith(("http://", "https://")):

@@ -21,7 +21,7 @@ _SPEED = 10 * _MEGABYTE
 
 def offers(screen: Screen, *, as_json: bool) -> Exit:
     """Show which models are available, and why others are not."""
-    from toolsemble.models import _environment as environment  # noqa: PLC0415 - slow to import
+    from toolsemble.models import _environment as environment
 
     found = environment.offers()
     if as_json:
@@ -41,7 +41,7 @@ def pull(name: str | None, screen: Screen) -> Exit:
 
 def serve(name: str | None, host: str, port: int, api_key: str | None, screen: Screen) -> Exit:
     """Run llama.cpp's own server with an embedded model, until Ctrl-C."""
-    from toolsemble.models._local.api_server import serve as start_server  # noqa: PLC0415 - only this command needs the runtime
+    from toolsemble.models._local.api_server import serve as start_server
 
     with start_server(_pull_weights(name, screen), host=host, port=port, api_key=api_key) as server:
         screen.answer(server.base_url)
@@ -54,7 +54,7 @@ def serve(name: str | None, host: str, port: int, api_key: str | None, screen: S
 
 def _pull_weights(name: str | None, screen: Screen) -> Path:
     """Return the file of an embedded model; show its size and license before a download."""
-    from toolsemble import weights  # noqa: PLC0415 - as above
+    from toolsemble import weights
 
     found: Path | None = weights.located(name)
     if found is not None:

@@ -1,7 +1,5 @@
 """The options that every command has."""
 
-# ruff: noqa: PLC0415 - commands import their implementation
-
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -64,7 +64,7 @@ def serve_targets(targets: Sequence[str], options: ServeOptions, screen: Screen)
     with open_config(options.config) as settings:
         merged = merge_options(settings, servers, options)
         if merged.http is not None:
-            from toolsemble.mcp._server.http import check_address  # noqa: PLC0415 - standard streams need no web server
+            from toolsemble.mcp._server.http import check_address
 
             check_address(merged.http.address, merged.http.allowed_hosts)  # before anything is started or reported
         with redirect_prints():

@@ -1,7 +1,5 @@
 """The command ``ui``: the web interface, and the people who may use it."""
 
-# ruff: noqa: PLC0415 - commands import their implementation
-
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands ``approvals`` and ``ledger``: what waits for a person, in the files of programs that run elsewhere."""
 
-# ruff: noqa: PLC0415 - commands import their implementation
-
 from __future__ import annotations
 
 from typing import Any

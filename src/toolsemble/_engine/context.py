@@ -164,7 +164,7 @@ class ToolContext(Generic[DepsT_co]):
 
     def detach(self) -> ToolContext[Any]:
         """Return a copy that can be pickled for another process: without live objects, and with reviews rejected."""
-        from toolsemble.review._automatic import AutoReject  # noqa: PLC0415 - only for worker processes
+        from toolsemble.review._automatic import AutoReject
 
         reject = AutoReject("the reviewer cannot be asked from a worker process")
         gates = tuple(each.detach(reject) for each in self.gates)
@@ -183,7 +183,7 @@ class ToolContext(Generic[DepsT_co]):
 
         >>> ToolContext().progress(0.4, "page 4 of 10")
         """
-        from toolsemble.events import CallProgress  # noqa: PLC0415 - most tools report no progress
+        from toolsemble.events import CallProgress
 
         tell(CallProgress.of(self, fraction=_clamp_fraction(fraction), message=message))
 
@@ -199,13 +199,13 @@ class ToolContext(Generic[DepsT_co]):
         >>> ToolContext().request_approval("Send it?")
         Continue(always=None)
         """
-        from toolsemble.review._during_call import ask_during_call  # noqa: PLC0415 - most tools ask nobody
+        from toolsemble.review._during_call import ask_during_call
 
         return ask_during_call(self, description, **terms)
 
     async def arequest_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
         """Ask the reviewer during a call, without blocking the event loop."""
-        from toolsemble.review._during_call import aask_during_call  # noqa: PLC0415 - as above
+        from toolsemble.review._during_call import aask_during_call
 
         return await aask_during_call(self, description, **terms)
 

@@ -183,7 +183,7 @@ class EventCodec:
 def _sequence_codec(kind: Any, item: _Codec) -> _Codec:
     def read(value: Any, place: str) -> Any:
         if not isinstance(value, list):
-            raise ValueError(f"{place}: expected an array, got {_show(value)}")  # noqa: TRY004 - the text is wrong
+            raise ValueError(f"{place}: expected an array, got {_show(value)}")
         return kind(item.read(each, f"{place}[{index}]") for index, each in enumerate(value))
 
     return _Codec(lambda value: [item.write(each) for each in value], read)
@@ -251,7 +251,7 @@ def _write_text(value: Any) -> str:
 
 def _check_object(values: Any, place: str) -> None:
     if not isinstance(values, dict):
-        raise ValueError(f"{place}: expected an object, got {_show(values)}")  # noqa: TRY004 - the text is wrong
+        raise ValueError(f"{place}: expected an object, got {_show(values)}")
 
 
 def _join(place: str, name: str) -> str:

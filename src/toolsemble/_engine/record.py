@@ -43,14 +43,14 @@ def record(
     try:
         if context.metrics is not SILENT:
             _count(context, determine_outcome(result, error), duration)
-    except Exception:  # noqa: BLE001 - a failing metrics backend must not fail calls
+    except Exception:  # a failing metrics backend must not fail calls
         LOGGER.warning("The metrics of a call of '%s' were lost", context.tool_name, exc_info=True)
     try:
         succeeded = error is None and result is not None and result.error_message is None
         level = logging.INFO if succeeded else _choose_level(error)
         if context.logger.isEnabledFor(level) and has_handler(context.logger):
             _log(level, context, given, result, error, determine_outcome(result, error), duration, log_limit)
-    except Exception:  # noqa: BLE001 - nor must a failing log handler, or an input that cannot be converted to text
+    except Exception:  # nor must a failing log handler, or an input that cannot be converted to text
         LOGGER.warning("The log line of a call of '%s' was lost", context.tool_name, exc_info=True)
 
 
@@ -79,7 +79,7 @@ def _log_count(context: ToolContext, counter: str, describe: Callable[[], str], 
         if context.logger.isEnabledFor(level):
             ids = {"call_id": context.call_id, "run_id": context.run_id}
             context.logger.log(level, "%s", mask_text(describe()), extra=ids)
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:
         LOGGER.warning("The log line of the %s of '%s' was lost", counter, context.tool_name, exc_info=True)
 
 
@@ -90,7 +90,7 @@ def count(context: ToolContext, counter: str, amount: int = 1) -> None:
     """
     try:
         context.metrics.increment_counter(counter, context.tool_name, context.agent_role, amount)
-    except Exception:  # noqa: BLE001 - as above
+    except Exception:
         LOGGER.warning("The %s of a call of '%s' were lost", counter, context.tool_name, exc_info=True)
 
 
@@ -104,8 +104,8 @@ def input_text(given: object) -> str:
         return str(given)
     if given.structured_output is None:
         return given.text
-    from toolsemble._schema.display import to_display_text  # noqa: PLC0415 - only for steps whose input did not fit
-    from toolsemble._schema.problem import MismatchError  # noqa: PLC0415 - as above
+    from toolsemble._schema.display import to_display_text
+    from toolsemble._schema.problem import MismatchError
 
     try:
         return to_display_text(given.structured_output)

@@ -75,7 +75,7 @@ def check_setting(owner: str, name: str, known: Iterable[str]) -> None:
     names = sorted(known)
     if name in names:
         return
-    from difflib import get_close_matches  # noqa: PLC0415 - only for errors
+    from difflib import get_close_matches
 
     near = get_close_matches(name[:_LONGEST_NAME], names, n=1, cutoff=_NEAR)
     advice = f"did you mean {near[0]}?" if near else f"it takes {', '.join(names)}"

@@ -196,7 +196,7 @@ def _settle(future: Future[T], job: Callable[[], T]) -> None:
         return
     try:
         result = job()
-    except BaseException as error:  # noqa: BLE001 - raised by the future
+    except BaseException as error:  # raised by the future
         future.set_exception(error)
         del future  # the traceback of the error refers to this frame
     else:
@@ -335,7 +335,7 @@ class OwnLoop:
                 pass  # the task has ended and its loop is closed
 
     async def _track(self, work: Awaitable[T]) -> T:
-        import asyncio  # noqa: PLC0415 - slow to import; programs without async tools do not need it
+        import asyncio
 
         self._task = asyncio.current_task()
         if self._cancelled:  # checked after _task is set: either this or cancel() sees the other
@@ -345,7 +345,7 @@ class OwnLoop:
 
 
 def _run(work: Awaitable[T]) -> T:
-    import asyncio  # noqa: PLC0415 - slow to import; programs without async tools do not need it
+    import asyncio
 
     outcome: Outcome = []
 
@@ -353,7 +353,7 @@ def _run(work: Awaitable[T]) -> T:
     async def store_outcome() -> None:
         try:
             outcome[:] = [await work, None]
-        except Exception as error:  # noqa: BLE001 - raised again after the loop is closed
+        except Exception as error:  # raised again after the loop is closed
             outcome[:] = [None, error]
 
     # With a factory the runner does not change the thread's event loop setting, which asyncio.run would clear.
@@ -392,7 +392,7 @@ class SharedLoop:
         return finish(work) if future is None else unwrap_outcome(future.result())
 
     def _submit(self, work: Awaitable[Any]) -> Future[Outcome] | None:
-        import asyncio  # noqa: PLC0415 - as above
+        import asyncio
 
         with self._lock:
             if self._closed:
@@ -403,7 +403,7 @@ class SharedLoop:
             return asyncio.run_coroutine_threadsafe(capture_outcome(work), self._started.result()[0])
 
     async def _serve(self) -> None:
-        import asyncio  # noqa: PLC0415 - as above
+        import asyncio
 
         ended = asyncio.Event()
         self._started.set_result((asyncio.get_running_loop(), ended))
@@ -425,7 +425,7 @@ async def capture_outcome(work: Awaitable[Any]) -> Outcome:
     """Await it and return the outcome: some exceptions would stop the event loop if they left a task."""
     try:
         return [await work, None]
-    except BaseException as error:  # noqa: BLE001 - raised again by the caller
+    except BaseException as error:
         return [None, error]
 
 
@@ -434,7 +434,7 @@ _abandoned: dict[asyncio.Task[Any], Callable[[], None]] = {}
 
 def abandon_task(task: asyncio.Task[Any], gone: Callable[[], None]) -> None:
     """Let an event loop end without a task that ignores its cancellation; call ``gone`` when the task has ended."""
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio
 
     _abandoned[task] = gone
     task.add_done_callback(lambda _: _abandoned.pop(task, gone)())

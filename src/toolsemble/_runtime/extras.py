@@ -51,8 +51,8 @@ def install_command(extra: str) -> str:
 
 
 def _install_folder(url: str, extra: str, *, editable: bool) -> str:
-    from urllib.parse import urlsplit  # noqa: PLC0415 - only for errors
-    from urllib.request import url2pathname  # noqa: PLC0415 - as above
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
 
     folder = url2pathname(urlsplit(url).path)
     return f"pip install {'-e ' if editable else ''}{_quote(f'{folder}[{extra}]')}"
@@ -65,8 +65,8 @@ def _quote(requirement: str) -> str:
 
 def _read_direct_url() -> dict[str, Any]:
     """Return where the library was installed from, as pip recorded it; empty if that is an index, or unknown."""
-    import json  # noqa: PLC0415 - only for errors
-    from importlib.metadata import PackageNotFoundError, distribution  # noqa: PLC0415 - as above
+    import json
+    from importlib.metadata import PackageNotFoundError, distribution
 
     try:
         found = json.loads(distribution(_NAME).read_text("direct_url.json") or "{}")

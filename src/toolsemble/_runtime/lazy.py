@@ -30,7 +30,7 @@ def export_lazily(
         home = home_of.get(name)
         if home is None:
             raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
-        from importlib import import_module  # noqa: PLC0415 - importing the package must stay cheap
+        from importlib import import_module
 
         value = package[name] = getattr(import_module(f".{home}", package["__name__"]), name)
         return value  # cached in the globals, so this is not called again
@@ -54,7 +54,7 @@ class LazyModule:
         self.__name__ = name
 
     def __getattr__(self, name: str) -> Any:
-        from importlib import import_module  # noqa: PLC0415 - as above
+        from importlib import import_module
 
         value = getattr(import_module(self.__name__), name)
         setattr(self, name, value)  # found directly the next time

@@ -124,7 +124,9 @@ class InMemoryMetrics:
         """Count a call whose tool raised an exception."""
         self._increment(self._outcomes, ("error", tool_name, agent_role))
 
-    def record_duration(self, tool_name: str, agent_role: str, seconds: float) -> None:  # noqa: ARG002 - durations are stored by tool only
+    def record_duration(
+        self, tool_name: str, agent_role: str, seconds: float
+    ) -> None:  # durations are stored by tool only
         """Record the duration of a call."""
         with self._lock:
             self._durations[tool_name].append(seconds)
@@ -140,7 +142,7 @@ class InMemoryMetrics:
         self,
         name: str,
         tool_name: str,
-        agent_role: str,  # noqa: ARG002 - as above
+        agent_role: str,
         value: float,
         tags: Tags | None = None,
     ) -> None:

@@ -135,9 +135,9 @@ class Database:
         self,
         patience: float | None = None,
         *,
-        key: str | None = None,  # noqa: ARG002 - a file has one writer at a time
+        key: str | None = None,  # a file has one writer at a time
         synced: bool = False,
-        notify: bool = False,  # noqa: ARG002 - other processes look at the file from time to time
+        notify: bool = False,  # other processes look at the file from time to time
     ) -> Iterator[sqlite3.Connection]:
         """Return the connection inside a write transaction; an exception rolls it back.
 
@@ -156,7 +156,7 @@ class Database:
         statement: str,
         values: Sequence[Any],
         *,
-        key: str,  # noqa: ARG002 - as above
+        key: str,
         synced: bool = False,
     ) -> int:
         """Execute one statement as a transaction of its own; return how many rows it has changed."""
@@ -190,7 +190,7 @@ class Database:
         finally:
             connection.execute(f"PRAGMA synchronous = {self._kind.synchronous}")
 
-    def watch(self, changed: Callable[[], object]) -> None:  # noqa: ARG002 - see below
+    def watch(self, changed: Callable[[], object]) -> None:
         """Return None: nobody is told that a file has changed, and who waits has to look from time to time."""
         return
 

@@ -170,7 +170,7 @@ def get_message(error: BaseException | None) -> str:
     """
     try:
         message = str(error)
-    except Exception:  # noqa: BLE001 - an exception without a working __str__ must not hide the failure
+    except Exception:  # an exception without a working __str__ must not hide the failure
         message = ""
     return escape_surrogates(message or type(error).__name__)
 
@@ -182,12 +182,12 @@ def _is_bare_repr(message: str, error: BaseException | None) -> bool:
         if args and args[0] is message:
             return False  # the common case: no text is its own repr
         return len(args) > 0 and message == escape_surrogates(repr(args[0] if len(args) == 1 else args))
-    except Exception:  # noqa: BLE001 - an argument without a working repr is no reason to fail
+    except Exception:  # an argument without a working repr is no reason to fail
         return False
 
 
 def _escape_unless_visible(character: str) -> str:
-    import unicodedata  # noqa: PLC0415 - only texts with unusual characters need it
+    import unicodedata
 
     if character in "\n\t" or not (
         _INVISIBLE.match(character) or unicodedata.category(character) in _HIDDEN_CATEGORIES

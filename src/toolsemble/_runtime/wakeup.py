@@ -67,7 +67,7 @@ class Wakeup:
 
     async def wait_async(self, seconds: float | None) -> bool:
         """Wait in this task, at most some seconds; return whether it was woken."""
-        import asyncio  # noqa: PLC0415 - slow to import; sync programs do not need it
+        import asyncio
 
         self._waiter = asyncio.get_running_loop().create_future()
         if not self.woken:  # checked after _waiter is set: either this or wake() sees the other

@@ -79,7 +79,7 @@ def compile_core(core: Any) -> SchemaValidator:
     pydantic-core would replace the schema of a complete model by the validator that the model already has, which
     ignores unknown keys. Models are marked as incomplete during compilation, as pydantic does when it rebuilds one.
     """
-    from pydantic_core import SchemaValidator  # noqa: PLC0415 - tools that are never called do not need it
+    from pydantic_core import SchemaValidator
 
     with _INCOMPLETE.mark(_classes_in(core)):
         return SchemaValidator(core)

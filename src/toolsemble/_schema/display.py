@@ -83,7 +83,7 @@ def to_display_or_repr(value: Any) -> Any:
     try:
         shown = to_display(value)
         json.dumps(shown, allow_nan=False)
-    except Exception:  # noqa: BLE001 - a user's object can raise anything; what is around it is still shown
+    except Exception:  # a user's object can raise anything; what is around it is still shown
         return repr(value)
     return shown
 
@@ -115,7 +115,7 @@ def scalar_to_json(value: Any) -> Any:
     """Return a scalar as a JSON value; as text if JSON has no such type."""
     if type(value) is float:
         return value if math.isfinite(value) else str(value)
-    from pydantic_core import to_jsonable_python  # noqa: PLC0415 - only calls that need approval need it
+    from pydantic_core import to_jsonable_python
 
     return to_jsonable_python(value, fallback=str, bytes_mode="base64")
 

@@ -187,11 +187,11 @@ def _text(value: Any) -> Any:
 
 
 def _rebuild(kind: Any, text: Any) -> Any:
-    from pydantic import TypeAdapter  # noqa: PLC0415 - only unusual values need it
+    from pydantic import TypeAdapter
 
     try:
         return TypeAdapter(kind).validate_python(text)
-    except Exception:  # noqa: BLE001 - a custom class can raise anything
+    except Exception:  # a custom class can raise anything
         return None
 
 
@@ -211,7 +211,7 @@ def _are_equal(one: Any, other: Any) -> bool:
     """Return whether two values are equal; False if the comparison fails, as for arrays."""
     try:
         return bool(one == other)
-    except Exception:  # noqa: BLE001 - a custom class can raise anything
+    except Exception:  # a custom class can raise anything
         return False
 
 

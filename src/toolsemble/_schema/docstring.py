@@ -37,7 +37,7 @@ def parse_docstring(docstring: str | None) -> Docstring:
     text = inspect.cleandoc(docstring or "")
     if "\n" not in text:
         return Docstring(text)
-    import docstring_parser  # noqa: PLC0415 - one-line docstrings do not need it
+    import docstring_parser
 
     try:
         parsed = docstring_parser.parse(text)

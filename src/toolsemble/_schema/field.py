@@ -150,8 +150,8 @@ def _unwrap(annotation: Any) -> tuple[Any, list[Any]]:
 
 def _merge_field_info(field: Field, info: Any) -> tuple[Field, list[Any]]:
     """Return the field with a pydantic ``Field``'s default and alias, and the remaining constraints."""
-    from pydantic import Field as Info  # noqa: PLC0415 - only annotations with pydantic's Field need it
-    from pydantic_core import PydanticUndefined  # noqa: PLC0415 - as above
+    from pydantic import Field as Info
+    from pydantic_core import PydanticUndefined
 
     changes: dict[str, Any] = {}
     if field.default is MISSING and info.default is not PydanticUndefined and info.default is not ...:

@@ -53,7 +53,7 @@ class SchemaArguments:
 
     def validate(self, text: str) -> dict[str, Any]:
         """Return the object in JSON text, or raise :class:`MismatchError`."""
-        import pydantic_core  # noqa: PLC0415 - its parser limits the depth, which the validator does not
+        import pydantic_core  # its parser limits the depth, which the validator does not
 
         try:
             value = pydantic_core.from_json(text, allow_inf_nan=False)
@@ -83,11 +83,13 @@ class SchemaArguments:
     def wrong_keys(self, mismatch: MismatchError) -> None:
         """Return None: any key may be wrong."""
 
-    def is_settled(self, mismatch: MismatchError) -> bool:  # noqa: ARG002 - it has no errors yet
+    def is_settled(self, mismatch: MismatchError) -> bool:
         """Return False: the errors are not known."""
         return False
 
-    def problems(self, text: str, value: Any, mismatch: MismatchError) -> tuple[list[Problem], int]:  # noqa: ARG002 - the text is plain JSON
+    def problems(
+        self, text: str, value: Any, mismatch: MismatchError
+    ) -> tuple[list[Problem], int]:  # the text is plain JSON
         """Return the problems of a value, and the number of problems left out."""
         found: dict[Path, list[str]] = {}
         plain = json.loads(text)  # the validator does not accept WrittenFloat
@@ -101,7 +103,7 @@ class SchemaArguments:
         ordered = sorted(found.items(), key=lambda item: _order(self.schema, item[0]))
         return [Problem(path, ", ".join(dict.fromkeys(message))) for path, message in ordered], 0
 
-    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:  # noqa: ARG002 - it is always complete
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:
         """Return a copy of the values, with secrets hidden."""
         return hide_values(to_display(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
 
@@ -159,7 +161,7 @@ def hide_values(shown: Any, keys: frozenset[str]) -> Any:
 
 
 def _compile_validator(owner: str, schema: dict[str, Any]) -> Any:
-    import jsonschema_rs  # noqa: PLC0415 - only tools with a custom schema need it
+    import jsonschema_rs
 
     try:
         # Nothing is fetched, and patterns run in linear time.

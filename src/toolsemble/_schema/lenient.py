@@ -33,7 +33,7 @@ def parse_lenient(text: str, read: Callable[[str], Any] | None = None, *, words:
     >>> parse_lenient("```json\n{'city': 'Rome', 'now': True,}\n```")
     {'city': 'Rome', 'now': True}
     """
-    import pyjson5  # noqa: PLC0415 - valid arguments do not need it
+    import pyjson5
 
     inner = _extract_object(text) if words else _strip_fence(text)
     if read is not None and inner != text:

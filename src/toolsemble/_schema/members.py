@@ -106,7 +106,7 @@ def find_return_type(function: Any, names: Mapping[str, Any]) -> Any:
     """
     try:
         return resolve_hints(function, names).get("return", Any)
-    except Exception:  # noqa: BLE001 - the return type is optional information; bad annotations are reported elsewhere
+    except Exception:  # the return type is optional information; bad annotations are reported elsewhere
         return Any
 
 

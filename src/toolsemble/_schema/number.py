@@ -57,7 +57,7 @@ def is_exact(number: float) -> bool:
 
 
 def _parse_integer(text: str) -> int | None:
-    from decimal import Decimal  # noqa: PLC0415 - valid arguments do not need it
+    from decimal import Decimal
 
     integer, divisor = Decimal(text).as_integer_ratio()
     return integer if divisor == 1 else None

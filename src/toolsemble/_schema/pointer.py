@@ -19,7 +19,7 @@ def follow_ref(document: Any, ref: str) -> Any:
     LookupError: '#/$defs/a': there is no 'a'
     """
     if "%" in ref:
-        from urllib.parse import unquote  # noqa: PLC0415 - slow to import, and rarely needed
+        from urllib.parse import unquote
 
         ref = unquote(ref)
     start, *tokens = ref.split("/")

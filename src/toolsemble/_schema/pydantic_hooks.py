@@ -38,7 +38,7 @@ class ScalarSubclass:
     """The class, called with the scalar."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
+        from pydantic_core import core_schema
 
         validated = core_schema.no_info_after_validator_function(_convert_exceptions(self.kind), handler(source))
         return core_schema.json_or_python_schema(validated, core_schema.is_instance_schema(self.kind))
@@ -56,7 +56,7 @@ class Temporal:
 
     def wrap(self, known: Any) -> Any:
         """Return a core schema that validates text as the given one does, but rejects plain numbers."""
-        from pydantic_core import SchemaValidator, core_schema  # noqa: PLC0415 - only pydantic calls this
+        from pydantic_core import SchemaValidator, core_schema
 
         lenient = SchemaValidator(known)
 
@@ -92,7 +92,7 @@ class EnumMember:
     """Whether a model sends the values, not the names."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
+        from pydantic_core import core_schema
 
         known = {member.value if self.by_value else name: member for name, member in self.kind.__members__.items()}
         return core_schema.json_or_python_schema(
@@ -199,7 +199,7 @@ class Shape:
     """Whether the schema is being generated, so that a nested use is a reference."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema  # noqa: PLC0415 - only pydantic calls this
+        from pydantic_core import core_schema
 
         if self.busy:
             return core_schema.definition_reference_schema(self.ref)
@@ -230,8 +230,8 @@ class Shape:
 
 
 def _core_field(each: Field, kind: Any, handler: Any) -> Any:
-    from pydantic import Field as Info  # noqa: PLC0415 - only pydantic calls this
-    from pydantic_core import core_schema  # noqa: PLC0415 - as above
+    from pydantic import Field as Info
+    from pydantic_core import core_schema
 
     if each.description or each.examples:
         kind = Annotated[kind, Info(description=each.description or None, examples=list(each.examples) or None)]

@@ -173,7 +173,7 @@ def _adapt_class(kind: type, scope: Scope) -> Any:
 
 def _any_number() -> Any:
     """Return the type of any JSON number: an int stays one, as a float would lose digits of a long one."""
-    from pydantic import WithJsonSchema  # noqa: PLC0415 - only unusual types need it
+    from pydantic import WithJsonSchema
 
     return Annotated[int | float, WithJsonSchema({"type": "number"})]
 
@@ -185,8 +185,8 @@ _NUMBERS: dict[type, Callable[[], Any]] = {
 
 def _check_known_class(kind: type, scope: Scope) -> Any:
     """Return a class that pydantic knows; raise ToolDefinitionError for any other."""
-    from pydantic import TypeAdapter  # noqa: PLC0415 - only unusual types need it
-    from pydantic.errors import PydanticSchemaGenerationError  # noqa: PLC0415 - as above
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticSchemaGenerationError
 
     try:
         TypeAdapter(kind)
@@ -219,7 +219,7 @@ def _is_shape_discriminator(item: Any, kind: Any) -> bool:
 
 def _convert_metadata(item: Any) -> list[Any]:
     """Return an item of the metadata in pydantic's form: descriptions, and the constraints of msgspec."""
-    from pydantic import Field as Info  # noqa: PLC0415 - only annotated types need it
+    from pydantic import Field as Info
 
     if isinstance(item, Param):
         return [Info(description=item.description or None, examples=list(item.examples) or None)]

@@ -360,7 +360,7 @@ def _is_among(value: Any, allowed: list[Any]) -> bool:
 @lru_cache(maxsize=100)
 def _compile_pattern(pattern: str) -> Any:
     # The validator's own engine: linear time, and the same results.
-    import jsonschema_rs  # noqa: PLC0415 - only schemas with patternProperties need it
+    import jsonschema_rs
 
     return jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=jsonschema_rs.RegexOptions(), offline=True)
 

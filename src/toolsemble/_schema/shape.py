@@ -107,7 +107,7 @@ def to_exact_json(value: object) -> Any:
     >>> to_exact_json({"at": b"noon"})
     {'at': 'bm9vbg=='}
     """
-    import pydantic_core  # noqa: PLC0415 - tools that return text do not need it
+    import pydantic_core
 
     try:
         return pydantic_core.to_jsonable_python(value, **_MODES)
@@ -126,7 +126,7 @@ def _json_text(value: object) -> str:
     if type(value) not in _PLAIN and isinstance(value, (Iterator, AsyncIterator)):
         # Reading it could take forever, and would leave an exhausted iterator for programs.
         raise ToolExecutionError(f"The tool returned a {type(value).__name__}; return a list instead")
-    import pydantic_core  # noqa: PLC0415 - tools that return text do not need it
+    import pydantic_core
 
     try:
         return pydantic_core.to_json(value, **_MODES).decode()

@@ -137,7 +137,7 @@ class TypedArguments:
             return value
         try:
             return (self._validator or self._build()).validate_python(value, strict=True)
-        except Exception:  # noqa: BLE001 - a custom validator may raise anything; validating as JSON reports it
+        except Exception:  # a custom validator may raise anything; validating as JSON reports it
             return self.validate(to_display_text(value))  # nested objects may be of other types with the same fields
 
     def wrong_keys(self, mismatch: MismatchError) -> frozenset[str] | None:
@@ -245,7 +245,9 @@ class TypedArguments:
 
     def _generate_schemas(self) -> Schemas:
         """Return both schemas from pydantic's own generators."""
-        from toolsemble._schema.generate import generate_schemas  # noqa: PLC0415 - pydantic is slow to import; common types need only pydantic-core
+        from toolsemble._schema.generate import (
+            generate_schemas,
+        )  # pydantic is slow to import; common types need only pydantic-core
 
         try:
             return generate_schemas(self._kind)
@@ -307,7 +309,7 @@ def _check_default(each: Field, kind: Any, place: str) -> None:
     """Reject a default that is not of the declared type: defaults are not validated when a call uses them."""
     if each.factory is not None or each.required or each.optional or _is_plainly(each.default, kind):
         return
-    from pydantic import TypeAdapter, ValidationError  # noqa: PLC0415 - simple defaults do not need it
+    from pydantic import TypeAdapter, ValidationError
 
     secret = _is_secret(kind)
     try:

@@ -157,7 +157,7 @@ def _dump(owner: str, schema: dict[str, Any]) -> str:
 
 def _check_form(owner: str, schema: dict[str, Any]) -> None:
     """Raise ToolDefinitionError with the path, if a schema is not valid by the rules of its draft."""
-    import jsonschema_rs  # noqa: PLC0415 - only tools with a custom schema need it
+    import jsonschema_rs
 
     try:
         jsonschema_rs.meta.validate(schema)

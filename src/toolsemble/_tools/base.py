@@ -223,14 +223,14 @@ class Tool(ABC):
         >>> search.renamed("search_archive").execute("{}").text
         "Error: Missing required parameter(s) for 'search_archive': query"
         """
-        from toolsemble._tools.renamed import RenamedTool  # noqa: PLC0415 - a subclass of this class
+        from toolsemble._tools.renamed import RenamedTool  # a subclass of this class
 
         return RenamedTool(self, name, description)
 
     def __repr__(self) -> str:
         try:
             name = getattr(self, "name", None)
-        except Exception:  # noqa: BLE001 - a property can raise anything, and a repr is shown in errors
+        except Exception:  # a property can raise anything, and a repr is shown in errors
             name = None
         # Not the repr of anything else: that of a bound method has the repr of this object.
         shown = name if isinstance(name, str) else None
@@ -263,7 +263,7 @@ class Tool(ABC):
         )
 
     def _find_return_type(self, function: object, names: Mapping[str, Any]) -> Any:
-        from toolsemble._schema.members import find_return_type  # noqa: PLC0415 - only some specifications need it
+        from toolsemble._schema.members import find_return_type
 
         return find_return_type(function, names)
 
@@ -280,7 +280,7 @@ class Tool(ABC):
         limits = read_limits(self)
         if limits == NO_LIMITS:
             return None
-        from toolsemble._engine.limits.policy import build_policy_for  # noqa: PLC0415 - most tools have no limits
+        from toolsemble._engine.limits.policy import build_policy_for
 
         kept: PolicyCache = vars(self).setdefault("_limits", PolicyCache())
         owner = f"Tool '{getattr(self, 'name', None)}'"
@@ -299,7 +299,9 @@ def pipeline_class() -> type[ToolPipeline]:
     >>> pipeline_class().__name__
     'ToolPipeline'
     """
-    from toolsemble._tools.pipeline.pipeline import ToolPipeline  # noqa: PLC0415 - the only import of a higher layer: a pipeline is a tool
+    from toolsemble._tools.pipeline.pipeline import (
+        ToolPipeline,
+    )  # the only import of a higher layer: a pipeline is a tool
 
     return ToolPipeline
 
@@ -324,7 +326,7 @@ def define(source: object) -> ToolDefinition | None:
         }
         if (kind := getattr(source, "input_type", str)) is str:
             return string_definition(name, description, execute, **settings)
-        from toolsemble._tools.typed import define_typed  # noqa: PLC0415 - a subclass of Tool is there
+        from toolsemble._tools.typed import define_typed  # a subclass of Tool is there
 
         return define_typed(name, description, execute, kind, settings)
     return None
@@ -335,7 +337,7 @@ def _foreign_policy(source: object) -> Policy | None:
     limits = find_limits(source)
     if not limits:
         return None
-    from toolsemble._engine.limits.policy import build_policy  # noqa: PLC0415 - most tools have no limits
+    from toolsemble._engine.limits.policy import build_policy
 
     return build_policy(f"Tool '{getattr(source, 'name', None)}'", NO_LIMITS._replace(**limits))
 

@@ -25,7 +25,7 @@ def collect_tools(source: object) -> list[tuple[object, ToolDefinition]]:
         return [*own, *((each, _definition_of(each)) for each in methods)]
     # The attribute first: to compare an object with a protocol is slow.
     if hasattr(source, "parameters_schema") and isinstance(source, ToolSpec):
-        from toolsemble._tools.schema import from_spec  # noqa: PLC0415 - most tools are functions or classes
+        from toolsemble._tools.schema import from_spec
 
         return [(source, _definition_of(from_spec(source)))]
     definition = define(source)

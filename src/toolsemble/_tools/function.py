@@ -170,7 +170,7 @@ class FunctionTool(Tool, Generic[P, R]):
         owner = self._owner()  # the class that ``Self`` means
         known = self._known.get(owner)
         if known is None:
-            from toolsemble._tools.parameters import read_parameters  # noqa: PLC0415 - importing @tool must stay cheap
+            from toolsemble._tools.parameters import read_parameters
 
             found = read_parameters(
                 _check_function_name(self.name), self._function, self._names, len(self._bound), owner
@@ -281,7 +281,7 @@ _SENTENCE_WORD = re.compile("[A-Z][a-z]*")
 
 
 def _warn_of_description(name: str, function: str) -> None:
-    from toolsemble._runtime.warn import warn_user  # noqa: PLC0415 - rarely needed
+    from toolsemble._runtime.warn import warn_user
 
     warn_user(
         f"@tool({name!r}) names the tool {name!r} instead of {function!r}; if it is the description, write "

@@ -66,7 +66,7 @@ def _warn_untyped(tool: str, function: Any, fields: Sequence[Field]) -> None:
         return
     names = [field.name for field in fields if field.annotation is Any and field.name not in function.__annotations__]
     if names:
-        from toolsemble._runtime.warn import warn_user  # noqa: PLC0415 - rarely needed
+        from toolsemble._runtime.warn import warn_user
 
         listed = ", ".join(f"'{name}'" for name in names)
         warn_user(

@@ -118,7 +118,7 @@ def schema_for(kind: Any) -> dict[str, Any]:
     >>> schema_for(City)["properties"]
     {'name': {'type': 'string'}, 'days': {'type': 'integer', 'default': 3}}
     """
-    from toolsemble._schema.portable import make_portable  # noqa: PLC0415 - calls do not need it
+    from toolsemble._schema.portable import make_portable
 
     return {"type": "object", **make_portable(_read_type(kind).schema)[0]}
 

@@ -63,7 +63,7 @@ def _definitions(root: Mapping[str, Any]) -> dict[str, Any]:
 
 def _make_check(schema: dict[str, Any]) -> Callable[[Any], bool]:
     """Return a function that says whether a value is valid; nothing is, for a schema that cannot be compiled."""
-    import jsonschema_rs  # noqa: PLC0415 - slow to load, and only unions need it
+    import jsonschema_rs
 
     try:
         return jsonschema_rs.validator_for(schema, offline=True, pattern_options=jsonschema_rs.RegexOptions()).is_valid

@@ -18,7 +18,7 @@ def read_field(field: Any, place: str) -> Any:
     [None]
     """
     if not isinstance(field, Mapping):
-        raise ValueError(f"{_show(place)}: expected a field, an object, not {field!r:.80}")  # noqa: TRY004 - it is sent
+        raise ValueError(f"{_show(place)}: expected a field, an object, not {field!r:.80}")
     state, kind = field.get("state"), field.get("kind")
     if state == "unset":
         return MISSING
@@ -35,7 +35,7 @@ def read_field(field: Any, place: str) -> Any:
         return _read_union(field, place)
     text = field.get("text")
     if not isinstance(text, str):
-        raise ValueError(f"{_show(place)}: text must be a str, not {text!r:.80}")  # noqa: TRY004 - as above
+        raise ValueError(f"{_show(place)}: text must be a str, not {text!r:.80}")
     if kind == "text":
         return text
     if kind not in _JSON_KINDS:
@@ -48,7 +48,7 @@ def _read_object(field: Mapping[str, Any], place: str) -> dict[str, Any]:
     for index, each in enumerate(_list_fields(field, place)):
         name = each.get("name") if isinstance(each, Mapping) else None
         if not isinstance(name, str):
-            raise ValueError(f"{_show(place)}: field {index} must have a name, a str, not {name!r:.80}")  # noqa: TRY004 - as above
+            raise ValueError(f"{_show(place)}: field {index} must have a name, a str, not {name!r:.80}")
         value = read_field(each, f"{place}/{name}")
         if value is MISSING:
             continue
@@ -70,7 +70,7 @@ def _read_union(field: Mapping[str, Any], place: str) -> Any:
 def _list_fields(field: Mapping[str, Any], place: str) -> list[Any]:
     fields = field.get("fields", [])
     if not isinstance(fields, list):
-        raise ValueError(f"{_show(place)}: fields must be an array, not {fields!r:.80}")  # noqa: TRY004 - as above
+        raise ValueError(f"{_show(place)}: fields must be an array, not {fields!r:.80}")
     return fields
 
 

@@ -83,7 +83,7 @@ class LocalUser:
         """Return the user, if it has this name."""
         return self.person if name == self.person.name else None
 
-    def find_token(self, token: str) -> Person | None:  # noqa: ARG002 - the protocol's
+    def find_token(self, token: str) -> Person | None:
         """Return None: the user has the link that the program prints."""
         return None
 

@@ -377,7 +377,7 @@ def _restore(name: str, arguments: Any, id: str | None, answered_in: Literal["ch
 
 
 def _load(provider: str) -> Any:
-    from toolsemble._vocabulary.providers import load_wire_format  # noqa: PLC0415 - a call without a provider does not need it
+    from toolsemble._vocabulary.providers import load_wire_format
 
     return load_wire_format(provider)
 

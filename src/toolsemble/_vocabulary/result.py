@@ -73,7 +73,7 @@ class _Media:
 
     @classmethod
     def _read_url(cls, url: str, mime_type: str | None) -> dict[str, Any]:
-        from toolsemble._vocabulary.media_url import check_url, guess_media_type, read_data_url  # noqa: PLC0415 - rarely used
+        from toolsemble._vocabulary.media_url import check_url, guess_media_type, read_data_url
 
         if str(url)[:5].lower() == "data:":
             data, kind = read_data_url(cls.__name__, url)
@@ -104,7 +104,7 @@ def _check_data(name: str, data: object) -> None:
 
 
 def _check_url(content: _Media) -> None:
-    from toolsemble._vocabulary.media_url import check_url  # noqa: PLC0415 - rarely used
+    from toolsemble._vocabulary.media_url import check_url
 
     check_url(type(content).__name__, content.url)
     if content.data:
@@ -114,7 +114,7 @@ def _check_url(content: _Media) -> None:
 def _show_source(content: _Media) -> str:
     if not content.url:
         return f"<{len(content.data)} bytes>"
-    from toolsemble._vocabulary.media_url import hide_query  # noqa: PLC0415 - rarely used
+    from toolsemble._vocabulary.media_url import hide_query
 
     return f"url={hide_query(content.url)!r}"
 
@@ -162,7 +162,7 @@ class FileContent(_Media):
         :param mime_type: the media type; by default that of the extension
         :param name: the file name; by default the last part of the URL
         """
-        from toolsemble._vocabulary.media_url import file_name_of  # noqa: PLC0415 - rarely used
+        from toolsemble._vocabulary.media_url import file_name_of
 
         fields = cls._read_url(url, mime_type)
         return cls(**fields, name=name or (file_name_of(url) if "url" in fields else "") or "file")
@@ -283,7 +283,7 @@ class ToolResult:
         return f"ToolResult.{name}({', '.join(shown)})"
 
     def _repr_html_(self) -> str:
-        from toolsemble._runtime.notebook import format_note, format_table, format_text  # noqa: PLC0415 - in notebooks
+        from toolsemble._runtime.notebook import format_note, format_table, format_text
 
         rows = [] if self.structured_output is None else [("structured_output", repr(self.structured_output))]
         rows += [("content", repr(each)) for each in self.contents]

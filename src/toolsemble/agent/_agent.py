@@ -167,8 +167,8 @@ class Agent(Generic[OutputT_co, DepsT]):
         **settings: Unpack[AgentSettings],
     ) -> None:
         """Check the settings; raise :class:`~toolsemble.ToolDefinitionError` if one is wrong."""
-        from toolsemble.agent._deps import read_deps  # noqa: PLC0415 - see above
-        from toolsemble.agent._settings import build_config  # noqa: PLC0415 - see above
+        from toolsemble.agent._deps import read_deps
+        from toolsemble.agent._settings import build_config
 
         source = read_deps(deps, make_deps, deps_type)
         self._config = build_config(model, tools, output_type, source, settings)
@@ -208,7 +208,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         >>> agent.run_sync("Where do all roads lead?", max_tokens=1000, settings={"temperature": 0}).text
         'Rome'
         """
-        from toolsemble.agent._start import start_run  # noqa: PLC0415 - see above
+        from toolsemble.agent._start import start_run
 
         return await start_run(self._config, prompt, settings).run()
 
@@ -226,7 +226,7 @@ class Agent(Generic[OutputT_co, DepsT]):
     ) -> AgentResult[Any]: ...
     def run_sync(self, prompt: RunInput, **settings: Any) -> AgentResult[Any]:
         """Run until there is an answer, as :meth:`run` does, for code that cannot await."""
-        from toolsemble.agent._start import start_run  # noqa: PLC0415 - see above
+        from toolsemble.agent._start import start_run
 
         loop = start_run(self._config, prompt, settings)
         try:
@@ -263,7 +263,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         >>> finish(kinds())
         ['text_delta', 'text_delta', 'turn_ended', 'final']
         """
-        from toolsemble.agent._start import follow_run  # noqa: PLC0415 - see above
+        from toolsemble.agent._start import follow_run
 
         return follow_run(self._config, prompt, settings, streaming=True)
 
@@ -290,8 +290,8 @@ class Agent(Generic[OutputT_co, DepsT]):
         >>> finish(turns())
         ['turn_ended', 'turn_ended', 'final']
         """
-        from toolsemble.agent._event import Final, RunCancelled, RunInterrupted, RunParked, TurnEnded  # noqa: PLC0415 - see above
-        from toolsemble.agent._start import follow_run  # noqa: PLC0415 - see above
+        from toolsemble.agent._event import Final, RunCancelled, RunInterrupted, RunParked, TurnEnded
+        from toolsemble.agent._start import follow_run
 
         kinds = (TurnEnded, Final, RunParked, RunInterrupted, RunCancelled)
         return follow_run(self._config, prompt, settings, *kinds)
@@ -303,9 +303,9 @@ class Agent(Generic[OutputT_co, DepsT]):
 
         :param settings: the settings of the run
         """
-        from dataclasses import replace  # noqa: PLC0415 - see above
+        from dataclasses import replace
 
-        from toolsemble.agent._start import start_run  # noqa: PLC0415 - see above
+        from toolsemble.agent._start import start_run
 
         return start_run(replace(self._config, journal=journal, name=name), prompt, settings).run()
 
@@ -314,7 +314,7 @@ class Agent(Generic[OutputT_co, DepsT]):
 
         :param deps: the deps that runs are given; None: the agent's own
         """
-        from toolsemble.agent._deps import DepsMaker  # noqa: PLC0415 - see above
+        from toolsemble.agent._deps import DepsMaker
 
         config = self._config
         need = config.needs.get("deps")
@@ -375,7 +375,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         >>> Agent(ScriptedModel([])).toolbox.names
         []
         """
-        from toolsemble._tools.toolbox.toolbox import Toolbox  # noqa: PLC0415 - see above
+        from toolsemble._tools.toolbox.toolbox import Toolbox
 
         return self._config.tools if isinstance(self._config.tools, Toolbox) else None
 
@@ -394,7 +394,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         >>> Agent(ScriptedModel([ToolCall("poet", {"input": "roses"}), "Done"]), [poet]).run_sync("A poem!").text
         'Done'
         """
-        from toolsemble.agent._agent_tool import AgentAsTool  # noqa: PLC0415 - see above
+        from toolsemble.agent._agent_tool import AgentAsTool
 
         config = self._config
         return AgentAsTool(self.run, name, description, settings, config.names_inside, config.needs_outside())

@@ -83,7 +83,7 @@ class Prices:
         >>> Prices.for_model("openai:gpt-4o", input=2).input
         2
         """
-        from toolsemble.agent._price_list import find_prices  # noqa: PLC0415 - it needs an optional package
+        from toolsemble.agent._price_list import find_prices
 
         row, tiers = find_prices(model)
         given = {"input": input, "output": output, "cached": cached, "cache_write": cache_write}

@@ -69,7 +69,7 @@ class Channel:
         """Run the work; store what it raises, because a task would drop the attributes of a cancellation."""
         try:
             self._add(await work())
-        except BaseException as error:  # noqa: BLE001 - raised to the consumer
+        except BaseException as error:  # raised to the consumer
             self._raised = error
         finally:
             self._is_over = True

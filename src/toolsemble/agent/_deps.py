@@ -142,7 +142,7 @@ def find_deps_type(make: Any) -> Any:
         return make
     try:
         found = get_type_hints(make if inspect.isroutine(make) else type(make).__call__).get("return")
-    except Exception:  # noqa: BLE001 - names in annotations that only type checkers know
+    except Exception:  # names in annotations that only type checkers know
         return None
     if getattr(make, "__code__", None) in _DECORATED:
         return get_args(found)[0] if get_args(found) else None  # what its generator yields
@@ -186,7 +186,7 @@ async def use_deps(source: DepsSource, view: object, use: Callable[[Any, LeaveDe
         goes_on = isinstance(error, (CallPausedError, RunParkedError, RunInterruptedError))
         try:
             await made.leave(None if goes_on else error)
-        except Exception as problem:  # noqa: BLE001 - the error of the run says more
+        except Exception as problem:  # the error of the run says more
             report_late_failure(problem)
         raise
     await made.leave(None)

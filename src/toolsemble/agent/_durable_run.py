@@ -296,6 +296,6 @@ def _read_answer(stored: StoredResult, run_id: str, output: Output) -> Any:
 
 @cache
 def _make_codec() -> EventCodec:
-    from toolsemble._engine.event_codec import EventCodec  # noqa: PLC0415 - only for runs with a journal
+    from toolsemble._engine.event_codec import EventCodec
 
     return EventCodec([StoredResult], to_json_value)

@@ -173,7 +173,7 @@ class Loop:
         result = await self._run()
         try:
             await leave()
-        except Exception as error:  # noqa: BLE001 - of any context manager
+        except Exception as error:  # of any context manager
             if result.stop_reason != "paused":
                 self._fail_setup(error)
             report_late_failure(error)  # the run goes on later, as one that is parked
@@ -303,7 +303,7 @@ class Loop:
 
     async def _resume(self, resumption: Resumption) -> AgentResult | None:
         """Run the calls of a paused turn that were decided; return None if the model has to continue."""
-        from toolsemble.agent._resume import repeat_turns  # noqa: PLC0415 - most runs are not resumed
+        from toolsemble.agent._resume import repeat_turns
 
         paused, output = resumption.paused, self._config.output
         box, message = await self._find_box(), paused.message

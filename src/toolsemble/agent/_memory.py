@@ -107,8 +107,8 @@ class ConversationMemory:
 
 
 def _open_store(path: object) -> DatabaseMemoryStore:
-    from toolsemble._runtime.storage.opening import read_location  # noqa: PLC0415 - as above
-    from toolsemble.agent._memory_database import DatabaseMemoryStore  # noqa: PLC0415 - only needed with a database
+    from toolsemble._runtime.storage.opening import read_location
+    from toolsemble.agent._memory_database import DatabaseMemoryStore
 
     place = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if not isinstance(place, str) or place in {"", ":memory:"}:

@@ -222,7 +222,7 @@ class PausedRun:
             values = json.loads(text)
             paused: PausedRun = _make_codec().read(values)
             if values.get("version") != _VERSION:
-                raise ValueError(f"version: expected {_VERSION}, got {values.get('version')!r:.80}")  # noqa: TRY301
+                raise ValueError(f"version: expected {_VERSION}, got {values.get('version')!r:.80}")  # noqa: TRY301 - reported with its place below
             _check_paused(paused)
         except (ValueError, TypeError, RecursionError) as problem:
             raise ValueError(f"This is not a paused run: {problem}") from problem
@@ -231,8 +231,8 @@ class PausedRun:
 
 @cache
 def _make_codec() -> EventCodec:
-    from toolsemble._engine.event_codec import EventCodec  # noqa: PLC0415 - only to store a run
-    from toolsemble._schema.shape import to_json_value  # noqa: PLC0415 - as above
+    from toolsemble._engine.event_codec import EventCodec
+    from toolsemble._schema.shape import to_json_value
 
     return EventCodec([PausedRun], to_json_value)
 
@@ -290,7 +290,7 @@ class AgentResult(Generic[OutputT_co]):
         return f"<AgentResult '{escape_line(self.text, _MAX_ANSWER)}', {_describe_end(self)}>"
 
     def _repr_html_(self) -> str:
-        from toolsemble._runtime.notebook import format_note, format_table, format_text  # noqa: PLC0415 - in notebooks
+        from toolsemble._runtime.notebook import format_note, format_table, format_text
 
         calls = [(each.name, _describe_arguments(each.arguments), each.reply.text) for each in self.tool_calls]
         waiting = [(_name_pending(each), _describe_request(each), each.id) for each in self.pending]

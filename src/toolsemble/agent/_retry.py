@@ -42,7 +42,7 @@ class Retry:
         requested = error.retry_after if isinstance(error, ModelError) else None
         if requested is not None:
             return requested if requested <= self.longest else None
-        import random  # noqa: PLC0415 - most requests are not retried
+        import random
 
         # With jitter: requests that failed together would fail together again.
         spread = random.uniform(0.5, 1)  # noqa: S311 - not used for security

@@ -46,7 +46,7 @@ def start_run(
             config = replace(config, deps=DepsSource(None, maker.function, config.deps.kind))
             del own["deps"]
     if isinstance(prompt, PausedRun):
-        from toolsemble.agent._resume import read_resumption  # noqa: PLC0415 - most runs are not resumed
+        from toolsemble.agent._resume import read_resumption
 
         resumption = read_resumption(prompt, own)
         return Loop(config, RunState(config, (), **own), channel, streaming=streaming, resumption=resumption)
@@ -55,7 +55,7 @@ def start_run(
     messages = to_messages(prompt)
     durable = None
     if config.journal is not None and (current_context() is None or own.get("run_id") is not None):
-        from toolsemble.agent._durable_run import DurableRun  # noqa: PLC0415 - most runs have no journal
+        from toolsemble.agent._durable_run import DurableRun
 
         if own.get("run_id") is None:
             own["run_id"] = new_id()

@@ -75,7 +75,7 @@ def extract(html: str, url: str) -> dict[str, str]:
     >>> extract(page, "https://example.com/news")
     {'title': 'News', 'text': 'It rained all day in Rome.'}
     """
-    import trafilatura  # noqa: PLC0415 - slow to import, and needed only in the extracting process
+    import trafilatura  # slow to import, and needed only in the extracting process
 
     tree: Any = trafilatura.load_html(html)
     if tree is None:  # a fragment, not a document

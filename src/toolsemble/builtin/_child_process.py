@@ -118,7 +118,7 @@ class _Streams(asyncio.SubprocessProtocol):
         kept = self.kept[fd]
         kept += data[: self._room - len(kept)]
 
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002 - the protocol's signature
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
         self._open.discard(fd)
         if not self._open:
             self.closed.set()

@@ -64,9 +64,9 @@ class DateTimeTool(Tool):
 
     def run(self, input: str) -> ToolResult:
         """Answer one question."""
-        from whenever import Instant  # noqa: PLC0415 - the constructor reports a missing extra
+        from whenever import Instant  # the constructor reports a missing extra
 
-        from toolsemble.builtin._dates.question import answer  # noqa: PLC0415 - as above
+        from toolsemble.builtin._dates.question import answer
 
         if len(input) > _MAX_LENGTH:
             raise ToolExecutionError(f"The question is too long: {len(input):,} characters, at most {_MAX_LENGTH}")

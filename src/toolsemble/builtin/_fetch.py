@@ -182,7 +182,7 @@ class _PinnedBackend(httpcore2.AsyncNetworkBackend):
 
     async def connect_tcp(
         self,
-        host: str,  # noqa: ARG002 - the name has been resolved already
+        host: str,  # the name has been resolved already
         port: int,
         timeout: float | None = None,  # noqa: ASYNC109 - the library's signature
         local_address: str | None = None,

@@ -81,7 +81,7 @@ class JsonParserTool(TypedTool[JsonParserInput]):
         return ToolResult.success(value if isinstance(value, str) else compact_json(value), value)
 
     def _run_query(self, query: str, document: Any) -> ToolResult:
-        from toolsemble.builtin._jsonpath import QueryError, select  # noqa: PLC0415 - dot paths do not need it
+        from toolsemble.builtin._jsonpath import QueryError, select
 
         try:
             values = select(query, document, self._timeout)

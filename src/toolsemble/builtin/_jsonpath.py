@@ -231,7 +231,7 @@ class _Descendants(JSONPathRecursiveDescentSegment):
     def resolve(self, nodes: Iterable[JSONPathNode]) -> Iterable[JSONPathNode]:
         return self.env.count_nodes(super().resolve(self.env.count_nodes(nodes)))
 
-    def _visit(self, node: JSONPathNode, depth: int = 1) -> Iterable[JSONPathNode]:  # noqa: ARG002 - the library's signature
+    def _visit(self, node: JSONPathNode, depth: int = 1) -> Iterable[JSONPathNode]:
         """Yield a node and all its descendants, parents first, without recursion."""
         levels = [iter([node])]
         while levels:

@@ -214,7 +214,7 @@ class SearxngSearch(_Service):
         url = f"{url.rstrip('/')}/search?format=json"
         super().__init__(make_endpoint("GET", url, headers=None, auth=None, secrets=None), timeout, tls)
 
-    async def search(self, query: str, max_results: int) -> list[SearchHit]:  # noqa: ARG002 - not supported
+    async def search(self, query: str, max_results: int) -> list[SearchHit]:
         """Return the hits, best first."""
         answer = await self._fetch_json({"q": query})
         return self._parse_hits(answer.get("results"), "title", "url", "content")
@@ -235,7 +235,7 @@ class DuckDuckGoSearch(_Service):
         url, options = f"{base_url.rstrip('/')}/html/", {"body": "form", "content_type": FORM}
         super().__init__(make_endpoint("POST", url, headers=None, auth=None, secrets=None, **options), timeout, tls)
 
-    async def search(self, query: str, max_results: int) -> list[SearchHit]:  # noqa: ARG002 - not supported
+    async def search(self, query: str, max_results: int) -> list[SearchHit]:
         """Return the hits, best first."""
         page = _ResultPage()
         page.feed(await self._send({"form": {"q": query}}))

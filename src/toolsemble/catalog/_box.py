@@ -44,7 +44,7 @@ class CatalogBox(Toolbox):
         return [*shown, *(each.definition for name, each in self._snapshot.entries.items() if name not in self)]
 
     def _refuse(self, call: ToolCall, report: ArgumentsReport | None, run: Run) -> CallPath:
-        from toolsemble._tools.toolbox.unknown import refused_path, unknown_path  # noqa: PLC0415 - as in Toolbox
+        from toolsemble._tools.toolbox.unknown import refused_path, unknown_path
 
         shown = list(super().definitions())
         # Whoever misspells a name may send the secrets of any tool.

@@ -275,7 +275,7 @@ async def _afinish(finding: Generator[Awaitable[Any], Any, T], waiting: Awaitabl
         while True:
             try:
                 awaited = await waiting
-            except Exception as error:  # noqa: BLE001 - the source of the tools is named in it
+            except Exception as error:  # the source of the tools is named in it
                 waiting = finding.throw(error)
             else:
                 waiting = finding.send(awaited)

@@ -103,7 +103,7 @@ class Explanation:
         return f"<Explanation: {self.summary}>"
 
     def _repr_html_(self) -> str:
-        from toolsemble._runtime.notebook import format_note, format_table  # noqa: PLC0415 - in notebooks
+        from toolsemble._runtime.notebook import format_note, format_table
 
         cells: list[Sequence[str]] = []
         for rows, more in self.first(_MAX_SHOWN):

@@ -233,7 +233,7 @@ def check_patterns(setting: str, patterns: Iterable[str], names: list[str]) -> N
     """
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in names):
-            from difflib import get_close_matches  # noqa: PLC0415 - only for errors
+            from difflib import get_close_matches
 
             near = get_close_matches(pattern[:64], names, n=1)
             hint = f". Did you mean {near[0]!r}?" if near else ""
@@ -280,5 +280,5 @@ def _has_current(member: object) -> bool:
 def _is_tool(member: object) -> bool:
     try:
         return bool(collect_tools(member))
-    except Exception:  # noqa: BLE001 - a foreign object can raise anything; the toolbox explains it
+    except Exception:  # a foreign object can raise anything; the toolbox explains it
         return True

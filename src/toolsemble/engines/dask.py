@@ -102,7 +102,7 @@ class _TaskFuture(Future[bytes]):
     def _settle(self, task: Any) -> None:
         try:
             result = task.result()
-        except BaseException as error:  # noqa: BLE001 - raised by the future
+        except BaseException as error:  # raised by the future
             self.set_exception(error)
         else:
             self.set_result(result)

@@ -100,8 +100,8 @@ class TemporalEngine(RunEngine):
         await self._client.get_workflow_handle(run_id).cancel()
 
     async def _begin(self, run_id: str, request: dict[str, Any]) -> Any:
-        from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy  # noqa: PLC0415 - an extra
-        from temporalio.exceptions import WorkflowAlreadyStartedError  # noqa: PLC0415 - as above
+        from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+        from temporalio.exceptions import WorkflowAlreadyStartedError
 
         try:
             handle = await self._client.start_workflow(
@@ -119,8 +119,8 @@ class TemporalEngine(RunEngine):
         return await description.memo_value("request")
 
     async def _finish(self, run_id: str) -> dict[str, Any]:
-        from temporalio.client import WorkflowFailureError  # noqa: PLC0415 - an extra
-        from temporalio.exceptions import is_cancelled_exception  # noqa: PLC0415 - as above
+        from temporalio.client import WorkflowFailureError
+        from temporalio.exceptions import is_cancelled_exception
 
         try:
             outcome: dict[str, Any] = await self._client.get_workflow_handle(run_id).result()
@@ -136,5 +136,5 @@ class TemporalEngine(RunEngine):
         waiting: list[str] = await self._client.get_workflow_handle(run_id).query("waiting")
         return waiting
 
-    async def _send_answer(self, run_id: str, request_id: str, text: str) -> None:  # noqa: ARG002 - a signal has no id
+    async def _send_answer(self, run_id: str, request_id: str, text: str) -> None:
         await self._client.get_workflow_handle(run_id).signal("answer", text)

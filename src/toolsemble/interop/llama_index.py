@@ -106,7 +106,7 @@ def _metadata_class() -> Any:
     class Metadata(base):  # type: ignore[misc, valid-type]  # the library may be missing
         """The metadata of a tool; a long description is sent, where LlamaIndex would end the run."""
 
-        def to_openai_tool(self, skip_length_check: bool = True) -> Any:  # noqa: ARG002, FBT001, FBT002 - LlamaIndex's
+        def to_openai_tool(self, skip_length_check: bool = True) -> Any:  # noqa: FBT001, FBT002 - LlamaIndex's
             return super().to_openai_tool(skip_length_check=True)
 
     return Metadata

@@ -82,7 +82,7 @@ def _offer_embedded() -> Offer:
     if not is_installed("xllamacpp"):
         why = f"the package 'xllamacpp' is not installed: {install_command('local')}"
         return Offer(_EMBEDDED, available=False, why=why)
-    from toolsemble.models._local.weights.cache import located  # noqa: PLC0415 - only the embedded model has weights
+    from toolsemble.models._local.weights.cache import located
 
     try:
         path = located(None)

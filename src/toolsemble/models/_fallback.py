@@ -68,7 +68,7 @@ class FallbackModel:
         for model in self.models:
             try:
                 return await model.reply(request)
-            except Exception as error:  # noqa: BLE001 - falls_back decides about it
+            except Exception as error:  # falls_back decides about it
                 self._note(model, error, errors)
         raise self._all_failed(errors)
 

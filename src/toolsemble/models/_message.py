@@ -199,7 +199,7 @@ def _write_value(value: Any) -> Any:
     try:
         written = to_finite_json(value)
         return written if len(json.dumps(written)) <= _LONGEST_VALUE else None
-    except Exception:  # noqa: BLE001 - any code of an object of the program's own may raise
+    except Exception:  # any code of an object of the program's own may raise
         return None
 
 

@@ -52,7 +52,7 @@ def found() -> ChatModel:
     ...     found()
     OpenAIModel('gpt-5-mini', api='responses')
     """
-    from toolsemble.models._environment import choose_model  # noqa: PLC0415 - not needed for a model given by name
+    from toolsemble.models._environment import choose_model
 
     return _create(choose_model())
 
@@ -68,7 +68,7 @@ def find_module(prefix: str) -> str | None:
 
 def _iterate_modules() -> Iterator[tuple[str, str]]:
     """Yield each prefix of model names, and its module."""
-    from toolsemble._vocabulary.providers import PROVIDERS  # noqa: PLC0415 - not needed for a model object
+    from toolsemble._vocabulary.providers import PROVIDERS
 
     yield from ((prefix, each.model_module) for each in PROVIDERS.values() for prefix in each.models)
     yield "local", "toolsemble.models._local.model"
@@ -95,7 +95,7 @@ def _suggest(name: str, known: list[str]) -> str:
     >>> _suggest("opnai:gpt-4o", ["anthropic", "openai"]), _suggest("gpt-4o", [])
     (". Did you mean 'openai:gpt-4o'?", ". Did you mean 'openai:gpt-4o'?")
     """
-    from difflib import get_close_matches  # noqa: PLC0415 - only for errors
+    from difflib import get_close_matches
 
     written = re.match(r"([\w-]*)[:/](.*)", name[:_LONGEST])
     for prefix, model in [written.groups()] if written else []:

@@ -165,7 +165,7 @@ def messages_from_json(text: str | bytes) -> Transcript:
     except (ValueError, RecursionError) as problem:
         raise ValueError(f"A conversation must be a JSON array of messages: {problem}") from None
     if not isinstance(values, list):
-        raise ValueError(f"A conversation must be a JSON array of messages, not {values!r:.80}")  # noqa: TRY004 - the text is wrong
+        raise ValueError(f"A conversation must be a JSON array of messages, not {values!r:.80}")
     try:
         return Transcript(_read_message(index, value) for index, value in enumerate(values))
     except ToolConfigurationError as problem:
@@ -178,7 +178,7 @@ def _read_message(index: int, value: Any) -> Message:
     except (ValueError, AttributeError) as problem:
         raise ValueError(f"Message {index}: {problem}") from None
     if not isinstance(message.text, str):
-        raise ValueError(f"Message {index}: its text must be a str, not {message.text!r:.80}")  # noqa: TRY004 - the text is wrong
+        raise ValueError(f"Message {index}: its text must be a str, not {message.text!r:.80}")
     return message
 
 

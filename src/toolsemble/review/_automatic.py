@@ -26,10 +26,10 @@ class AutoApprove:
         if self.delay is not None:
             check_seconds("AutoApprove: delay", self.delay, zero=True)
 
-    async def review(self, request: ReviewRequest) -> ReviewDecision:  # noqa: ARG002 - the answer is always the same
+    async def review(self, request: ReviewRequest) -> ReviewDecision:
         """Return the approval; the delay blocks no thread."""
         if self.delay:
-            import asyncio  # noqa: PLC0415 - only needed for a delay
+            import asyncio
 
             await asyncio.sleep(self.delay)
         return Continue()
@@ -47,7 +47,7 @@ class AutoReject:
     reason: str = ""
     """The reason, for the model."""
 
-    async def review(self, request: ReviewRequest) -> ReviewDecision:  # noqa: ARG002 - the answer is always the same
+    async def review(self, request: ReviewRequest) -> ReviewDecision:
         """Return the rejection."""
         return ExitEarly(self.reason)
 

@@ -86,7 +86,7 @@ class _Server(ThreadingTCPServer):
         super().server_close()
         self.connections.close_all()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - as the base class calls it
+    def handle_error(self, request: Any, client_address: Any) -> None:
         LOGGER.debug("A callback from %s was interrupted", client_address, exc_info=True)
 
 
@@ -108,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
             return  # the client disconnected, or took too long
         try:
             status, text = self.server.receive(body, dict(self.headers.items()))  # type: ignore[attr-defined]  # ours
-        except Exception:  # noqa: BLE001 - the store failed; the client may try again
+        except Exception:  # the store failed; the client may try again
             LOGGER.exception("A callback could not be processed")
             status, text = 500, "the answer could not be stored"
         self.server.connections.release(self.request)  # type: ignore[attr-defined]  # as above

@@ -126,7 +126,7 @@ class Question:
         return decision
 
     async def _ask(self) -> ReviewDecision:
-        import asyncio  # noqa: PLC0415 - sync programs do not need it
+        import asyncio
 
         request = self._request
         if not self._question.is_known:
@@ -197,12 +197,12 @@ class _InThread:
         _REVIEWERS.submit(finish, self._ask(asking))
 
     async def _ask(self, asking: Coroutine[Any, Any, ReviewDecision]) -> None:
-        import asyncio  # noqa: PLC0415 - sync programs do not need it
+        import asyncio
 
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:
             self.decision.set_result(await asking)
-        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
+        except BaseException as error:  # raised in the waiting thread
             self.decision.set_exception(error)
 
     def leave(self) -> None:
@@ -214,7 +214,7 @@ class _InThread:
 
 async def _leave(answering: asyncio.Task[Any]) -> None:
     """Cancel an abandoned answer; keep a reference to one that takes longer to end."""
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio
 
     _ABANDONED.add(answering)
     answering.add_done_callback(_ABANDONED.discard)
@@ -261,7 +261,7 @@ async def _ask_batch(handler: Any, asked: Mapping[str, tuple[ReviewRequest, asyn
     try:
         given = await _call(handler.review_all, [request for request, _ in asked.values()])
         answers = dict(given) if isinstance(given, Mapping) else {}
-    except BaseException as error:  # noqa: BLE001 - raised in each waiting call
+    except BaseException as error:  # raised in each waiting call
         failure = RuntimeError("the handler failed") if isinstance(error, StopIteration) else error
     for key, (_, future) in asked.items():
         answer: Any = answers.get(key)
@@ -277,7 +277,7 @@ async def _ask_batch(handler: Any, asked: Mapping[str, tuple[ReviewRequest, asyn
 @contextmanager
 def batch_requests() -> Iterator[None]:
     """Send concurrent requests of the block to a handler in one list, if it has ``review_all``."""
-    import asyncio  # noqa: PLC0415 - sync programs do not need it
+    import asyncio
 
     token = _batch.set(Batch(asyncio.get_running_loop()))
     try:
@@ -372,7 +372,7 @@ async def ask(handler: Any, request: ReviewRequest) -> Any:
     A handler that wraps another one uses this to pass requests on. The event that a reviewer is asked is sent before,
     unless the handler has a true ``sends_event``: it sends it itself, or passes the request on.
     """
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio
 
     asked = _question.get()
     if asked is not None and getattr(handler, "sends_event", False) is not True:
@@ -392,12 +392,12 @@ async def _call(method: Callable[[Any], Any], given: Any) -> Any:
 
 
 async def _call_in_thread(method: Callable[[Any], Any], given: Any) -> Any:
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio
 
     def run() -> Outcome:
         try:
             return [method(given), None]
-        except BaseException as error:  # noqa: BLE001 - raised below; futures do not carry every exception
+        except BaseException as error:  # raised below; futures do not carry every exception
             return [None, error]
 
     asked = _question.get() or OpenQuestion()

@@ -129,7 +129,7 @@ class StoreWorker:
             return []
         try:
             ids = self._store.ask([pending.request for pending in requests], held=self._waiting)
-        except Exception as error:  # noqa: BLE001 - raised in each waiting call
+        except Exception as error:  # raised in each waiting call
             _set_exception([pending.stored for pending in requests], error)
             return []
         self._waiting.update(zip(ids, requests, strict=True))
@@ -150,7 +150,7 @@ class StoreWorker:
         try:
             if ids:
                 close(ids)
-        except Exception:  # noqa: BLE001 - no caller is left; an answer will not be used
+        except Exception:  # no caller is left; an answer will not be used
             LOGGER.warning("Requests could not be withdrawn", exc_info=True)
 
     def _take(self) -> None:
@@ -161,7 +161,7 @@ class StoreWorker:
         except ConnectionError as error:
             LOGGER.warning("%s; the answers are looked for again", error)
             return
-        except Exception as error:  # noqa: BLE001 - raised in each waiting call
+        except Exception as error:  # raised in each waiting call
             requests, self._waiting = self._waiting, {}
             _set_exception([pending.answer for pending in requests.values()], error)
             self._close(list(requests), self._store.withdraw)

@@ -97,7 +97,7 @@ def detach(connection: sqlite3.Connection, runs: str) -> None:
     """
     gone = "SELECT value FROM json_each(:runs)"
     query = (
-        "SELECT number FROM conversations WHERE earlier IN"  # noqa: S608 - constants
+        "SELECT number FROM conversations WHERE earlier IN"
         f" (SELECT number FROM conversations WHERE run IN ({gone})) AND run NOT IN ({gone})"
     )
     for (number,) in connection.execute(query, {"runs": runs}).fetchall():
@@ -106,7 +106,7 @@ def detach(connection: sqlite3.Connection, runs: str) -> None:
         written = escape_surrogates(compact_json(values)), compact_json(lengths) if lengths else None
         connection.execute("UPDATE events SET body = ?, cut = ? WHERE number = ?", (*written, number))
         connection.execute("UPDATE conversations SET earlier = NULL WHERE number = ?", (number,))
-    connection.execute(f"DELETE FROM conversations WHERE run IN ({gone})", {"runs": runs})  # noqa: S608 - constants
+    connection.execute(f"DELETE FROM conversations WHERE run IN ({gone})", {"runs": runs})
 
 
 def _join(

@@ -114,7 +114,7 @@ def find_runs(
     }
     where = " AND ".join(_list_conditions(wanted, has_states=bool(states))) or "1"
     rows = connection.execute(
-        f"SELECT {', '.join(_RUN.values())} FROM {_RUNS} WHERE {where} ORDER BY number DESC LIMIT :limit",  # noqa: S608 - constants
+        f"SELECT {', '.join(_RUN.values())} FROM {_RUNS} WHERE {where} ORDER BY number DESC LIMIT :limit",
         values,
     ).fetchall()
     return _build_runs(connection, rows)
@@ -123,7 +123,7 @@ def find_runs(
 def find_run(connection: sqlite3.Connection, run_id: str, states: States = NO_STATES) -> RunSummary | None:
     """Return one run, or None; ``states`` has the one that a journal knows."""
     values = {**_describe_states(connection, states), "run": escape_surrogates(run_id)}
-    rows = connection.execute(f"SELECT {', '.join(_RUN.values())} FROM {_RUNS} WHERE run = :run", values).fetchall()  # noqa: S608 - constants
+    rows = connection.execute(f"SELECT {', '.join(_RUN.values())} FROM {_RUNS} WHERE run = :run", values).fetchall()
     return next(iter(_build_runs(connection, rows)), None)
 
 
@@ -172,7 +172,7 @@ def find_events(
         conditions.append("kind IN (SELECT value FROM json_each(?))")
         values.append(json.dumps(wanted.kinds))
     where = " AND ".join(conditions)
-    query = f"SELECT {_EVENT} FROM events WHERE {where} ORDER BY number LIMIT ?"  # noqa: S608 - constants
+    query = f"SELECT {_EVENT} FROM events WHERE {where} ORDER BY number LIMIT ?"
     return [_build_event(row, max_text) for row in connection.execute(query, (*values, limit)).fetchall()]
 
 
@@ -194,11 +194,11 @@ def find_last(connection: sqlite3.Connection) -> int:
 def delete_runs(connection: sqlite3.Connection, before: float, states: States = NO_STATES) -> int:
     """Delete the runs that ended, or were lost, and were not changed since a time; return how many."""
     values = {**_describe_states(connection, states), "before": before}
-    old = f"SELECT run FROM {_RUNS} WHERE updated <= :before AND {_STATE} NOT IN ('queued', 'running', 'waiting')"  # noqa: S608 - a constant
+    old = f"SELECT run FROM {_RUNS} WHERE updated <= :before AND {_STATE} NOT IN ('queued', 'running', 'waiting')"
     runs = json.dumps([run for (run,) in connection.execute(old, values)])
     conversations.detach(connection, runs)
     for table in ("events", "agents", "turns", "calls", "reviews"):
-        connection.execute(f"DELETE FROM {table} WHERE run IN (SELECT value FROM json_each(?))", (runs,))  # noqa: S608 - constants
+        connection.execute(f"DELETE FROM {table} WHERE run IN (SELECT value FROM json_each(?))", (runs,))
     return connection.execute("DELETE FROM runs WHERE run IN (SELECT value FROM json_each(?))", (runs,)).rowcount
 
 
@@ -295,6 +295,6 @@ def _build_event(row: tuple[Any, ...], max_text: int | None) -> HistoryEvent:
 def _select(
     connection: sqlite3.Connection, columns: dict[str, str], where: str, *values: object
 ) -> Iterator[dict[str, Any]]:
-    query = f"SELECT {', '.join(columns.values())} FROM {where}"  # noqa: S608 - constants
+    query = f"SELECT {', '.join(columns.values())} FROM {where}"
     for row in connection.execute(query, values).fetchall():
         yield dict(zip(columns, row, strict=True))

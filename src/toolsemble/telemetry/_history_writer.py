@@ -63,18 +63,18 @@ class EventWriter:
 
     def change_run(self, run: str, change: str, *values: Any) -> None:
         """Change the row of a run."""
-        self.execute(f"UPDATE runs SET {change} WHERE run = ?", *values, run)  # noqa: S608 - constants, below
+        self.execute(f"UPDATE runs SET {change} WHERE run = ?", *values, run)
 
     def change_agent(self, row: _Row, change: str, *values: Any) -> None:
         """Change the row of the agent of an event."""
-        self.execute(f"UPDATE agents SET {change} WHERE {_LATEST_AGENT}", *values, row.run, row.parent)  # noqa: S608 - as above
+        self.execute(f"UPDATE agents SET {change} WHERE {_LATEST_AGENT}", *values, row.run, row.parent)
 
     def change_call(self, row: _Row, change: str, *values: Any) -> bool:
         """Change the row of the call of an event; a model may use the same id in several turns.
 
         Return whether there is one.
         """
-        query = f"UPDATE calls SET {change} WHERE {_LATEST_CALL}"  # noqa: S608 - as above
+        query = f"UPDATE calls SET {change} WHERE {_LATEST_CALL}"
         return self.execute(query, *values, row.run, row.call, row.tool).rowcount > 0
 
     def _insert(self, values: dict[str, Any]) -> _Row:
@@ -156,7 +156,7 @@ def _start_run(writer: EventWriter, row: _Row) -> None:
     else:
         columns = "number, run, parent, started, role, model, prompt, tools"
         writer.execute(
-            f"INSERT INTO agents ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 - constants
+            f"INSERT INTO agents ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             *(row.number, row.run, row.parent, row.at, *labels, tools),
         )
     if row.parent:
@@ -172,7 +172,7 @@ def _continues(writer: EventWriter, row: _Row) -> bool:
 
     The process may have ended before anything was recorded in a journal; then the event does not say so.
     """
-    query = f"SELECT number, state FROM agents WHERE {_LATEST_AGENT}"  # noqa: S608 - a constant
+    query = f"SELECT number, state FROM agents WHERE {_LATEST_AGENT}"
     known = writer.execute(query, row.run, row.parent).fetchone()
     if known is None:
         return False
@@ -239,16 +239,16 @@ def _start_call(writer: EventWriter, row: _Row) -> None:
     # A run without an agent is described by its first call.
     begun = "state = 'running', ended = NULL, prompt = CASE prompt WHEN '' THEN ? ELSE prompt END"
     writer.execute(
-        f"UPDATE runs SET {begun} WHERE run = ? AND NOT is_agent",  # noqa: S608 - a constant
+        f"UPDATE runs SET {begun} WHERE run = ? AND NOT is_agent",
         *(f"{row.tool} {arguments}"[:_PREVIEW], row.run),
     )
 
 
 def _add_call(writer: EventWriter, row: _Row, started: float, arguments: str) -> None:
     columns = "number, run, call, tool, parent, turn, started, arguments"
-    turn = f"coalesce((SELECT turn FROM agents WHERE {_LATEST_AGENT}), 0)"  # noqa: S608 - a constant
+    turn = f"coalesce((SELECT turn FROM agents WHERE {_LATEST_AGENT}), 0)"
     writer.execute(
-        f"INSERT INTO calls ({columns}) VALUES (?, ?, ?, ?, ?, {turn}, ?, ?)",  # noqa: S608 - constants
+        f"INSERT INTO calls ({columns}) VALUES (?, ?, ?, ?, ?, {turn}, ?, ?)",
         *(row.number, row.run, row.call, row.tool, row.parent, row.run, row.parent, started, arguments),
     )
     writer.change_run(row.run, "calls = calls + 1, open_calls = open_calls + 1")
@@ -256,14 +256,14 @@ def _add_call(writer: EventWriter, row: _Row, started: float, arguments: str) ->
 
 def _is_started_again(writer: EventWriter, row: _Row) -> bool:
     """Return whether a call has begun before its process was killed, so early that the next one did not know it."""
-    query = f"SELECT number, finished FROM calls WHERE {_LATEST_CALL}"  # noqa: S608 - a constant
+    query = f"SELECT number, finished FROM calls WHERE {_LATEST_CALL}"
     known = writer.execute(query, row.run, row.call, row.tool).fetchone()
     return known is not None and known[1] is None and _has_restarted(writer, row.run, known[0])
 
 
 def _end_call(writer: EventWriter, row: _Row) -> None:
     outcome, text, arguments = row.text("outcome"), _find_text(row), row.text("arguments")
-    query = f"SELECT outcome FROM calls WHERE {_LATEST_CALL}"  # noqa: S608 - a constant
+    query = f"SELECT outcome FROM calls WHERE {_LATEST_CALL}"
     known = writer.execute(query, row.run, row.call, row.tool).fetchone()
     if known is None:  # it began in a process without this sink
         _add_call(writer, row, row.at - (row.values.get("duration") or 0.0), arguments[:_PREVIEW])
@@ -294,7 +294,7 @@ def _withdraw_reviews(writer: EventWriter, row: _Row) -> None:
 
 def _count_repairs(writer: EventWriter, row: _Row) -> None:
     count = len(row.values.get("repairs") or ())
-    query = f"SELECT repairs FROM calls WHERE {_LATEST_CALL}"  # noqa: S608 - a constant
+    query = f"SELECT repairs FROM calls WHERE {_LATEST_CALL}"
     (known,) = writer.execute(query, row.run, row.call, row.tool).fetchone() or (0,)
     writer.change_call(row, "repairs = ?", count)  # a call that begins again has the same repairs
     writer.change_run(row.run, "repairs = repairs + ?", count - known)

@@ -21,7 +21,7 @@ from toolsemble.telemetry._event_json import read_event, write_event
 try:
     import fcntl
 except ImportError:  # without file locks, only lines of a single process are written whole
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
 _MAX_PREVIEW = 80
 

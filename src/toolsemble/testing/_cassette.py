@@ -112,7 +112,7 @@ class Cassette:
             self._open[id(context)] = _OpenCall(call, (context.run_id, context.call_id))
         return None
 
-    def after_call(self, call: ToolCall, result: ToolResult, context: ToolContext) -> None:  # noqa: ARG002 - a hook's signature
+    def after_call(self, call: ToolCall, result: ToolResult, context: ToolContext) -> None:
         """Record the result: the other hook."""
         with self._lock:
             opened = self._open.pop(id(context), None)

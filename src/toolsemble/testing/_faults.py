@@ -157,7 +157,7 @@ class _FaultLayer(Layer):
     def around(
         self,
         definition: ToolDefinition,
-        value: Any,  # noqa: ARG002 - not needed
+        value: Any,
         context: ToolContext,
         inner: Inner,
     ) -> Generator[Work, Any, Any]:

@@ -121,7 +121,7 @@ class Probe(Layer):
             if not future.done():
                 raise  # from the user, not from the tool
             return _create_finding("raised", KeyboardInterrupt())
-        except BaseException as error:  # noqa: BLE001 - any exception that leaves the call path is a crash
+        except BaseException as error:  # any exception that leaves the call path is a crash
             return _create_finding("raised", error)
         finally:
             raised, ended = self._raised.pop(call_id), self._ended.pop(call_id, None)
@@ -156,8 +156,8 @@ class Probe(Layer):
 
     def around(
         self,
-        definition: ToolDefinition,  # noqa: ARG002 - there is one tool
-        value: Any,  # noqa: ARG002 - not needed
+        definition: ToolDefinition,  # there is one tool
+        value: Any,
         context: ToolContext,
         inner: Inner,
     ) -> Generator[Work, Any, Any]:

@@ -142,7 +142,7 @@ def review_settings(name: object, source: object) -> dict[str, Any]:
     settings = {"editable": editable, "reviewed_as": described}
     if requires_approval is False:
         return settings
-    from toolsemble.review._gate import build_gate  # noqa: PLC0415 - most tools have no gate
+    from toolsemble.review._gate import build_gate
 
     role = getattr(source, "approval_role", None)
     return settings | {"gate": build_gate(f"Tool '{name}'", requires_approval, timeout, on_timeout, role)}

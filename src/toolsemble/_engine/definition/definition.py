@@ -224,7 +224,7 @@ class ToolDefinition:
 
     def specification(self, *, bounds: bool = False) -> ToolSpecification:
         """Return the specification that models are shown; with ``bounds``, also as keywords of the schema."""
-        from toolsemble._schema.portable import make_portable  # noqa: PLC0415 - calls do not need it
+        from toolsemble._schema.portable import make_portable
 
         parameters = {"type": "object", **make_portable(self.schema(), bounds=bounds)[0]}
         nothing = not parameters.get("properties") and parameters.get("additionalProperties") is False
@@ -234,8 +234,8 @@ class ToolDefinition:
 
     def explain(self, provider: str) -> list[Note]:
         """Return a note for every schema keyword that a provider's format cannot express as declared."""
-        from toolsemble._schema.portable import make_portable  # noqa: PLC0415 - as above
-        from toolsemble._vocabulary.providers import PROVIDERS, load_wire_format  # noqa: PLC0415 - calls do not need them
+        from toolsemble._schema.portable import make_portable
+        from toolsemble._vocabulary.providers import PROVIDERS, load_wire_format
 
         adapt = load_wire_format(provider).adapt
         parameters, notes = make_portable(self.schema(), bounds=PROVIDERS[provider].keeps_bounds)

@@ -76,14 +76,16 @@ class ArgumentsReport(SubCallReport):
         assert self.definition is not None  # noqa: S101 - set when the call starts
         try:
             shown = mask_value(self.definition.present(given, best_effort=True))
-        except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be shown; its call runs all the same
+        except Exception:  # an object of somebody's own that cannot be shown; its call runs all the same
             return
         if self.definition.arguments is None:
             self.arguments = {"input": shown}
         elif isinstance(shown, dict):
             self.arguments = shown
 
-    def end(self, name: str, given: Any, result: ToolResult | None, raised: BaseException | None, took: float) -> None:  # noqa: ARG002 - parts are judged by the rest
+    def end(
+        self, name: str, given: Any, result: ToolResult | None, raised: BaseException | None, took: float
+    ) -> None:  # parts are judged by the rest
         """Store how the call ended, and the arguments of a call that was refused after they were read."""
         # Nobody asks for the rest: this is the report of a whole call, not of a part.
         if self.arguments is not None or self.definition is None:

@@ -41,7 +41,7 @@ class CallEvents:
             self._send_started(self._display(value))
             if repairs and not self._is_known:
                 tell(CallRepaired.of(self._context, repairs=tuple(repairs)))
-        except Exception:  # noqa: BLE001 - an input that cannot be shown must not fail the call
+        except Exception:  # an input that cannot be shown must not fail the call
             self._log_loss()
 
     def end(self, given: Any, result: ToolResult | None, error: BaseException | None, duration: float) -> None:
@@ -58,7 +58,7 @@ class CallEvents:
                 facts |= {"error_type": type(error).__name__, "error": get_message(error)}
             shown = None if result is None else mask_result(result)
             tell(CallFinished.of(self._context, result=shown, arguments=self._shown, **facts))
-        except Exception:  # noqa: BLE001 - as above
+        except Exception:
             self._log_loss()
 
     def _send_started(self, arguments: Any) -> None:
@@ -70,7 +70,7 @@ class CallEvents:
         self._value, self._shown = value, None
         try:
             self._shown = mask_value(self._definition.present(value, best_effort=True))
-        except Exception:  # noqa: BLE001 - an object of somebody's own that cannot be shown; its call is told all the same
+        except Exception:  # an object of somebody's own that cannot be shown; its call is told all the same
             self._log_loss()
         return self._shown
 

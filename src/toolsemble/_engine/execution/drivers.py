@@ -26,7 +26,7 @@ def drive(path: Generator[Work, Any, T], interrupt: BaseException | None = None)
         while True:
             try:
                 done = work.do()
-            except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it
+            except BaseException as error:  # the path decides what becomes of it
                 work = path.throw(error)
             else:
                 work = path.send(done)
@@ -47,7 +47,7 @@ async def adrive(path: Generator[Work, Any, T]) -> T:
                 doing = work.ado()
                 del work  # less for the garbage collector when thousands of calls wait
                 done = await doing
-            except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it
+            except BaseException as error:  # the path decides what becomes of it
                 work = path.throw(error)
             else:
                 work = path.send(done)
@@ -75,7 +75,7 @@ def drive_in_worker(path: CallPath, loop: SharedLoop, ended: Callable[[], object
                     future.cancel()  # nobody waits for it
                     raise
                 done = unwrap_outcome(future.result())
-            except BaseException as error:  # noqa: BLE001 - the path decides what becomes of it
+            except BaseException as error:  # the path decides what becomes of it
                 work = path.throw(error)
             else:
                 work = path.send(done)

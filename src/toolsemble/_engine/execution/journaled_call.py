@@ -149,7 +149,7 @@ def _present(definition: ToolDefinition, value: Any, *, reveal: bool = False) ->
     """Return the input of a body as JSON values; None for an object of somebody's own that cannot be shown."""
     try:
         return definition.present(value, reveal=reveal, best_effort=True)
-    except Exception:  # noqa: BLE001 - any code of such an object may raise
+    except Exception:  # any code of such an object may raise
         return None
 
 
@@ -176,5 +176,5 @@ def _read_given(call: Call, shown: Any) -> Any:
     read: Callable[..., Any] = call.definition.accept
     try:
         return read(shown, frozenset())[0]
-    except Exception:  # noqa: BLE001 - the tool has changed since; whoever undoes the part gets the JSON values
+    except Exception:  # the tool has changed since; whoever undoes the part gets the JSON values
         return shown

@@ -81,11 +81,11 @@ class _MeasuredWork:
 def _choose_work(definition: ToolDefinition, given: Any, context: ToolContext, workers: Executor) -> Work:
     """Return the work that runs a body within its limits."""
     if definition.policy is not None and definition.policy.cluster is not None:
-        from toolsemble._engine.work.cluster import RunOnCluster  # noqa: PLC0415 - only with the executor of a cluster
+        from toolsemble._engine.work.cluster import RunOnCluster
 
         return RunOnCluster(definition, given, context)
     if definition.policy is not None and definition.policy.isolation == "process":
-        from toolsemble._engine.work.process import RunInProcess  # noqa: PLC0415 - only with isolation
+        from toolsemble._engine.work.process import RunInProcess
 
         return RunInProcess(definition, given, context)
     # A body that never blocks needs no timer.

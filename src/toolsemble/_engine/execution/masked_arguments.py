@@ -19,7 +19,7 @@ def mask_arguments(definition: ToolDefinition, text: str) -> dict[str, Any]:
     report.definition = definition
     try:
         report.begin(read_with_secrets(definition, definition.decode, text, STEPS)[0])
-    except Exception:  # noqa: BLE001 - a validator may raise anything; nobody knows which argument is a secret
+    except Exception:  # a validator may raise anything; nobody knows which argument is a secret
         return {}
     finally:
         stop_masking(masking)

@@ -211,7 +211,7 @@ class CacheLayer(Layer):
     def _try(self, context: ToolContext, function: Callable[[], Any]) -> Any:
         try:
             return function()
-        except Exception as error:  # noqa: BLE001 - the call can do without the cache
+        except Exception as error:  # the call can do without the cache
             self._cache.close()
             line = (
                 f"The cache of '{context.tool_name}' cannot be used; the call runs without it: {describe_error(error)}"
@@ -261,7 +261,7 @@ def _report_hit(result: ToolResult, context: ToolContext) -> ToolResult:
 def _read_store(store: Any) -> Location | None:
     if store is None:
         return None
-    from toolsemble._runtime.storage.opening import read_location  # noqa: PLC0415 - only for caches in databases
+    from toolsemble._runtime.storage.opening import read_location
 
     if not isinstance(store, (str, os.PathLike)) or os.fspath(store) in {"", b"", ":memory:"}:
         raise ToolDefinitionError(f"Cache store must be a file path, or None for memory, not {store!r:.80}")

@@ -158,8 +158,8 @@ class DatabaseResults:
                 self._open = None
 
     def _connect(self) -> tuple[Database, bytes]:
-        from toolsemble._runtime.sqlite import Kind  # noqa: PLC0415 - only for caches in databases
-        from toolsemble._runtime.storage.opening import open_database  # noqa: PLC0415 - as above
+        from toolsemble._runtime.sqlite import Kind
+        from toolsemble._runtime.storage.opening import open_database
 
         with self._lock:
             if self._open is None:

@@ -118,7 +118,7 @@ class EffectLedger:
         :param limit: the number of entries at most; if there is one, the newest come first
         """
         order, last = "" if limit is None else "DESC", 2**62 if before is None else before
-        query = f"SELECT {_COLUMNS}, number FROM effects WHERE number < ? ORDER BY number {order}"  # noqa: S608 - constants
+        query = f"SELECT {_COLUMNS}, number FROM effects WHERE number < ? ORDER BY number {order}"
         with self._database.reading() as rows:
             # Whether a call is running is not in the database, so rows are read until there are enough.
             found = (self._read(row) for row in rows.execute(query, (last,)))
@@ -248,7 +248,7 @@ class EffectLedger:
     def _insert(self, rows: Rows, effect: Effect, token: str, owner: str) -> None:
         columns = (effect.key, effect.tool_name, effect.run_id, effect.call_id, effect.arguments, "running")
         rows.execute(
-            f"INSERT INTO effects ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?)",  # noqa: S608 - as above
+            f"INSERT INTO effects ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL, ?, ?)",
             (*columns, self._clock(), token, owner),
         )
         if self.in_memory:
@@ -257,7 +257,7 @@ class EffectLedger:
             rows.execute(old, (_IN_MEMORY,))
 
     def _settle(self, change: str, key: str, token: str, *values: Any) -> None:
-        statement = f"UPDATE effects SET {change}, ended = ? WHERE key = ? AND token = ? AND state = 'running'"  # noqa: S608 - the change is one of the two above
+        statement = f"UPDATE effects SET {change}, ended = ? WHERE key = ? AND token = ? AND state = 'running'"
         self._change(statement, *values, self._clock(), key, token)
 
     def _change(self, statement: str, *values: Any) -> None:
@@ -270,7 +270,7 @@ class EffectLedger:
         repeat_if_lost(change)  # the token says that it is still the entry of this call
 
     def _find(self, rows: Rows, key: str) -> Effect | None:
-        row = rows.execute(f"SELECT {_COLUMNS}, number FROM effects WHERE key = ?", (key,)).fetchone()  # noqa: S608 - as above
+        row = rows.execute(f"SELECT {_COLUMNS}, number FROM effects WHERE key = ?", (key,)).fetchone()
         return None if row is None else self._read(row)
 
     def _read(self, row: tuple[Any, ...]) -> Effect:

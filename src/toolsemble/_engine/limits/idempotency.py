@@ -145,7 +145,7 @@ class IdempotencyLayer(Layer):
         try:
             key = self._effect(definition, copy_input(definition, value), context, ledger).key
             known: Effect | None = yield RunInThread(partial(ledger.find, key), in_place=ledger.in_memory)
-        except Exception:  # noqa: BLE001 - see above
+        except Exception:
             return None
         if known is None or known.state == "running" or (self._idempotent and known.state == "unknown"):
             return None
@@ -210,7 +210,7 @@ class IdempotencyLayer(Layer):
             yield Sleep(min(_LOOK, remaining(context) or _LOOK))
 
     def _effect(self, definition: ToolDefinition, value: Any, context: ToolContext, ledger: EffectLedger) -> Effect:
-        from toolsemble._engine.limits.effect_ledger import Effect  # noqa: PLC0415 - only for tools with a ledger
+        from toolsemble._engine.limits.effect_ledger import Effect
 
         name, *parts = self._call_key.parts(definition, value, context, shared=not ledger.in_memory)
         # In memory the tool is known by its object: under another name it has the same effects. A file knows tools by
@@ -225,7 +225,7 @@ class IdempotencyLayer(Layer):
     def _ledger(self) -> EffectLedger:
         with self._lock:
             if self._own is None:
-                from toolsemble._engine.limits.effect_ledger import EffectLedger  # noqa: PLC0415 - as above
+                from toolsemble._engine.limits.effect_ledger import EffectLedger
 
                 self._own = EffectLedger()
             return self._own
@@ -254,7 +254,7 @@ def check_ledger(what: str, ledger: object) -> None:
     """Raise ToolDefinitionError for anything but an EffectLedger or None."""
     if ledger is None:
         return
-    from toolsemble._engine.limits.effect_ledger import EffectLedger  # noqa: PLC0415 - as above
+    from toolsemble._engine.limits.effect_ledger import EffectLedger
 
     if not isinstance(ledger, EffectLedger):
         raise ToolDefinitionError(f"{what} must be an EffectLedger, not {ledger!r:.80}")
@@ -332,7 +332,7 @@ def _record(ledger: EffectLedger, work: Callable[[], None], context: ToolContext
     """Write an outcome; if that fails, the entry stays one of unknown outcome."""
     try:
         yield RunInThread(work, in_place=ledger.in_memory)
-    except Exception as error:  # noqa: BLE001 - the call has its outcome even if that cannot be written
+    except Exception as error:  # the call has its outcome even if that cannot be written
         line = f"An outcome of '{context.tool_name}' could not be written to its effect ledger: {describe_error(error)}"
         count_and_log(context, "ledger_errors", line, level=logging.ERROR)
 

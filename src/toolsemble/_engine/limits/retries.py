@@ -97,7 +97,7 @@ class RetryLayer(Layer):
 
 def _delay(retries: Retries, done: int) -> float:
     """Return the seconds before the next retry."""
-    import random  # noqa: PLC0415 - of no use to a tool that does not fail
+    import random
 
     most = retries.wait if retries.jitter is None else retries.jitter
     jitter = random.uniform(0, most)  # noqa: S311 - not used for security

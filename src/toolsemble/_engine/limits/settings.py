@@ -108,7 +108,7 @@ class PolicyCache:
 
 
 def _is_rate_limit(value: object) -> bool:
-    from toolsemble._engine.limits.rate import RateLimit  # noqa: PLC0415 - see above
+    from toolsemble._engine.limits.rate import RateLimit
 
     return isinstance(value, RateLimit)
 

@@ -89,7 +89,7 @@ class RunBody:
         return Job(self._definition, self._value, self._context, executor, finish, self._body)
 
     async def _in_worker(self) -> Any:
-        import asyncio  # noqa: PLC0415 - slow to import; sync programs do not need it
+        import asyncio
 
         executor = choose_executor(self._workers)
         future = submit_job(self._job(executor), executor)
@@ -125,7 +125,7 @@ class Watched:
             except GeneratorExit:
                 steps.close()
                 raise
-            except BaseException as error:  # noqa: BLE001 - the awaited code decides what becomes of it
+            except BaseException as error:  # the awaited code decides what becomes of it
                 resume, value = steps.throw, error
 
 
@@ -213,7 +213,7 @@ class Job:
         try:
             returned = self._body(self._value)
             return [self._finish(returned) if self._finish and is_awaitable(returned) else returned, None]
-        except BaseException as error:  # noqa: BLE001 - raised again by the caller; a future cannot carry every exception
+        except BaseException as error:  # raised again by the caller; a future cannot carry every exception
             return [None, _make_picklable(error) if self._detached else error]
 
     def __getstate__(self) -> tuple[Any, ...]:
@@ -231,13 +231,13 @@ class Job:
 
 def _make_picklable(error: BaseException) -> BaseException:
     """Return an exception that can be sent back to the caller's process, with its traceback as a note."""
-    import pickle  # noqa: PLC0415 - needed only in worker processes
-    import traceback  # noqa: PLC0415 - as above
+    import pickle
+    import traceback
 
     error.add_note("In the worker process:\n" + "".join(traceback.format_exception(error)))
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled in this process
-    except Exception:  # noqa: BLE001 - any error here would break the pool
+    except Exception:  # any error here would break the pool
         # An error that was not meant for the model must not become one that is.
         declared = isinstance(error, (ToolArgumentsError, ToolExecutionError))
         return (ToolExecutionError if declared else RuntimeError)(describe_error(error))

@@ -35,7 +35,7 @@ def restore(state: Iterable[Callable[[], Any]]) -> None:
     for each in state:
         try:
             each()
-        except Exception:  # noqa: BLE001 - an incomplete trace is better than a failed call
+        except Exception:  # an incomplete trace is better than a failed call
             LOGGER.warning("State could not be restored in a worker process", exc_info=True)
 
 

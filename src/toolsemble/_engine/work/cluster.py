@@ -171,7 +171,7 @@ def _capture(function: Callable[[], Any]) -> Outcome:
     """Return the outcome of a function."""
     try:
         return [function(), None]
-    except Exception as error:  # noqa: BLE001 - raised by the future
+    except Exception as error:  # raised by the future
         return [None, error]
 
 
@@ -187,7 +187,7 @@ def _settle_call(called: Future[Any], name: str, cluster: str, sent: Future[byte
     """Set the result of a function that was called on a worker."""
     try:
         called.set_result(unwrap_remote_outcome(_read(sent, name, cluster)))
-    except Exception as error:  # noqa: BLE001 - raised by the future
+    except Exception as error:  # raised by the future
         called.set_exception(error)
 
 

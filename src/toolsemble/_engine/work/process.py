@@ -45,7 +45,7 @@ class RunInProcess(RemoteBody):
         return unwrap_remote_outcome(await wait_for_job(DAEMON_THREADS.submit(job), self._context, job.cancel))
 
     def _prepare(self) -> Any:
-        from toolsemble._runtime.processes.pool import ProcessJob  # noqa: PLC0415 - only tools with isolation="process" need it
+        from toolsemble._runtime.processes.pool import ProcessJob
 
         try:
             job = Job(self._definition, self._value, self._context, DAEMON_THREADS)

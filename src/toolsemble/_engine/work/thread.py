@@ -27,7 +27,7 @@ class RunInThread:
 
     async def ado(self) -> Any:
         """Call it in a thread, without blocking the event loop."""
-        import asyncio  # noqa: PLC0415 - slow to import; sync programs do not need it
+        import asyncio
 
         if self._in_place:
             return self._function()

@@ -102,7 +102,7 @@ class RunUntil(RunBody):
 
 async def wait_for_job(future: Future[Any], context: ToolContext, give_up: Callable[[], object]) -> Any:
     """Return the result of a future before the deadline; otherwise, or if cancelled, call ``give_up``."""
-    import asyncio  # noqa: PLC0415 - slow to import; sync programs do not need it
+    import asyncio
 
     waiting, late = asyncio.wrap_future(future), True
     try:
@@ -118,7 +118,7 @@ async def wait_for_job(future: Future[Any], context: ToolContext, give_up: Calla
 
 async def await_until_deadline(work: Awaitable[Any], context: ToolContext) -> Any:
     """Return the result of an awaitable before the deadline; otherwise cancel it, and abandon it if that fails."""
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio
 
     task = asyncio.ensure_future(capture_outcome(work))
     late = True
@@ -134,7 +134,7 @@ async def await_until_deadline(work: Awaitable[Any], context: ToolContext) -> An
 
 async def _is_late(work: asyncio.Future[Any], context: ToolContext) -> bool:
     """Wait for work until the deadline, which moves while the run waits for a person; return whether it is not done."""
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio
 
     left = remaining(context)
     while not (await asyncio.wait([work], timeout=left))[0]:
@@ -146,7 +146,7 @@ async def _is_late(work: asyncio.Future[Any], context: ToolContext) -> bool:
 
 
 async def _stop(task: asyncio.Task[Any], context: ToolContext) -> None:
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio
 
     task.cancel()
     try:

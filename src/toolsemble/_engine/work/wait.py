@@ -34,7 +34,7 @@ class Sleep:
 
     async def ado(self) -> None:
         """Sleep without blocking the event loop."""
-        import asyncio  # noqa: PLC0415 - slow to import; sync programs do not need it
+        import asyncio
 
         await asyncio.sleep(self._seconds)
 

@@ -285,7 +285,7 @@ def _lock(file: int) -> bool:
     Without such locks, as on Windows, an open file cannot be removed anyway.
     """
     try:
-        import fcntl  # noqa: PLC0415 - not available on every system
+        import fcntl  # not available on every system
 
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -241,7 +241,7 @@ def _to_ascii(written: str) -> str:
         return written
     name = written
     if not name.isascii():
-        import idna  # noqa: PLC0415 - rarely needed; every HTTP client depends on it
+        import idna  # rarely needed; every HTTP client depends on it
 
         try:
             name = idna.encode(name, uts46=True).decode()

@@ -160,12 +160,12 @@ class _InlineSink:
         token = mute()
         try:
             self._emit(event)
-        except Exception:  # noqa: BLE001 - a sink must not fail a call
+        except Exception:  # a sink must not fail a call
             self._warn("A sink failed: %r", self._sink, exc_info=True)
         finally:
             unwatch(token)
 
-    def mark(self, *, even_late: bool = False) -> Future[None] | None:  # noqa: ARG002 - it is never late
+    def mark(self, *, even_late: bool = False) -> Future[None] | None:
         """Return None: it has processed everything."""
         return None
 
@@ -210,7 +210,7 @@ class _ScopedSink(_InlineSink, ScopedWatcher):
     def _call_safely(self, work: Callable[..., Any], *given: Any) -> Any:
         try:
             return work(*given)
-        except Exception:  # noqa: BLE001 - as above
+        except Exception:
             self._warn("A sink failed: %r", self._sink, exc_info=True)
             return None
 
@@ -348,7 +348,7 @@ class _ThreadedSink(_InlineSink):
             made = emit(given)
             if is_awaitable(made):
                 finish(made)
-        except BaseException:  # noqa: BLE001 - a sink must not fail a call, and the thread has more to deliver
+        except BaseException:  # a sink must not fail a call, and the thread has more to deliver
             self._warn("A sink failed: %r", self._sink, exc_info=True)
 
 
@@ -375,7 +375,7 @@ def _wait_until_seen(marks: list[Any], timeout: float | None) -> bool:
 async def _await_until_seen(marks: list[Any]) -> None:
     if not marks:
         return
-    import asyncio  # noqa: PLC0415 - sync programs do not need it
+    import asyncio
 
     waiting = [asyncio.wrap_future(mark) for mark in marks]
     try:

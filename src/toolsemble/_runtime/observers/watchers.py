@@ -26,11 +26,11 @@ class ScopedWatcher:
     def __call__(self, event: Any) -> object:
         """Receive an event between start and end."""
 
-    def begin(self, context: Any) -> Callable[[Any], object] | None:  # noqa: ARG002 - for subclasses
+    def begin(self, context: Any) -> Callable[[Any], object] | None:
         """Start to observe a call in its :class:`~toolsemble.ToolContext`; return a function that takes its outcome."""
         return None
 
-    def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[..., object] | None:  # noqa: ARG002 - for subclasses
+    def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[..., object] | None:
         """Start to observe another operation; return a function that takes the exception or None, and the results."""
         return None
 

@@ -21,7 +21,7 @@ def run_within_memory(job: Callable[[], Outcome], max_memory: int) -> Outcome:
     >>> run_within_memory(lambda: ["done", None], 2**40)
     ['done', None]
     """
-    import resource  # noqa: PLC0415 - not on every system
+    import resource  # not on every system
 
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = max_memory if hard == resource.RLIM_INFINITY else min(max_memory, hard)

@@ -28,7 +28,7 @@ def adopt_orphans() -> bool:
     """Make this process the parent of orphans among its descendants; return whether the system supports it."""
     if not SUPPORTED:
         return False
-    import _ctypes  # noqa: PLC0415 - not on every system; importing ctypes would double the start time
+    import _ctypes  # not on every system; importing ctypes would double the start time
 
     prctl = _ctypes.dlsym(_ctypes.dlopen(None, 0), "prctl")  # type: ignore[arg-type]  # None: this program
     return bool(_ctypes.call_function(prctl, (_SUBREAPER, 1, 0, 0, 0)) == 0)
@@ -134,7 +134,7 @@ def exit_like(status: int) -> None:
     """End this process like another one: with the same exit code, or by the same signal."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
-        import resource  # noqa: PLC0415 - rarely needed
+        import resource
 
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if -code != _KILL:
@@ -159,7 +159,7 @@ def _exec(command: list[str], memory: int, cpu: int, locale: int) -> None:
 
 
 def _limit(memory: int, cpu: int) -> None:
-    import resource  # noqa: PLC0415 - most programs have no limits
+    import resource
 
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory:

@@ -62,11 +62,11 @@ def run_payload(payload: bytes, dumps: Callable[[object], bytes] = pickle.dumps)
     """Run a pickled job and return its outcome, pickled by a function."""
     try:
         outcome = pickle.loads(payload)()  # noqa: S301 - written by the program that started this process
-    except BaseException as error:  # noqa: BLE001 - sent to the caller
+    except BaseException as error:  # sent to the caller
         return _dump_error(f"The worker process cannot read the call: {describe_error(error)}")
     try:
         return dumps(outcome)
-    except Exception as error:  # noqa: BLE001 - as above
+    except Exception as error:
         return _dump_error(f"The result cannot be sent back from the worker process: {describe_error(error)}")
 
 

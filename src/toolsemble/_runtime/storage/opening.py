@@ -33,7 +33,7 @@ def read_location(value: str | os.PathLike[str], what: str) -> Location:
         if "://" not in text:
             raise ToolDefinitionError(f"{what} takes a postgresql:// URL as a str: a Path drops one of its slashes")
         url = PostgresUrl.read(text)
-        from toolsemble._runtime.storage.postgres.driver import read_parameters  # noqa: PLC0415 - only for Postgres
+        from toolsemble._runtime.storage.postgres.driver import read_parameters
 
         read_parameters(url, what)  # raised while the program is set up, not during a call
         return url
@@ -56,6 +56,6 @@ def open_database(location: Location | None, kind: Kind, busy: float = BUSY) -> 
     """
     if not isinstance(location, PostgresUrl):
         return sqlite.Database(location, kind, busy)
-    from toolsemble._runtime.storage.postgres.database import PostgresDatabase  # noqa: PLC0415 - only for Postgres
+    from toolsemble._runtime.storage.postgres.database import PostgresDatabase
 
     return PostgresDatabase(location, kind, busy)

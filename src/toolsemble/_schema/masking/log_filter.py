@@ -36,5 +36,5 @@ REDACTION = Redaction()
 def _format_message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # noqa: BLE001 - wrong format arguments must not fail a call
+    except Exception:  # wrong format arguments must not fail a call
         return f"{record.msg} {record.args!r}"

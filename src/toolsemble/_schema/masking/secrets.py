@@ -147,13 +147,13 @@ def mask_object(value: Any) -> Any:
     """
     if not _known.get():
         return value
-    from toolsemble._schema.display import to_display  # noqa: PLC0415 - most programs have no secrets
+    from toolsemble._schema.display import to_display
 
     try:
         shown = to_display(value)
         hidden = mask_value(shown)
         quoted = repr(value)
-    except Exception:  # noqa: BLE001 - an object that cannot be inspected is not shown at all
+    except Exception:  # an object that cannot be inspected is not shown at all
         return HIDDEN
     # A sink may print the object itself, and its repr can contain more than its JSON form.
     return value if hidden == shown and mask_text(quoted) == quoted else hidden
@@ -179,7 +179,7 @@ def read_with_secrets(
     definition: TakesSecrets, read: Callable[[Any, frozenset[str]], Decoded], given: Any, steps: frozenset[str]
 ) -> Decoded:
     """Return the decoded input of a tool that takes secrets; add its secrets, even when decoding fails."""
-    from toolsemble._schema.display import DisplayError  # noqa: PLC0415 - as above
+    from toolsemble._schema.display import DisplayError
 
     try:
         value, repairs = read(given, steps)
@@ -267,7 +267,7 @@ def _find_sent_texts(definition: TakesSecrets, sent: Any) -> Iterator[str]:
         except (ValueError, RecursionError):
             yield sent  # not JSON: all of it may be secret
             return
-    from toolsemble._schema.display import to_display  # noqa: PLC0415 - as above
+    from toolsemble._schema.display import to_display
 
     values = sent if isinstance(sent, dict) else {"": to_display(sent, reveal=True)}
     arguments = definition.arguments
@@ -355,7 +355,7 @@ def _is_word_character(character: str) -> bool:
 
 def _forms(text: str) -> Iterator[str]:
     """Yield a text in the forms in which a message may quote it."""
-    from urllib.parse import quote, quote_plus  # noqa: PLC0415 - loaded only by calls with secrets
+    from urllib.parse import quote, quote_plus
 
     yield text
     yield repr(text)[1:-1]
@@ -371,10 +371,10 @@ def _forms(text: str) -> Iterator[str]:
 
 
 def _contains_secret(error: BaseException) -> bool:
-    import traceback  # noqa: PLC0415 - as above
+    import traceback
 
     try:
         text = "".join([*traceback.format_exception(error), repr(error)])
-    except Exception:  # noqa: BLE001 - an exception that cannot be formatted may contain anything
+    except Exception:  # an exception that cannot be formatted may contain anything
         return True
     return mask_text(text) != text

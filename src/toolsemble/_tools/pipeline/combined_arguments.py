@@ -59,7 +59,7 @@ class LazyArguments(ABC):
     def secret_keys(self) -> frozenset[str]:
         """The parameters that are secrets or contain secrets."""
 
-    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:  # noqa: ARG002 - by protocol
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:
         """Return the input as new JSON values, whether it comes from a model or from the previous step."""
         # No tool has read the input yet, so secrets are still plain text.
         return hide_values(display_input(value, reveal=reveal), frozenset() if reveal else self.secret_keys)
@@ -114,7 +114,7 @@ class ListArguments(LazyArguments):
         """``items`` if the items contain secrets."""
         return frozenset({"items"} if secret_parameters(self._item) else ())
 
-    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:  # noqa: ARG002 - by protocol
+    def present(self, value: Any, *, reveal: bool = False, best_effort: bool = False) -> Any:
         """Return the list as a model would send it, so that a reviewer can edit it; another value as JSON values."""
         try:
             hidden = frozenset() if reveal else secret_parameters(self._item)

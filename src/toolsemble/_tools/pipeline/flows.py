@@ -66,7 +66,7 @@ class FanOut:
             return join_results(results_by_name, results)
         try:
             return carry_edits(to_result((yield Apply(self.merge, context, results_by_name))), results)
-        except Exception as error:  # noqa: BLE001 - logged with the failure
+        except Exception as error:  # logged with the failure
             if (through := find_fatal_error(error)) is not None:
                 raise through from (None if through is error else error)
             report.raised_by = context.tool_name

@@ -37,7 +37,7 @@ class RunParallel:
 
     async def ado(self) -> list[ToolResult | None]:
         """Run the paths in this event loop; no task is left running."""
-        import asyncio  # noqa: PLC0415 - slow to import, and sync programs do not need it
+        import asyncio
 
         workers = _Workers(self._starts, fail_fast=self._fail_fast)
         with batch_requests():
@@ -70,7 +70,7 @@ class _Workers:
                 await self._run_path(index, start)
 
     async def _run_path(self, index: int, start: Callable[[], CallPath]) -> None:
-        import asyncio  # noqa: PLC0415 - as above
+        import asyncio
 
         task = asyncio.current_task()
         try:

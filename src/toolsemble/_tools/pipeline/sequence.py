@@ -139,7 +139,7 @@ def _adapt(
     try:
         made = yield Apply(adapter, context, result)
         return _fail_with_parts(name, result, made), Handoff.from_value(made, exact=True)
-    except Exception as error:  # noqa: BLE001 - logged with the failure
+    except Exception as error:  # logged with the failure
         if (through := find_fatal_error(error)) is not None:
             raise through from (None if through is error else error)
         return _add_step_name(name, to_logged_failure(error, context, f"The adapter of step '{name}'")), None

@@ -115,7 +115,7 @@ def get_definition(place: str, source: object) -> ToolDefinition:
 
 
 def _explain(source: object, tools: int) -> str:
-    from toolsemble._tools.mistakes import explain_mistake  # noqa: PLC0415 - only for errors
+    from toolsemble._tools.mistakes import explain_mistake
 
     kind = f"({type(source).__name__})"
     if tools:

@@ -85,7 +85,7 @@ def _schema_of(kind: Any) -> Mapping[str, Any] | None:
         return None
     try:
         return TypedArguments.of_fields("value", [Field("value", kind)], {}, frozenset()).schema
-    except Exception:  # noqa: BLE001 - a value that JSON cannot hold may still be handed over as an object
+    except Exception:  # a value that JSON cannot hold may still be handed over as an object
         return None
 
 

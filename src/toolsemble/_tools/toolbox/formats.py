@@ -120,7 +120,7 @@ class ToolSet:
             return None
         if call.name not in self._entries:
             return {}
-        from toolsemble._engine.execution.masked_arguments import mask_arguments  # noqa: PLC0415 - most tools have no secrets
+        from toolsemble._engine.execution.masked_arguments import mask_arguments
 
         return mask_arguments(self._entries[call.name].definition, call.json)
 
@@ -186,7 +186,7 @@ class ToolSet:
         >>> Toolbox([count]).to_mcp()[0]["outputSchema"]["properties"]
         {'result': {'type': 'integer'}}
         """
-        from toolsemble._tools.toolbox.structured_output import find_output  # noqa: PLC0415 - calls do not need it
+        from toolsemble._tools.toolbox.structured_output import find_output
 
         tools = self.to_provider("mcp")
         for listed, entry in zip(tools, self._entries.values(), strict=True):
@@ -201,7 +201,7 @@ class ToolSet:
         >>> ToolSet({}).to_provider("anthropic")
         []
         """
-        from toolsemble._vocabulary.providers import PROVIDERS, load_wire_format  # noqa: PLC0415 - calls do not need it
+        from toolsemble._vocabulary.providers import PROVIDERS, load_wire_format
 
         write_tools = load_wire_format(provider).write_tools
         offers = self.specifications
@@ -288,7 +288,7 @@ class ToolSet:
 
     def _matcher(self, patterns: Iterable[str]) -> Callable[[ToolSpecification], bool]:
         """Return a function that tells whether a tool has one of the names; raise if a name matches no tool."""
-        from fnmatch import fnmatchcase  # noqa: PLC0415 - most toolboxes are not filtered
+        from fnmatch import fnmatchcase
 
         given: Any = patterns
         listed = [given] if isinstance(given, str) or not isinstance(given, Iterable) else list(given)
@@ -323,7 +323,7 @@ class ToolSet:
         return f"{type(self).__name__}({', '.join(self._entries)})"
 
     def _repr_html_(self) -> str:
-        from toolsemble._runtime.notebook import format_note, format_table  # noqa: PLC0415 - in notebooks
+        from toolsemble._runtime.notebook import format_note, format_table
 
         found = self.specifications
         rows = [(each.name, _name_parameters(each), each.description) for each in found]
@@ -361,8 +361,8 @@ def _keep_reviewer(entry: Registered, definition: ToolDefinition) -> ToolDefinit
 
 def _rename_entry(entry: Registered, name: str) -> Registered:
     """Return a tool of a toolbox under another name, with its gate and limits."""
-    from toolsemble._tools.collection import collect_tools  # noqa: PLC0415 - most toolboxes keep their names
-    from toolsemble._tools.renamed import RenamedTool  # noqa: PLC0415 - as above
+    from toolsemble._tools.collection import collect_tools
+    from toolsemble._tools.renamed import RenamedTool
 
     tool = RenamedTool(entry.tool, name, definition=_own_definition(entry))
     ((_, definition),) = collect_tools(tool)

@@ -105,7 +105,7 @@ def _define(source: object, where: str) -> list[Defined]:
 
 
 def _explain_no_list(tools: object) -> str:
-    from toolsemble._tools.mistakes import explain_mistake  # noqa: PLC0415 - only for errors
+    from toolsemble._tools.mistakes import explain_mistake
 
     plain = f"A toolbox takes a list of tools, not {type(tools).__name__}; write Toolbox([...])"
     explained = None if isinstance(tools, (str, Mapping)) else explain_mistake(tools)
@@ -113,7 +113,7 @@ def _explain_no_list(tools: object) -> str:
 
 
 def _explain(source: Any, where: str) -> str:
-    from toolsemble._tools.mistakes import explain_mistake  # noqa: PLC0415 - as above
+    from toolsemble._tools.mistakes import explain_mistake
 
     place = f"Tool at index {where}"
     if explained := explain_mistake(source):
@@ -125,7 +125,7 @@ def _warn_undescribed(found: Mapping[str, Defined]) -> None:
     """Warn of tools without a description, by which a model chooses them."""
     for name, (_, definition) in found.items():
         if not definition.description.strip():
-            from toolsemble._runtime.warn import warn_user  # noqa: PLC0415 - rarely needed
+            from toolsemble._runtime.warn import warn_user
 
             warn_user(
                 f"Tool '{name}' has no description, by which a model chooses tools; write a docstring, or pass "

@@ -152,7 +152,7 @@ def unknown_tool_message(name: str, known: Sequence[str]) -> str:
     >>> unknown_tool_message("now", [])
     "Unknown tool 'now'. Available tools: none"
     """
-    import difflib  # noqa: PLC0415 - needed only for unknown names
+    import difflib
 
     shown = ", ".join(known[:_NAMES_SHOWN]) or "none"
     more = f" and {len(known) - _NAMES_SHOWN} more" if len(known) > _NAMES_SHOWN else ""

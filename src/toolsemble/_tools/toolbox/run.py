@@ -97,7 +97,7 @@ def _inherit_run(own: ToolContext, outer: ToolContext) -> Run:
     if own.review is None:
         run["review"] = outer.review
     if own.gates or outer.gates:
-        from toolsemble.review._inherited_gates import extend_gates  # noqa: PLC0415 - only inside of calls with gates
+        from toolsemble.review._inherited_gates import extend_gates
 
         run["gates"] = extend_gates(outer.gates, own.gates, run.get("review", own.review))
     return run

@@ -75,7 +75,7 @@ def context_of(
 
 def place_tools(found: list[Defined], executor: Executor) -> list[Defined]:
     """Return tools with the bodies that the executor of a cluster runs; raise if it cannot run one of them."""
-    from toolsemble._engine.work.cluster import ClusterExecutor  # noqa: PLC0415 - see above
+    from toolsemble._engine.work.cluster import ClusterExecutor
 
     if not isinstance(executor, ClusterExecutor):
         return found
@@ -87,7 +87,7 @@ def gate_of(approve: object, timeout: object, on_timeout: object, role: object) 
     check_terms("Toolbox: approval_", timeout, on_timeout, role)
     if approve is None:
         return None
-    from toolsemble.review._gate import build_outer_gate  # noqa: PLC0415 - see above
+    from toolsemble.review._gate import build_outer_gate
 
     return build_outer_gate(approve, timeout, on_timeout, role)
 
@@ -96,14 +96,14 @@ def limits_of(timeout: Any, retries: Any, rate_limit: Any, cache: Any, ledger: A
     """Return the limits of a toolbox, None for no limits; raise if a setting is not valid."""
     if all(each is None for each in (timeout, rate_limit, cache, ledger)) and type(retries) is int and not retries:
         return None
-    from toolsemble._engine.limits.box_limits import BoxLimits  # noqa: PLC0415 - see above
+    from toolsemble._engine.limits.box_limits import BoxLimits
 
     return BoxLimits.of(timeout, retries, rate_limit, cache, ledger)
 
 
 def pass_on_gate(context: ToolContext, gate: OuterGate) -> ToolContext:
     """Return the context of a toolbox with a gate, which also applies to the calls inside its calls."""
-    from toolsemble.review._inherited_gates import InheritedGate  # noqa: PLC0415 - see above
+    from toolsemble.review._inherited_gates import InheritedGate
 
     return context.derive({"gates": (*context.gates, InheritedGate(gate, context.review))})
 
@@ -115,7 +115,7 @@ def add_approval(
 
     :param approve: names, patterns or a predicate
     """
-    from toolsemble.review._gate import build_outer_gate  # noqa: PLC0415 - see above
+    from toolsemble.review._gate import build_outer_gate
 
     gate = build_outer_gate(approve, TIMEOUT, OnTimeout.EXIT_EARLY, None)
     own = {name: entry for name, entry in entries.items() if not entry.fixed}
@@ -139,7 +139,7 @@ def add_gates_around(definition: ToolDefinition, own: ToolContext, context: Tool
     around = [each for each in context.gates if id(each.outer) not in known]
     if not around:
         return definition
-    from toolsemble.review._inherited_gates import combine_gates  # noqa: PLC0415 - only inside of calls with gates
+    from toolsemble.review._inherited_gates import combine_gates
 
     return map_definition(
         definition,
@@ -156,7 +156,7 @@ def pages_of(
     """
     if setting is False:
         return None
-    from toolsemble._tools.toolbox.pages import Pages, PageStore  # noqa: PLC0415 - see above
+    from toolsemble._tools.toolbox.pages import Pages, PageStore
 
     pages = Pages.of(setting)
     if not truncates:
@@ -175,7 +175,7 @@ def hooks_of(before: object, after: object) -> Hooks | None:
     """Return the hooks of a toolbox, None for no hooks; raise if one is not valid."""
     if before is None and after is None:
         return None
-    from toolsemble._engine.execution.hooks import make_hooks  # noqa: PLC0415 - see above
+    from toolsemble._engine.execution.hooks import make_hooks
 
     return make_hooks(before, after)
 
@@ -184,7 +184,7 @@ def sinks_of(sinks: object) -> Sinks | None:
     """Return the sinks of a toolbox, None for no sinks; raise if one is not valid."""
     if sinks == ():
         return None
-    from toolsemble._runtime.observers.sinks import build_sinks  # noqa: PLC0415 - see above
+    from toolsemble._runtime.observers.sinks import build_sinks
 
     return build_sinks("Toolbox", sinks)
 

@@ -57,7 +57,7 @@ class OutputSchema:
     @classmethod
     def of_schema(cls, schema: dict[str, Any], is_wrapped: bool = False) -> OutputSchema | None:  # noqa: FBT001, FBT002 - the parts of a pair
         """Return the output schema for the JSON Schema of an object; None if it cannot be checked."""
-        import jsonschema_rs  # noqa: PLC0415 - only for tools that declare a type
+        import jsonschema_rs
 
         try:
             return cls(schema, is_wrapped, jsonschema_rs.validator_for(schema).is_valid)
@@ -114,13 +114,13 @@ def _may_hold_contents(kind: Any) -> bool:
 
 def _write_schema(kind: Any) -> dict[str, Any] | None:
     """Return the JSON Schema of what a value of a type becomes; None if there is no schema for it."""
-    from pydantic import TypeAdapter  # noqa: PLC0415 - only for tools that declare a type
+    from pydantic import TypeAdapter
 
-    from toolsemble._schema.typed import TypedArguments  # noqa: PLC0415 - as above
+    from toolsemble._schema.typed import TypedArguments
 
     try:
         return TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_make_generator())
-    except Exception:  # noqa: BLE001 - types that pydantic does not know are read by our own rules
+    except Exception:  # types that pydantic does not know are read by our own rules
         try:
             return TypedArguments.of_type(kind, {}).schema
         except (ToolDefinitionError, TypeError, AttributeError):
@@ -130,7 +130,7 @@ def _write_schema(kind: Any) -> dict[str, Any] | None:
 @cache
 def _make_generator() -> Any:
     """Return pydantic's generator, which says how bytes are written."""
-    from pydantic.json_schema import GenerateJsonSchema  # noqa: PLC0415 - as above
+    from pydantic.json_schema import GenerateJsonSchema
 
     class Generator(GenerateJsonSchema):
         in_model = False

@@ -427,7 +427,7 @@ class Toolbox(_CheckedArguments, ToolSet):
 
     def _refuse(self, call: ToolCall, report: ArgumentsReport | None, run: Run) -> CallPath:
         """Return the path of a call of a tool that is not in the toolbox."""
-        from toolsemble._tools.toolbox.unknown import unknown_path  # noqa: PLC0415 - needed only for unknown names
+        from toolsemble._tools.toolbox.unknown import unknown_path
 
         return unknown_path(call, self._context, run, list(self.definitions()), self._settings, report, self)
 

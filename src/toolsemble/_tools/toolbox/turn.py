@@ -60,7 +60,7 @@ class Turn:
         reply: Callable[[ToolCall, ToolResult, ArgumentsReport | None], ToolReply],
     ) -> None:
         """Run the calls concurrently in this event loop; raise what one of them raised after all have ended."""
-        import asyncio  # noqa: PLC0415 - slow to import; sync programs do not need it
+        import asyncio
 
         turn = asyncio.current_task()
         cancelling: Callable[[], int] = int if turn is None else turn.cancelling
@@ -73,13 +73,13 @@ class Turn:
                     return asyncio.CancelledError()  # the turn was cancelled, but its task has not been told yet
                 report = self.new_report()
                 self.answer(index, reply(call, await adrive(start(call, report)), report))
-            except BaseException as error:  # noqa: BLE001 - raised below
+            except BaseException as error:
                 if isinstance(error, CallPausedError):
                     error.place = index
                 return error
             return None
 
-        from toolsemble.review._question import batch_requests  # noqa: PLC0415 - sync programs do not need it
+        from toolsemble.review._question import batch_requests
 
         with batch_requests():
             create = asyncio.get_running_loop().create_task
@@ -151,7 +151,7 @@ class _ParallelPaths:
             inside(next, path)
         except StopIteration:
             return False
-        except BaseException as error:  # noqa: BLE001 - raised when all have ended
+        except BaseException as error:  # raised when all have ended
             self.raised[index] = error
             return False
         return True
@@ -163,7 +163,7 @@ def _handle_interrupt(notify: Callable[[], None]) -> Iterator[None]:
 
     Raised at any point, it could leave a lock of the workers held forever, or be taken for an error of a call.
     """
-    import signal  # noqa: PLC0415 - only turns of blocking calls need it
+    import signal
 
     def handle(*_: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -203,7 +203,7 @@ def _rank(error: BaseException) -> int:
 
 async def _wait_for_all(tasks: list[asyncio.Task[T]]) -> list[T]:
     """Return the results of all tasks; if cancelled, cancel them and wait until they have ended."""
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio
 
     try:
         # One after the other: the callbacks of gather() would add a tenth to the time of a turn of small tasks.

@@ -126,7 +126,7 @@ async def _work(interface: Interface, run_id: str, agent: Agent[Any]) -> None:
         await interface.record().ado(_open(interface).resume(run_id, runner, deps=interface.targets.deps))
     except RunError as stopped:
         LOGGER.info("%s", stopped)
-    except Exception as error:  # noqa: BLE001 - recorded with the run
+    except Exception as error:  # recorded with the run
         LOGGER.warning("Run '%s' failed: %s", run_id, describe_error(error))
 
 

@@ -132,7 +132,7 @@ def _describe_reply(reply: ToolReply) -> dict[str, Any]:
 
 def _to_url(image: ImageContent) -> str:
     """Return an image as a URL of data; empty for kinds that can hold programs, such as SVG."""
-    import base64  # noqa: PLC0415 - few tools return images
+    import base64
 
     if image.mime_type not in _IMAGES or image.data is None:
         return ""

@@ -278,9 +278,9 @@ class RunJournal:
         :param signals: whether SIGTERM drains the journal, if this is called in the main thread; the handler that was
             installed before, such as a web server's, is called as well. False: the program calls :meth:`drain`
         """
-        from signal import SIGTERM  # noqa: PLC0415 - only for workers
+        from signal import SIGTERM
 
-        from toolsemble.agent._journal.worker import Worker  # noqa: PLC0415 - only for workers
+        from toolsemble.agent._journal.worker import Worker
 
         settings: dict[str, Any] = {
             "at_once": at_once,
@@ -299,7 +299,7 @@ class RunJournal:
 
         :param deps: an object that tools get as ``ToolContext.deps``, instead of the agent's own
         """
-        from toolsemble.agent._journal.worker import is_runner, resume_run  # noqa: PLC0415 - only for recorded runs
+        from toolsemble.agent._journal.worker import is_runner, resume_run
 
         if not is_runner(agent):
             raise ToolDefinitionError(f"RunJournal.resume takes an agent, not {agent!r:.80}")

@@ -70,7 +70,7 @@ def withdraw_question(reviewers: Iterable[Any], id: str) -> bool:
     try:
         for withdraw in closers:
             withdraw([id])
-    except Exception as error:  # noqa: BLE001 - of any store; the run is cancelled all the same, and a worker tries again
+    except Exception as error:  # of any store; the run is cancelled all the same, and a worker tries again
         LOGGER.warning("A question of a run that has ended could not be closed: %s", describe_error(error))
         return False
     return bool(closers)

@@ -150,16 +150,16 @@ class Tables:
     def add_run(self, row: RunRow) -> None:
         """Add a run."""
         marks = ", ".join("?" * len(row))
-        self._rows.execute(f"INSERT INTO runs ({_COLUMNS}) VALUES ({marks})", tuple(row))  # noqa: S608 - constants
+        self._rows.execute(f"INSERT INTO runs ({_COLUMNS}) VALUES ({marks})", tuple(row))
 
     def change_run(self, run: str, **values: Any) -> None:
         """Change columns of a run."""
         changes = ", ".join(f"{name} = ?" for name in values)
-        self._rows.execute(f"UPDATE runs SET {changes} WHERE run = ?", (*values.values(), run))  # noqa: S608 - names of columns
+        self._rows.execute(f"UPDATE runs SET {changes} WHERE run = ?", (*values.values(), run))
 
     def find_run(self, run: str) -> RunRow | None:
         """Return a run, or None."""
-        row = self._rows.execute(f"SELECT {_COLUMNS} FROM runs WHERE run = ?", (run,)).fetchone()  # noqa: S608 - constants
+        row = self._rows.execute(f"SELECT {_COLUMNS} FROM runs WHERE run = ?", (run,)).fetchone()
         return None if row is None else RunRow(*row)
 
     def find_owner(self, run: str) -> tuple[RunStatus, str, int] | None:
@@ -171,7 +171,7 @@ class Tables:
         """Return the runs in some states, or all, oldest first."""
         wanted = tuple(states)
         where = f"WHERE state IN ({', '.join('?' * len(wanted))})" if wanted else ""
-        found = self._rows.execute(f"SELECT {_COLUMNS} FROM runs {where} ORDER BY number", wanted)  # noqa: S608 - constants
+        found = self._rows.execute(f"SELECT {_COLUMNS} FROM runs {where} ORDER BY number", wanted)
         return [RunRow(*row) for row in found.fetchall()]
 
     def delete_run(self, run: str) -> None:
@@ -198,7 +198,7 @@ class Tables:
     def list_closing(self) -> list[tuple[str, str, Step]]:
         """Return the questions that are to be closed, with their runs and the agents of those."""
         found = self._rows.execute(
-            "SELECT steps.run, agent, place, kind, steps.state, tool, arguments, data, elapsed FROM steps "  # noqa: S608 - constants
+            "SELECT steps.run, agent, place, kind, steps.state, tool, arguments, data, elapsed FROM steps "
             f"JOIN runs ON runs.run = steps.run WHERE steps.state = 'closing' AND steps.{_OPEN} ORDER BY steps.number"
         )
         steps = []
@@ -217,7 +217,7 @@ class Tables:
     def list_open_steps(self) -> list[tuple[str, Step]]:
         """Return the calls whose outcome may be unknown, with their runs, in the order in which they began."""
         found = self._rows.execute(
-            "SELECT run, place, kind, state, tool, arguments, NULL, elapsed FROM steps "  # noqa: S608 - constants
+            "SELECT run, place, kind, state, tool, arguments, NULL, elapsed FROM steps "
             f"WHERE state IN ('started', 'unknown') AND {_OPEN} ORDER BY number"
         )
         return [(run, _read_step(run, row)) for run, *row in found.fetchall()]

@@ -266,7 +266,7 @@ class Worker:
             LOGGER.info("Run '%s' is done", row.run)
         except RunError as stopped:
             LOGGER.info("%s", stopped)  # parked, cancelled, or another worker was faster
-        except Exception as error:  # noqa: BLE001 - recorded with the run; the worker goes on
+        except Exception as error:  # recorded with the run; the worker goes on
             if isinstance(error.__cause__, JournalError):
                 LOGGER.warning("%s; the worker tries again in %g s", error, self._poll)
                 return

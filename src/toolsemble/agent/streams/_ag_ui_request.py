@@ -102,9 +102,7 @@ def _read_source(source: object, kind: str, place: str) -> Media:
         case _:
             raise unsupported(place, source, "a source of the type data or url")
     if not isinstance(found, _KINDS[kind]):
-        raise ValueError(  # noqa: TRY004 - its content is wrong
-            f"{place}: expected the media type of {_NAMES[kind]}, got {found.mime_type!r:.80}"
-        )
+        raise ValueError(f"{place}: expected the media type of {_NAMES[kind]}, got {found.mime_type!r:.80}")
     return found
 
 

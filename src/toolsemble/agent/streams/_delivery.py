@@ -96,7 +96,7 @@ async def _deliver(
                     yield _frame(payload)
         except StopAsyncIteration:
             pass
-        except Exception as error:  # noqa: BLE001 - logged, and reported without its details
+        except Exception as error:  # logged, and reported without its details
             for payload in encoder.fail(_describe(error, on_error)):
                 yield _frame(payload)
         for payload in encoder.end():
@@ -123,7 +123,7 @@ def _describe(error: Exception, on_error: Callable[[Exception], str] | None) -> 
     message = BUSY if isinstance(error, RunBusyError) else FAILED
     try:
         return message if on_error is None else str(on_error(error))
-    except Exception as problem:  # noqa: BLE001 - logged; the stream has to end as every other one does
+    except Exception as problem:  # logged; the stream has to end as every other one does
         _log_failure("on_error of a stream failed", problem)
         return FAILED
 

@@ -51,7 +51,7 @@ def load_body(body: object) -> dict[str, Any]:
         except (ValueError, RecursionError) as problem:
             raise ValueError(f"The request is not JSON: {problem}") from None
     if not isinstance(body, Mapping):
-        raise ValueError(f"The request: expected an object, got {describe(body)}")  # noqa: TRY004 - its content is wrong
+        raise ValueError(f"The request: expected an object, got {describe(body)}")
     return dict(body)
 
 
@@ -60,7 +60,7 @@ def read_messages(body: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]
     items = list(iterate_items(body.get("messages"), "messages"))
     for place, message in items:
         if not isinstance(message, Mapping):
-            raise ValueError(f"{place}: expected an object, got {describe(message)}")  # noqa: TRY004 - as above
+            raise ValueError(f"{place}: expected an object, got {describe(message)}")
     return items
 
 
@@ -77,7 +77,7 @@ def split_prompt(reader: HistoryReader) -> tuple[UserMessage, Transcript]:
     messages = list(reader.finish())
     prompt = messages.pop() if messages else None
     if not isinstance(prompt, UserMessage):
-        raise ValueError("messages: the last message must be one of the user, with the question")  # noqa: TRY004 - as above
+        raise ValueError("messages: the last message must be one of the user, with the question")
     if not prompt.text.strip() and not prompt.contents:
         raise ValueError("messages: the last message is empty; it needs a text or a file")
     return prompt, Transcript(messages)

@@ -153,7 +153,7 @@ def _read_text(place: str, value: Any) -> str:
 
 def _check_object(place: str, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ValueError(f"{place!r:.200} must be an object")  # noqa: TRY004 - a part of a file has a wrong form
+        raise ValueError(f"{place!r:.200} must be an object")
     return value
 
 

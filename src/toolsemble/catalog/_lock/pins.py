@@ -133,14 +133,14 @@ def _pin_listed(shown: Mapping[str, Any]) -> PinnedTool:
 
 def _find_output_schema(definition: ToolDefinition) -> Mapping[str, Any] | None:
     """Return the JSON Schema of the declared return type; None for text, and for types without a schema."""
-    from toolsemble._schema.generate import generate_schemas  # noqa: PLC0415 - loads pydantic
+    from toolsemble._schema.generate import generate_schemas
 
     kind = definition.returns()
     if any(kind is each for each in _NO_SCHEMA):
         return None
     try:
         return generate_schemas(kind)[1]
-    except Exception:  # noqa: BLE001 - pydantic raises many kinds of errors for types that it does not know
+    except Exception:  # pydantic raises many kinds of errors for types that it does not know
         return None
 
 

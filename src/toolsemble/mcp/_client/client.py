@@ -65,7 +65,7 @@ class MCPClient:
         variables = _check_mapping("env", env)
 
         def make_target() -> Target:
-            from toolsemble.mcp._client.programs import ProgramTarget  # noqa: PLC0415 - loads the SDK
+            from toolsemble.mcp._client.programs import ProgramTarget
 
             return ProgramTarget(command, args, variables, None if cwd is None else str(cwd))
 
@@ -104,7 +104,7 @@ class MCPClient:
         limit: Any = options.get("connect_timeout", CONNECT_TIMEOUT)
 
         def make_target() -> Target:
-            from toolsemble.mcp._client.http import HttpTarget  # noqa: PLC0415 - loads the SDK
+            from toolsemble.mcp._client.http import HttpTarget
 
             return HttpTarget(url, sent, auth, transport, limit)
 
@@ -120,7 +120,7 @@ class MCPClient:
         :param path: a file as Claude Desktop, Cursor and VS Code read it
         :param options: options of all clients
         """
-        from toolsemble.mcp._client.config import read_config  # noqa: PLC0415 - most clients need no file
+        from toolsemble.mcp._client.config import read_config
 
         return {name: cls.from_server(server, {"name": name, **options}) for name, server in read_config(path).items()}
 

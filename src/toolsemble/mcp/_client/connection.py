@@ -60,7 +60,7 @@ class Connection:
 
     def begin(self) -> Worker:
         """Start the thread, unless it runs; return the worker, whose future ``started`` says how that ends."""
-        from toolsemble.mcp._client.worker import Worker  # noqa: PLC0415 - it loads the SDK, which takes a second
+        from toolsemble.mcp._client.worker import Worker
 
         with self._lock:
             worker = self._find_worker()
@@ -127,7 +127,7 @@ class Connection:
 
     def use_lock(self, lock: ToolLock) -> None:
         """Check the tools with a lock, from the next list on."""
-        from toolsemble.mcp._client.server_lock import ServerLock  # noqa: PLC0415 - most clients have none
+        from toolsemble.mcp._client.server_lock import ServerLock
 
         self.lock = ServerLock(lock, self.source, self.options.review)
 
@@ -283,7 +283,7 @@ class Connection:
             step = next(asking)
             while True:
                 step = asking.send(ask_during_call(context, **step))
-        except BaseException as raised:  # noqa: BLE001 - raised again if it must end the call
+        except BaseException as raised:  # raised again if it must end the call
             _settle(question, raised)
 
     async def _ask_in_loop(self, question: ServerQuestion, context: ToolContext) -> None:
@@ -292,13 +292,13 @@ class Connection:
             step = next(asking)
             while True:
                 step = asking.send(await aask_during_call(context, **step))
-        except BaseException as raised:  # noqa: BLE001 - raised again if it must end the call
+        except BaseException as raised:  # raised again if it must end the call
             _settle(question, raised)
 
     def _prepare(
         self, question: ServerQuestion, context: ToolContext
     ) -> tuple[Generator[dict[str, Any], ReviewDecision, Any], ToolContext]:
-        from toolsemble.mcp._client.questions import answer_question  # noqa: PLC0415 - loaded with the worker
+        from toolsemble.mcp._client.questions import answer_question  # loaded with the worker
 
         review = self.options.review or context.review
         return answer_question(question), context.derive({"review": review})
@@ -306,7 +306,7 @@ class Connection:
 
 def _settle(question: ServerQuestion, raised: BaseException) -> None:
     """Pass the answer to the server; raise what must end the call."""
-    from toolsemble.mcp._client.questions import settle  # noqa: PLC0415 - loaded with the worker
+    from toolsemble.mcp._client.questions import settle  # loaded with the worker
 
     if isinstance(raised, StopIteration):
         settle(question, raised.value)

@@ -135,7 +135,7 @@ def build_options(default_name: str, given: Mapping[str, Any]) -> Options:
     own["roots"] = tuple(map(_to_uri, own.get("roots") or ()))
     own["approve"] = _read_approve(own.get("approve"))
     if own.get("lock") is not None:
-        from toolsemble.catalog._lock.lock import as_lock  # noqa: PLC0415 - most clients have none
+        from toolsemble.catalog._lock.lock import as_lock
 
         own["lock"] = as_lock(own["lock"])
     options = Options(**own, settings=settings)
@@ -201,7 +201,7 @@ def _read_approve(value: Any) -> Any:
     if value is None or value == DESTRUCTIVE:
         return value
     if callable(value):
-        from toolsemble.review._gate import check_predicate  # noqa: PLC0415 - most clients have none
+        from toolsemble.review._gate import check_predicate
 
         return check_predicate("MCPClient approve", value)
     return _read_names("approve", value)

@@ -75,7 +75,7 @@ def _closed(properties: dict[str, Any]) -> dict[str, Any]:
 @cache
 def _plain_form() -> Any:
     """Return the validator of plain schemas."""
-    import jsonschema_rs  # noqa: PLC0415 - loaded with the first list of tools
+    import jsonschema_rs
 
     is_object = {"properties": {"type": {"const": "object"}}, "required": ["type"]}
     value = _value_form()

@@ -136,7 +136,7 @@ class Form:
         except (ValueError, RecursionError):
             raise ValueError("it is not JSON; send an object with the fields") from None
         if not isinstance(values, dict):
-            raise ValueError("it is not an object with the fields")  # noqa: TRY004 - a value of a person, not of a program
+            raise ValueError("it is not an object with the fields")
         filled = {**self._defaults, **values}
         text = json.dumps(filled)
         try:

@@ -80,7 +80,7 @@ class RemoteTool(SchemaTool):
     @cached_property
     def pin(self) -> PinnedTool:
         """The definition of the server, as a lock compares it."""
-        from toolsemble.catalog._lock.pins import pin_tool  # noqa: PLC0415 - most clients have no lock
+        from toolsemble.catalog._lock.pins import pin_tool
 
         return pin_tool(self.remote.to_listed())
 
@@ -111,7 +111,7 @@ class RemoteTool(SchemaTool):
         )
         if self._connection.lock is None:
             return definition
-        from toolsemble.catalog._lock.locked_tool import add_check  # noqa: PLC0415 - as above
+        from toolsemble.catalog._lock.locked_tool import add_check
 
         return add_check(definition, self.pin.digest, self.check_lock)
 

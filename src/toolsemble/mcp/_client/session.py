@@ -151,7 +151,7 @@ class Session:
             async with build_client(self._transport, client_info=_CLIENT, cache=None, **self._callbacks) as client:
                 self._ready.set_result(client)
                 await self._stop.wait()
-        except BaseException as error:  # noqa: BLE001 - also the cancellation by the SDK's own scopes
+        except BaseException as error:  # also the cancellation by the SDK's own scopes
             LOGGER.debug("The connection to %s broke", self._options.name, exc_info=error)
             with suppress(asyncio.InvalidStateError):  # it broke later
                 self._ready.set_exception(find_cause(error))

@@ -58,7 +58,7 @@ class TokenFile:
 
     async def get_tokens(self) -> OAuthToken | None:
         """Return the tokens; None if there are none."""
-        from mcp.shared.auth import OAuthToken  # noqa: PLC0415 - loads the SDK
+        from mcp.shared.auth import OAuthToken
 
         values = self._claim()
         if "tokens" not in values:
@@ -81,7 +81,7 @@ class TokenFile:
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """Return the registration of the client; None if there is none."""
-        from mcp.shared.auth import OAuthClientInformationFull  # noqa: PLC0415 - loads the SDK
+        from mcp.shared.auth import OAuthClientInformationFull
 
         values = self._claim()
         return self._validate(OAuthClientInformationFull, values["client"]) if "client" in values else None
@@ -168,7 +168,7 @@ def _lock_directory(path: Path) -> Iterator[None]:
     The directory is locked because the file is replaced: a lock of the old one would not hold.
     """
     try:
-        import fcntl  # noqa: PLC0415 - not available on every system
+        import fcntl  # not available on every system
     except ImportError:
         yield
         return

@@ -235,7 +235,7 @@ class Worker:
             outcome = Outcome(await self._send(call))
         except asyncio.CancelledError:
             outcome = Outcome(error=self._lost(call, ended=True))
-        except Exception as error:  # noqa: BLE001 - raised where the call is waited for
+        except Exception as error:  # raised where the call is waited for
             outcome = Outcome(error=error)
         finally:
             call.stop_timer()
@@ -253,7 +253,7 @@ class Worker:
             try:
                 session.calls += 1
                 answer = await call.send(session.client, call)
-            except Exception as error:  # noqa: BLE001 - translated; the SDK raises many kinds
+            except Exception as error:  # translated; the SDK raises many kinds
                 is_closed = _is_closed(error, session)
                 if not (call.lost or is_closed):
                     if call.over and not self._target.is_program:
@@ -332,7 +332,7 @@ class Worker:
         try:
             async with asyncio.timeout(self._options.connect_timeout):
                 listing = await list_tools(session.client, session.screen, self._options)
-        except Exception as error:  # noqa: BLE001 - reported
+        except Exception as error:
             LOGGER.warning(
                 "The tools of %s cannot be listed: %s", self._options.name, describe_error(find_cause(error))
             )

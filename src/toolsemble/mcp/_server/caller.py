@@ -61,7 +61,7 @@ def current_caller() -> Caller:
     >>> current_caller()
     Caller(subject=None, client_id=None, scopes=(), claims=mappingproxy({}))
     """
-    from mcp.server.auth.middleware.auth_context import get_access_token  # noqa: PLC0415 - the SDK is an extra
+    from mcp.server.auth.middleware.auth_context import get_access_token
 
     token = get_access_token()
     if token is None:

@@ -116,7 +116,7 @@ async def elicit(message: str, form: Mapping[str, Any], *, key: str | None = Non
 
 
 def _compile_form(form: Mapping[str, Any]) -> Any:
-    import jsonschema_rs  # noqa: PLC0415 - only for forms
+    import jsonschema_rs
 
     try:
         return jsonschema_rs.validator_for(dict(form)).is_valid
@@ -125,6 +125,6 @@ def _compile_form(form: Mapping[str, Any]) -> Any:
 
 
 def _form_request(message: str, form: Mapping[str, Any]) -> Any:
-    from mcp_types import ElicitRequest, ElicitRequestFormParams  # noqa: PLC0415 - the SDK is an extra
+    from mcp_types import ElicitRequest, ElicitRequestFormParams
 
     return ElicitRequest(params=ElicitRequestFormParams(message=message, requested_schema=dict(form)))

@@ -46,7 +46,7 @@ class Exchange:
     @property
     def is_modern(self) -> bool:
         """Whether the client speaks a version in which servers send no requests: 2026-07-28 or later."""
-        from mcp_types.version import MODERN_PROTOCOL_VERSIONS  # noqa: PLC0415 - the SDK is an extra
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
         return self.request.protocol_version in MODERN_PROTOCOL_VERSIONS
 
@@ -80,7 +80,7 @@ class Exchange:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def _send(self, request: InputRequest, key: str | None) -> Any:
-        from mcp.shared.message import ServerMessageMetadata  # noqa: PLC0415 - the SDK is an extra
+        from mcp.shared.message import ServerMessageMetadata
 
         _ = key  # only a request that is returned has one
         related = ServerMessageMetadata(related_request_id=self.request.request_id)
@@ -88,8 +88,8 @@ class Exchange:
 
     async def log(self, level: Level, data: Any) -> None:
         """Send a log message with the current request, if its client wants messages of this level."""
-        from mcp.server.connection import allowed_log_levels  # noqa: PLC0415 - as above
-        from mcp_types import LoggingMessageNotification, LoggingMessageNotificationParams  # noqa: PLC0415 - as above
+        from mcp.server.connection import allowed_log_levels
+        from mcp_types import LoggingMessageNotification, LoggingMessageNotificationParams
 
         request = self.request
         least = _LEVELS.index(connection_of(request).state.get(_LOG_LEVEL, _LEVELS[0]))
@@ -170,7 +170,7 @@ def connection_of(request: ServerRequestContext[Any, Any]) -> Any:
 
 
 def _result_type(method: str) -> Any:
-    import mcp_types  # noqa: PLC0415 - the SDK is an extra
+    import mcp_types
 
     return {
         "elicitation/create": mcp_types.ElicitResult,

@@ -71,7 +71,7 @@ def serve(  # noqa: PLR0913 - keyword settings, each with a default
     toolsemble.ToolConfigurationError: http='0.0.0.0:8000' can be reached from other machines: ...
     """
     import_extra("mcp", extra="mcp", user="toolsemble.mcp.serve")
-    from toolsemble.mcp._server.server import Offer  # noqa: PLC0415 - the SDK is an extra
+    from toolsemble.mcp._server.server import Offer
 
     served_lock = _build_lock(lock, lock_source, name)
     settings = {"auth": auth, "issuer_url": issuer_url, "resource_url": resource_url, "allowed_hosts": allowed_hosts}
@@ -107,8 +107,8 @@ def asgi(  # noqa: PLR0913 - as above
     <bound method McpApplication.lifespan of ...>
     """
     import_extra("mcp", extra="mcp", user="toolsemble.mcp.asgi")
-    from toolsemble.mcp._server.http import Access, McpApplication  # noqa: PLC0415 - the SDK is an extra
-    from toolsemble.mcp._server.server import Offer  # noqa: PLC0415 - as above
+    from toolsemble.mcp._server.http import Access, McpApplication
+    from toolsemble.mcp._server.server import Offer
 
     access = Access(allowed_hosts, auth, issuer_url, resource_url)
     served_lock = _build_lock(lock, lock_source, name)
@@ -121,8 +121,8 @@ def _build_lock(lock: ToolLock | str | PathLike[str] | None, source: str | None,
         if source is not None:
             raise ToolConfigurationError("lock_source needs lock: a ToolLock, or the path of a lock file")
         return None
-    from toolsemble.catalog._lock.lock import as_lock  # noqa: PLC0415 - most servers have none
-    from toolsemble.mcp._server.served_lock import ServedLock  # noqa: PLC0415 - as above
+    from toolsemble.catalog._lock.lock import as_lock
+    from toolsemble.mcp._server.served_lock import ServedLock
 
     used = as_lock(lock)
     if source is not None:
@@ -142,21 +142,21 @@ def serve_offer(offer: Offer, http: str | None, settings: dict[str, Any]) -> Non
         return
     if unused := [key for key, value in settings.items() if value]:
         raise ToolConfigurationError(f"{unused[0]} is for HTTP: pass http='127.0.0.1:8000' as well, or leave it out")
-    import asyncio  # noqa: PLC0415 - importing the package must stay cheap
+    import asyncio
 
-    from toolsemble.mcp._server.stdio import serve_stdio  # noqa: PLC0415 - the SDK is an extra
+    from toolsemble.mcp._server.stdio import serve_stdio
 
     asyncio.run(serve_stdio(offer))
 
 
 def _serve_http(http: str, offer: Offer, settings: dict[str, Any]) -> None:
-    from toolsemble.mcp._server.http import Access, McpApplication, check_address  # noqa: PLC0415 - the SDK is an extra
+    from toolsemble.mcp._server.http import Access, McpApplication, check_address
 
     settings["allowed_hosts"] = tuple(settings["allowed_hosts"])
     host, port = check_address(http, settings["allowed_hosts"])
-    import uvicorn  # noqa: PLC0415 - a dependency of the SDK
+    import uvicorn
 
-    from toolsemble._runtime.http_server import bound_server  # noqa: PLC0415 - as above
+    from toolsemble._runtime.http_server import bound_server
 
     app = McpApplication(offer, Access(**settings))
     bounds = bound_server(_MAX_CONNECTIONS)

@@ -103,7 +103,7 @@ def iterate_items(value: object, place: str, expected: str = "a list") -> Iterat
 def read_text(value: object, place: str) -> str:
     """Return a text; raise if it is anything else."""
     if not isinstance(value, str):
-        raise ValueError(f"{place}: expected a str, got {describe(value)}")  # noqa: TRY004 - the content is wrong
+        raise ValueError(f"{place}: expected a str, got {describe(value)}")
     return value
 
 
@@ -229,7 +229,7 @@ def to_values(source: object, place: str) -> dict[str, Any]:
     if hasattr(source, "to_dict"):
         source = source.to_dict(mode="json", exclude_none=True, warnings=False)
     if not isinstance(source, Mapping):
-        raise ValueError(f"{place}: expected an object, got {describe(source)}")  # noqa: TRY004 - the content is wrong
+        raise ValueError(f"{place}: expected an object, got {describe(source)}")
     try:
         values: dict[str, Any] = json.loads(json.dumps(dict(source), allow_nan=False))
     except (TypeError, ValueError, RecursionError) as problem:

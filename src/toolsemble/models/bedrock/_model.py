@@ -181,7 +181,7 @@ def _create_session(region: str | None, profile: str | None, errors: Any) -> Any
 
 
 def _create_client(session: Any, api_key: str | None, base_url: str | None, timeout: float, max_reply: int) -> Any:
-    from toolsemble.models.bedrock._http import track_connections  # noqa: PLC0415 - it needs an optional package
+    from toolsemble.models.bedrock._http import track_connections
 
     signing = {} if api_key is None else {"signature_version": _package("botocore").UNSIGNED}
     config = _package("botocore.config").Config(

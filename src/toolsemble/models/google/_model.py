@@ -141,7 +141,7 @@ def _create_client(
 ) -> Any:
     """Return a client that works in every event loop."""
     http = _package("httpx2")
-    from toolsemble.models.google._http import LoopHttp  # noqa: PLC0415 - it needs an optional package
+    from toolsemble.models.google._http import LoopHttp
 
     # Loading the certificates is the slowest part, and the package would do it three times.
     trusted = http.create_ssl_context()

@@ -121,7 +121,7 @@ def _iterate_texts(item: object) -> Iterator[str]:
 class ReplyReader:
     """A reader of responses, streamed or whole."""
 
-    def __init__(self, label: str, origin: str, *, streamed: bool) -> None:  # noqa: ARG002 - the same signature as in chat
+    def __init__(self, label: str, origin: str, *, streamed: bool) -> None:
         self._label = label
         self._origin = origin
         self._calls: dict[str, int] = {}

@@ -98,7 +98,7 @@ class PostgresDatabase:
         """Call a function, in another thread, after each change that notifies; return a function that ends this."""
         return self._listener.add(changed)
 
-    def load_key(self, what: str, otherwise: str = "") -> bytes:  # noqa: ARG002 - for messages about a file
+    def load_key(self, what: str, otherwise: str = "") -> bytes:
         """Return the key of the store, which all machines share."""
         return self._key
 

@@ -112,7 +112,7 @@ def _close_late(job: Future[Any]) -> None:
 
 
 def _request(weights: Weights, offset: int, endpoint: str | None, patience: float) -> Any:
-    from huggingface_hub import hf_hub_url, utils  # noqa: PLC0415 - an extra, only needed to download
+    from huggingface_hub import hf_hub_url, utils
 
     url = hf_hub_url(weights.repository, weights.file, revision=weights.revision, endpoint=endpoint)
     library: Any = utils  # its names are documented, but not exported for type checkers
@@ -123,7 +123,7 @@ def _request(weights: Weights, offset: int, endpoint: str | None, patience: floa
     try:
         request = session.build_request("GET", url, headers=headers, timeout=patience)
         return session.send(request, stream=True, follow_redirects=True)
-    except Exception as error:  # noqa: BLE001 - the HTTP client depends on the version of the library
+    except Exception as error:  # the HTTP client depends on the version of the library
         # Not chained: the messages of clients may contain a URL with a password, or a header with a token.
         raise _InterruptedError(_reason(error, patience)) from None
 
@@ -145,7 +145,7 @@ def _read_offset(response: Any, offset: int, size: int) -> int:
 def _chunks(response: Any) -> Iterator[bytes]:
     try:
         yield from response.iter_raw(_CHUNK)
-    except Exception as error:  # noqa: BLE001 - the HTTP client depends on the version of the library
+    except Exception as error:  # the HTTP client depends on the version of the library
         raise _InterruptedError(f"the connection was closed ({type(error).__name__})") from None
 
 
