@@ -194,12 +194,12 @@ _provider = click.option("-p", "--provider", type=click.Choice(PROVIDERS), help=
 @click.pass_context
 def app(ctx: click.Context, show_completion: str | None, install_completion: str | None) -> int | None:
     """Run models with tools, and call tools by hand."""
-    from toolsemble._cli import completion
+    from toolsemble._cli.completion import find_shell, install, show
 
     if show_completion is not None:
-        ctx.exit(completion.show(app, completion.find_shell(show_completion), PROGRAM, VARIABLE))
+        ctx.exit(show(app, find_shell(show_completion), PROGRAM, VARIABLE))
     if install_completion is not None:
-        ctx.exit(completion.install(completion.find_shell(install_completion)))
+        ctx.exit(install(find_shell(install_completion)))
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
     return None

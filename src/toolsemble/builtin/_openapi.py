@@ -10,7 +10,7 @@ from typing import Any
 from toolsemble._schema.pointer import follow_ref
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.builtin._endpoint import FORM, HEADER_NAME, JSON, METHODS, RESERVED, Style
-from toolsemble.builtin._openapi_operation import TEXT as _TEXT, Operation, Rename, rename_operations
+from toolsemble.builtin._openapi_operation import TEXT, Operation, Rename, rename_operations
 from toolsemble.builtin._openapi_servers import find_url
 
 _IGNORED = {"accept", "content-type", "authorization"}  # OpenAPI says to ignore header parameters with these names
@@ -265,11 +265,11 @@ class _ArgumentsBuilder:
         """Add a body; raise if it is not JSON, a form or plain text."""
         offered = {kind.partition(";")[0].strip().lower(): media for kind, media in body.get("content", {}).items()}
         kind = next(filter(_is_json, offered), None)
-        kind = kind or next((each for each in (FORM, _TEXT) if each in offered), None)
+        kind = kind or next((each for each in (FORM, TEXT) if each in offered), None)
         if kind is None:
             raise _UnsupportedError(f"its body is {', '.join(offered) or 'nothing'}, not JSON, a form or plain text")
         name = self._names.unique("body")
-        schema = {"type": "string"} if kind == _TEXT else offered[kind].get("schema", {})
+        schema = {"type": "string"} if kind == TEXT else offered[kind].get("schema", {})
         self._add_property(name, schema, body.get("description"), required=body.get("required"))
         encodings = offered[kind].get("encoding", {}).items()
         fields = {

@@ -13,10 +13,9 @@ from toolsemble._engine.work.body import Work
 from toolsemble._engine.work.thread import RunInThread
 from toolsemble._vocabulary.errors import CallPausedError
 from toolsemble._vocabulary.place import AskedQuestion, Place
+from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest
 from toolsemble.review._database import binding
-from toolsemble.review._decision import Continue, Edit, ExitEarly, ReviewDecision
 from toolsemble.review._question import ask, find_stored, watch_stored
-from toolsemble.review._request import ReviewHandler, ReviewRequest
 
 
 def prepare_question(

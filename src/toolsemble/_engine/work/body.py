@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from toolsemble._engine.context import ToolContext, current_context, enter, restore
 from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._engine.work import carried_state as carried
+from toolsemble._engine.work.carried_state import Carried, capture_state, restore_state
 from toolsemble._engine.work.start import Start
 from toolsemble._runtime.concurrency import (
     THREADS,
@@ -191,7 +191,7 @@ class Job:
         self._context = context
         self._occupied = (*_occupied.get(), executor)
         self._variables = copy_context()
-        self._carried: carried.Carried = ()
+        self._carried: Carried = ()
         self._detached = False
 
     def __call__(self) -> Outcome:
@@ -207,7 +207,7 @@ class Job:
     def _run(self) -> Outcome:
         _occupied.set(self._occupied)
         enter(self._context)
-        carried.restore(self._carried)
+        restore_state(self._carried)
         if self._detached and secrets():
             self._context.logger.addFilter(REDACTION)  # the definition adds the filter, but is not sent to the process
         try:
@@ -219,7 +219,7 @@ class Job:
     def __getstate__(self) -> tuple[Any, ...]:
         # Executors pickle in other threads, without this context.
         wait = self._finish is not None
-        return self._body, self._value, self._context.detach(), self._variables.copy().run(carried.capture), wait
+        return self._body, self._value, self._context.detach(), self._variables.copy().run(capture_state), wait
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._body, self._value, self._context, self._carried, wait = state

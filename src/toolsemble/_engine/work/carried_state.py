@@ -14,10 +14,10 @@ Carried: TypeAlias = tuple[Callable[[], Any], ...]
 """Picklable functions that the worker process calls before the body runs."""
 
 
-def capture() -> Carried:
+def capture_state() -> Carried:
     """Return the state of this context for another process: secrets to mask, and the state of companion watchers.
 
-    >>> capture()
+    >>> capture_state()
     ()
     """
     secrets = known_secrets()
@@ -26,10 +26,10 @@ def capture() -> Carried:
     return tuple(each for each in state if each is not None)
 
 
-def restore(state: Iterable[Callable[[], Any]]) -> None:
+def restore_state(state: Iterable[Callable[[], Any]]) -> None:
     """Restore captured state in the context of a body; errors are logged, not raised.
 
-    >>> restore([partial(print, "here")])
+    >>> restore_state([partial(print, "here")])
     here
     """
     for each in state:
