@@ -21,7 +21,7 @@ from sybil.parsers.doctest import DocTestParser
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from sybil.sybil import SybilCollection
 
-from toolsemble._runtime.observers import sinks
+from toolsemble._runtime import sinks
 
 ROOT = Path(__file__).parent
 

@@ -18,7 +18,7 @@ import bfcl
 from page import replace_part
 
 from toolsemble import Catalog
-from toolsemble.catalog._index import Index, describe_tool
+from toolsemble.catalog._search import Index, describe_tool
 
 SIZES = (10, 100, 1_000, 10_000)
 QUERIES = 200

@@ -2,7 +2,7 @@
 
 Each weight in turn is made a little smaller or larger, and what finds more is kept, until nothing does. What counts is
 the share of questions whose tools are found, at a floor that lets one unserved question in ten through; how many come
-first decides between equals. Print the weights, to be copied into `toolsemble/catalog/_weights.py`.
+first decides between equals. Print the weights, to be copied into `toolsemble/catalog/_search.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import bfcl
 from rankings import search_catalog
 
 from catalog import HERE, measure
-from toolsemble.catalog._weights import Weights
+from toolsemble.catalog._search import Weights
 
 FACTORS = (0.7, 0.85, 1.15, 1.4)
 FIRST = 0.25

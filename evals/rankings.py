@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from bfcl import Function
 
-from toolsemble.catalog._index import Index, describe_tool
-from toolsemble.catalog._weights import WEIGHTS, Weights
+from toolsemble.catalog._search import WEIGHTS, Index, Weights, describe_tool
 
 MOST = 5
 """How many tools each search finds."""

@@ -22,7 +22,7 @@ from toolsemble import (
     fan_out,
     tool,
 )
-from toolsemble._runtime.observers.watchers import mute, tell, unwatch, watch
+from toolsemble._runtime.watchers import mute, tell, unwatch, watch
 from toolsemble.agent import CallReplied, CallRequested
 from toolsemble.events import (
     CallFinished,

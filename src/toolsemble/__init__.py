@@ -15,8 +15,8 @@ from toolsemble._runtime.lazy import export_lazily
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from toolsemble._engine.context import InvocationParameters as InvocationParameters, ToolContext as ToolContext
-    from toolsemble._engine.definition.definition import ReturnBehavior as ReturnBehavior
-    from toolsemble._engine.execution.step_record import StepRecord as StepRecord
+    from toolsemble._engine.definition import ReturnBehavior as ReturnBehavior
+    from toolsemble._engine.execution.journal_values import StepRecord as StepRecord
     from toolsemble._engine.limits.cache import Cache as Cache
     from toolsemble._engine.limits.effect_ledger import Effect as Effect, EffectLedger as EffectLedger
     from toolsemble._engine.limits.idempotency import Idempotency as Idempotency
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from toolsemble._tools.function import FunctionTool as FunctionTool, tool as tool
     from toolsemble._tools.pipeline.combinators import choose as choose, fan_out as fan_out, map_over as map_over
     from toolsemble._tools.pipeline.pipeline import ToolPipeline as ToolPipeline
-    from toolsemble._tools.pipeline.step import Step as Step
-    from toolsemble._tools.pipeline.strategy import ErrorStrategy as ErrorStrategy
+    from toolsemble._tools.pipeline.step import ErrorStrategy as ErrorStrategy, Step as Step
     from toolsemble._tools.protocols import AgentTool as AgentTool, ToolSpec as ToolSpec
     from toolsemble._tools.schema import SchemaTool as SchemaTool
     from toolsemble._tools.toolbox.pages import Pages as Pages
@@ -63,8 +62,12 @@ if TYPE_CHECKING:
         ToolExecutionError as ToolExecutionError,
         ToolsembleError as ToolsembleError,
     )
-    from toolsemble._vocabulary.note import Note as Note
-    from toolsemble._vocabulary.param import MemoryId as MemoryId, Param as Param
+    from toolsemble._vocabulary.param import (
+        MemoryId as MemoryId,
+        Param as Param,
+        Secret as Secret,
+        SecretStr as SecretStr,
+    )
     from toolsemble._vocabulary.result import (
         AudioContent as AudioContent,
         Content as Content,
@@ -73,8 +76,8 @@ if TYPE_CHECKING:
         TextContent as TextContent,
         ToolResult as ToolResult,
     )
-    from toolsemble._vocabulary.secret import Secret as Secret, SecretStr as SecretStr
     from toolsemble._vocabulary.specification import (
+        Note as Note,
         ToolParameters as ToolParameters,
         ToolSpecification as ToolSpecification,
     )
@@ -107,14 +110,30 @@ __version__ = "0.2.0"
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
-        "agent": ("Agent", "AgentResult", "ConversationMemory", "LoopGuard", "Prices", "Retry"),
+        "agent": (
+            "Agent",
+            "AgentResult",
+            "ConversationMemory",
+            "LoopGuard",
+            "Prices",
+            "Retry",
+        ),
         "_engine.limits.cache": ("Cache",),
-        "_vocabulary.call": ("ToolCall", "ToolReply"),
+        "_vocabulary.call": (
+            "ToolCall",
+            "ToolReply",
+        ),
         "catalog._catalog": ("Catalog",),
         "_tools.collection": ("tool_specifications_from",),
-        "_engine.context": ("InvocationParameters", "ToolContext"),
-        "_engine.definition.definition": ("ReturnBehavior",),
-        "_engine.limits.effect_ledger": ("Effect", "EffectLedger"),
+        "_engine.context": (
+            "InvocationParameters",
+            "ToolContext",
+        ),
+        "_engine.definition": ("ReturnBehavior",),
+        "_engine.limits.effect_ledger": (
+            "Effect",
+            "EffectLedger",
+        ),
         "_vocabulary.errors": (
             "AgentExecutionError",
             "ExitEarlyError",
@@ -134,22 +153,51 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ToolExecutionError",
             "ToolsembleError",
         ),
-        "_tools.function": ("FunctionTool", "tool"),
+        "_tools.function": (
+            "FunctionTool",
+            "tool",
+        ),
         "agent._journal.journal": ("RunJournal",),
         "catalog._lock.lock": ("ToolLock",),
-        "_runtime.metrics": ("InMemoryMetrics", "SilentMetrics", "ToolMetrics"),
+        "_runtime.metrics": (
+            "InMemoryMetrics",
+            "SilentMetrics",
+            "ToolMetrics",
+        ),
         "models": ("ChatModel",),
-        "_vocabulary.note": ("Note",),
+        "_vocabulary.specification": (
+            "Note",
+            "ToolParameters",
+            "ToolSpecification",
+        ),
         "_tools.toolbox.pages": ("Pages",),
-        "_vocabulary.param": ("MemoryId", "Param"),
-        "_tools.pipeline.combinators": ("choose", "fan_out", "map_over"),
+        "_vocabulary.param": (
+            "MemoryId",
+            "Param",
+            "Secret",
+            "SecretStr",
+        ),
+        "_tools.pipeline.combinators": (
+            "choose",
+            "fan_out",
+            "map_over",
+        ),
         "_tools.pipeline.pipeline": ("ToolPipeline",),
-        "_tools.pipeline.step": ("Step",),
-        "_tools.pipeline.strategy": ("ErrorStrategy",),
-        "_engine.execution.step_record": ("StepRecord",),
+        "_tools.pipeline.step": (
+            "ErrorStrategy",
+            "Step",
+        ),
+        "_engine.execution.journal_values": ("StepRecord",),
         "_engine.limits.rate": ("RateLimit",),
         "_engine.limits.idempotency": ("Idempotency",),
-        "_vocabulary.result": ("AudioContent", "Content", "FileContent", "ImageContent", "TextContent", "ToolResult"),
+        "_vocabulary.result": (
+            "AudioContent",
+            "Content",
+            "FileContent",
+            "ImageContent",
+            "TextContent",
+            "ToolResult",
+        ),
         "_engine.limits.retries": ("Retries",),
         "review": (
             "Continue",
@@ -162,13 +210,18 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ReviewRequest",
             "ReviewTiming",
         ),
-        "_tools.protocols": ("AgentTool", "ToolSpec"),
+        "_tools.protocols": (
+            "AgentTool",
+            "ToolSpec",
+        ),
         "_tools.schema": ("SchemaTool",),
-        "_vocabulary.secret": ("Secret", "SecretStr"),
-        "_vocabulary.specification": ("ToolParameters", "ToolSpecification"),
         "_tools.toolbox.toolbox": ("Toolbox",),
         "_tools.base": ("Tool",),
-        "_tools.typed": ("TypedTool", "read_arguments", "schema_for"),
+        "_tools.typed": (
+            "TypedTool",
+            "read_arguments",
+            "schema_for",
+        ),
     },
     everyday=(
         *("Agent", "AgentResult", "ConversationMemory", "Tool", "ToolContext", "Toolbox", "TypedTool", "tool"),

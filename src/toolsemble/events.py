@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from toolsemble._runtime.metrics import Outcome
-from toolsemble._schema.masking.secrets import mask_text, secrets
+from toolsemble._schema.masking import mask_text, secrets
 from toolsemble._vocabulary.result import ErrorKind, ToolResult
-from toolsemble.review._events import ReviewDecided, ReviewRequested
+from toolsemble.review._request import ReviewDecided, ReviewRequested
 
 if TYPE_CHECKING:  # a toolbox without an agent does not load the messages of models
     from toolsemble.models._chat import TokenUsage

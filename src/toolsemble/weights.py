@@ -18,18 +18,16 @@ if TYPE_CHECKING:
     from toolsemble.models._local.weights.catalogue import (
         CATALOGUE as CATALOGUE,
         Parts as Parts,
+        Phase as Phase,
+        PullProgress as PullProgress,
+        Source as Source,
+        SourceError as SourceError,
         Weights as Weights,
         entry as entry,
     )
     from toolsemble.models._local.weights.download import pull as pull
     from toolsemble.models._local.weights.hub import HubSource as HubSource
     from toolsemble.models._local.weights.index import IndexSource as IndexSource
-    from toolsemble.models._local.weights.source import (
-        Phase as Phase,
-        PullProgress as PullProgress,
-        Source as Source,
-        SourceError as SourceError,
-    )
 
 # Loaded lazily: finding a file does not load the code that downloads.
 __getattr__, __dir__, __all__ = export_lazily(

@@ -23,7 +23,7 @@ from toolsemble import (
     ToolResult,
     tool,
 )
-from toolsemble.agent._window import estimate_tokens
+from toolsemble.agent._conversation import estimate_tokens
 from toolsemble.models import AssistantMessage, SystemMessage, ToolMessage, Transcript, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 

@@ -9,9 +9,8 @@ import pytest
 
 from helpers.agent_scripts import TOOLS, assert_valid, sum_of, told
 from toolsemble import Agent, MaxIterationsExceededError, Prices, ToolCall, tool
-from toolsemble.agent._admission import Admission
 from toolsemble.agent._budget import Limits
-from toolsemble.agent._spending import Spending
+from toolsemble.agent._spending import Admission, Spending
 from toolsemble.models import ChatReply, ChatRequest, TokenUsage, ToolMessage, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 

@@ -14,7 +14,7 @@ import pytest
 
 from helpers.web_server import serving
 from toolsemble import ToolDefinitionError
-from toolsemble._runtime.guard.urls import UrlGuard, UrlRefusedError
+from toolsemble._runtime.urls import UrlGuard, UrlRefusedError
 from toolsemble.builtin._fetch import Fetcher, FetchError, Request, _system_tls
 
 pytestmark = pytest.mark.slow

@@ -8,7 +8,7 @@ from multiprocessing import get_context
 import pytest
 
 from toolsemble import Toolbox, ToolCall, ToolResult
-from toolsemble._runtime.guard.paths import DENIED
+from toolsemble._runtime.paths import DENIED
 from toolsemble.builtin import FileReadTool
 
 FIVE = "one\ntwo\nthree\nfour\nfive\n"

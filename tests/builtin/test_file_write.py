@@ -14,8 +14,8 @@ import pytest
 
 from helpers.sample_tools import Reviewer
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, ToolConfigurationError, ToolResult
-from toolsemble._runtime.guard import paths
-from toolsemble._runtime.guard.paths import DENIED, Sandbox
+from toolsemble._runtime import paths
+from toolsemble._runtime.paths import DENIED, Sandbox
 from toolsemble.builtin import FileReadTool, FileWriteTool
 
 pytestmark = pytest.mark.slow

@@ -10,10 +10,9 @@ import pytest
 
 from helpers.web_server import serving
 from toolsemble import Toolbox, ToolCall, ToolDefinitionError, ToolExecutionError
-from toolsemble.builtin import WebScraperTool, _article as module
-from toolsemble.builtin._article import READERS, Article, extract, extraction_program, read_article
-from toolsemble.builtin._charset import decode_body
-from toolsemble.builtin._web_scraper import Page
+from toolsemble.builtin import WebScraperTool, _web_scraper as module
+from toolsemble.builtin._fetch import decode_body
+from toolsemble.builtin._web_scraper import READERS, Article, Page, extract, extraction_program, read_article
 
 pytestmark = pytest.mark.slow
 
@@ -279,7 +278,7 @@ def find_reader_processes():
             parent = process.joinpath("stat").read_text().rpartition(")")[2].split()[1]
             if (
                 parent == str(os.getpid())
-                and b"toolsemble.builtin._article" in process.joinpath("cmdline").read_bytes()
+                and b"toolsemble.builtin._web_scraper" in process.joinpath("cmdline").read_bytes()
             ):
                 found.append(process.name)
         except (FileNotFoundError, ProcessLookupError):

@@ -6,9 +6,17 @@ import pytest
 
 from helpers.terminal import forget_modules
 from toolsemble import Toolbox, ToolDefinitionError
-from toolsemble._cli.builtins import BUILT_INS, make_built_in
-from toolsemble._cli.modules import find_tools, load_file, load_module
-from toolsemble._cli.targets import load_object, load_toolbox, load_tools, split_targets
+from toolsemble._cli.targets import (
+    BUILT_INS,
+    find_tools,
+    load_file,
+    load_module,
+    load_object,
+    load_toolbox,
+    load_tools,
+    make_built_in,
+    split_targets,
+)
 
 pytestmark = pytest.mark.slow
 

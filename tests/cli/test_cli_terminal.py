@@ -15,7 +15,7 @@ import pytest
 from helpers.terminal import PROGRAM, WAIT, Person, child, forget_modules, write_bot
 from toolsemble._cli import main
 from toolsemble._cli.app import app
-from toolsemble._cli.exit_codes import Exit
+from toolsemble._cli.options import Exit
 
 pytestmark = pytest.mark.slow
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolsemble._cli.markdown import MarkdownBlocks
+from toolsemble._cli.text_output import MarkdownBlocks
 
 
 def split(*pieces):

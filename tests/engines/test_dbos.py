@@ -20,7 +20,7 @@ from helpers.engine_runs import (
 )
 from toolsemble import RunJournal, ToolDefinitionError
 from toolsemble.engines.dbos import DBOSEngine
-from toolsemble.models._prompt import to_messages
+from toolsemble.models._message import to_messages
 from toolsemble.review import SQLiteStore
 
 # DBOS has one instance in a process, whose threads end with the event loop that it was first used in.

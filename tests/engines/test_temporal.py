@@ -21,7 +21,7 @@ from helpers.engine_runs import (
 from helpers.journal_runs import clerk
 from toolsemble import RunJournal, ToolCall, ToolDefinitionError, tool
 from toolsemble.engines.temporal import TemporalEngine
-from toolsemble.models._prompt import to_messages
+from toolsemble.models._message import to_messages
 from toolsemble.review import SQLiteStore
 
 pytestmark = pytest.mark.slow

@@ -15,9 +15,7 @@ from helpers.sibling_calls import SIBLINGS, add_siblings, run_async, run_sync, t
 from helpers.wait import LONG, alive, until
 from toolsemble import InMemoryMetrics, Toolbox, ToolCall, tool
 from toolsemble._runtime.concurrency import forget_dead_tasks
-from toolsemble._runtime.locks.claims import Claim
-from toolsemble._runtime.locks.holds import TABLE
-from toolsemble._runtime.locks.table import Table
+from toolsemble._runtime.locks import TABLE, Claim, Table
 from toolsemble._runtime.processes.pool import WORKERS
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from toolsemble import ToolDefinitionError, ToolExecutionError
-from toolsemble._runtime.guard.paths import DENIED, MissingFileError, Sandbox
+from toolsemble._runtime.paths import DENIED, MissingFileError, Sandbox
 
 pytestmark = pytest.mark.slow
 

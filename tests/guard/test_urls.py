@@ -5,8 +5,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from toolsemble import ToolDefinitionError
-from toolsemble._runtime.guard.addresses import is_public
-from toolsemble._runtime.guard.urls import Target, UrlGuard, UrlRefusedError, resolve
+from toolsemble._runtime.urls import Target, UrlGuard, UrlRefusedError, is_public, resolve
 
 pytestmark = pytest.mark.slow
 

@@ -5,7 +5,7 @@ from concurrent.futures import Future
 
 import cloudpickle
 
-from toolsemble._engine.work.cluster import ClusterExecutor
+from toolsemble._engine.work.remote import ClusterExecutor
 from toolsemble._runtime.processes.worker import run_payload
 
 

@@ -8,7 +8,7 @@ import pytest
 from interop import table
 from interop.cases import CASES, ways
 from interop.kit import load
-from toolsemble._tools.foreign import FRAMEWORKS
+from toolsemble._tools.mistakes import FRAMEWORKS
 
 HERE = Path(__file__).parent
 # Strands, CrewAI and Google ADK need older versions of packages that are used here; DSPy and LlamaIndex are heavy.

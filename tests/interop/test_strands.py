@@ -19,7 +19,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.interop import strands
-from toolsemble.interop._strands_results import read_result
+from toolsemble.interop.strands import read_result
 
 
 class FakeTool:

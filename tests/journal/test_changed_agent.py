@@ -5,7 +5,7 @@ import pytest
 from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill
 from toolsemble import RunChangedError, RunJournal, Toolbox, ToolCall, ToolPipeline, tool
 from toolsemble._tools.pipeline.step import Step
-from toolsemble.agent._journal.describe import find_changes
+from toolsemble.agent._journal.records import find_changes
 from toolsemble.catalog import Catalog
 
 

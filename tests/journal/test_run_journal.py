@@ -32,7 +32,7 @@ from toolsemble import (
     ToolResult,
     tool,
 )
-from toolsemble.agent._journal.ownership import new_owner
+from toolsemble.agent._journal.storage import new_owner
 from toolsemble.models import ScriptedModel, SystemMessage, UserMessage
 from toolsemble.review import PauseReview
 
@@ -488,7 +488,7 @@ def test_a_driver_that_cannot_be_looked_up_says_that_it_lives(tmp_path, monkeypa
 
 @IN_A_FILE
 def test_a_process_that_has_ended_drives_nothing(runs, till):
-    code = "from toolsemble.agent._journal.ownership import new_owner; print(new_owner())"
+    code = "from toolsemble.agent._journal.storage import new_owner; print(new_owner())"
     owner = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     runs.begin("r1", "clerk", "Pay order 7")
     set_owner(runs._path, json.loads(owner), time.time())

@@ -292,7 +292,7 @@ def test_the_time_for_an_answer_counts_from_the_first_question(tmp_path, monkeyp
         assert second.id == first.id
         assert abs(second.deadline - first.deadline) < 1
         later = time.time() + 3601
-        monkeypatch.setattr("toolsemble._engine.execution.parked_question.time.time", lambda: later)
+        monkeypatch.setattr("toolsemble._engine.execution.approval.time.time", lambda: later)
         result = agent.run_sync("Pay order 7", run_id="r1")
     assert result.tool_calls[0].reply.text == "Error: Rejected by reviewer: no answer within 3600 s"
     assert paid == []

@@ -41,10 +41,9 @@ from toolsemble import (
     TypedTool,
     tool,
 )
-from toolsemble._engine.limits.call_key import ObjectIds
-from toolsemble._engine.limits.single_flight import SharedCall, SingleFlight
-from toolsemble._engine.work.thread import RunInThread
-from toolsemble._runtime.locks.holds import TABLE
+from toolsemble._engine.limits.single_flight import ObjectIds, SharedCall, SingleFlight
+from toolsemble._engine.work.wait import RunInThread
+from toolsemble._runtime.locks import TABLE
 from toolsemble.review import AutoReject
 
 BOUND = 20.0
@@ -901,7 +900,7 @@ def test_changed_row_is_ignored(tmp_path, counted, change):
 
 
 def test_locked_file_fails_no_call(tmp_path, counted, monkeypatch, caplog):
-    monkeypatch.setattr("toolsemble._engine.limits.cache_store._BUSY", 0.02)
+    monkeypatch.setattr("toolsemble._engine.limits.cache._BUSY", 0.02)
     cache = Cache(store=tmp_path / "cache.db")
     look = make_look_tool(counted, cache)
     outputs(look, '{"what":"a"}')

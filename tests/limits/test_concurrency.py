@@ -8,7 +8,7 @@ import pytest
 
 from helpers.sample_tools import AsyncFunction, Function
 from toolsemble import SchemaTool, Tool, Toolbox, ToolCall, ToolDefinitionError, ToolPipeline, TypedTool, fan_out, tool
-from toolsemble._runtime.locks.holds import TABLE
+from toolsemble._runtime.locks import TABLE
 
 
 class Meter:

@@ -44,7 +44,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble._runtime.concurrency import finish
-from toolsemble._runtime.locks.holds import TABLE
+from toolsemble._runtime.locks import TABLE
 from toolsemble._runtime.processes.identity import ProcessIdentity
 from toolsemble._vocabulary.errors import LostError, ToolArgumentsError
 from toolsemble.review import AutoReject

@@ -20,7 +20,7 @@ from toolsemble import (
     ToolResult,
     tool,
 )
-from toolsemble._runtime.locks.holds import TABLE
+from toolsemble._runtime.locks import TABLE
 from toolsemble.review import CallbackReview, Continue, Edit, ExitEarly
 
 pytestmark = pytest.mark.slow

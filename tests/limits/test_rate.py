@@ -15,8 +15,8 @@ from helpers import isolated_tools as isolated
 from helpers.sample_tools import AsyncFunction, Function
 from helpers.wait import auntil, until
 from toolsemble import RateLimit, Toolbox, ToolCall, ToolContext, ToolDefinitionError, ToolPipeline, map_over
-from toolsemble._engine.work.start import Start
-from toolsemble._runtime.locks.holds import TABLE, Hold
+from toolsemble._engine.work.body import Start
+from toolsemble._runtime.locks import TABLE, Hold
 
 
 class LoggedRateLimit(RateLimit):
@@ -209,7 +209,7 @@ class FakeTime:
 def clock(monkeypatch):
     made = FakeTime()
     monkeypatch.setattr("toolsemble._engine.limits.rate.time", made)
-    monkeypatch.setattr("toolsemble._engine.work.start.time", made)
+    monkeypatch.setattr("toolsemble._engine.work.body.time", made)
     monkeypatch.setattr("toolsemble._engine.work.wait.time", made)
     return made
 

@@ -20,7 +20,7 @@ from toolsemble import (
     ToolResult,
     tool,
 )
-from toolsemble._runtime.observers.watchers import unwatch, watch
+from toolsemble._runtime.watchers import unwatch, watch
 from toolsemble.events import CallRetried
 
 QUICK = {"wait": 0.001, "jitter": 0.001}

@@ -7,7 +7,7 @@ import pytest
 from toolsemble import Agent, ToolConfigurationError
 from toolsemble.builtin import CalculatorTool, FileReadTool
 from toolsemble.models import LocalModel
-from toolsemble.models._local.location import find_weights
+from toolsemble.models._local.embedded_server import find_weights
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from toolsemble._vocabulary.result import FileContent
 from toolsemble.models import AssistantMessage, ChatRequest, SystemMessage, ToolMessage, UserMessage
 from toolsemble.models._local.engine import Setup, shared_engine
 from toolsemble.models._local.history import PromptMessage
+from toolsemble.models._local.model import build_prompt
 from toolsemble.models._local.prompt import LocalRequest
-from toolsemble.models._local.prompt_layout import build_prompt
 
 pytestmark = pytest.mark.slow
 

@@ -47,7 +47,7 @@ from toolsemble.models import (
     UserMessage,
     model_of,
 )
-from toolsemble.models._local import prefix_cache
+from toolsemble.models._local import engine as prefix_cache
 
 pytestmark = pytest.mark.slow
 
@@ -128,7 +128,7 @@ def test_runs_in_successive_loops_share_loaded_model(tiny):
 async def test_waiting_run_releases_closed_event_loops(tiny, monkeypatch):
     monkeypatch.setattr("toolsemble.models._local.engine._SWEEP_INTERVAL", 0.001)
     swept, model = asyncio.Event(), LocalModel(tiny, threads=1)
-    monkeypatch.setattr("toolsemble._runtime.locks.table.Table.release_closed_loops", lambda _: swept.set())
+    monkeypatch.setattr("toolsemble._runtime.locks.Table.release_closed_loops", lambda _: swept.set())
     stream = model.stream(make_request("hello", WEATHER))
     await anext(stream)
     waiting = asyncio.create_task(model.reply(make_request()))

@@ -13,8 +13,8 @@ import pytest
 from helpers.tiny_model import write_model
 from helpers.web_server import serving
 from toolsemble import ModelError, ToolConfigurationError
-from toolsemble.models._local.api_server import serve
-from toolsemble.models._local.client import ServerClient
+from toolsemble.models._local.embedded_server import serve
+from toolsemble.models._local.engine import ServerClient
 
 
 @pytest.fixture(scope="module")

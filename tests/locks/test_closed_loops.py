@@ -10,7 +10,7 @@ import pytest
 
 from helpers.wait import LONG, auntil, until
 from toolsemble import Cache, EffectLedger, Idempotency, RateLimit, Toolbox, ToolCall, ToolExecutionError, tool
-from toolsemble._runtime.locks.holds import TABLE
+from toolsemble._runtime.locks import TABLE
 
 CLOSED = 20
 

@@ -15,7 +15,7 @@ import pytest
 from helpers.sample_tools import AsyncEcho, AsyncFunction, Echo, Function, call
 from toolsemble import InMemoryMetrics, Tool, Toolbox, ToolContext, ToolDefinitionError
 from toolsemble._runtime.concurrency import ContextThreadPool, in_event_loop, wait_until
-from toolsemble._runtime.locks.holds import TABLE
+from toolsemble._runtime.locks import TABLE
 from toolsemble.review import AutoApprove
 
 

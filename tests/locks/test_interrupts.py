@@ -22,11 +22,9 @@ from toolsemble import (
     tool,
 )
 from toolsemble._engine.context import current_context
-from toolsemble._runtime.locks.claims import Slots
-from toolsemble._runtime.locks.holds import TABLE, Hold, current_hold
-from toolsemble._runtime.locks.table import DeadlockError
-from toolsemble._runtime.observers.watchers import watchers
-from toolsemble._schema.masking.secrets import secrets
+from toolsemble._runtime.locks import TABLE, DeadlockError, Hold, Slots, current_hold
+from toolsemble._runtime.watchers import watchers
+from toolsemble._schema.masking import secrets
 
 # Where an interrupt comes before a coroutine begins, or in a finalizer, Python says so.
 pytestmark = [

@@ -6,15 +6,13 @@ from concurrent.futures import Future
 
 import pytest
 
-from toolsemble._runtime.locks.claims import Slots
-from toolsemble._runtime.locks.holds import Hold, current_hold, keep_until_done
-from toolsemble._runtime.locks.table import DeadlockError, Table
+from toolsemble._runtime.locks import DeadlockError, Hold, Slots, Table, current_hold, keep_until_done
 
 
 @pytest.fixture
 def table(monkeypatch):
     made = Table()
-    monkeypatch.setattr("toolsemble._runtime.locks.holds.TABLE", made)
+    monkeypatch.setattr("toolsemble._runtime.locks.TABLE", made)
     return made
 
 

@@ -48,7 +48,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble._runtime.trace import TRACE
-from toolsemble._schema.masking.secrets import (
+from toolsemble._schema.masking import (
     add_secrets,
     add_sent_secrets,
     mask_error,

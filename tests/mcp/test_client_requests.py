@@ -21,10 +21,10 @@ from helpers import mcp_sample as sample
 from helpers.mcp_servers import run_app, run_handler
 from helpers.wait import until
 from toolsemble import Agent, Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError, __version__
-from toolsemble._runtime.guard import urls
+from toolsemble._runtime import urls
 from toolsemble.events import CallProgress
 from toolsemble.mcp import MCPClient, TokenFile
-from toolsemble.mcp._client import http, listing, names, worker
+from toolsemble.mcp._client import connection as names, http, session as listing, worker
 from toolsemble.models import ScriptedModel
 from toolsemble.review import Continue, Edit, RememberReview, Rule, RulesReview
 

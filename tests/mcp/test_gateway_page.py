@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from toolsemble.mcp._gateway.config_file import read_gateway
-from toolsemble.mcp._gateway.table import Table
+from toolsemble.mcp._gateway.config_file import Table, read_gateway
 
 PAGE = (Path(__file__).parents[2] / "docs/mcp-gateway.md").read_text(encoding="utf-8")
 

@@ -11,8 +11,7 @@ from hypothesis import given, settings, strategies as st
 from toolsemble._schema.json_schema import SchemaArguments
 from toolsemble._schema.problem import MismatchError
 from toolsemble._schema.wellformed import DRAFTS, FORMATS
-from toolsemble.mcp._client.cleaning import clean_schema
-from toolsemble.mcp._client.plain_schema import PlainArguments, build_arguments, is_plain
+from toolsemble.mcp._client.cleaning import PlainArguments, build_arguments, clean_schema, is_plain
 
 _SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("\ud800")
 _TYPES = st.sampled_from(["string", "integer", "number", "boolean", "null", "array", "object", "text", None, 5])

@@ -27,7 +27,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble.mcp import asgi, ask_client, elicit, log_to_client
-from toolsemble.mcp._server import progress as progress_module
+from toolsemble.mcp._server import calls as progress_module
 
 pytestmark = pytest.mark.parametrize("era", ERAS)
 

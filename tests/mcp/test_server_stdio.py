@@ -17,7 +17,7 @@ from toolsemble import Toolbox, ToolDefinitionError, __version__, tool
 from toolsemble._cli import main
 from toolsemble._runtime import extras
 from toolsemble.mcp import serve
-from toolsemble.mcp._server import standard_streams
+from toolsemble.mcp._server import stdio as standard_streams
 
 INITIALIZE = {
     "jsonrpc": "2.0",

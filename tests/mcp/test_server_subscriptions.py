@@ -10,7 +10,7 @@ from mcp_types import ResourceUpdatedNotification
 from helpers.mcp_server import SECONDS, connect, run_app, serve_http
 from toolsemble import Toolbox, tool
 from toolsemble.mcp import announce_resource, asgi
-from toolsemble.mcp._server import subscriptions
+from toolsemble.mcp._server import listeners as subscriptions
 
 pytestmark = pytest.mark.filterwarnings("ignore:resources/")
 ERA = "2025-11-25"

@@ -9,8 +9,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCNotification
 
 from helpers.wait import auntil
-from toolsemble.mcp._server import standard_streams
-from toolsemble.mcp._server.standard_streams import (
+from toolsemble.mcp._server import stdio as standard_streams
+from toolsemble.mcp._server.stdio import (
     DescriptorLines,
     DescriptorOutput,
     MessageReader,

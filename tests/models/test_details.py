@@ -2,8 +2,8 @@ import pytest
 
 from toolsemble import ToolCall
 from toolsemble.models import AssistantMessage
-from toolsemble.models._adapter.calls import sanitize_arguments
-from toolsemble.models._adapter.reply_details import make_details, restore_blocks
+from toolsemble.models._adapter.conversation import sanitize_arguments
+from toolsemble.models._adapter.replies import make_details, restore_blocks
 
 CALLS = (ToolCall("add", {"a": 1}), ToolCall("now"))
 WRITTEN = [{"type": "tool_use", "number": 0}, {"type": "tool_use", "number": 1}]

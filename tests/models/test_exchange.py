@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolsemble.models._adapter.exchange import Exchange, current_exchange, run_blocking, stream_blocking
+from toolsemble.models.bedrock._http import Exchange, current_exchange, run_blocking, stream_blocking
 
 
 @dataclass

@@ -1,7 +1,7 @@
 import pytest
 
 from toolsemble import ModelError, ToolConfigurationError
-from toolsemble.models._adapter.key_masking import find_keys, mask_keys_in_errors
+from toolsemble.models._adapter.errors import find_keys, mask_keys_in_errors
 
 KEY = "s3cret-key"
 

@@ -53,7 +53,7 @@ from toolsemble import (
     tool,
 )
 from toolsemble._vocabulary.call import received_call
-from toolsemble.agent._retry import Retry
+from toolsemble.agent._options import Retry
 from toolsemble.models import (
     ArgumentsDelta,
     AssistantMessage,

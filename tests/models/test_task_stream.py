@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from toolsemble.models._adapter.task_stream import stream_in_task
+from toolsemble.models.google._model import stream_in_task
 
 
 class Source:

@@ -15,8 +15,8 @@ import pytest
 
 from helpers.sample_tools import AsyncEcho, Echo
 from toolsemble import Tool, Toolbox, ToolCall, ToolDefinitionError
-from toolsemble._runtime.observers import sinks as sinks_module
-from toolsemble._runtime.observers.watchers import tell
+from toolsemble._runtime import sinks as sinks_module
+from toolsemble._runtime.watchers import tell
 
 pytestmark = pytest.mark.slow
 impatient = pytest.mark.usefixtures("impatient")

@@ -138,7 +138,7 @@ def test_interrupt_kills_the_process(tmp_path, monkeypatch):
         until(lambda: file.exists() and file.read_text())
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolsemble._engine.work.process.wait_until", interrupt)
+    monkeypatch.setattr("toolsemble._engine.work.remote.wait_until", interrupt)
     with pytest.raises(KeyboardInterrupt):
         wait_for.execute({"file": str(file)})
     until(lambda: not alive(int(file.read_text())))
@@ -571,7 +571,7 @@ def test_missing_main_guard_error_has_a_hint(tmp_path):
 
 
 def test_many_calls_leave_no_processes_and_files(monkeypatch):
-    monkeypatch.setattr("toolsemble._engine.work.process.DAEMON_THREADS", SpareThreads(seconds=0.01))
+    monkeypatch.setattr("toolsemble._engine.work.remote.DAEMON_THREADS", SpareThreads(seconds=0.01))
     box = Toolbox([where, die])
     box.execute(ToolCall("where"))
     until(lambda: not WORKERS._busy)

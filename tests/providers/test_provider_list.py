@@ -28,7 +28,7 @@ def write_tools(offers):
 
 
 def adapt(parameters, *, strict=False):
-    from toolsemble._vocabulary.note import Note
+    from toolsemble._vocabulary.specification import Note
 
     return {**(parameters or {}), "strict": strict}, [Note("$", "strict", "rewritten", str(strict))]
 
@@ -77,7 +77,7 @@ def add(a: int, b: int) -> int:
 '''
 USE = """
 from toolsemble import Agent, Toolbox, ToolCall
-from toolsemble.agent._otel import model_attributes
+from toolsemble.agent._run_events import model_attributes
 from toolsemble.models import model_of, offers
 from my_tools import add
 

@@ -35,8 +35,8 @@ from helpers.sdk_checks import (
     check_model,
 )
 from toolsemble import AudioContent, FileContent, ImageContent, TextContent
-from toolsemble._vocabulary.note import Note
 from toolsemble._vocabulary.providers import PROVIDERS, load_wire_format
+from toolsemble._vocabulary.specification import Note
 from toolsemble.mcp import _wire as to_mcp
 from toolsemble.models import _ollama as to_ollama
 from toolsemble.models.anthropic import _wire as to_anthropic

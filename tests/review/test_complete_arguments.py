@@ -39,10 +39,10 @@ from toolsemble import (
     tool,
 )
 from toolsemble._runtime.text import HIDDEN
-from toolsemble._schema.attributes import names_of
-from toolsemble._schema.complete_types import keeps_all
 from toolsemble._schema.display import to_display
-from toolsemble._schema.masking.secrets import find_hidden_texts
+from toolsemble._schema.masking import find_hidden_texts
+from toolsemble._schema.members import names_of
+from toolsemble._schema.typed import keeps_all
 from toolsemble.builtin import HttpTool, ProcessTool
 from toolsemble.review import AutoApprove, RememberReview, Rule, RulesReview, SQLiteStore
 from toolsemble.testing import RecordingSink

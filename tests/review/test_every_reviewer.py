@@ -20,7 +20,7 @@ from toolsemble.review import (
     SQLiteStore,
     WebhookReview,
 )
-from toolsemble.review._listener import listen
+from toolsemble.review._webhook import listen
 
 pytestmark = pytest.mark.slow
 

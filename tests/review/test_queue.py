@@ -12,7 +12,7 @@ import pytest
 
 from helpers.wait import auntil
 from toolsemble import Agent, Continue, Edit, ExitEarly, OnTimeout, Toolbox, ToolCall, tool
-from toolsemble._runtime.observers.watchers import unwatch, watch
+from toolsemble._runtime.watchers import unwatch, watch
 from toolsemble._vocabulary.errors import ReviewTimeoutError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.review import (
     MemoryStore,

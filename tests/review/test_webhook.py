@@ -19,10 +19,9 @@ from helpers.wait import auntil, until
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, tool
 from toolsemble._vocabulary.errors import ReviewRefusedError, ToolDefinitionError
 from toolsemble.review import MemoryStore, ReviewRequest, SQLiteStore, WebhookReview
-from toolsemble.review._connections import Connections
-from toolsemble.review._listener import listen
 from toolsemble.review._question import Question
-from toolsemble.review._signature import check_signature, sign_headers, webhook_key
+from toolsemble.review._webhook import Connections, listen
+from toolsemble.review._webhook_service import check_signature, sign_headers, webhook_key
 from toolsemble.testing import FixedClock
 
 pytestmark = pytest.mark.slow

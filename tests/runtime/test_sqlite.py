@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from helpers.wait import LONG
-from toolsemble._runtime.sqlite import Database, Kind
+from toolsemble._runtime.storage.sqlite import Database, Kind
 
 KIND = Kind("list", 1, 1, "CREATE TABLE list (x);")
 

@@ -14,8 +14,8 @@ import pydantic
 import pytest
 
 from toolsemble import Continue, Param, ReviewRequest, Toolbox, ToolCall, TypedTool, tool
-from toolsemble._schema.attributes import names_of
 from toolsemble._schema.display import to_display
+from toolsemble._schema.members import names_of
 from toolsemble.review import CallbackReview
 
 

@@ -29,11 +29,10 @@ from toolsemble import (
     tool,
 )
 from toolsemble._runtime.processes import identity
-from toolsemble._runtime.sqlite import Kind
-from toolsemble._runtime.storage.database import repeat_if_lost
+from toolsemble._runtime.storage.database import PostgresUrl, repeat_if_lost
 from toolsemble._runtime.storage.opening import open_database, read_location
-from toolsemble._runtime.storage.postgres import connections, driver, presence
-from toolsemble._runtime.storage.url import PostgresUrl
+from toolsemble._runtime.storage.postgres import connections, connections as driver, listener as presence
+from toolsemble._runtime.storage.sqlite import Kind
 from toolsemble.review import Continue, QueueReview, RememberReview, ReviewRequest, RulesReview, SQLiteStore
 from toolsemble.testing import FunctionModel, ScriptedModel
 
@@ -538,7 +537,7 @@ class TestLeases:
 
 class TestNotifications:
     async def test_an_answer_wakes_the_call_that_waits(self, postgres_url, monkeypatch):
-        monkeypatch.setattr("toolsemble.review._store_worker._TOLD_POLL", 1000.0)
+        monkeypatch.setattr("toolsemble.review._store.queue._TOLD_POLL", 1000.0)
         with SQLiteStore(postgres_url) as asking, SQLiteStore(postgres_url) as answering:
             review = QueueReview(asking)
             asked = asyncio.create_task(review.review(ReviewRequest("Pays", "pay", "7")))
@@ -643,9 +642,9 @@ class TestErrors:
 
     def test_without_psycopg_the_driver_cannot_be_imported(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "psycopg", None)
-        monkeypatch.delitem(sys.modules, "toolsemble._runtime.storage.postgres.driver")
+        monkeypatch.delitem(sys.modules, "toolsemble._runtime.storage.postgres.connections")
         with pytest.raises(ToolDefinitionError, match=r"needs the package 'psycopg': pip install .*\[postgres\]"):
-            importlib.import_module("toolsemble._runtime.storage.postgres.driver")
+            importlib.import_module("toolsemble._runtime.storage.postgres.connections")
 
     def test_a_transaction_that_is_lost_again_and_again_raises(self):
         attempts = []

@@ -43,7 +43,7 @@ from toolsemble import (
     fan_out,
     tool,
 )
-from toolsemble._runtime.observers.watchers import ScopedWatcher, tell, unwatch, watch
+from toolsemble._runtime.watchers import ScopedWatcher, tell, unwatch, watch
 from toolsemble.agent import Prices, Retry
 from toolsemble.events import CacheHit, CallAbandoned, CallProgress, CallRetried, CallTimedOut, ModelReplied
 from toolsemble.models import AssistantMessage, ChatReply, FunctionModel, OpenAIModel, TokenUsage

@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field
 
 from toolsemble import Toolbox, ToolCall, ToolResult, tool
-from toolsemble.mcp._server.listing import Listing
+from toolsemble.mcp._server.calls import Listing
 
 
 @dataclass

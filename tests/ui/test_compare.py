@@ -3,7 +3,7 @@
 import pytest
 
 from toolsemble import Agent, ToolCall, tool
-from toolsemble._ui.compare import DiffLine, Pair, compare_runs, diff_calls, diff_texts
+from toolsemble._ui.routes.runs import DiffLine, Pair, compare_runs, diff_calls, diff_texts
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble.events import CallFinished, CallStarted
 from toolsemble.telemetry import RunHistory

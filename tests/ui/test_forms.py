@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from toolsemble import Toolbox, tool
 from toolsemble._runtime.text import HIDDEN
-from toolsemble._ui.forms import MISSING, build_form, expand_field, read_form
-from toolsemble._ui.json_values import to_json_text, to_json_values
+from toolsemble._ui.forms import MISSING, build_form, expand_field, read_form, to_json_text, to_json_values
 
 NAMES = st.text(max_size=8) | st.sampled_from(
     ["kind", "name", "a/b", "~", "<img src=x onerror=1>", "\u202e", "$ref", ""]

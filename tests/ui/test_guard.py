@@ -7,10 +7,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from helpers.ui_client import ADDRESS, Desk
-from toolsemble._runtime.guard.hosts import Hosts
-from toolsemble._ui.guard import HEADERS, MAX_BODY, MAX_LOGIN
+from toolsemble._runtime.http_server import Hosts
+from toolsemble._ui.guard import HEADERS, LIFETIME, MAX_BODY, MAX_LOGIN, Sessions
 from toolsemble._ui.people import LocalUser, PeopleFile, Person, add_person
-from toolsemble._ui.sessions import LIFETIME, Sessions
 from toolsemble._vocabulary.errors import ToolConfigurationError
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from helpers.wait import LONG, auntil
 from toolsemble import Agent, Continue, Edit, Secret, ToolCall, tool
-from toolsemble._ui.json_values import to_json_values
-from toolsemble._ui.review_form import build_request_form, write_edit
+from toolsemble._ui.forms import build_request_form, to_json_values, write_edit
 from toolsemble.review import QueueReview, ReviewRequest, ReviewTiming, SQLiteStore
 from toolsemble.testing import ScriptedModel
 

@@ -10,8 +10,7 @@ import pytest
 
 from toolsemble import SchemaTool, Toolbox, tool
 from toolsemble._cli.targets import load_toolbox
-from toolsemble._ui.provider_view import view_providers
-from toolsemble._ui.snippets import as_command, as_curl, as_python, find_import
+from toolsemble._ui.routes.playground import as_command, as_curl, as_python, find_import, view_providers
 
 NASTY = 'it\'s "quoted" $(reboot) `id` \\ \x1b[31m\x7f\u202e\n<b>'
 

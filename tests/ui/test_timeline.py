@@ -5,8 +5,7 @@ from itertools import pairwise
 import pytest
 
 from toolsemble import Agent, Toolbox, ToolCall, ToolPipeline, tool
-from toolsemble._ui.time_axis import fold_waits, locate, place_ticks
-from toolsemble._ui.timeline import build_timeline
+from toolsemble._ui.timeline import build_timeline, fold_waits, locate, place_ticks
 from toolsemble.events import (
     CallFinished,
     CallStarted,

@@ -25,7 +25,7 @@ from toolsemble import (
     map_over,
     tool,
 )
-from toolsemble._runtime.locks.holds import TABLE
+from toolsemble._runtime.locks import TABLE
 from toolsemble.testing import CallbackReview, FakeReviewer
 
 LONG = 60.0

@@ -31,7 +31,7 @@ from toolsemble import (
 )
 from toolsemble._engine.work import timeout as work_timeout
 from toolsemble._runtime.concurrency import GRACE, SpareThreads, forget_dead_tasks
-from toolsemble._runtime.locks.holds import TABLE
+from toolsemble._runtime.locks import TABLE
 from toolsemble.review import Continue
 from toolsemble.testing import CallbackReview, ScriptedModel
 

@@ -1,4 +1,4 @@
-"""The commands and their options; each command imports its implementation when it runs, so that help is fast."""
+"""Shell completion of commands and options."""
 
 from __future__ import annotations
 
@@ -6,19 +6,71 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, get_completion_class
 
 from toolsemble import __version__
 from toolsemble._cli.durable import runs, work
-from toolsemble._cli.exit_codes import Exit, exit_code_for, format_error
-from toolsemble._cli.options import GlobalOptions, common_options, deps_option, json_option
+from toolsemble._cli.options import (
+    Exit,
+    GlobalOptions,
+    common_options,
+    deps_option,
+    exit_code_for,
+    format_error,
+    json_option,
+)
 from toolsemble._cli.ui_command import ui
 from toolsemble._cli.waiting import approvals, ledger
 from toolsemble._runtime.text import escape_line, escape_prose
+from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble._vocabulary.providers import PROVIDERS
+
+_STARTUP = {"bash": "~/.bashrc", "zsh": "~/.zshrc", "fish": "~/.config/fish/config.fish"}
+_HOOK = {
+    "bash": 'eval "$(toolsemble --show-completion bash)"',
+    "zsh": 'eval "$(toolsemble --show-completion zsh)"',
+    "fish": "toolsemble --show-completion fish | source",
+}
+
+
+def find_shell(name: str | None) -> str:
+    """Return the named shell, or the person's; raise if it is not supported.
+
+    >>> find_shell("zsh")
+    'zsh'
+    """
+    shell = Path(os.environ.get("SHELL", "")).name if name in {None, "auto"} else str(name)
+    if shell not in _HOOK:
+        raise ToolConfigurationError(f"Completion does not support the shell {shell!r}; use one of {', '.join(_HOOK)}")
+    return shell
+
+
+def show(app: click.Command, shell: str, program: str, variable: str) -> Exit:
+    """Print the completion script; the shell requests completions with an environment variable."""
+    kind = get_completion_class(shell)
+    assert kind is not None  # noqa: S101 - find_shell checked it
+    click.echo(kind(app, {}, program, variable).source())
+    return Exit.DONE
+
+
+def install(shell: str) -> Exit:
+    """Add a line to the shell's startup file, unless it is already there."""
+    file = Path(_STARTUP[shell]).expanduser()
+    hook = _HOOK[shell]
+    content = file.read_text(encoding="utf-8", errors="surrogateescape") if file.exists() else ""
+    if hook in content.splitlines():
+        click.echo(f"Already installed in {file}.")
+        return Exit.DONE
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", encoding="utf-8") as end:
+        end.write(f"{'' if content.endswith(chr(10)) or not content else chr(10)}{hook}\n")
+    click.echo(f"Added one line to {file}; start a new shell to use it.")
+    return Exit.DONE
+
 
 PROGRAM = "toolsemble"
 VARIABLE = "_TOOLSEMBLE_COMPLETE"
@@ -194,8 +246,6 @@ _provider = click.option("-p", "--provider", type=click.Choice(PROVIDERS), help=
 @click.pass_context
 def app(ctx: click.Context, show_completion: str | None, install_completion: str | None) -> int | None:
     """Run models with tools, and call tools by hand."""
-    from toolsemble._cli.completion import find_shell, install, show
-
     if show_completion is not None:
         ctx.exit(show(app, find_shell(show_completion), PROGRAM, VARIABLE))
     if install_completion is not None:

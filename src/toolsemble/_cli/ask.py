@@ -1,30 +1,253 @@
-"""The commands ``ask`` and ``chat``."""
+"""The files of ``ask --file``, as contents of the prompt: images, audio and files by what is in them."""
 
 from __future__ import annotations
 
+import logging
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from toolsemble._cli.approval import make_reviewer
-from toolsemble._cli.attachments import read_attachments
-from toolsemble._cli.chat import Chat
-from toolsemble._cli.exit_codes import Exit
 from toolsemble._cli.follow import MEMORY_ID, run_agent, save_interrupted
 from toolsemble._cli.json_output import JsonOutput
-from toolsemble._cli.model_option import find_agent, find_model
-from toolsemble._cli.screen import Screen
-from toolsemble._cli.targets import load_deps, load_toolbox, split_targets
+from toolsemble._cli.options import Exit, exit_code_for, format_error
+from toolsemble._cli.screen import Screen, make_reviewer
+from toolsemble._cli.targets import load_deps, load_object, load_toolbox, split_targets
 from toolsemble._cli.text_output import Listener, TextOutput
-from toolsemble._runtime.text import describe_error
+from toolsemble._runtime.text import describe_error, escape_line
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolConfigurationError
+from toolsemble._vocabulary.media_url import guess_media_type
+from toolsemble._vocabulary.result import AudioContent, FileContent, ImageContent, Media
 from toolsemble.agent._agent import Agent
 from toolsemble.agent._memory import ConversationMemory
 from toolsemble.agent._result import AgentResult
+from toolsemble.models._chat import ChatModel
+from toolsemble.models._registry import find_module, model_of
+
+MAX_BYTES = 100_000_000
+"""The most bytes of a file; no provider takes more."""
+
+_SIGNATURES = (
+    (b"%PDF-", "application/pdf"),
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"ID3", "audio/mpeg"),
+    (b"fLaC", "audio/flac"),
+    (b"OggS", "audio/ogg"),
+)
+_RIFF_TYPES = {b"WEBP": "image/webp", b"WAVE": "audio/wav"}
+
+
+def read_attachments(sources: Sequence[str]) -> list[Media]:
+    """Return the contents of files and URLs; raise ``ToolConfigurationError`` if one cannot be used."""
+    return [_read_url(each) if "://" in each else _read_file(Path(each).expanduser()) for each in sources]
+
+
+def _read_url(url: str) -> Media:
+    try:
+        kind = guess_media_type(url) or ""
+        if kind.startswith("image/"):
+            return ImageContent.from_url(url)
+        return AudioContent.from_url(url) if kind.startswith("audio/") else FileContent.from_url(url)
+    except ValueError as problem:
+        raise ToolConfigurationError(f"--file: {problem}") from None
+
+
+def _read_file(path: Path) -> Media:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as problem:
+        raise ToolConfigurationError(f"--file: '{path}' cannot be read: {problem.strerror}") from None
+    if not data:
+        raise ToolConfigurationError(f"--file: '{path}' is empty")
+    if len(data) > MAX_BYTES:
+        raise ToolConfigurationError(f"--file: '{path}' has more than {MAX_BYTES // 1_000_000} MB; pass a part of it")
+    kind = _find_type(path, data)
+    if kind.startswith("image/"):
+        return ImageContent(data, kind)
+    return AudioContent(data, kind) if kind.startswith("audio/") else FileContent(data, kind, path.name)
+
+
+def _find_type(path: Path, data: bytes) -> str:
+    """Return the media type: by the first bytes, else by the extension, else that of plain text."""
+    found = next((kind for start, kind in _SIGNATURES if data.startswith(start)), None)
+    if data.startswith(b"RIFF"):
+        found = _RIFF_TYPES.get(data[8:12])
+    kind = found or guess_media_type(path.name)
+    if kind is None and _is_text(data):
+        return "text/plain"
+    if kind is None:
+        raise ToolConfigurationError(
+            f"--file: the type of '{path}' is unknown; give it an extension, such as .pdf, .png, .wav or .txt"
+        )
+    return kind
+
+
+def _is_text(data: bytes) -> bool:
+    try:
+        return "\0" not in data.decode()
+    except UnicodeDecodeError:
+        return False
+
+
+def find_agent(name: str | None) -> Agent | None:
+    """Return the agent at a module or a file; None if the name is that of something else.
+
+    >>> find_agent("openai:gpt-5-mini") is None
+    True
+    """
+    thing = load_object(name) if name is not None and _is_object_path(name) else None
+    return thing if isinstance(thing, Agent) else None
+
+
+def find_model(name: str | None, screen: Screen) -> ChatModel:
+    """Return the model of a name, module or file; the default is the first that is available.
+
+    Naming a module or a file runs its code.
+    """
+    thing: Any = load_object(name) if name is not None and _is_object_path(name) else None
+    if isinstance(thing, ModuleType):
+        place = f"{name}:NAME" if f"{name}".endswith(".py") else f"{name}.NAME"
+        raise ToolConfigurationError(f"{name!r} is a module, not a model: write {place} for a model in it")
+    if thing is not None:
+        return model_of(thing)
+    with _show_log(screen):
+        return model_of(name)
+
+
+def _is_object_path(name: str) -> bool:
+    """Return whether it is ``module:attribute`` or ``path/to/file.py:attribute``, not a provider's model."""
+    first, _, rest = name.partition(":")
+    return (bool(rest) or first.endswith(".py")) and find_module(first) is None
+
+
+@contextmanager
+def _show_log(screen: Screen) -> Iterator[None]:
+    """Show the log of ``toolsemble.models``, which says which model was chosen and why."""
+    logger = logging.getLogger("toolsemble.models")
+    handler, level = _ScreenHandler(screen), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(handler)
+
+
+class _ScreenHandler(logging.Handler):
+    """A logging handler that writes to the screen."""
+
+    def __init__(self, screen: Screen) -> None:
+        super().__init__(logging.INFO)
+        self._screen = screen
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        self._screen.report(self._screen.err.paint("dim", escape_line(record.getMessage())))
+
+
+_PROMPT = "> "
+_COMMANDS = {
+    "/help": "list the commands",
+    "/tools": "list the tools of the model",
+    "/new": "forget this conversation and start another",
+    "/quit": "leave; so does the end of the input (Ctrl-D)",
+}
+
+
+class Chat:
+    """A conversation: reads lines and answers each, with the previous ones as context."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        box: Toolbox,
+        memory: ConversationMemory,
+        screen: Screen,
+        listener: Callable[[], Listener],
+        deps: Any = None,
+    ) -> None:
+        self._settings = {"memory_id": MEMORY_ID, "deps": deps}
+        self._agent = agent
+        self._box = box
+        self._memory = memory
+        self._screen = screen
+        self._listener = listener
+        self._code = Exit.DONE
+        self._at_terminal = sys.stdin.isatty() and screen.out.is_terminal
+
+    def run(self) -> Exit:
+        """Run until the person leaves or the input ends, and return the exit code.
+
+        At a terminal the exit code is 0; otherwise it is that of the last failed answer.
+        """
+        if self._at_terminal:
+            with suppress(ImportError):  # not available on every system
+                import_module("readline")
+            self._screen.report(self._screen.err.paint("dim", "/help lists the commands; Ctrl-C stops an answer."))
+        while (line := self._read_line()) is not None:
+            if line.startswith("/") and not line.startswith("//"):
+                if not self._run_command(line):
+                    break
+            elif line:
+                self._answer(line.removeprefix("/") if line.startswith("//") else line)
+                if self._code is Exit.INTERRUPTED and not self._at_terminal:
+                    break
+        return Exit.DONE if self._at_terminal else self._code
+
+    def _read_line(self) -> str | None:
+        """Return the next line; None at the end of the input."""
+        if not self._at_terminal:
+            return line.strip() if (line := sys.stdin.readline()) else None
+        try:
+            return input(_PROMPT).strip()
+        except EOFError:
+            self._screen.write("")
+            return None
+        except KeyboardInterrupt:
+            self._screen.write("")
+            return ""
+
+    def _run_command(self, line: str) -> bool:
+        """Run a command, and return False if it is ``/quit``."""
+        command, _, _ = line.partition(" ")
+        if command == "/help":
+            for name, help_text in _COMMANDS.items():
+                self._screen.report(f"{name:8}{help_text}")
+            self._screen.report("//text  send a text that begins with a slash")
+        elif command == "/tools":
+            self._screen.report("\n".join(map(escape_line, self._box.names)) or "none; name some with --tools")
+        elif command == "/new":
+            self._memory.clear(MEMORY_ID)
+            self._screen.report("New conversation.")
+        elif command != "/quit":
+            near = get_close_matches(command, _COMMANDS, n=1) or ["/help"]
+            self._screen.report(f"There is no command {escape_line(command, 40)}; did you mean {near[0]}?")
+        return command != "/quit"
+
+    def _answer(self, text: str) -> None:
+        try:
+            outcome = run_agent(self._agent, text, self._listener(), self._settings)
+        except BrokenPipeError:
+            raise  # the output is closed
+        except Exception as error:  # an error in one answer must not end the chat
+            self._code = exit_code_for(error)
+            self._screen.report(self._screen.err.paint("bad", escape_line(format_error(error))))
+            return
+        save_interrupted(self._memory, outcome)
+        if outcome.code is not Exit.DONE:
+            self._code = outcome.code
+
 
 _MAX_CALLS = 25
 

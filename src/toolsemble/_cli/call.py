@@ -9,22 +9,19 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from toolsemble._cli.approval import make_reviewer
-from toolsemble._cli.exit_codes import Exit
 from toolsemble._cli.json_output import json_line, record_to_json
-from toolsemble._cli.mcp_servers import PREFIX
-from toolsemble._cli.redirect import redirect_prints
-from toolsemble._cli.screen import Screen, format_progress
-from toolsemble._cli.targets import load_deps, load_toolbox
+from toolsemble._cli.options import Exit
+from toolsemble._cli.screen import Screen, format_progress, make_reviewer, redirect_prints
+from toolsemble._cli.targets import PREFIX, load_deps, load_toolbox
 from toolsemble._engine.context import ToolContext, enter, leave
 from toolsemble._runtime.concurrency import finish
-from toolsemble._runtime.observers.watchers import unwatch, watch
+from toolsemble._runtime.watchers import unwatch, watch
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolCall, ToolReply, new_id, new_run_id
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.agent._deps import DepsMaker
+from toolsemble.agent._loop import call_with_deps
 from toolsemble.agent._result import ToolCallRecord
-from toolsemble.agent._start import call_with_deps
 from toolsemble.events import CallProgress, ReviewDecided, ReviewRequested
 from toolsemble.review import ExitEarly, ReviewHandler
 

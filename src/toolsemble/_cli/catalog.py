@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from toolsemble._cli.builtins import BUILT_INS, BuiltIn, make_built_in
-from toolsemble._cli.exit_codes import Exit
 from toolsemble._cli.json_output import json_line
+from toolsemble._cli.options import Exit
 from toolsemble._cli.screen import Screen
 from toolsemble._cli.table import show_table
-from toolsemble._cli.targets import load_tools, split_targets
+from toolsemble._cli.targets import BUILT_INS, BuiltIn, load_tools, make_built_in, split_targets
 from toolsemble._tools.collection import collect_tools
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.providers import PROVIDERS
 from toolsemble.catalog._catalog import Catalog
-from toolsemble.catalog._summary import first_sentence, format_parameters
+from toolsemble.catalog._entry import first_sentence, format_parameters
 
 _MAX_SHOWN = 10
 

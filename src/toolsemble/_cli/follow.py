@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from toolsemble._cli.exit_codes import Exit
-from toolsemble._cli.redirect import redirect_prints
+from toolsemble._cli.options import Exit
+from toolsemble._cli.screen import redirect_prints
 from toolsemble._cli.text_output import Listener
 from toolsemble._engine.context import ToolContext
 from toolsemble._vocabulary.errors import RunError, RunParkedError
@@ -18,8 +18,7 @@ from toolsemble.agent._agent import Agent
 from toolsemble.agent._event import Final, RunParked
 from toolsemble.agent._memory import ConversationMemory
 from toolsemble.agent._result import AgentResult
-from toolsemble.models._message import AssistantMessage, SystemMessage
-from toolsemble.models._prompt import Prompt
+from toolsemble.models._message import AssistantMessage, Prompt, SystemMessage
 from toolsemble.models._transcript import Transcript
 
 MEMORY_ID = ToolContext.memory_id

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from toolsemble._cli.exit_codes import exit_code_for, format_error
+from toolsemble._cli.options import exit_code_for, format_error
 from toolsemble._cli.screen import Screen
 from toolsemble._schema.shape import to_json_value
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.agent._event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded
-from toolsemble.agent._event_json import event_to_values
+from toolsemble.agent._event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded, event_to_values
 from toolsemble.agent._result import AgentResult, ToolCallRecord
 from toolsemble.events import CallFinished, CallProgress, ReviewDecided, ReviewRequested
 from toolsemble.models._chat import TextDelta

@@ -8,8 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from toolsemble._cli.exit_codes import Exit
 from toolsemble._cli.json_output import json_line
+from toolsemble._cli.options import Exit
 from toolsemble._cli.screen import Screen
 from toolsemble._cli.table import show_table
 from toolsemble._runtime.extras import import_extra
@@ -41,7 +41,7 @@ def pull(name: str | None, screen: Screen) -> Exit:
 
 def serve(name: str | None, host: str, port: int, api_key: str | None, screen: Screen) -> Exit:
     """Run llama.cpp's own server with an embedded model, until Ctrl-C."""
-    from toolsemble.models._local.api_server import serve as start_server
+    from toolsemble.models._local.embedded_server import serve as start_server
 
     with start_server(_pull_weights(name, screen), host=host, port=port, api_key=api_key) as server:
         screen.answer(server.base_url)

@@ -1,15 +1,104 @@
-"""The options that every command has."""
+"""The exit codes, and the one-line messages of errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from toolsemble._vocabulary.errors import (
+    ExitEarlyError,
+    MaxIterationsExceededError,
+    RunParkedError,
+    ToolConfigurationError,
+    ToolDefinitionError,
+)
+from toolsemble.review._store.store import SQLiteStore
+
 if TYPE_CHECKING:
     from toolsemble._cli.screen import Screen
+
+
+_STOPPED = (ExitEarlyError, MaxIterationsExceededError, RunParkedError)
+_USAGE_ERRORS = (ToolConfigurationError, ToolDefinitionError)
+
+
+class Exit(IntEnum):
+    """The exit codes of the program.
+
+    >>> Exit.STOPPED.value
+    3
+    """
+
+    DONE = 0
+    """The command succeeded."""
+    FAILED = 1
+    """The run or the call failed."""
+    USAGE_ERROR = 2
+    """The command is not valid: an unknown option, tool or model, or a missing package."""
+    STOPPED = 3
+    """A budget was exhausted, a reviewer stopped the run or rejected a call, or the run waits for a person; there may
+    still be an answer."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+    BROKEN_PIPE = 141
+    """The reader of the output has closed it."""
+
+
+def exit_code_for(error: BaseException) -> Exit:
+    """Return the exit code for an error.
+
+    >>> exit_code_for(ToolConfigurationError("no model")).name
+    'USAGE_ERROR'
+    """
+    if isinstance(error, _STOPPED):
+        return Exit.STOPPED
+    return Exit.USAGE_ERROR if isinstance(error, _USAGE_ERRORS) else Exit.FAILED
+
+
+def format_error(error: BaseException) -> str:
+    r"""Return the message of an error in one line.
+
+    >>> format_error(ToolDefinitionError("first\nsecond"))
+    'first; second'
+    >>> format_error(KeyError("city"))
+    "KeyError: 'city'"
+    """
+    text = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    if not text:
+        return type(error).__name__
+    is_self_explanatory = type(error).__module__.partition(".")[0] == "toolsemble" or isinstance(error, OSError)
+    return text if is_self_explanatory else f"{type(error).__name__}: {text}"
+
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 24 * 3600
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration in its largest unit.
+
+    >>> [format_seconds(each) for each in (-1, 59, 3599, 7200, 200_000)]
+    ['0 s', '59 s', '59 min', '2 h', '2 d']
+    """
+    whole = max(int(seconds), 0)
+    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if whole >= size:
+            return f"{whole // size} {unit}"
+    return f"{whole} s"
+
+
+def open_store(file: str, secret: str | None) -> SQLiteStore:
+    """Return the store of a file or a URL; raise ToolConfigurationError if its secret is not known."""
+    if secret is None and "://" not in file and not Path(f"{file}.key").exists():
+        raise ToolConfigurationError(
+            f"The review store '{file}' has no file '{file}.key'; set TOOLSEMBLE_REVIEW_SECRET to its secret"
+        )
+    return SQLiteStore(file, secret)
+
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

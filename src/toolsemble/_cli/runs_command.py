@@ -13,20 +13,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from toolsemble._cli.duration import format_seconds
-from toolsemble._cli.exit_codes import Exit
 from toolsemble._cli.json_output import json_line
-from toolsemble._cli.review_store import open_store
+from toolsemble._cli.options import Exit, format_seconds, open_store
 from toolsemble._cli.screen import Screen
 from toolsemble._cli.table import Column, show_list, show_table
 from toolsemble._cli.targets import load_deps, load_object, split_targets
 from toolsemble._runtime.text import escape_line, escape_prose, with_article
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError, ToolsembleError
 from toolsemble.agent._agent import Agent
-from toolsemble.agent._journal.describe import describe_step, find_changes
 from toolsemble.agent._journal.journal import RunJournal
 from toolsemble.agent._journal.questions import LOGGER
-from toolsemble.agent._journal.records import RunRecord, RunStatus, UnknownCall
+from toolsemble.agent._journal.records import RunRecord, RunStatus, UnknownCall, describe_step, find_changes
 from toolsemble.agent._journal.worker import Worker, is_runner
 
 _RUN_COLUMNS = (

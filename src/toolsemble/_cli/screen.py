@@ -5,10 +5,21 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from typing import Any
 
-from toolsemble._runtime.terminal import OutputStream, wrap_text
+from toolsemble._runtime.terminal import NO_TERMINAL, OutputStream, find_terminal, wrap_text
 from toolsemble._runtime.text import escape_line, escape_prose
+from toolsemble.review import (
+    AutoApprove,
+    AutoReject,
+    ConsoleReview,
+    ExitEarly,
+    RememberReview,
+    ReviewDecision,
+    ReviewHandler,
+)
+from toolsemble.review._request import ReviewRequest
 
 _CLEAR = "\r\x1b[2K"
 
@@ -105,3 +116,50 @@ def format_progress(fraction: object, message: object) -> str:
     """
     part = f"{fraction:.0%} " if isinstance(fraction, (int, float)) else ""
     return f"{part}{escape_line(message) if isinstance(message, str) else ''}".rstrip()
+
+
+def redirect_prints() -> AbstractContextManager[Any]:
+    """Return a context in which prints go to standard error, unless standard output is a terminal.
+
+    A screen that was created before keeps its stream.
+
+    >>> with redirect_prints():
+    ...     print("loaded")
+    """
+    # At a terminal it does no harm, and a reviewer that asks there needs the original stream.
+    return nullcontext() if sys.stdout.isatty() else redirect_stdout(sys.stderr)
+
+
+_MAX_NAME = 200
+_ADVICE = "run it in a terminal, or with --approve always"
+
+
+class TerminalReview:
+    """A review handler that asks at the terminal, and rejects if there is none."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        shown = screen.out if screen.out.is_terminal else screen.err
+        self._console = ConsoleReview(colors=shown.colors)
+
+    def review(self, request: ReviewRequest) -> ReviewDecision:
+        """Return the person's decision."""
+        if find_terminal(sys.stdin) is None:
+            name = escape_line(request.tool_name, _MAX_NAME)
+            self._screen.report(f"toolsemble: '{name}' is rejected: {NO_TERMINAL}; {_ADVICE}")
+            return ExitEarly(NO_TERMINAL)
+        with self._screen.suspend():
+            return self._console.review(request)
+
+
+def make_reviewer(approve: str, screen: Screen) -> ReviewHandler:
+    """Return the review handler for a value of ``--approve``.
+
+    >>> make_reviewer("never", Screen())
+    AutoReject(reason='nothing that needs approval may run (--approve never)')
+    """
+    if approve == "always":
+        return AutoApprove()
+    if approve == "never":
+        return AutoReject("nothing that needs approval may run (--approve never)")
+    return RememberReview(TerminalReview(screen))

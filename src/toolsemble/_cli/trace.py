@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolsemble._cli.exit_codes import Exit
+from toolsemble._cli.options import Exit
 from toolsemble._cli.screen import Screen
 from toolsemble._runtime.checks import format_seconds
 from toolsemble._runtime.text import escape_line

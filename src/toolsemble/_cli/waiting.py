@@ -61,7 +61,7 @@ def approvals(
     """  # noqa: D301 - click reads the backspace
     _check_approvals(action, everything=everything, **given)
     from toolsemble._cli.approvals_command import Answer, list_reviews, send_answer, show_review
-    from toolsemble._cli.review_store import open_store
+    from toolsemble._cli.options import open_store
 
     screen = options.make_screen()
     with open_store(file, secret) as store:
@@ -132,7 +132,7 @@ def ledger(
     The start of a KEY is enough if it is unique.
     """  # noqa: D301 - click reads the backspace
     _check_ledger(action, key, result, happened)
-    from toolsemble._cli.ledger_command import list_effects, open_ledger, resolve
+    from toolsemble._cli.approvals_command import list_effects, open_ledger, resolve
 
     screen = options.make_screen()
     with open_ledger(file) as found:

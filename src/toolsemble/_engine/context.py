@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar, Unp
 
 from toolsemble._runtime.concurrency import THREADS
 from toolsemble._runtime.metrics import SilentMetrics, ToolMetrics
-from toolsemble._runtime.observers.watchers import tell
+from toolsemble._runtime.watchers import tell
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultedTypeVar
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from toolsemble._vocabulary.place import Place
     from toolsemble.models._message import UserMessage
     from toolsemble.review import ReviewDecision, ReviewHandler
-    from toolsemble.review._inherited_gates import InheritedGate
+    from toolsemble.review._gate import InheritedGate
     from toolsemble.review._terms import ReviewTerms
 
 LOGGER = logging.getLogger("toolsemble.tool")
@@ -199,13 +199,13 @@ class ToolContext(Generic[DepsT_co]):
         >>> ToolContext().request_approval("Send it?")
         Continue(always=None)
         """
-        from toolsemble.review._during_call import ask_during_call
+        from toolsemble.review._gate import ask_during_call
 
         return ask_during_call(self, description, **terms)
 
     async def arequest_approval(self, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
         """Ask the reviewer during a call, without blocking the event loop."""
-        from toolsemble.review._during_call import aask_during_call
+        from toolsemble.review._gate import aask_during_call
 
         return await aask_during_call(self, description, **terms)
 

@@ -28,7 +28,7 @@ from toolsemble.models._message import (
     write_call,
 )
 from toolsemble.models._transcript import Transcript, messages_from_json, messages_to_json
-from toolsemble.review._decision import Continue, Edit, ExitEarly, ReviewDecision
+from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision
 
 _DECISIONS: dict[str, type] = {"continue": Continue, "edit": Edit, "reject": ExitEarly}
 _MAX_SHOWN = 80

@@ -11,7 +11,7 @@ from toolsemble._runtime.lazy import LazyModule
 from toolsemble._runtime.metrics import Outcome
 from toolsemble._runtime.text import describe_with_class, preview
 from toolsemble._schema.decode import Repair
-from toolsemble._schema.masking.secrets import mask_error, mask_text
+from toolsemble._schema.masking import mask_error, mask_text
 from toolsemble._vocabulary.errors import CallPausedError, RunCancelledError, RunError, ToolConfigurationError
 from toolsemble._vocabulary.result import ToolResult
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass, field
 from functools import lru_cache
+from types import FrameType
+from typing import Any, NewType, TypeVar, get_origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +51,21 @@ def parse_docstring(docstring: str | None) -> Docstring:
         for name in param.arg_name.split(","):
             descriptions[name.strip().lstrip("*")] = " ".join((param.description or "").split())
     return Docstring("\n\n".join(part.strip() for part in parts if part), descriptions)
+
+
+def collect_local_types(frame: FrameType | None) -> dict[str, Any]:
+    """Return the local types of a frame; for a class body, also those of its enclosing scope."""
+    names: dict[str, Any] = {}
+    while frame is not None and frame.f_globals.get("__name__") == "abc":
+        frame = frame.f_back  # skip the metaclass that creates the class
+    while frame is not None and frame.f_locals is not frame.f_globals:
+        names = {**{name: value for name, value in frame.f_locals.items() if _is_type(value)}, **names}
+        if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+            break  # a function; only a class body sees the names of its enclosing scope
+        frame = frame.f_back
+    return names
+
+
+def _is_type(value: object) -> bool:
+    # Only types are kept: the locals of a function may be large.
+    return isinstance(value, (type, TypeVar, NewType)) or hasattr(value, "__value__") or get_origin(value) is not None

@@ -12,9 +12,8 @@ import types
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 
-from toolsemble._schema.field import MISSING, Field, default_keywords, is_field_info
-from toolsemble._schema.pydantic_hooks import CONFIG, Shape, make_constructor
-from toolsemble._schema.tagged_unions import tag_choice
+from toolsemble._schema.members import MISSING, Field, default_keywords, is_field_info
+from toolsemble._schema.pydantic_schema import CONFIG, Shape, make_constructor, tag_choice
 
 Schemas: TypeAlias = tuple[dict[str, Any], dict[str, Any]]
 """A core schema and the equivalent JSON Schema."""

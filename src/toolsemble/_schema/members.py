@@ -1,17 +1,194 @@
-"""Read the parameters of functions and the fields of dataclasses, typed dicts, named tuples, attrs, msgspec."""
+"""Describe one parameter of a tool, or one field of a type: name, annotation, description, default."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import datetime
+import decimal
+import enum
 import functools
 import inspect
+import pathlib
+import types
 import typing
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_origin
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Final, Literal, NamedTuple, Optional, get_args, get_origin
+from weakref import WeakKeyDictionary
 
 from toolsemble._schema.docstring import parse_docstring
-from toolsemble._schema.field import MISSING, Field, resolve_field
 from toolsemble._vocabulary.errors import ToolDefinitionError
+from toolsemble._vocabulary.param import MemoryId, Param
+
+
+class _Missing:
+    """The type of MISSING, which marks a field without a default; None can be a default."""
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One parameter or field."""
+
+    name: str
+    """The keyword argument of the function or constructor."""
+    annotation: Any
+    """The type, with the constraints in ``Annotated``."""
+    key: str = ""
+    """The name in the JSON arguments; ``name`` if empty."""
+    description: str = ""
+    """The description for the model."""
+    examples: tuple[Any, ...] = ()
+    """Example values for the model."""
+    default: Any = MISSING
+    """The value if the model omits the parameter."""
+    factory: Callable[[], Any] | None = None
+    """Returns a new default for each call."""
+    optional: bool = False
+    """Whether the parameter may be omitted without a default, as in a ``TypedDict``."""
+    open: bool = False
+    """Whether the field accepts any further keys, as ``**names: int`` does."""
+    constant: bool = False
+    """Whether the field is a type tag, which the constructor does not take."""
+    attribute: str | None = ""
+    """The attribute that holds the value; ``name`` if empty, None if there is no such attribute."""
+
+    @property
+    def required(self) -> bool:
+        """Whether the model must send the parameter."""
+        return self.default is MISSING and self.factory is None and not self.optional
+
+
+def resolve_field(field: Field, documented: Mapping[str, str]) -> Field:
+    """Return the field completed with its annotation's metadata, its default and the docstring.
+
+    >>> resolve_field(Field("city", Annotated[str, "Its English name"]), {"city": "never used"}).description
+    'Its English name'
+    """
+    base, metadata = _unwrap(field.annotation)
+    if is_field_info(field.default):
+        metadata, field = [*metadata, field.default], replace(field, default=MISSING)
+    if not metadata:
+        description = field.description or documented.get(field.name, "")
+        return _apply_required(
+            replace(field, annotation=base, key=field.key or field.name, description=description), required=None
+        )
+    params = [item for item in metadata if isinstance(item, Param)]
+    texts = [item for item in metadata if isinstance(item, str)]
+    infos = [item for item in metadata if is_field_info(item)]
+    rest = [item for item in metadata if not isinstance(item, (Param, str)) and item not in infos]
+    for info in infos:
+        field, more = _merge_field_info(field, info)
+        rest += more
+    descriptions = [param.description for param in params] + texts + [info.description for info in infos]
+    field = replace(
+        field,
+        annotation=annotate(base, rest),
+        key=next((param.name for param in params if param.name), field.key) or field.name,
+        description=next(filter(None, descriptions), "") or field.description or documented.get(field.name, ""),
+        examples=tuple(example for param in params for example in param.examples) + field.examples,
+    )
+    required = [param.required for param in params if param.required is not None]
+    return _apply_required(field, required=required[0] if required else None)
+
+
+def default_keywords(value: Any) -> dict[str, Any]:
+    """Return pydantic-core's keyword arguments for a default; mutable objects are copied for each call."""
+    # Pydantic itself copies unhashable objects.
+    if type(value).__hash__ is not None and not isinstance(value, _UNCHANGEABLE):
+        return {"default_factory": partial(copy.deepcopy, value)}
+    return {"default": value}
+
+
+def annotate(base: Any, metadata: list[Any]) -> Any:
+    """Return ``Annotated[base, *metadata]``, or ``base`` if there is no metadata."""
+    return Annotated[base, *metadata] if metadata else base
+
+
+def is_field_info(item: object) -> bool:
+    """Return whether an object is a pydantic ``FieldInfo``, without importing pydantic."""
+    return type(item).__name__ == "FieldInfo" and type(item).__module__ == "pydantic.fields"
+
+
+def is_memory_id(annotation: Any) -> bool:
+    """Return whether the parameter is annotated with ``MemoryId``."""
+    return any(item is MemoryId or isinstance(item, MemoryId) for item in _unwrap(annotation)[1])
+
+
+def accepts_none(annotation: Any) -> bool:
+    """Return whether None is a value of the type."""
+    base = _unwrap(annotation)[0]
+    if base in (None, type(None), Any, object):
+        return True
+    if get_origin(base) in (typing.Union, types.UnionType):
+        return any(accepts_none(option) for option in get_args(base))
+    return get_origin(base) is typing.Literal and None in get_args(base)
+
+
+_UNCHANGEABLE = (
+    str, bytes, int, float, complex, type(None), type, enum.Enum, datetime.date, datetime.time, datetime.timedelta,
+    decimal.Decimal, uuid.UUID, pathlib.PurePath,
+)  # fmt: skip
+_QUALIFIERS = {"Required", "NotRequired", "ReadOnly", "Final", "ClassVar", "InitVar"}
+
+
+def _unwrap(annotation: Any) -> tuple[Any, list[Any]]:
+    """Return the type inside ``Annotated`` and qualifiers, and the metadata, outermost first."""
+    metadata: list[Any] = []
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation, *more = get_args(annotation)
+            metadata = [*more, *metadata] if not metadata else [*metadata, *more]
+        elif getattr(get_origin(annotation), "_name", None) in _QUALIFIERS:
+            (annotation,) = get_args(annotation)
+        else:
+            return annotation, metadata
+
+
+def _merge_field_info(field: Field, info: Any) -> tuple[Field, list[Any]]:
+    """Return the field with a pydantic ``Field``'s default and alias, and the remaining constraints."""
+    from pydantic import Field as Info
+    from pydantic_core import PydanticUndefined
+
+    changes: dict[str, Any] = {}
+    if field.default is MISSING and info.default is not PydanticUndefined and info.default is not ...:
+        changes["default"] = info.default
+    if info.default_factory is not None:
+        if info.default_factory_takes_validated_data:
+            raise ToolDefinitionError(
+                f"parameter '{field.name}': a default factory that takes data needs a pydantic model"
+            )
+        changes["factory"] = info.default_factory
+    choices = getattr(info.validation_alias, "choices", [info.validation_alias])
+    alias = next((choice for choice in choices if isinstance(choice, str)), info.alias)
+    if alias:
+        changes["key"] = alias
+    if info.examples:
+        changes["examples"] = tuple(info.examples)
+    rest = list(info.metadata)
+    if info.discriminator is not None:
+        rest.append(Info(discriminator=info.discriminator))
+    return replace(field, **changes), rest
+
+
+def _apply_required(field: Field, *, required: bool | None) -> Field:
+    """Return the field with ``Param(required=...)`` applied, and with None as an allowed value if it is the default."""
+    if required is True:
+        return replace(field, default=MISSING, factory=None, optional=False)
+    if required is False and field.required:
+        field = replace(field, default=None)
+    if field.default is None and not accepts_none(field.annotation):
+        return replace(field, annotation=Optional[field.annotation])  # noqa: UP045 - the | operator rejects some annotations
+    return field
+
 
 Members = Callable[[type, Mapping[str, Any]], list[Field]]
 
@@ -221,3 +398,120 @@ def _struct_fields(kind: Any, names: Mapping[str, Any]) -> list[Field]:
                 field = dataclasses.replace(field, default=default)
         fields.append(resolve_field(field, descriptions))
     return fields
+
+
+class StoredField(NamedTuple):
+    """One field of a type: its attribute and its key."""
+
+    attribute: str | None
+    """The attribute that stores the field; None if no attribute does."""
+    path: tuple[str | int, ...]
+    """The key in the JSON arguments; several keys for a nested alias, outermost first."""
+    constant: Any = MISSING
+    """The constant value of a type tag, which no object stores."""
+
+    @property
+    def key(self) -> str:
+        """The key in the JSON arguments; the attribute if there are several keys."""
+        return str(self.path[0] if len(self.path) == 1 else self.attribute)
+
+
+# Reading annotations is slow, and a pipeline needs the fields at each call.
+_fields_by_type: WeakKeyDictionary[type, tuple[StoredField, ...] | None] = WeakKeyDictionary()
+_names_by_type: WeakKeyDictionary[type, dict[str, str]] = WeakKeyDictionary()
+
+
+def stored_fields(kind: type) -> tuple[StoredField, ...] | None:
+    """Return the fields that the constructor of a type takes; None for a type without fields.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Point:
+    ...     x: int
+    >>> stored_fields(Point) == (StoredField("x", ("x",)),), stored_fields(int)
+    (True, None)
+    """
+    try:
+        return _fields_by_type[kind]
+    except KeyError:
+        found = _fields_by_type[kind] = _read_fields(kind)
+        return found
+
+
+def names_of(kind: type) -> dict[str, str] | None:
+    """Return the attributes that store a type's fields, with their JSON keys; None for a type without fields.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Point:
+    ...     x: int
+    >>> names_of(Point), names_of(int)
+    ({'x': 'x'}, None)
+    """
+    fields = stored_fields(kind)
+    if fields is None:
+        return None
+    names = _names_by_type.get(kind)
+    if names is None:
+        names = _names_by_type[kind] = {each.attribute: each.key for each in fields if each.attribute is not None}
+    return names
+
+
+def remember(kind: type, fields: Iterable[Field]) -> None:
+    """Cache the fields of a type as read where a tool is defined, where more names can be resolved."""
+    _fields_by_type[kind] = tuple(_from_fields(fields))
+    _names_by_type.pop(kind, None)
+
+
+def _read_fields(kind: type) -> tuple[StoredField, ...] | None:
+    if getattr(kind, "__pydantic_fields__", None) is not None:
+        return tuple(_from_pydantic(kind))
+    read = members_reader(kind)
+    if read is None:
+        return None
+    try:
+        return tuple(_from_fields(read(kind, {})))
+    except ToolDefinitionError:  # annotations that can only be resolved where the tool is defined
+        return tuple(_from_names(kind))
+
+
+def _from_fields(fields: Iterable[Field]) -> Iterator[StoredField]:
+    for each in fields:
+        attribute = None if each.attribute is None else each.attribute or each.name
+        yield StoredField(attribute, (each.key or each.name,), each.default if each.constant else MISSING)
+
+
+def _from_pydantic(kind: Any) -> Iterator[StoredField]:
+    config = getattr(kind, "model_config", None) or getattr(kind, "__pydantic_config__", None) or {}
+    by_alias = config.get("validate_by_alias") is not False
+    for name, info in kind.__pydantic_fields__.items():
+        if info.init is False:
+            continue  # a dataclass field with init=False
+        path = _alias_path(info) if by_alias else None
+        yield StoredField(None if info.init_var else name, path or (name,))
+
+
+def _alias_path(info: Any) -> tuple[str | int, ...] | None:
+    """Return the keys of a field with an alias: the first alias that is a plain key, if there is one."""
+    alias = info.validation_alias if info.validation_alias is not None else info.alias
+    choices = getattr(alias, "choices", [alias])
+    plain = next((each for each in choices if isinstance(each, str)), None)
+    if plain is not None:
+        return (plain,)
+    return None if alias is None else tuple(choices[0].path)
+
+
+def _from_names(kind: Any) -> Iterator[StoredField]:
+    """Return the fields of a type without its annotations, which cannot be resolved."""
+    if hasattr(kind, "__attrs_attrs__"):
+        return (StoredField(each.name, (each.alias,)) for each in kind.__attrs_attrs__ if each.init)
+    if hasattr(kind, "__struct_encode_fields__"):
+        pairs = zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+        return (StoredField(name, (key,)) for name, key in pairs)
+    if dataclasses.is_dataclass(kind):
+        # dataclasses.fields() leaves out InitVar.
+        declared: list[Any] = [each for each in kind.__dataclass_fields__.values() if each.init]
+        kinds = {each.name: str(each._field_type) for each in declared}  # noqa: SLF001 - as above
+        names = [name for name, what in kinds.items() if what != "_FIELD_CLASSVAR"]
+        return (StoredField(None if kinds[name] == "_FIELD_INITVAR" else name, (name,)) for name in names)
+    return (StoredField(name, (name,)) for name in getattr(kind, "_fields", None) or kind.__annotations__)

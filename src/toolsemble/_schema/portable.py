@@ -9,10 +9,16 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from toolsemble._schema.phrases import MEMBER_NAMES, describe_constraint, format_choices, format_value, has_json_type
-from toolsemble._schema.pointer import find_ref_target
-from toolsemble._vocabulary.note import Note
+from toolsemble._schema.problem import (
+    MEMBER_NAMES,
+    describe_constraint,
+    find_ref_target,
+    format_choices,
+    format_value,
+    has_json_type,
+)
 from toolsemble._vocabulary.serialization import json_type
+from toolsemble._vocabulary.specification import Note
 
 Schema: TypeAlias = Mapping[str, Any]
 

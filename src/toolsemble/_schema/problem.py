@@ -1,13 +1,213 @@
-"""Describe problems in arguments, so that a model can correct them."""
+"""JSON pointers (RFC 6901), and the ``$ref`` of a JSON Schema."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from toolsemble._runtime.text import preview
 from toolsemble._vocabulary.errors import ToolArgumentsError
+from toolsemble._vocabulary.serialization import json_type
+
+
+def follow_ref(document: Any, ref: str) -> Any:
+    """Return the value in a document that a reference such as ``#/$defs/a`` refers to.
+
+    Raise :class:`LookupError` if there is none, or if the reference leads out of the document.
+
+    >>> follow_ref({"$defs": {"a/b": [{"type": "string"}]}}, "#/$defs/a~1b/0")
+    {'type': 'string'}
+    >>> follow_ref({"$defs": {}}, "#/$defs/a")
+    Traceback (most recent call last):
+    ...
+    LookupError: '#/$defs/a': there is no 'a'
+    """
+    if "%" in ref:
+        from urllib.parse import unquote
+
+        ref = unquote(ref)
+    start, *tokens = ref.split("/")
+    if start != "#":
+        raise LookupError(f"{ref!r:.80} does not refer to a place in the same document, such as '#/$defs/name'")
+    for token in tokens:
+        key = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, Mapping) and key in document:
+            document = document[key]
+        elif isinstance(document, list) and key in map(str, range(len(document))):
+            document = document[int(key)]
+        else:
+            raise LookupError(f"{ref!r:.80}: there is no {key!r:.80}")
+    return document
+
+
+def escape_token(name: str) -> str:
+    """Return a key as it is written in a JSON pointer.
+
+    >>> escape_token("a/b")
+    'a~1b'
+    """
+    return name.replace("~", "~0").replace("/", "~1")
+
+
+def find_ref_target(root: Mapping[str, Any], ref: str) -> Mapping[str, Any]:
+    """Return the schema that a ``$ref`` in the same document refers to; empty if there is none.
+
+    >>> find_ref_target({"$defs": {"a": {"type": "string"}}}, "#/$defs/a")
+    {'type': 'string'}
+    """
+    try:
+        target = follow_ref(root, ref)
+    except LookupError:
+        return {}
+    return target if isinstance(target, Mapping) else {}
+
+
+def resolve_schema(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema merged with the target of its ``$ref``; its own keywords take precedence.
+
+    >>> resolve_schema({"$defs": {"a": {"type": "string"}}}, {"$ref": "#/$defs/a", "title": "A"})
+    {'type': 'string', '$ref': '#/$defs/a', 'title': 'A'}
+    """
+    return {**find_ref_target(root, schema["$ref"]), **schema} if "$ref" in schema else schema
+
+
+FORMATS = {
+    "date": "a date, YYYY-MM-DD",
+    "date-time": "a date and time, such as 2024-03-15T12:30:00Z",
+    "time": "a time, HH:MM:SS",
+    "duration": "a duration, such as PT1H30M",
+    "uuid": "a UUID",
+    "email": "an email address",
+    "uri": "a URL",
+    "ipv4": "an IPv4 address",
+    "ipv6": "an IPv6 address",
+    "ipv4network": "an IPv4 network",
+    "ipv6network": "an IPv6 network",
+    "path": "a path",
+    "file-path": "the path of a file that exists",
+    "directory-path": "the path of a directory that exists",
+    "base64": "base64",
+    "base64url": "base64",
+    "binary": "text",
+    "regex": "a regular expression",
+    "json-string": "JSON text",
+    "password": "a secret",
+    "hostname": "a host name",
+}
+MEMBER_NAMES = "x-enum-varnames"
+"""The keyword with the names of the values of an enumeration, in their order; code generators use it, too."""
+_MOST_NAMES = 100
+TYPES = {
+    "string": "a string",
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "an array",
+    "object": "an object",
+    "null": "null",
+}
+
+
+def has_json_type(value: object, kind: object) -> bool:
+    """Return whether a value is of a JSON type; an integral float is an integer, and an integer is a number.
+
+    >>> has_json_type(2, "number"), has_json_type(2.0, "integer"), has_json_type(True, "integer")
+    (True, True, False)
+    """
+    own = json_type(value)
+    if own == "integer":
+        return kind in ("integer", "number")
+    return own == kind or (kind == "integer" and isinstance(value, float) and value.is_integer())
+
+
+def format_value(value: object) -> str:
+    """Return a value as it is quoted in messages.
+
+    >>> format_value("asc"), format_value(None)
+    ("'asc'", 'null')
+    """
+    return f"'{value}'" if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def format_choices(values: list[Any]) -> str:
+    """Return the allowed values as a phrase.
+
+    >>> format_choices(["asc", "desc"])
+    "one of 'asc', 'desc'"
+    """
+    return (
+        f"one of {', '.join(format_value(value) for value in values)}" if len(values) > 1 else format_value(values[0])
+    )
+
+
+def find_member_names(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an enumeration by the names that the schema has for them; empty if it has none.
+
+    >>> find_member_names({"enum": [1, 2], "x-enum-varnames": ["RED", "BLUE"]})
+    {'RED': 1, 'BLUE': 2}
+    """
+    names, values = schema.get(MEMBER_NAMES), [schema["const"]] if "const" in schema else schema.get("enum")
+    if not isinstance(names, list) or not isinstance(values, list) or len(names) != len(values):
+        return {}
+    return dict(zip(names, values, strict=True)) if all(isinstance(name, str) for name in names) else {}
+
+
+def describe_constraint(schema: Mapping[str, Any], keyword: str) -> str:
+    """Return a keyword as a phrase; empty if there is nothing to say.
+
+    >>> describe_constraint({"minimum": 1, "maximum": 7}, "minimum"), describe_constraint({"format": "date"}, "format")
+    ('between 1 and 7', 'a date, YYYY-MM-DD')
+    """
+    value = schema[keyword]
+    if keyword in _PAIRS:
+        return _describe_bounds(schema, keyword)
+    if keyword == "format":
+        return FORMATS.get(value, f"format {value}")
+    if keyword == "uniqueItems":
+        return "no duplicates" if value else ""
+    if keyword == MEMBER_NAMES:
+        named = [f"{name}={format_value(each)}" for name, each in find_member_names(schema).items()]
+        return ", ".join(named[:_MOST_NAMES]) + ", ..." * (len(named) > _MOST_NAMES)
+    template = _WORDS.get(keyword)
+    if template is None:
+        return ""
+    return template.format(", ".join(map(format_value, value)) if isinstance(value, list) else value)
+
+
+_WORDS = {
+    "exclusiveMinimum": "more than {}",
+    "exclusiveMaximum": "less than {}",
+    "multipleOf": "a multiple of {}",
+    "pattern": "must match {}",
+    "examples": "for example {}",
+    "contentEncoding": "{} encoded",
+    "contentMediaType": "{} content",
+}
+_PAIRS = {
+    "minimum": ("minimum", "maximum", ""),
+    "maximum": ("minimum", "maximum", ""),
+    "minLength": ("minLength", "maxLength", " characters"),
+    "maxLength": ("minLength", "maxLength", " characters"),
+    "minItems": ("minItems", "maxItems", " items"),
+    "maxItems": ("minItems", "maxItems", " items"),
+    "minProperties": ("minProperties", "maxProperties", " entries"),
+    "maxProperties": ("minProperties", "maxProperties", " entries"),
+}
+
+
+def _describe_bounds(schema: Mapping[str, Any], keyword: str) -> str:
+    """Return both bounds for the lower keyword, and nothing for the upper one."""
+    low, high, unit = _PAIRS[keyword]
+    if low in schema and high in schema:
+        if keyword == high:
+            return ""
+        if schema[low] == schema[high]:
+            return f"exactly {schema[low]}{unit}"
+        return f"between {schema[low]} and {schema[high]}{unit}"
+    return f"at {'least' if keyword == low else 'most'} {schema[keyword]}{unit}"
+
 
 Path: TypeAlias = tuple[str | int, ...]
 

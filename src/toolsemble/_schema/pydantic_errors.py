@@ -1,18 +1,56 @@
-"""Translate pydantic-core's errors into problems: one for each path, without the names of union members."""
+"""Decide whether null at a path in the arguments means a missing value or a wrong one."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from toolsemble._schema.phrases import FORMATS
-from toolsemble._schema.problem import Path, Problem, describe_variants
-from toolsemble._schema.required import is_missing
+from toolsemble._schema.problem import FORMATS, Path, Problem, describe_variants, find_ref_target
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+
+def is_missing(root: Mapping[str, Any], path: Path) -> bool:
+    """Return whether null at a path means that a required value is missing; not for items, nor if null is allowed.
+
+    >>> schema = {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}
+    >>> is_missing(schema, ("city",)), is_missing(schema, ("days",))
+    (True, False)
+    """
+    *outer, last = path
+    around = _expand(root, [root])
+    for part in outer:
+        around = _expand(root, _find_subschemas(around, part))
+    required = any(last in schema.get("required", ()) for schema in around)
+    return required and not any(map(_admits_null, _expand(root, _find_subschemas(around, last))))
+
+
+def _expand(root: Mapping[str, Any], schemas: list[Any]) -> list[Mapping[str, Any]]:
+    """Return the schemas with all schemas that they refer to or choose from, each once."""
+    found: dict[int, Mapping[str, Any]] = {}
+    waiting = schemas
+    while waiting:
+        schema = waiting.pop()
+        if isinstance(schema, Mapping) and id(schema) not in found:
+            found[id(schema)] = schema
+            waiting += [each for keyword in ("anyOf", "oneOf", "allOf") for each in schema.get(keyword, ())]
+            waiting += [find_ref_target(root, schema["$ref"])] if "$ref" in schema else []
+    return list(found.values())
+
+
+def _find_subschemas(schemas: Iterable[Mapping[str, Any]], part: str | int) -> list[Any]:
+    """Return the schemas of one key or item."""
+    if isinstance(part, int):
+        return [schema.get("items") for schema in schemas]
+    return [schema.get("properties", {}).get(part, schema.get("additionalProperties")) for schema in schemas]
+
+
+def _admits_null(schema: Mapping[str, Any]) -> bool:
+    kinds = schema.get("type", ())
+    return kinds == "null" or (not isinstance(kinds, str) and "null" in kinds)
 
 
 def translate_errors(errors: list[ErrorDetails], value: Any, schema: Mapping[str, Any]) -> list[Problem]:

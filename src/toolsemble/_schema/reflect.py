@@ -21,10 +21,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ForwardRef, Literal, NewType, NoReturn, TypeVar, Union, get_args, get_origin
 
-from toolsemble._schema.attributes import remember
-from toolsemble._schema.field import Field, annotate
-from toolsemble._schema.members import describe_class, is_pydantic, members_reader
-from toolsemble._schema.pydantic_hooks import TEMPORAL, EnumMember, ExactLiteral, ScalarSubclass, Shape, Temporal
+from toolsemble._schema.members import Field, annotate, describe_class, is_pydantic, members_reader, remember
+from toolsemble._schema.pydantic_schema import TEMPORAL, EnumMember, ExactLiteral, ScalarSubclass, Shape, Temporal
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.param import Param
 

@@ -1,21 +1,199 @@
-"""Repair values that nearly validate against a schema; each step can be switched, and each change is recorded."""
+"""Flattened arguments: keys that a model sent beside the parameter that they belong in."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from toolsemble._schema.flattened import find_properties
-from toolsemble._schema.key_names import conflicting_keys, fold_key, has_same, unambiguous_names
-from toolsemble._schema.lenient import CutOffError, parse_lenient
-from toolsemble._schema.number import LongNumberError, WrittenFloat, is_exact, parse_number, to_integer
-from toolsemble._schema.phrases import TYPES, find_member_names
-from toolsemble._schema.pointer import find_ref_target
-from toolsemble._schema.problem import Path, format_path
+from toolsemble._schema.number import MOST_DIGITS, LongNumberError, WrittenFloat, is_exact, parse_number, to_integer
+from toolsemble._schema.problem import (
+    TYPES,
+    Path,
+    Problem,
+    find_member_names,
+    find_ref_target,
+    format_key,
+    format_path,
+    resolve_schema,
+)
 from toolsemble._vocabulary.serialization import compact_json, json_type
+
+_SHOWN = 5
+
+
+def hint_at_nesting(schema: Mapping[str, Any], value: Mapping[str, Any], problems: Sequence[Problem]) -> str:
+    """Return a hint for unknown keys that belong in an object parameter; "" if there is none.
+
+    >>> refund = {"properties": {"args": {"type": "object", "properties": {"name": {}, "amount": {}}}}}
+    >>> hint_at_nesting(refund, {"name": "z", "amount": 3}, [Problem(("args",), "missing")])
+    "; 'name' and 'amount' belong in 'args'"
+    """
+    root = resolve_schema(schema, schema)
+    properties: Mapping[str, Any] = root.get("properties", {})
+    if value.keys() <= properties.keys():
+        return ""
+    unknown = [key for key in value if key not in properties]
+    missing = [str(problem.path[0]) for problem in problems if problem.message == "missing" and len(problem.path) == 1]
+    wrong = {problem.path[0] for problem in problems if len(problem.path) == 1}
+    # Without a missing parameter, a key may belong in any of those that are there.
+    names, keys = (missing, unknown) if missing else (list(properties), [key for key in unknown if key in wrong])
+    hints = []
+    for name in names if keys else ():
+        inside = find_properties(schema, properties.get(name))
+        if fitting := [key for key in keys if key in inside]:
+            hints.append(f"; {_join_keys(fitting)} belong{'s' if len(fitting) == 1 else ''} in '{name}'")
+    return "".join(hints) if len(hints) == 1 else ""  # with several places, a key could belong in any of them
+
+
+def find_properties(root: Mapping[str, Any], schema: Any) -> Mapping[str, Any]:
+    """Return the properties of an object schema; those of all options of a union.
+
+    >>> sorted(find_properties({}, {"anyOf": [{"properties": {"a": {}}}, {"type": "null"}]}))
+    ['a']
+    """
+    if not isinstance(schema, Mapping):
+        return {}
+    found = resolve_schema(root, schema)
+    inside = dict(found.get("properties", {}))
+    for option in (*found.get("anyOf", ()), *found.get("oneOf", ())):
+        inside |= resolve_schema(root, option).get("properties", {}) if isinstance(option, Mapping) else {}
+    return inside
+
+
+def _join_keys(keys: Sequence[str]) -> str:
+    shown = [f"'{format_key(key)}'" for key in keys[:_SHOWN]]
+    if len(keys) > _SHOWN:
+        shown.append(f"{len(keys) - _SHOWN} more")
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+# An unterminated string takes the rest: searching for its end from every quote would be quadratic.
+_TOKEN = re.compile(r'"(?:\\.|[^"\\])*+(?:"|\\?\Z)|\'(?:\\.|[^\'\\])*+(?:\'|\\?\Z)|\b(?:True|False|None)\b', re.DOTALL)
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
+_CONTROL = str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t"})
+_LONG_NUMBER = re.compile(f"[0-9]{{{MOST_DIGITS + 1}}}")
+_FENCED = re.compile(r"```[A-Za-z0-9]{0,20}\s(.*)```", re.DOTALL)
+_DEEPEST = 200
+_MOST_QUOTES = 50_000  # respelling more strings would take too long
+
+
+class CutOffError(ValueError):
+    """The text is truncated; the missing part cannot be guessed."""
+
+
+def parse_lenient(text: str, read: Callable[[str], Any] | None = None, *, words: bool = True) -> Any:
+    r"""Return the value of text that is nearly JSON; raise :class:`CutOffError` if its end is missing.
+
+    The content of a Markdown fence, or the object inside other text, is passed to ``read`` first, if given. Without
+    ``words``, only a fence may surround the JSON.
+
+    A number that is too long raises :class:`LongNumberError`, any other error is a :class:`ValueError`.
+
+    >>> parse_lenient("```json\n{'city': 'Rome', 'now': True,}\n```")
+    {'city': 'Rome', 'now': True}
+    """
+    import pyjson5
+
+    inner = _extract_object(text) if words else _strip_fence(text)
+    if read is not None and inner != text:
+        try:
+            return read(inner)
+        except (ValueError, RecursionError):
+            pass
+    respelled = inner.count('"') + inner.count("'") < _MOST_QUOTES
+    if respelled:
+        inner = _TOKEN.sub(_respell, inner)
+    try:
+        return pyjson5.decode(inner, _DEEPEST)
+    except pyjson5.Json5EOF as problem:
+        if "Numeric" in str(problem) and _LONG_NUMBER.search(inner):
+            raise LongNumberError from None
+        if not respelled and any(map(inner.__contains__, "\n\r")):
+            raise ValueError("not JSON") from None  # a line break inside a string ends it, too
+        raise CutOffError from None
+    except pyjson5.Json5Exception:
+        raise ValueError("not JSON") from None
+
+
+def _extract_object(text: str) -> str:
+    """Return the object inside a Markdown fence or other text; fences inside the object are kept."""
+    stripped = text.strip()
+    if stripped[:1] in {"[", '"', "'"}:
+        return stripped
+    start, end = stripped.find("{"), stripped.rfind("}")
+    if start < 0:
+        return stripped
+    return stripped[start : end + 1] if end > start else stripped[start:]
+
+
+def _strip_fence(text: str) -> str:
+    """Return the content of a Markdown fence; raise ValueError if there is text around it."""
+    inner = _FENCED.fullmatch(text.strip())
+    inside = text.strip() if inner is None else inner[1].strip()
+    if inside[:1] not in {"{", "[", '"', "'"}:
+        raise ValueError("not JSON")
+    return inside
+
+
+def _respell(token: re.Match[str]) -> str:
+    """Return a token in JSON spelling: Python's constants, and line breaks inside strings."""
+    found = token[0]
+    if found in _PYTHON:
+        return _PYTHON[found]
+    return found.translate(_CONTROL)
+
+
+def unambiguous_names(properties: Mapping[str, Any], among: Iterable[str] | None) -> dict[str, str]:
+    """Return the declared names by their folded form, if only one name has that form.
+
+    >>> unambiguous_names({"minScore": {}, "tag": {}, "TAG": {}}, None)
+    {'minscore': 'minScore'}
+    """
+    forms = [fold_key(name) for name in properties]
+    number = Counter(forms)
+    wanted = properties.keys() if among is None else set(among)
+    return {form: name for form, name in zip(forms, properties, strict=True) if number[form] == 1 and name in wanted}
+
+
+def conflicting_keys(value: dict[str, Any], unknown: Mapping[str, str], wanted: Mapping[str, str]) -> set[str]:
+    """Return the keys with different values for one declared name, so that none can be chosen."""
+    keys_by_name: dict[str, list[str]] = {}
+    for key, form in unknown.items():
+        if form in wanted:
+            keys_by_name.setdefault(wanted[form], [wanted[form]] if wanted[form] in value else []).append(key)
+    conflicts = [
+        keys for keys in keys_by_name.values() if not all(_is_same(value[keys[0]], value[key]) for key in keys)
+    ]
+    return set().union(*conflicts)
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    """Return whether two JSON values are the same, also as text: in Python, True equals 1."""
+    return first == second and json.dumps(first) == json.dumps(second)
+
+
+def fold_key(key: str) -> str:
+    """Return a key without case and separators: ``minScore``, ``min-score`` and ``min_score`` are the same.
+
+    >>> fold_key("min-Score")
+    'minscore'
+    """
+    return re.sub(r"[\W_]", "", key).casefold()
+
+
+def has_same(inside: Any, key: str, value: Any) -> bool:
+    """Return whether a value is an object that has another value under a key.
+
+    >>> has_same({"name": "z"}, "name", "z"), has_same({"count": 1}, "count", True)
+    (True, False)
+    """
+    return isinstance(inside, dict) and key in inside and _is_same(inside[key], value)
+
 
 STEPS: Final = frozenset({"text", "nested", "null", "coerce", "keys", "extra"})
 """All steps: text around JSON, JSON inside strings, null for a default, near types, near keys, extra keys."""

@@ -1,31 +1,170 @@
-"""Validate JSON text against the declared parameters of a tool, with pydantic-core."""
+"""Find the types whose displayed form is certain to be complete; values of other types must be compared.
+
+A type is transparent if no custom code runs between the arguments and the stored values, and if its displayed form can
+be read in one way only.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+import types
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, get_args, get_origin
 
 from toolsemble._runtime.fork_locks import fork_safe_lock
-from toolsemble._schema.attributes import names_of
-from toolsemble._schema.complete_types import init_only_fields, is_transparent
-from toolsemble._schema.core_schema import check_every_item, compile_core
-from toolsemble._schema.display import DisplayError, copy_plain, to_display, to_display_text
-from toolsemble._schema.display_check import has_other_attributes, is_faithful, is_json, to_typed_json
+from toolsemble._schema.display import (
+    DisplayError,
+    copy_plain,
+    has_other_attributes,
+    is_faithful,
+    is_json,
+    to_display,
+    to_display_text,
+    to_typed_json,
+)
 from toolsemble._schema.fast_path import Schemas, write_schemas
-from toolsemble._schema.field import Field, is_memory_id
-from toolsemble._schema.pointer import find_ref_target
-from toolsemble._schema.problem import MismatchError, Problem
+from toolsemble._schema.members import Field, is_memory_id, names_of
+from toolsemble._schema.problem import MismatchError, Problem, find_ref_target
 from toolsemble._schema.pydantic_errors import translate_errors
-from toolsemble._schema.pydantic_hooks import Shape
+from toolsemble._schema.pydantic_schema import Shape, check_every_item, compile_core, tag_schema
 from toolsemble._schema.reflect import Scope, adapt_type
 from toolsemble._schema.secret import secret_keys
-from toolsemble._schema.tagged_unions import tag_schema
 from toolsemble._schema.work_estimate import LINEAR, Work, measure_type_work
 from toolsemble._vocabulary.errors import ToolArgumentsError, ToolDefinitionError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails, SchemaValidator
+
+
+_LEAVES = {
+    "none", "bool", "int", "float", "str", "bytes", "decimal", "date", "time", "datetime", "timedelta", "uuid", "url",
+    "multi-host-url", "literal", "enum", "nullable", "list", "tuple", "set", "frozenset", "dict", "default",
+    "typed-dict", "typed-dict-field", "model-fields", "model-field", "definitions", "definition-ref", "json-or-python",
+    "lax-or-strict",
+}  # fmt: skip
+_INNER = {
+    "schema", "json_schema", "strict_schema", "items_schema", "keys_schema", "values_schema", "fields", "definitions",
+    "extras_schema", "choices",
+}  # fmt: skip
+_BY_NAME = {"fields", "choices"}  # their keys are names, not keywords
+_FUNCTIONS = {"function-after", "function-before", "function-plain", "function-wrap"}
+_OURS = ("toolsemble._schema.",)
+_PYDANTICS = {
+    "pydantic.types", "pydantic.networks", "pydantic._internal._generate_schema", "pydantic._internal._validators",
+}  # fmt: skip
+
+
+def is_transparent(core: Any) -> bool:
+    """Return whether all values that a core schema reads are stored where they are displayed.
+
+    >>> is_transparent({"type": "list", "items_schema": {"type": "date"}}), is_transparent({"type": "any"})
+    (True, False)
+    """
+    if isinstance(core, (list, tuple)):
+        return all(map(is_transparent, core))
+    return _is_sound(core) and all(map(is_transparent, _inner_nodes(core)))
+
+
+def init_only_fields(core: Any) -> Iterator[tuple[str, str]]:
+    """Yield the type and the name of fields that pydantic passes to a constructor and no object stores."""
+    if isinstance(core, (list, tuple)):
+        for each in core:
+            yield from init_only_fields(each)
+    elif isinstance(core, dict):
+        if core.get("type") == "dataclass-args":
+            yield from ((core["dataclass_name"], each["name"]) for each in core["fields"] if each.get("init_only"))
+        for part in _inner_nodes(core):
+            yield from init_only_fields(part)
+
+
+def _inner_nodes(node: dict[str, Any]) -> Iterator[Any]:
+    """Yield the nodes directly inside of a node."""
+    for key in _INNER & node.keys():
+        part = node[key]
+        if key in _BY_NAME and isinstance(part, dict):
+            yield from part.values()
+        else:
+            yield part
+
+
+def keeps_all(kind: Any) -> bool:
+    """Return whether only generated code creates objects of a class, and without converting anything.
+
+    >>> @dataclasses.dataclass
+    ... class Point:
+    ...     x: int
+    >>> keeps_all(Point)
+    True
+    """
+    if not isinstance(kind, type) or any(
+        hasattr(kind, name) for name in ("__post_init__", "__attrs_post_init__", "__attrs_pre_init__")
+    ):
+        return False
+    if not (isinstance(kind.__setattr__, types.WrapperDescriptorType) or _is_generated(kind.__setattr__)):
+        return False
+    if hasattr(kind, "__attrs_attrs__"):
+        return _is_generated(_init(kind)) and not any(each.converter for each in kind.__attrs_attrs__)
+    if hasattr(kind, "__struct_fields__"):
+        return isinstance(_init(kind), types.WrapperDescriptorType)
+    if dataclasses.is_dataclass(kind):
+        return _is_generated(_init(kind)) and _is_bare(kind)
+    return kind.__bases__ == (tuple,)
+
+
+def _is_bare(kind: Any) -> bool:
+    """Return whether a dataclass stores its fields as plain attributes, not, for example, in a property."""
+    plain = (types.MemberDescriptorType, types.GetSetDescriptorType)
+    for each in dataclasses.fields(kind):
+        found = next((vars(base)[each.name] for base in kind.__mro__ if each.name in vars(base)), None)
+        if hasattr(type(found), "__set__") and not isinstance(found, plain):
+            return False
+    return all(base in (object, Generic, Protocol) or dataclasses.is_dataclass(base) for base in kind.__mro__)
+
+
+def _init(kind: type) -> Any:
+    return inspect.getattr_static(kind, "__init__")
+
+
+def _is_generated(function: Any) -> bool:
+    """Return whether a method was generated by dataclasses or attrs."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    return (
+        code.co_filename == "<string>" or "<attrs generated" in code.co_filename or function.__module__ == "attr._make"
+    )
+
+
+def _is_sound(node: dict[str, Any]) -> bool:
+    kind = node["type"]
+    if kind in _FUNCTIONS:
+        return _is_known(node["function"]["function"])
+    if kind == "model":
+        config = node.get("config") or {}
+        is_strict = config.get("val_json_bytes") == "base64" and config.get("extra_fields_behavior") == "forbid"
+        return is_strict and not (node.get("custom_init") or node.get("post_init"))
+    if kind == "enum":
+        return not node.get("missing")
+    if kind in {"typed-dict", "model-fields"}:
+        return node.get("extra_behavior") != "allow"
+    if kind in {"model-field", "typed-dict-field"}:
+        return isinstance(node.get("validation_alias", ""), str)
+    return kind in _LEAVES
+
+
+def _is_known(function: Any) -> bool:
+    """Return whether a function belongs to this package or to pydantic's types, and changes nothing displayed."""
+    if hasattr(function, "makes"):
+        return keeps_all(function.makes)
+    if isinstance(function, partial):
+        function = function.func
+    if isinstance(getattr(function, "__self__", None), dict):
+        return True  # maps a value to a member of an enumeration
+    module = getattr(function, "__module__", None) or ""
+    return module.startswith(_OURS) or module in _PYDANTICS
 
 
 class TypedArguments:
@@ -245,7 +384,7 @@ class TypedArguments:
 
     def _generate_schemas(self) -> Schemas:
         """Return both schemas from pydantic's own generators."""
-        from toolsemble._schema.generate import (
+        from toolsemble._schema.pydantic_schema import (
             generate_schemas,
         )  # pydantic is slow to import; common types need only pydantic-core
 

@@ -14,9 +14,16 @@ from typing import (
 )
 
 from toolsemble._engine.context import LOGGER, ToolContext, current_context
-from toolsemble._engine.definition.build import check_description, review_settings, string_definition
-from toolsemble._engine.definition.definition import ReturnBehavior, ToolDefinition
-from toolsemble._engine.definition.policy import Effects, Isolation, Policy
+from toolsemble._engine.definition import (
+    Effects,
+    Isolation,
+    Policy,
+    ReturnBehavior,
+    ToolDefinition,
+    check_description,
+    review_settings,
+    string_definition,
+)
 from toolsemble._engine.execution.call import Call, CallPath
 from toolsemble._engine.execution.drivers import adrive, drive
 from toolsemble._engine.execution.path import call_path
@@ -37,9 +44,9 @@ if TYPE_CHECKING:
     from toolsemble._engine.limits.rate import RateLimit
     from toolsemble._engine.limits.retries import Retries
     from toolsemble._tools.pipeline.pipeline import ToolPipeline
-    from toolsemble._vocabulary.note import Note
-    from toolsemble.review._decision import ReviewDecision
+    from toolsemble._vocabulary.specification import Note
     from toolsemble.review._gate import Predicate
+    from toolsemble.review._request import ReviewDecision
 
 
 MEMORY_ID_ONLY = frozenset({"memory_id"})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._runtime.text import describe_error
 from toolsemble._tools.base import Tool, define
 from toolsemble._tools.function import FunctionTool, method_tools

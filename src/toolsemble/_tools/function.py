@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, Unpack, overload
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition.build import check_description, typed_definition
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition, check_description, typed_definition
 from toolsemble._engine.limits.settings import PolicyCache
 from toolsemble._runtime.concurrency import is_async
-from toolsemble._schema.docstring import parse_docstring
-from toolsemble._schema.local_types import collect_local_types
+from toolsemble._schema.docstring import collect_local_types, parse_docstring
 from toolsemble._tools.base import Tool
 from toolsemble._tools.settings import ToolSettings
 from toolsemble._vocabulary.errors import ToolDefinitionError
@@ -281,7 +279,7 @@ _SENTENCE_WORD = re.compile("[A-Z][a-z]*")
 
 
 def _warn_of_description(name: str, function: str) -> None:
-    from toolsemble._runtime.warn import warn_user
+    from toolsemble._runtime.checks import warn_user
 
     warn_user(
         f"@tool({name!r}) names the tool {name!r} instead of {function!r}; if it is the description, write "

@@ -10,8 +10,7 @@ from typing import Annotated, Any, NewType, Union, get_args, get_origin
 
 from toolsemble._engine.context import InvocationParameters, ToolContext
 from toolsemble._runtime.text import describe_type
-from toolsemble._schema.field import Field, accepts_none, is_memory_id
-from toolsemble._schema.members import function_fields
+from toolsemble._schema.members import Field, accepts_none, function_fields, is_memory_id
 from toolsemble._schema.typed import TypedArguments
 from toolsemble._vocabulary.errors import ToolDefinitionError
 
@@ -66,7 +65,7 @@ def _warn_untyped(tool: str, function: Any, fields: Sequence[Field]) -> None:
         return
     names = [field.name for field in fields if field.annotation is Any and field.name not in function.__annotations__]
     if names:
-        from toolsemble._runtime.warn import warn_user
+        from toolsemble._runtime.checks import warn_user
 
         listed = ", ".join(f"'{name}'" for name in names)
         warn_user(

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from toolsemble._engine.definition.build import rename_definition
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition, rename_definition
 from toolsemble._tools.base import Tool, define
 from toolsemble._tools.settings import ToolSettings
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Unpack
 
-from toolsemble._engine.definition.build import typed_definition
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition, typed_definition
 from toolsemble._runtime.concurrency import is_async
 from toolsemble._schema.json_schema import SchemaArguments
 from toolsemble._schema.members import find_return_type

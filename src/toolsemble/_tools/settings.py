@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from toolsemble._engine.definition.definition import ReturnBehavior
+from toolsemble._engine.definition import ReturnBehavior
 from toolsemble._engine.limits.settings import LimitSettings, find_limits
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.specification import read_metadata

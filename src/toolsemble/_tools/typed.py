@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
-from toolsemble._engine.definition.build import typed_definition
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition, typed_definition
 from toolsemble._runtime.concurrency import is_async
 from toolsemble._schema.decode import decode_arguments, json_text
-from toolsemble._schema.local_types import collect_local_types
+from toolsemble._schema.docstring import collect_local_types
 from toolsemble._schema.members import find_return_type, members_reader
 from toolsemble._schema.repair import STEPS
 from toolsemble._schema.typed import TypedArguments

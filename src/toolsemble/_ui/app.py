@@ -17,14 +17,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 
 from toolsemble import __version__
-from toolsemble._runtime.guard.hosts import Hosts
+from toolsemble._runtime.http_server import Hosts
 from toolsemble._ui.endpoint import Asked, Json, RefusedError, read_body, reads
 from toolsemble._ui.feed import count_waiting, feed
-from toolsemble._ui.guard import Guard, refuse
+from toolsemble._ui.guard import LIFETIME, Guard, Sessions, refuse
 from toolsemble._ui.interface import Interface
 from toolsemble._ui.people import Person
 from toolsemble._ui.routes import approvals, chat, durable, outcomes, playground, runs
-from toolsemble._ui.sessions import LIFETIME, Sessions
 
 STATIC = Path(__file__).parent / "static"
 """The folder of the page's files."""

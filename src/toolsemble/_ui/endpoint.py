@@ -14,10 +14,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolsemble._runtime.text import describe_error
-from toolsemble._ui.forms import Field, expand_field
+from toolsemble._ui.forms import Field, expand_field, to_json_text
 from toolsemble._ui.guard import refuse
 from toolsemble._ui.interface import Interface
-from toolsemble._ui.json_values import to_json_text
 from toolsemble._ui.people import Person
 from toolsemble._vocabulary.errors import ReviewRefusedError, ToolsembleError
 

@@ -12,9 +12,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from toolsemble._ui.data_folder import DataFolder
 from toolsemble._ui.guard import refuse
-from toolsemble._ui.interface import Interface
+from toolsemble._ui.interface import DataFolder, Interface
 from toolsemble._ui.people import Person
 from toolsemble._vocabulary.errors import ToolsembleError
 from toolsemble.telemetry._history_records import HistoryEvent

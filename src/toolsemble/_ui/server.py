@@ -13,13 +13,11 @@ from pathlib import Path
 
 import uvicorn
 
-from toolsemble._runtime.guard.hosts import Hosts
-from toolsemble._runtime.http_server import bound_server
+from toolsemble._runtime.http_server import Hosts, bound_server
 from toolsemble._ui.app import build_app
-from toolsemble._ui.data_folder import DataFolder
-from toolsemble._ui.interface import Interface, Targets
+from toolsemble._ui.guard import Sessions
+from toolsemble._ui.interface import DataFolder, Interface, Targets
 from toolsemble._ui.people import LocalUser, People, PeopleFile
-from toolsemble._ui.sessions import Sessions
 from toolsemble._vocabulary.errors import ToolConfigurationError
 
 _MAX_CONNECTIONS = 200

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import Secret, SecretStr
+
 
 @dataclass(frozen=True, slots=True, init=False)
 class Param:
@@ -54,3 +56,6 @@ class MemoryId:
     >>> Toolbox([whoami]).execute(ToolCall("whoami"), memory_id="ada").text
     'ada'
     """
+
+
+__all__ = ["Secret", "SecretStr"]

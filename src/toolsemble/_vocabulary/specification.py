@@ -7,7 +7,8 @@ import json
 import re
 import types
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.providers import PROVIDERS, RESERVED_KEYS
@@ -307,3 +308,25 @@ _FORMS: dict[str, tuple[Any, str]] = {
 
 def _not_a_schema(place: str, wanted: str, value: object) -> ToolDefinitionError:
     return ToolDefinitionError(f"Tool specification: {place!r:.200} must be {wanted}, not {value!r:.80}")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A keyword of a schema that a provider's format cannot express as declared.
+
+    >>> print(Note("$.age", "minimum", "moved", "at least 18"))
+    $.age: minimum moved into the description: at least 18
+    """
+
+    path: str
+    """Where in the parameters, such as ``$.items[].price``."""
+    keyword: str
+    """The JSON Schema keyword."""
+    action: Literal["moved", "dropped", "rewritten"]
+    """Whether it was moved into the description, dropped, or rewritten as another keyword."""
+    detail: str = ""
+    """The text in the description, or the replacement."""
+
+    def __str__(self) -> str:
+        action = {"moved": "moved into the description", "dropped": "dropped", "rewritten": "rewritten"}[self.action]
+        return f"{self.path}: {self.keyword} {action}" + (f": {self.detail}" if self.detail else "")

@@ -25,15 +25,17 @@ if TYPE_CHECKING:
         RunParked as RunParked,
         RunStop as RunStop,
         TurnEnded as TurnEnded,
+        event_from_json as event_from_json,
+        event_to_json as event_to_json,
     )
-    from toolsemble.agent._event_json import event_from_json as event_from_json, event_to_json as event_to_json
     from toolsemble.agent._history import keep_last_turns as keep_last_turns, trim_to_tokens as trim_to_tokens
-    from toolsemble.agent._loop_guard import LoopGuard as LoopGuard
     from toolsemble.agent._memory import ConversationMemory as ConversationMemory
     from toolsemble.agent._options import (
         AgentSettings as AgentSettings,
         HistoryProcessor as HistoryProcessor,
         Instructions as Instructions,
+        LoopGuard as LoopGuard,
+        Retry as Retry,
         RunSettings as RunSettings,
         RunView as RunView,
     )
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
         ToolCallRecord as ToolCallRecord,
         TraceStep as TraceStep,
     )
-    from toolsemble.agent._retry import Retry as Retry
     from toolsemble.agent._summarize import summarize_earlier as summarize_earlier
     from toolsemble.events import (
         CacheHit as CacheHit,
@@ -71,7 +72,12 @@ __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
         "_agent": ("Agent",),
-        "_budget": ("Limits", "Prices", "StopReason", "Usage"),
+        "_budget": (
+            "Limits",
+            "Prices",
+            "StopReason",
+            "Usage",
+        ),
         "_event": (
             "CallReplied",
             "CallRequested",
@@ -83,15 +89,32 @@ __getattr__, __dir__, __all__ = export_lazily(
             "RunParked",
             "RunStop",
             "TurnEnded",
+            "event_from_json",
+            "event_to_json",
         ),
-        "_event_json": ("event_from_json", "event_to_json"),
-        "_loop_guard": ("LoopGuard",),
+        "_options": (
+            "AgentSettings",
+            "HistoryProcessor",
+            "Instructions",
+            "LoopGuard",
+            "Retry",
+            "RunSettings",
+            "RunView",
+        ),
         "_memory": ("ConversationMemory",),
-        "_history": ("keep_last_turns", "trim_to_tokens"),
-        "_options": ("AgentSettings", "HistoryProcessor", "Instructions", "RunSettings", "RunView"),
+        "_history": (
+            "keep_last_turns",
+            "trim_to_tokens",
+        ),
         "_summarize": ("summarize_earlier",),
-        "_result": ("AgentResult", "InnerRun", "PausedRun", "PendingCall", "ToolCallRecord", "TraceStep"),
-        "_retry": ("Retry",),
+        "_result": (
+            "AgentResult",
+            "InnerRun",
+            "PausedRun",
+            "PendingCall",
+            "ToolCallRecord",
+            "TraceStep",
+        ),
         ".events": (
             "CacheHit",
             "CallAbandoned",
@@ -104,6 +127,12 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ReviewDecided",
             "ReviewRequested",
         ),
-        ".models._chat": ("ArgumentsDelta", "CallDelta", "PromptProgress", "TextDelta", "ThoughtDelta"),
+        ".models._chat": (
+            "ArgumentsDelta",
+            "CallDelta",
+            "PromptProgress",
+            "TextDelta",
+            "ThoughtDelta",
+        ),
     },
 )

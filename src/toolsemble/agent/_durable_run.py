@@ -12,7 +12,7 @@ from functools import cache, partial
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from toolsemble._engine.work.thread import RunInThread
+from toolsemble._engine.work.wait import RunInThread
 from toolsemble._runtime.text import describe_error, preview
 from toolsemble._schema.shape import to_json_value
 from toolsemble._tools.toolbox.toolbox import Toolbox

@@ -6,9 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 from toolsemble._runtime.checks import check_count
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.agent._instructions import RunFunction, count_system_messages, join_texts, read_function
+from toolsemble.agent._conversation import (
+    RunFunction,
+    count_system_messages,
+    estimate_tokens,
+    join_texts,
+    read_function,
+    trim_messages,
+)
 from toolsemble.agent._options import RunView
-from toolsemble.agent._window import estimate_tokens, trim_messages
 from toolsemble.models._message import AssistantMessage, Message, SystemMessage, UserMessage
 from toolsemble.models._transcript import Transcript
 

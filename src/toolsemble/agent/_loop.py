@@ -1,17 +1,24 @@
-"""The agent loop: ask the model, run the calls it requests, send it the results, until it answers."""
+"""An agent as a tool of another agent."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
+from toolsemble._engine.context import InvocationParameters, current_context
+from toolsemble._engine.definition import Names, ToolDefinition
+from toolsemble._engine.execution.edits import EditedArguments
 from toolsemble._runtime.lazy import LazyModule
 from toolsemble._runtime.text import describe_error, describe_with_class
-from toolsemble._tools.toolbox.reviewer_check import check_pauses, check_reviewer
+from toolsemble._tools.base import Tool
+from toolsemble._tools.settings import ToolSettings
+from toolsemble._tools.toolbox.approval import check_pauses, check_reviewer, replace_reviewer
 from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.call import ToolReply, new_id
 from toolsemble._vocabulary.errors import (
     AgentExecutionError,
     CallPausedError,
@@ -24,32 +31,230 @@ from toolsemble._vocabulary.errors import (
     RunError,
     RunInterruptedError,
     RunParkedError,
+    ToolConfigurationError,
+    ToolsembleError,
 )
 from toolsemble._vocabulary.place import Place
-from toolsemble.agent._admission import OuterBudgetError, check_outer
-from toolsemble.agent._answers import Answers
-from toolsemble.agent._budget import StopReason
-from toolsemble.agent._channel import Channel
-from toolsemble.agent._deps import LeaveDeps, report_late_failure, use_deps
-from toolsemble.agent._event import Final, RunStop, TurnEnded
-from toolsemble.agent._execution import Execution
-from toolsemble.agent._final_answer import FinalAnswer, read_final_answer
-from toolsemble.agent._loop_detector import LoopDetector
-from toolsemble.agent._model_reply import ModelReplies
-from toolsemble.agent._otel import conversation_attributes, run_attributes, usage_attributes
-from toolsemble.agent._result import AgentResult, ToolCallRecord
-from toolsemble.agent._run_events import emit_end, emit_start, find_stop_reason
-from toolsemble.agent._settings import AgentConfig, ToolSource
-from toolsemble.agent._state import RunState
+from toolsemble._vocabulary.result import ToolResult
+from toolsemble.agent._budget import StopReason, Usage
+from toolsemble.agent._deps import DepsMaker, DepsSource, LeaveDeps, find_deps_type, report_late_failure, use_deps
+from toolsemble.agent._event import Channel, Final, RunStop, TurnEnded
+from toolsemble.agent._execution import Execution, LoopDetector
+from toolsemble.agent._model_reply import Answers, FinalAnswer, ModelReplies, read_final_answer
+from toolsemble.agent._options import RunInput, RunSettings, RunView
+from toolsemble.agent._result import AgentResult, PausedRun, ToolCallRecord
+from toolsemble.agent._run_events import (
+    conversation_attributes,
+    emit_end,
+    emit_start,
+    find_stop_reason,
+    run_attributes,
+    usage_attributes,
+)
+from toolsemble.agent._settings import RUN_ONLY, AgentConfig, ToolSource, check_keywords, override_config
+from toolsemble.agent._spending import OuterBudgetError, check_outer
+from toolsemble.agent._state import Resumed, RunState, enter_agent_call, is_inside_agent_tool, leave_agent_open
 from toolsemble.models._chat import ChatReply
-from toolsemble.models._message import AssistantMessage, ToolMessage
+from toolsemble.models._message import AssistantMessage, Message, ToolMessage, to_messages
+from toolsemble.review._pause import DecidedReview
+from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision
 
 if TYPE_CHECKING:
     from toolsemble.agent import _durable_run as durable
     from toolsemble.agent._durable_run import DurableRun
-    from toolsemble.agent._resume import Resumption
 else:  # most runs have no journal
     durable = LazyModule("toolsemble.agent._durable_run")
+
+
+class AgentAsTool(Tool):
+    """A tool that passes its input to an agent and returns the agent's answer.
+
+    Its structured output is the answer's object; its attributes have the agent's result and stop reason.
+
+    >>> from toolsemble import Agent
+    >>> from toolsemble.testing import ScriptedModel
+    >>> poet = Agent(ScriptedModel(["Roses are red"])).as_tool("poet", "Writes a poem")
+    >>> poet.execute("roses").output
+    'Roses are red'
+    """
+
+    def __init__(
+        self,
+        ask: Callable[..., Awaitable[AgentResult]],
+        name: str,
+        description: str,
+        settings: ToolSettings,
+        inside: Callable[[], Names],
+        needs: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.name = name
+        self.description = description
+        self._apply(settings)
+        self._ask = ask
+        self._inside = inside
+        self._needs = needs
+
+    def _define(self) -> ToolDefinition:
+        return replace(super()._define(), inside=self._inside, needs=self._needs, delegates=True)
+
+    async def run(self, input: str) -> ToolResult:
+        """Run the agent on the input, inside the context of this call."""
+        with enter_agent_call() as resumed:
+            if resumed is not None:
+                result = await self._ask(resumed.inner.run, decisions=resumed.decisions)
+            elif input.strip():
+                result = await self._ask(input)
+            else:
+                return ToolResult.failure("The input is blank; describe the task")
+        if result.paused is not None:
+            leave_agent_open(result.paused, resumed)
+        return ToolResult.success(result.text, result.output, attributes=_describe(result, resumed))
+
+
+def _describe(result: AgentResult, resumed: Resumed | None) -> dict[str, Any]:
+    """Return the attributes of the result; a resumed call has the edit of its arguments before the pause."""
+    known = {"stop_reason": result.stop_reason, "result": result}
+    if resumed is None or resumed.inner.edited is None:
+        return known
+    return {**known, "edited": EditedArguments(resumed.inner.name, resumed.inner.edited)}
+
+
+T = TypeVar("T")
+
+
+def start_run(
+    config: AgentConfig,
+    prompt: RunInput,
+    settings: Mapping[str, Any],
+    channel: Channel | None = None,
+    *,
+    streaming: bool = False,
+) -> Loop:
+    """Return the loop of a new run; raise if a setting of the run is not valid.
+
+    :param channel: receives the events of the run; None: nobody does
+    :param streaming: whether the model is asked to stream its replies
+    """
+    own: dict[str, Any] = {}
+    if settings:
+        check_keywords("A run", settings, ["output_type", *RunSettings.__annotations__])
+        own = {name: settings[name] for name in RUN_ONLY & settings.keys()}
+        config = override_config(config, settings)
+        if isinstance(maker := own.get("deps"), DepsMaker):
+            config = replace(config, deps=DepsSource(None, maker.function, config.deps.kind))
+            del own["deps"]
+    if isinstance(prompt, PausedRun):
+        resumption = read_resumption(prompt, own)
+        return Loop(config, RunState(config, (), **own), channel, streaming=streaming, resumption=resumption)
+    if own.pop("decisions", None) is not None:
+        raise TypeError("Only a paused run takes decisions; pass result.paused in place of the prompt")
+    messages = to_messages(prompt)
+    durable = None
+    if config.journal is not None and (current_context() is None or own.get("run_id") is not None):
+        from toolsemble.agent._durable_run import DurableRun
+
+        if own.get("run_id") is None:
+            own["run_id"] = new_id()
+        durable = DurableRun(config.journal, config, own["run_id"], messages, own)
+    return Loop(config, RunState(config, messages, **own), channel, streaming=streaming, durable=durable)
+
+
+async def call_with_deps(deps: Any, run_id: str, memory_id: str, call: Callable[[Any], Awaitable[T]]) -> T:
+    """Return what a function returns for the deps of a call outside of a run; made for it, if they are a DepsMaker."""
+    if not isinstance(deps, DepsMaker):
+        return await call(deps)
+    source = DepsSource(None, deps.function, find_deps_type(deps.function))
+    view = RunView(run_id, memory_id, InvocationParameters(), (), Usage(), 0)
+    try:
+        return await use_deps(source, view, lambda made, _leave: call(made))
+    except ToolsembleError:
+        raise
+    except Exception as error:
+        raise ToolConfigurationError(f"make_deps failed: {describe_with_class(error)}") from error
+
+
+def follow_run(
+    config: AgentConfig, prompt: RunInput, settings: Mapping[str, Any], *kinds: type, streaming: bool = False
+) -> AsyncGenerator[Any, None]:
+    """Return the events of a new run, all or those of some types, and its result."""
+    channel = Channel(*kinds)
+    loop = start_run(config, prompt, settings, channel, streaming=streaming)
+    return channel.follow(loop.run_as_event, loop.partial)
+
+
+_OWN = ("history", "run_id", "memory_id")
+
+
+class Resumption(NamedTuple):
+    """A paused run, and the decisions about its calls."""
+
+    paused: PausedRun
+    decisions: Mapping[str, ReviewDecision]
+    """By the ids of the requests; a call without a decision goes on waiting."""
+
+    def decide_in(self, box: Toolbox) -> Toolbox:
+        """Return a toolbox that gives the decisions to the calls that wait for them, and to no other calls."""
+        decided = [each for each in self.paused.pending if each.id in self.decisions and not each.path]
+        review = DecidedReview((each.request, self.decisions[each.id]) for each in decided)
+        begun = {each.call_id: each.name for each in self.paused.inner}
+        return replace_reviewer(box, {*begun.values(), *(each.call.name for each in decided)}, review, begun)
+
+
+def read_resumption(paused: PausedRun, own: dict[str, Any]) -> Resumption:
+    """Return what to resume; put the settings that the paused run has into those of the run.
+
+    :param own: the settings of the run that its agent does not have
+    """
+    for name in _OWN:
+        if own.get(name) is not None:
+            raise TypeError(f"A paused run has its own {name}; remove {name}=")
+    decisions = own.pop("decisions", None)
+    _check_decisions(paused, {} if decisions is None else decisions)
+    own |= {"history": paused.messages, "paused": paused}
+    if not is_inside_agent_tool():  # such a run has the ids of the run around it
+        own |= {"run_id": paused.run_id, "memory_id": paused.memory_id}
+    return Resumption(paused, dict(decisions or {}))
+
+
+def _check_decisions(paused: PausedRun, decisions: Any) -> None:
+    if not isinstance(decisions, Mapping):
+        raise TypeError(f"The decisions of a run must be a mapping of request ids to decisions, not {decisions!r:.80}")
+    known = [each.id for each in paused.pending]
+    for key, decision in decisions.items():
+        if key not in known:
+            raise ToolConfigurationError(f"There is no open request {key!r:.80}; open are {', '.join(known)}")
+        # By type, as for reviewers: the call path does not know what a subclass means.
+        if type(decision) not in (Continue, Edit, ExitEarly):
+            raise TypeError(
+                f"The decision about request {key} must be Continue(), Edit(...) or Reject(...), not {decision!r:.80}"
+            )
+        if type(decision) is Edit and not isinstance(decision.revised, str):
+            raise TypeError(f"The edit of request {key} must be a str, such as JSON text, not {decision.revised!r:.80}")
+
+
+def repeat_turns(detector: LoopDetector, state: RunState, box: Toolbox) -> None:
+    """Show the turns of a run before its pause to its detector of repetition."""
+    turns = _find_turns(state.messages)
+    first, calls = len(turns), len(state.records)
+    while calls > 0 and first > 0:  # the turns before are those of earlier runs
+        first -= 1
+        calls -= len(turns[first])
+    for replies in turns[first:]:
+        detector.begin(len(replies))
+        for reply in replies:
+            detector.check(reply, exempt=box.is_polling(reply.name))
+
+
+def _find_turns(messages: Iterable[Message]) -> list[list[ToolReply]]:
+    """Return the replies of each turn in which the model called tools."""
+    turns: list[list[ToolReply]] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            turns[-1].append(message.reply)
+        elif isinstance(message, AssistantMessage):
+            turns.append([])
+    return [replies for replies in turns if replies]
+
 
 # Why a journaled run does not go on here.
 _JOURNALED: tuple[tuple[type[PassThroughError], StopReason], ...] = (
@@ -303,8 +508,6 @@ class Loop:
 
     async def _resume(self, resumption: Resumption) -> AgentResult | None:
         """Run the calls of a paused turn that were decided; return None if the model has to continue."""
-        from toolsemble.agent._resume import repeat_turns
-
         paused, output = resumption.paused, self._config.output
         box, message = await self._find_box(), paused.message
         if self._detector is not None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from toolsemble._runtime.checks import check_count
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.agent._memory_store import InMemoryStore
-from toolsemble.agent._window import estimate_tokens, trim_messages
+from toolsemble.agent._conversation import InMemoryStore, estimate_tokens, trim_messages
 from toolsemble.models._message import Message
 from toolsemble.models._transcript import Transcript
 

@@ -1,32 +1,330 @@
-"""Replies of the model: asked for within the budgets of the run, recorded in its journal, and replayed from there."""
+"""Model requests: complete or streamed, with retries."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from toolsemble._engine.definition import ReturnBehavior
 from toolsemble._runtime.lazy import LazyModule
-from toolsemble._runtime.observers.sinks import Sinks
+from toolsemble._runtime.sinks import Sinks
+from toolsemble._runtime.text import describe_error, escape_surrogates
 from toolsemble._tools.toolbox.toolbox import Toolbox
-from toolsemble.agent._admission import Admission, check_outer
-from toolsemble.agent._answers import no_answer_error
-from toolsemble.agent._ask import OutOfTimeError, ask_model, wait_until
-from toolsemble.agent._channel import Channel
-from toolsemble.agent._event import ModelRetried
+from toolsemble._vocabulary.call import ToolCall, new_id, received_call
+from toolsemble._vocabulary.errors import MaxIterationsExceededError, ModelError, ToolArgumentsError
+from toolsemble._vocabulary.result import ToolResult
+from toolsemble.agent._conversation import write_instructions
+from toolsemble.agent._event import Channel, ModelRetried
 from toolsemble.agent._history import process_history
-from toolsemble.agent._instructions import write_instructions
-from toolsemble.agent._otel import reply_attributes, request_attributes
-from toolsemble.agent._run_events import emit_reply, emit_retry
+from toolsemble.agent._options import Retry
+from toolsemble.agent._output import FINAL_ANSWER, Output
+from toolsemble.agent._result import AgentResult, ToolCallRecord
+from toolsemble.agent._run_events import ArgumentsMarker, emit_reply, emit_retry, reply_attributes, request_attributes
 from toolsemble.agent._settings import AgentConfig
+from toolsemble.agent._spending import Admission, check_outer
 from toolsemble.agent._state import RunState
-from toolsemble.models._chat import ChatReply, ChatRequest, ToolChoice
+from toolsemble.models._chat import (
+    MAX_REPLY,
+    Assembly,
+    ChatModel,
+    ChatReply,
+    ChatRequest,
+    StreamEnd,
+    StreamRestart,
+    TextDelta,
+    TokenUsage,
+    ToolChoice,
+    closing,
+)
 from toolsemble.models._message import Message
 
 if TYPE_CHECKING:
     from toolsemble.agent import _durable_run as durable
 else:  # most runs have no journal
     durable = LazyModule("toolsemble.agent._durable_run")
+
+
+LOGGER = logging.getLogger("toolsemble.agent")
+LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing
+
+T = TypeVar("T")
+
+
+class OutOfTimeError(Exception):
+    """The run's time was up before the model had answered.
+
+    >>> raise OutOfTimeError
+    Traceback (most recent call last):
+    ...
+    toolsemble.agent._model_reply.OutOfTimeError
+    """
+
+
+async def wait_until(work: Awaitable[T], deadline: float | None) -> T:
+    """Return the result of an awaitable, or raise :class:`OutOfTimeError` at the deadline.
+
+    :param deadline: a time on the clock of ``time.monotonic``; None: no deadline
+
+    >>> async def answer():
+    ...     return 42
+    >>> asyncio.run(wait_until(answer(), None))
+    42
+    """
+    if deadline is None:
+        return await work
+    try:
+        async with asyncio.timeout(deadline - time.monotonic()) as limit:
+            return await work
+    except Exception as error:
+        # A model may turn the cancellation into its own exception; an exception before the deadline is its own failure.
+        if limit.expired():
+            raise OutOfTimeError from error
+        raise
+
+
+async def ask_model(
+    model: ChatModel,
+    request: ChatRequest,
+    retry: Retry,
+    channel: Channel | None,
+    on_retry: Callable[[ModelRetried], None],
+    deadline: float | None,
+    streamed: list[str],
+    box: Toolbox,
+) -> ChatReply:
+    """Return the model's reply, streamed to a channel if there is one; retry retryable failures.
+
+    :param on_retry: called before each retry, and when the model itself begins anew
+    :param deadline: no retry starts after it
+    :param streamed: contains the text that the latest attempt has streamed
+    :param box: the tools of the turn
+    """
+    tried = 0
+    while True:
+        streamed.clear()
+        try:
+            if channel is None:
+                asking = model.reply(request)
+            else:
+                asking = _stream(model, request, channel, on_retry, streamed, box)
+            return _check_reply(await asking)
+        except Exception as error:
+            pause = retry.pause(error, tried)
+            if pause is None or (deadline is not None and time.monotonic() + pause > deadline):
+                raise
+            tried += 1
+            event = ModelRetried(describe_error(error), pause, "".join(streamed))
+        LOGGER.warning("The model failed (%s); retry %d in %.1f s", event.reason, tried, event.seconds)
+        on_retry(event)
+        await asyncio.sleep(event.seconds)
+
+
+async def _stream(
+    model: ChatModel,
+    request: ChatRequest,
+    channel: Channel,
+    on_retry: Callable[[ModelRetried], None],
+    streamed: list[str],
+    box: Toolbox,
+) -> ChatReply:
+    assembly, marker = Assembly(getattr(model, "max_reply", MAX_REPLY)), ArgumentsMarker(box)
+    async with closing(model.stream(replace(request, can_restart=True))) as chunks:
+        async for chunk in chunks:
+            assembly.add(chunk)
+            if isinstance(chunk, TextDelta):
+                streamed.append(chunk.text)
+            if isinstance(chunk, StreamRestart):
+                on_retry(ModelRetried(chunk.reason, 0.0, "".join(streamed)))
+                streamed.clear()
+                marker = ArgumentsMarker(box)
+            elif not isinstance(chunk, StreamEnd):
+                channel.send(marker.mark(chunk))
+                await channel.wait_ready()
+    return assembly.reply()
+
+
+def _check_reply(reply: Any) -> ChatReply:
+    """Return the reply with texts that any model accepts and with unique call ids; raise if it is not valid."""
+    if not (isinstance(reply, ChatReply) and _has_valid_parts(reply.text, reply.calls)):
+        raise TypeError(f"The model returned {reply!r:.80} instead of a ChatReply with a text and a tuple of ToolCalls")
+    if not _is_usage(reply.usage):
+        raise TypeError(
+            f"The model returned {reply.usage!r:.80} as the usage of its reply; it must be a TokenUsage of ints >= 0, "
+            "or left out"
+        )
+    text, calls = escape_surrogates(reply.text), tuple([_sendable_call(call) for call in reply.calls])
+    if len(calls) > 1 and len({call.id for call in calls}) < len(calls):
+        calls = _make_ids_unique(calls)
+    if text is reply.text and calls == reply.calls:
+        return reply
+    return replace(reply, text=text, calls=calls)
+
+
+def _has_valid_parts(text: Any, calls: Any) -> bool:
+    """Whether the parts of a reply have the right types: a custom model may return anything."""
+    if not isinstance(text, str) or not isinstance(calls, (tuple, list)):
+        return False
+    return all(isinstance(call, ToolCall) for call in calls)
+
+
+def _is_usage(usage: Any) -> bool:
+    if not isinstance(usage, TokenUsage):
+        return False
+    counts = (usage.input, usage.output, usage.cached, usage.reasoning, usage.cache_write)
+    return set(map(type, counts)) == {int} and min(counts) >= 0
+
+
+def _sendable_call(call: ToolCall) -> ToolCall:
+    name, arguments = call.name, call.json
+    if name.isascii() and arguments.isascii():
+        return call
+    sent = escape_surrogates(name), escape_surrogates(arguments)
+    return call if sent == (name, arguments) else received_call(*sent, call.id)
+
+
+def _make_ids_unique(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+    """Return the calls with new ids for duplicates, because providers refuse a conversation with duplicate ids."""
+    seen: set[str] = set()
+    unique: list[ToolCall] = []
+    for call in calls:
+        twice = call.id is not None and call.id in seen
+        unique.append(received_call(call.name, call.json, new_id()) if twice else call)
+        seen.update([call.id] if call.id is not None else [])
+    return tuple(unique)
+
+
+class FinalAnswer(NamedTuple):
+    """An answer through the final-answer tool: its value, or its problem."""
+
+    text: str = ""
+    output: Any = None
+    problem: ToolArgumentsError | None = None
+
+
+def read_final_answer(
+    output: Output, calls: Sequence[ToolCall], reply: Callable[[int, ToolResult], object]
+) -> FinalAnswer | None:
+    """Return the first valid answer through the final-answer tool, or the last invalid one; None if there is none.
+
+    :param reply: called with the index of each call of that tool, and the reply to it
+
+    >>> read_final_answer(Output(int), [ToolCall("now")], print) is None
+    True
+    """
+    answer: FinalAnswer | None = None
+    for index, call in enumerate(calls):
+        if call.name != FINAL_ANSWER:
+            continue
+        if answer is not None and answer.problem is None:
+            reply(index, ToolResult.failure("There is an answer already"))
+            continue
+        try:
+            value = output.read(call.json)
+            answer = FinalAnswer(output.text(call.json, value), value)
+            reply(index, ToolResult.success("The answer is taken"))
+        except ToolArgumentsError as problem:
+            answer = FinalAnswer(problem=problem)
+            reply(index, ToolResult.failure(describe_error(problem)))
+    return answer
+
+
+_EMPTY_ANSWER = "Your answer was empty. Answer in words, or call a tool."
+_IMMEDIATE = {ReturnBehavior.IMMEDIATE, ReturnBehavior.IMMEDIATE_IF_LAST}
+
+
+class Answers:
+    """The answers of a run, and how many of them were empty or did not fit."""
+
+    def __init__(self, config: AgentConfig, state: RunState, invalid: int) -> None:
+        self.invalid = invalid
+        """How many answers did not fit the output type."""
+        self._config = config
+        self._state = state
+        self._empty = 0
+
+    def read(self, reply: ChatReply) -> AgentResult | None:
+        """Return the result of an answer in text; None if the model is asked for another one."""
+        if not reply.text.strip() and (self._state.stop is not None or self._config.output is None):
+            self._retry_empty()
+            return None
+        try:
+            return self._make_result(reply.text)
+        except ToolArgumentsError as problem:
+            self.count_invalid(problem)
+            self._state.add_correction(f"{describe_error(problem)}. Give the whole answer again.")
+            return None
+
+    def forget_empty(self) -> None:
+        """Count empty answers from the beginning again, after the model has called a tool."""
+        self._empty = 0
+
+    def _retry_empty(self) -> None:
+        """Ask the model once more after an empty answer; raise if that is empty, too."""
+        if self._state.stop is not None:
+            raise no_answer_error(self._state)
+        self._empty += 1
+        if self._empty > 1:
+            raise ModelError("The model returned an empty answer twice")
+        self._state.add_correction(_EMPTY_ANSWER)
+
+    def read_beside_calls(self, reply: ChatReply) -> AgentResult:
+        """Return the text beside calls that were not run any more as the result."""
+        if not reply.text.strip():
+            raise no_answer_error(self._state)
+        try:
+            return self._make_result(reply.text)
+        except ToolArgumentsError as problem:
+            raise no_answer_error(self._state) from problem
+
+    def read_immediate(self, box: Toolbox, made: list[ToolCallRecord]) -> AgentResult | None:
+        """Return the result of the last call, if it is for the caller and not for the model."""
+        if box.return_behavior(made[-1].call.name) is ReturnBehavior.TO_LLM:
+            return None
+        if self._state.stop is not None or any(record.reply.is_error for record in made):
+            return None
+        behaviors = [box.return_behavior(record.call.name) for record in made]
+        if behaviors[-1] is not ReturnBehavior.IMMEDIATE_IF_LAST and not _IMMEDIATE.issuperset(behaviors):
+            return None
+        result = made[-1].reply.result
+        if self._config.output is None:
+            output = result.text if result.structured_output is None else result.structured_output
+        else:
+            try:
+                output = self._config.output.read_result(result)
+            except ToolArgumentsError:
+                return None  # it is not of the output type, so the model has to convert it
+        return self._state.result("immediate", result.text, output)
+
+    def _make_result(self, text: str) -> AgentResult:
+        """Return an answer in text as the result, or raise :class:`ToolArgumentsError` if it is not valid."""
+        stop, output = self._state.stop, self._config.output
+        reason = "answer" if stop is None else stop.name
+        if output is None:
+            return self._state.result(reason, text, text)
+        answer = output.read_text(text)
+        return self._state.result(reason, output.text(text, answer), answer)
+
+    def count_invalid(self, problem: ToolArgumentsError) -> None:
+        """Count an answer that did not fit; raise :class:`ToolArgumentsError` if the model gets no other try."""
+        self.invalid += 1
+        if self.invalid > self._config.limits.output_retries:
+            times = "once" if self.invalid == 1 else f"{self.invalid} times"
+            raise ToolArgumentsError(f"The answer did not fit {times}: {describe_error(problem)}")
+
+    def is_final(self, call: ToolCall) -> bool:
+        """Return whether a call is the answer, not the call of a tool."""
+        return self._config.output is not None and call.name == FINAL_ANSWER
+
+
+def no_answer_error(state: RunState) -> MaxIterationsExceededError:
+    """Return the error of a run whose budget is used up, and whose model did not answer when it was asked to."""
+    stop = state.stop
+    assert stop is not None  # noqa: S101 - only called when a budget is used up
+    return MaxIterationsExceededError(f"{stop.summary} reached, and the model returned no final answer")
 
 
 class ModelReplies:

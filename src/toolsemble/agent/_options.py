@@ -1,4 +1,7 @@
-"""The keyword settings of agents and runs, and the view of a run that functions of the user get."""
+"""When and after what delay a failed model request is retried.
+
+Not a generic retry library: the provider's word about the single error decides, and the delay is an event of the run.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,86 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar
 
 from toolsemble._engine.context import DepsT_co, InvocationParameters
-from toolsemble._runtime.observers.sinks import Sink
+from toolsemble._runtime.checks import check_count, check_seconds
+from toolsemble._runtime.sinks import Sink
+from toolsemble._vocabulary.errors import ModelError
 from toolsemble.agent._budget import Prices, Usage
-from toolsemble.agent._loop_guard import LoopGuard
 from toolsemble.agent._memory import ConversationMemory
 from toolsemble.agent._result import PausedRun
-from toolsemble.agent._retry import Retry
 from toolsemble.models._chat import ChatModel, Reasoning
-from toolsemble.models._message import Message, UserMessage
-from toolsemble.models._prompt import Prompt
+from toolsemble.models._message import Message, Prompt, UserMessage
 from toolsemble.review import ReviewDecision, ReviewHandler
 
-if TYPE_CHECKING:  # most agents have no journal
+if TYPE_CHECKING:
     from toolsemble.agent._journal.journal import RunJournal
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The retries of a failed model request: how many attempts, and how long apart.
+
+    For failed calls of tools, see :class:`~toolsemble.Retries`.
+
+    >>> Retry(attempts=2, wait=0).pause(ModelError("Too many requests", retryable=True), 0)
+    0.0
+    >>> Retry(attempts=2).pause(ModelError("No such model"), 0) is None
+    True
+    """
+
+    attempts: int = 4
+    """The most requests, including the first: ``Retry(attempts=3)`` sends up to 3; 1, or 0, sends one."""
+    wait: float = 0.5
+    """The approximate seconds before the first retry; doubled before each further one."""
+    longest: float = 60.0
+    """The longest delay in seconds; if a provider asks for a longer one, there is no retry."""
+
+    def __post_init__(self) -> None:
+        check_count("Retry attempts (including the first)", self.attempts, least=0)
+        check_seconds("Retry wait", self.wait, zero=True)
+        check_seconds("Retry longest", self.longest, zero=True)
+
+    def pause(self, error: Exception, tried: int) -> float | None:
+        """Return the seconds to wait before the next retry; None if there is none."""
+        if tried + 1 >= self.attempts or not _is_retryable(error):
+            return None
+        requested = error.retry_after if isinstance(error, ModelError) else None
+        if requested is not None:
+            return requested if requested <= self.longest else None
+        import random
+
+        # With jitter: requests that failed together would fail together again.
+        spread = random.uniform(0.5, 1)  # noqa: S311 - not used for security
+        return min(self.wait * 2.0**tried * spread, self.longest)
+
+
+def _is_retryable(error: Exception) -> bool:
+    """Whether the same request may succeed the next time."""
+    return error.retryable if isinstance(error, ModelError) else isinstance(error, (ConnectionError, TimeoutError))
+
+
+@dataclass(frozen=True, slots=True)
+class LoopGuard:
+    """The limits of repetition in a run; the model is warned at the first, and the run ends if it goes on.
+
+    Only different turns are compared, each call with its result: the calls of one reply do not know of each other.
+    Tools with ``polling=True`` are exempt.
+
+    >>> LoopGuard(repeats=1)
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolDefinitionError: LoopGuard repeats must be an int >= 2, not 1
+    """
+
+    repeats: int = 3
+    """The number of consecutive turns with the same call and result, or with the same error of one tool."""
+    longest: int = 4
+    """The longest pattern to detect, in turns, such as 2 for A-B-A-B; 1: no patterns."""
+    patience: int = 2
+    """The number of further turns without anything new before the run ends."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("repeats", 2), ("longest", 1), ("patience", 0)):
+            check_count(f"LoopGuard {name}", getattr(self, name), least=least)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,7 @@ from typing import Any, get_origin
 
 from toolsemble._runtime.text import escape_line
 from toolsemble._schema.decode import decode_arguments
-from toolsemble._schema.field import Field, resolve_field
-from toolsemble._schema.members import members_reader
+from toolsemble._schema.members import Field, members_reader, resolve_field
 from toolsemble._schema.portable import make_portable
 from toolsemble._schema.repair import STEPS
 from toolsemble._schema.shape import to_result

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
+from toolsemble._engine.context import ToolContext
 from toolsemble._engine.execution.outcome import get_class_name
-from toolsemble._runtime.observers.watchers import tell, watchers
 from toolsemble._runtime.text import describe_error
+from toolsemble._runtime.watchers import tell, watchers
 from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.call import ToolCall, received_call
 from toolsemble._vocabulary.errors import CallPausedError, RunError
 from toolsemble._vocabulary.place import Place
-from toolsemble.agent._redaction import hide_secrets
+from toolsemble.agent._budget import Usage
+from toolsemble.agent._output import FINAL_ANSWER
 from toolsemble.agent._result import AgentResult
 from toolsemble.agent._settings import AgentConfig
 from toolsemble.agent._state import RunState
 from toolsemble.events import ModelReplied, ModelRetried, RunFinished, RunStarted
-from toolsemble.models._chat import ChatReply, TokenUsage
-from toolsemble.models._message import AssistantMessage
+from toolsemble.models._chat import ArgumentsDelta, CallDelta, ChatReply, ChatRequest, Chunk, StopReason, TokenUsage
+from toolsemble.models._message import AssistantMessage, Message, ToolMessage
 
 _NORMAL = frozenset({"parked", "interrupted", "taken_over", "cancelled"})
 
@@ -103,3 +109,139 @@ def _build_end(state: RunState, reason: str, text: str = "", error: BaseExceptio
         error_type="" if error is None else get_class_name(error),
         error="" if error is None else describe_error(error),
     )
+
+
+INPUT_MESSAGES, OUTPUT_MESSAGES = "gen_ai.input.messages", "gen_ai.output.messages"
+"""The attributes whose values are functions that return messages: they are private and long, so only some sinks ask."""
+TOOL_DEFINITIONS = "gen_ai.tool.definitions"
+"""The attribute whose value is a function that returns specifications."""
+# The stop reasons with another name in the conventions.
+_FINISH_REASONS: dict[StopReason, str] = {"calls": "tool_calls", "refusal": "content_filter"}
+
+
+def run_attributes(config: AgentConfig, context: ToolContext) -> dict[str, Any]:
+    """Return the attributes of a run that are known at its start."""
+    attributes = {"gen_ai.agent.name": config.role} if config.role else {}
+    return attributes | _shared_attributes(config, context)
+
+
+def conversation_attributes(config: AgentConfig, messages: Sequence[Message], answer: str) -> dict[str, Any]:
+    """Return the attributes of the conversation that a run started with, and of its answer."""
+    box = config.tools if isinstance(config.tools, Toolbox) else None
+    return {
+        INPUT_MESSAGES: partial(hide_secrets, messages, box),
+        OUTPUT_MESSAGES: lambda: [AssistantMessage(answer)],
+    }
+
+
+def request_attributes(config: AgentConfig, context: ToolContext, request: ChatRequest, box: Toolbox) -> dict[str, Any]:
+    """Return the attributes of a model request."""
+    contents = {
+        INPUT_MESSAGES: partial(hide_secrets, request.messages, box),
+        TOOL_DEFINITIONS: lambda: request.specifications,
+    }
+    return _shared_attributes(config, context) | contents
+
+
+def model_attributes(config: AgentConfig) -> dict[str, Any]:
+    """Return the attributes of a model: its name and its provider."""
+    from toolsemble._vocabulary.providers import PROVIDERS
+
+    attributes, module = {"gen_ai.request.model": config.model_name}, type(config.model).__module__
+    names = [each.otel_name for each in PROVIDERS.values() if each.otel_name and each.model_module == module]
+    return attributes | {"gen_ai.provider.name": names[0]} if names else attributes
+
+
+def _shared_attributes(config: AgentConfig, context: ToolContext) -> dict[str, Any]:
+    """Return the ids of a run, and the attributes of its model."""
+    attributes = {"toolsemble.run.id": context.run_id, **model_attributes(config)}
+    if context.memory_id != ToolContext.memory_id:
+        attributes["gen_ai.conversation.id"] = context.memory_id
+    return attributes
+
+
+def reply_attributes(reply: ChatReply, box: Toolbox | None = None) -> dict[str, Any]:
+    """Return the attributes of a reply.
+
+    >>> reply_attributes(ChatReply("Rome"))["gen_ai.response.finish_reasons"]
+    ('stop',)
+    """
+    used = reply.usage
+    details = {"reasoning_tokens": used.reasoning, "cache_write_tokens": used.cache_write}
+    usage = Usage(used.input, used.output, used.cached, **details)
+    messages = partial(hide_secrets, [AssistantMessage(reply.text, reply.calls)], box)
+    reason = _FINISH_REASONS.get(reply.stop_reason, reply.stop_reason)
+    attributes = {"gen_ai.response.finish_reasons": (reason,), OUTPUT_MESSAGES: messages}
+    return attributes | usage_attributes(usage)
+
+
+def usage_attributes(usage: Usage) -> dict[str, Any]:
+    """Return the attributes of the used tokens.
+
+    >>> usage_attributes(Usage(input_tokens=100))["gen_ai.usage.input_tokens"]
+    100
+    """
+    return {
+        "gen_ai.usage.input_tokens": usage.input_tokens,
+        "gen_ai.usage.output_tokens": usage.output_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+    }
+
+
+def show_arguments(call: ToolCall, box: Toolbox) -> dict[str, Any] | None:
+    """Return the arguments of a model's call as people may see them; None: as they were requested.
+
+    >>> show_arguments(ToolCall("now"), Toolbox([])) is None
+    True
+    """
+    return None if call.name == FINAL_ANSWER else box.show_arguments(call)
+
+
+def hide_secrets(messages: Iterable[Message], box: Toolbox | None) -> tuple[Message, ...]:
+    """Return messages with the secrets in calls masked; calls of unknown tools are without arguments.
+
+    >>> hide_secrets([AssistantMessage("", (ToolCall("login", {"password": "hunter2"}),))], None)[0].calls[0].arguments
+    {}
+    """
+    return tuple(_hide_arguments(each, box) for each in messages)
+
+
+class ArgumentsMarker:
+    """Marks the pieces of arguments in a streamed reply that may contain secrets.
+
+    >>> marker = ArgumentsMarker(Toolbox([]))
+    >>> marker.mark(CallDelta(0, "now")).name, marker.mark(ArgumentsDelta(0, "{}")).secret
+    ('now', False)
+    """
+
+    def __init__(self, box: Toolbox) -> None:
+        self._box = box
+        self._harmless: set[int] = set()
+
+    def mark(self, chunk: Chunk) -> Chunk:
+        """Return a piece of a reply, marked if it may contain a secret."""
+        if isinstance(chunk, CallDelta):
+            self._harmless.discard(chunk.index)
+            if chunk.name == FINAL_ANSWER or not self._box.has_secrets(chunk.name):
+                self._harmless.add(chunk.index)
+        elif isinstance(chunk, ArgumentsDelta) and chunk.index not in self._harmless:
+            return ArgumentsDelta(chunk.index, chunk.text, secret=True)
+        return chunk
+
+
+def _hide_arguments(message: Message, box: Toolbox | None) -> Message:
+    if isinstance(message, AssistantMessage) and message.calls:
+        return AssistantMessage(message.text, tuple(_hide_in_call(call, box) for call in message.calls))
+    if isinstance(message, ToolMessage):
+        return ToolMessage(replace(message.reply, call=_hide_in_call(message.call, box)))
+    return message
+
+
+def _hide_in_call(call: ToolCall, box: Toolbox | None) -> ToolCall:
+    if call.name == FINAL_ANSWER:
+        return call
+    # An earlier toolbox may have had the tool that this one does not know.
+    arguments = {} if box is None or call.name not in box else show_arguments(call, box)
+    return call if arguments is None else received_call(call.name, arguments, call.id)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 from toolsemble._engine.context import InvocationParameters, ToolContext, current_context, enter, leave
-from toolsemble._engine.definition.definition import Need
-from toolsemble._engine.work.thread import RunInThread
-from toolsemble._runtime.locks.holds import Hold
+from toolsemble._engine.definition import Need
+from toolsemble._engine.work.deadline import TimedOutError
+from toolsemble._engine.work.wait import Acquire, RunInThread
+from toolsemble._runtime.locks import TABLE, DeadlockError, Hold, current_hold
 from toolsemble._vocabulary.call import new_run_id
-from toolsemble._vocabulary.errors import ToolConfigurationError
+from toolsemble._vocabulary.errors import CallPausedError, ToolConfigurationError, ToolExecutionError
 from toolsemble._vocabulary.place import Place
 from toolsemble.agent._budget import Stop, StopReason
-from toolsemble.agent._checks import check_run
-from toolsemble.agent._conversation_lock import lock_conversation
-from toolsemble.agent._instructions import (
+from toolsemble.agent._conversation import (
     NO_SYSTEM_TEXTS,
     SystemTexts,
     build_system_message,
@@ -29,13 +29,12 @@ from toolsemble.agent._instructions import (
     read_kept_text,
 )
 from toolsemble.agent._options import RunView
-from toolsemble.agent._pause_point import can_pause
-from toolsemble.agent._result import AgentResult, PausedRun, ToolCallRecord, TraceStep
-from toolsemble.agent._settings import AgentConfig
+from toolsemble.agent._result import AgentResult, InnerRun, PausedRun, ToolCallRecord, TraceStep
+from toolsemble.agent._settings import AgentConfig, check_run
 from toolsemble.agent._spending import Spending, current_spending
-from toolsemble.models._message import Message, SystemMessage, UserMessage, message_to_json
-from toolsemble.models._prompt import check_question
+from toolsemble.models._message import Message, SystemMessage, UserMessage, check_question, message_to_json
 from toolsemble.models._transcript import Transcript
+from toolsemble.review._request import ReviewDecision
 
 _NO_MEMORY_ID = (
     "The run of this agent has no memory_id, but {who} one: users without an id would share their data. Pass "
@@ -389,3 +388,92 @@ def _find_question(messages: Transcript) -> int:
         if isinstance(message, UserMessage):
             return len(messages) - back
     return -1
+
+
+class Resumed(NamedTuple):
+    """The paused run of an agent inside of a call, and the decisions about its calls."""
+
+    inner: InnerRun
+    decisions: Mapping[str, ReviewDecision]
+
+
+class PausePoint(Protocol):
+    """The turn of a run that can be paused."""
+
+    def can_leave_open(self, context: ToolContext) -> bool:
+        """Return whether a call is one of the turn, and can be left open while the agent inside of it waits."""
+        ...
+
+    def take_resumed(self, call_id: str) -> Resumed | None:
+        """Return the run to resume inside of a call, once; None if the call is new."""
+        ...
+
+
+pause_point: ContextVar[PausePoint | None] = ContextVar("toolsemble.pause_point", default=None)
+"""The turn around the current call; None if the run of the turn cannot be paused."""
+
+_agent_call: ContextVar[ToolContext | None] = ContextVar("toolsemble.agent_call", default=None)
+
+
+def can_pause() -> bool:
+    """Return whether a run that begins here can be paused: outside of all calls, or as an agent that is a tool.
+
+    >>> can_pause()
+    True
+    """
+    context = current_context()
+    return context is None or _agent_call.get() is context
+
+
+def is_inside_agent_tool() -> bool:
+    """Return whether a run that begins here is that of an agent that is a tool, and can be paused."""
+    return current_context() is not None and can_pause()
+
+
+@contextmanager
+def enter_agent_call() -> Iterator[Resumed | None]:
+    """Let the run of the agent of the current call be paused, if the run around it can be; yield what is resumed."""
+    context, point = current_context(), pause_point.get()
+    if context is None or point is None or not point.can_leave_open(context):
+        yield None
+        return
+    token = _agent_call.set(context)
+    try:
+        yield point.take_resumed(context.call_id)
+    finally:
+        _agent_call.reset(token)
+
+
+def leave_agent_open(paused: PausedRun, resumed: Resumed | None) -> NoReturn:
+    """Raise CallPausedError for the current call, because the run of its agent is paused."""
+    error = CallPausedError("The run of the agent inside of this call waits for approval")
+    error.context, error.inner = current_context(), paused
+    error.edited = None if resumed is None else resumed.inner.edited
+    raise error
+
+
+async def lock_conversation(memory: object, conversation_id: str, context: ToolContext) -> Hold:
+    """Wait until no other run of this process uses a conversation; return the lock, to be released by ``leave``.
+
+    Runs get it in the order in which they came. A run inside a call of the run that holds it shares it. Raise
+    :class:`ToolExecutionError` at the deadline of the enclosing call, and if the wait would be a deadlock.
+    """
+    # Brief: a body that outlives its call, such as one in a thread after its timeout, does not block the next run.
+    hold = Hold([(memory, conversation_id)], current_hold(), brief=True)
+    try:
+        if not TABLE.acquire(hold):
+            await Acquire(hold, context).ado()
+    except BaseException as error:
+        hold.leave()
+        if isinstance(error, (DeadlockError, TimedOutError)):
+            raise ToolExecutionError(_describe(conversation_id, error)) from None
+        raise
+    hold.enter()
+    return hold
+
+
+def _describe(conversation_id: str, error: Exception) -> str:
+    busy = f"Another run uses the conversation '{conversation_id:.80}'"
+    if isinstance(error, TimedOutError):
+        return f"{busy}, and did not end before the deadline of this call"
+    return f"Deadlock: {busy[0].lower()}{busy[1:]}, and waits for something that an enclosing call of this run holds"

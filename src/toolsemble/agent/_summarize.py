@@ -11,9 +11,9 @@ from toolsemble._runtime.checks import check_count
 from toolsemble._runtime.fork_locks import fork_safe_lock
 from toolsemble._vocabulary.errors import MaxIterationsExceededError, ToolDefinitionError
 from toolsemble.agent._agent import Agent
+from toolsemble.agent._conversation import estimate_tokens
 from toolsemble.agent._history import find_question
 from toolsemble.agent._options import RunView
-from toolsemble.agent._window import estimate_tokens
 from toolsemble.models._chat import ChatModel
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage
 

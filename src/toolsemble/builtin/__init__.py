@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from toolsemble.builtin._human_input import HumanInputTool as HumanInputTool
     from toolsemble.builtin._json_parser import JsonParserTool as JsonParserTool
     from toolsemble.builtin._process import ProcessTool as ProcessTool
-    from toolsemble.builtin._search import (
+    from toolsemble.builtin._web_scraper import WebScraperTool as WebScraperTool
+    from toolsemble.builtin._web_search import (
         BraveSearch as BraveSearch,
         DuckDuckGoSearch as DuckDuckGoSearch,
         SearchHit as SearchHit,
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
         SearxngSearch as SearxngSearch,
         SerpApiSearch as SerpApiSearch,
         TavilySearch as TavilySearch,
+        WebSearchTool as WebSearchTool,
     )
-    from toolsemble.builtin._web_scraper import WebScraperTool as WebScraperTool
-    from toolsemble.builtin._web_search import WebSearchTool as WebSearchTool
 
 # Lazy, so that a tool does not load the others or need their extras.
 __getattr__, __dir__, __all__ = export_lazily(
@@ -39,7 +39,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "_human_input": ("HumanInputTool",),
         "_json_parser": ("JsonParserTool",),
         "_process": ("ProcessTool",),
-        "_search": (
+        "_web_search": (
             "BraveSearch",
             "DuckDuckGoSearch",
             "SearchHit",
@@ -47,8 +47,8 @@ __getattr__, __dir__, __all__ = export_lazily(
             "SearxngSearch",
             "SerpApiSearch",
             "TavilySearch",
+            "WebSearchTool",
         ),
         "_web_scraper": ("WebScraperTool",),
-        "_web_search": ("WebSearchTool",),
     },
 )

@@ -8,9 +8,16 @@ from fractions import Fraction
 from toolsemble._tools.base import Tool
 from toolsemble._vocabulary.errors import ToolExecutionError
 from toolsemble._vocabulary.result import ToolResult
-from toolsemble.builtin._arithmetic.number import MAX_DIGITS, Number, format_number, working_context
-from toolsemble.builtin._arithmetic.operation import EXPENSIVE
-from toolsemble.builtin._arithmetic.parser import Operation, Step, parse
+from toolsemble.builtin._arithmetic import (
+    EXPENSIVE,
+    MAX_DIGITS,
+    Number,
+    Operation,
+    Step,
+    format_number,
+    parse,
+    working_context,
+)
 
 _MAX_LENGTH = 10_000
 _MAX_WORK = 2 * 10**10  # squared bits, the cost of a multiplication; some hundredths of a second

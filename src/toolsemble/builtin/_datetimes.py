@@ -66,7 +66,7 @@ class DateTimeTool(Tool):
         """Answer one question."""
         from whenever import Instant  # the constructor reports a missing extra
 
-        from toolsemble.builtin._dates.question import answer
+        from toolsemble.builtin._dates import answer
 
         if len(input) > _MAX_LENGTH:
             raise ToolExecutionError(f"The question is too long: {len(input):,} characters, at most {_MAX_LENGTH}")

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from toolsemble._runtime.guard.paths import Sandbox
+from toolsemble._runtime.paths import Sandbox
 from toolsemble._tools.typed import TypedTool
 from toolsemble._vocabulary.errors import ToolExecutionError
 from toolsemble._vocabulary.result import ToolResult

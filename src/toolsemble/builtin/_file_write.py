@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Unpack
 
 from pydantic import Field
 
-from toolsemble._runtime.guard.paths import MissingFileError, Sandbox
+from toolsemble._runtime.paths import MissingFileError, Sandbox
 from toolsemble._tools.settings import ToolSettings
 from toolsemble._tools.typed import TypedTool
 from toolsemble._vocabulary.errors import ToolExecutionError

@@ -11,25 +11,22 @@ from http.client import responses
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble._engine.definition.build import typed_definition
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition, typed_definition
 from toolsemble._runtime.checks import check_count
 from toolsemble._runtime.concurrency import finish
 from toolsemble._runtime.extras import import_extra
-from toolsemble._runtime.guard.urls import Resolver, UrlGuard, UrlRefusedError, host_of, refusal, resolve
+from toolsemble._runtime.urls import Resolver, UrlGuard, UrlRefusedError, host_of, refusal, resolve
 from toolsemble._schema.decode import Arguments
+from toolsemble._schema.docstring import collect_local_types
 from toolsemble._schema.json_schema import SchemaArguments
-from toolsemble._schema.local_types import collect_local_types
 from toolsemble._schema.typed import TypedArguments
 from toolsemble._tools.base import Tool
 from toolsemble._tools.settings import BareSettings, ToolSettings
 from toolsemble._vocabulary.errors import ToolDefinitionError, ToolExecutionError, ToolTimeoutError
 from toolsemble._vocabulary.result import ToolResult
-from toolsemble.builtin._charset import decode_body
 from toolsemble.builtin._endpoint import SAFE, Auth, Redactor, carries_credentials, make_endpoint
-from toolsemble.builtin._openapi import read_operations
-from toolsemble.builtin._openapi_document import load_document
-from toolsemble.builtin._openapi_operation import Operation, Rename
+from toolsemble.builtin._fetch import decode_body
+from toolsemble.builtin._openapi import Operation, Rename, load_document, read_operations
 
 if TYPE_CHECKING:
     from toolsemble.builtin._fetch import Fetcher, Response

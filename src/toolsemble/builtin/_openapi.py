@@ -1,17 +1,261 @@
-"""Read the operations of an OpenAPI 3 document."""
+"""The servers of an OpenAPI document, and the check that credentials are sent only to its own origin."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urljoin
 
-from toolsemble._schema.pointer import follow_ref
+from toolsemble._runtime.extras import import_extra
+from toolsemble._runtime.text import describe_error
+from toolsemble._schema.problem import follow_ref
 from toolsemble._vocabulary.errors import ToolDefinitionError
+from toolsemble._vocabulary.specification import check_name
 from toolsemble.builtin._endpoint import FORM, HEADER_NAME, JSON, METHODS, RESERVED, Style
-from toolsemble.builtin._openapi_operation import TEXT, Operation, Rename, rename_operations
-from toolsemble.builtin._openapi_servers import find_url
+
+_ORIGIN = re.compile(r"(https?)://([^/?#\\{}@\s]+)", re.IGNORECASE)
+_PORTS = {"http": ":80", "https": ":443"}
+
+
+def find_url(name: str, *levels: Mapping[str, Any], guarded: bool, source: str = "") -> str:
+    """Return the URL of an operation's server: the first of its own servers, its path's, or the document's.
+
+    :param levels: the operation, its path and the document
+    :param guarded: whether requests carry credentials, which must not be sent to another origin
+    :param source: the URL of the document, to which URLs are relative, and whose origin alone gets credentials
+
+    >>> document = {"servers": [{"url": "https://api.example.com/v1"}]}
+    >>> find_url("add", {"servers": [{"url": "https://evil.example"}]}, document, guarded=True)
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolDefinitionError: OpenAPI: 'add' would send credentials to https://evil.example, which is \
+not https://api.example.com, the document's own server; set the URL of all operations with base_url='https://…'
+    """
+    given = _first_url(name, *levels)
+    url = urljoin(source, given or "/") if source else given
+    if not re.match(r"https?://", url, re.IGNORECASE):
+        raise ToolDefinitionError(
+            f"OpenAPI: the server of {name!r} is {url!r:.80}, which is not an absolute URL; "
+            "set the URL of the service with base_url='https://…'"
+        )
+    if guarded:
+        wanted = source or _first_url(name, levels[-1])
+        _check_origin(name, url, _origin(wanted), "the document's origin" if source else "the document's own server")
+    return url
+
+
+def _check_origin(name: str, url: str, wanted: str, what: str) -> None:
+    asked = _origin(url)
+    if not wanted or wanted != asked:
+        own = f"which is not {wanted}, {what}" if wanted else "and the document has no server"
+        raise ToolDefinitionError(
+            f"OpenAPI: {name!r} would send credentials to {asked or repr(url[:80])}, {own}; "
+            "set the URL of all operations with base_url='https://…'"
+        )
+
+
+def _first_url(name: str, *levels: Mapping[str, Any]) -> str:
+    """Return the URL of the first server of the first level that has servers, with its variables filled in."""
+    servers: Any = next(filter(None, (each.get("servers") for each in levels)), [{}])
+    variables = servers[0].get("variables", {})
+
+    def fill(found: re.Match[str]) -> str:
+        if found[1] not in variables:
+            raise ToolDefinitionError(f"OpenAPI: the server of {name!r} has no variable {found[1]!r:.80}")
+        return str(variables[found[1]]["default"])
+
+    return re.sub(r"\{([^{}]+)\}", fill, servers[0].get("url", ""))
+
+
+def _origin(url: str) -> str:
+    """Return scheme, host and port of a URL, normalized; empty if it has a user name or is not valid.
+
+    >>> _origin("HTTPS://API.example.com:443/v1"), _origin("https://api.example.com@evil.example/")
+    ('https://api.example.com', '')
+    """
+    found = _ORIGIN.match(url)
+    if not found or url[found.end() : found.end() + 1] not in ("", "/", "?", "#"):
+        return ""
+    scheme, host = found[1].lower(), found[2].lower()
+    return f"{scheme}://{host.removesuffix(_PORTS[scheme])}"
+
+
+TEXT = "text/plain"
+"""The content type of a body that is plain text."""
+
+Rename: TypeAlias = Mapping[str, str] | Callable[[str], str] | Literal["short"]
+"""New names by the names of operations, a function from one to the other, or ``"short"``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operation of a service."""
+
+    name: str
+    """The name of its tool."""
+    description: str
+    """What it does."""
+    method: str
+    """The method, in upper case."""
+    path: str
+    """The path, as the document has it."""
+    url: str
+    """The URL, with ``{name}`` for arguments."""
+    schema: dict[str, Any]
+    """The JSON Schema of the arguments."""
+    endpoint_fields: dict[str, Any]
+    """The fields of its ``Endpoint`` that say where arguments are sent."""
+
+    @property
+    def editable(self) -> str:
+        """The argument that a reviewer edits as plain text: a body of type text/plain; else empty."""
+        return str(self.endpoint_fields["body"]) if self.endpoint_fields["content_type"] == TEXT else ""
+
+    @property
+    def effects(self) -> dict[str, Any]:
+        """The settings of its tool that follow from what HTTP says about the method; nothing for POST and PATCH."""
+        if self.method in {"GET", "HEAD", "OPTIONS"}:
+            return {"effects": "read"}
+        if self.method == "DELETE":
+            return {"effects": "irreversible"}
+        return {"idempotent": True} if self.method == "PUT" else {}
+
+
+def rename_operations(operations: Sequence[Operation], rename: Any) -> list[Operation]:
+    """Return the operations with other names; raise if a name is unknown, not valid, or used twice.
+
+    >>> rename_operations([], {"list_pets": "pets"})
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolDefinitionError: OpenAPI: rename: there is no operation 'list_pets'; the operations are none
+    """
+    if rename is None:
+        return list(operations)
+    if rename == "short":
+        return _shorten(operations)
+    if not (callable(rename) or isinstance(rename, Mapping)):
+        raise ToolDefinitionError(
+            "OpenAPI: rename must be a dict from names to new names, a function of a name, or 'short', not "
+            f"{rename!r:.80}"
+        )
+    if isinstance(rename, Mapping):
+        _check_known(rename, operations)
+        renamed = [replace(each, name=check_name(rename.get(each.name, each.name))) for each in operations]
+    else:
+        renamed = [replace(each, name=check_name(rename(each.name))) for each in operations]
+    for name, number in Counter(each.name for each in renamed).items():
+        if number > 1:
+            raise ToolDefinitionError(f"OpenAPI: rename gives {number} operations the name {name!r}")
+    return renamed
+
+
+def _check_known(rename: Mapping[str, str], operations: Sequence[Operation]) -> None:
+    known = [each.name for each in operations]
+    for name in rename:
+        if name not in known:
+            shown = ", ".join(known[:100]) or "none"
+            raise ToolDefinitionError(
+                f"OpenAPI: rename: there is no operation {name!r:.80}; the operations are {shown}"
+            )
+
+
+def _shorten(operations: Sequence[Operation]) -> list[Operation]:
+    """Return the operations with the names of the functions, where FastAPI has added path and method to them."""
+    short = [_strip_suffix(each) for each in operations]
+    taken = Counter([*short, *(each.name for each in operations)])
+    names = [
+        name if taken[name] == 1 or name == each.name else each.name
+        for name, each in zip(short, operations, strict=True)
+    ]
+    return [replace(each, name=name) for name, each in zip(names, operations, strict=True)]
+
+
+def _strip_suffix(operation: Operation) -> str:
+    suffix = re.sub(r"\W", "_", operation.path) + f"_{operation.method.lower()}"
+    return operation.name.removesuffix(suffix) or operation.name
+
+
+_URL = re.compile(r"https?://\S+", re.IGNORECASE)
+_LONGEST_PATH = 4096
+
+
+def load_document(source: Any, fetch: Callable[[str], str]) -> tuple[Mapping[str, Any], str]:
+    """Return a document of version 3, and the URL that it came from, empty if it came from elsewhere.
+
+    :param source: a dict, JSON or YAML text, the path of a file, or a URL
+    :param fetch: returns the text at a URL
+
+    >>> load_document('{"openapi": "3.1.0", "paths": {}}', str)
+    ({'openapi': '3.1.0', 'paths': {}}, '')
+    """
+    url = source.strip() if isinstance(source, str) and _URL.fullmatch(source.strip()) else ""
+    if url:
+        parsed = _parse(fetch(url))
+    elif isinstance(source, os.PathLike) or (isinstance(source, str) and _is_path(source)):
+        parsed = _parse(_read_file(source))
+    else:
+        parsed = _parse(source) if isinstance(source, str) else source
+    if not isinstance(parsed, Mapping) or not str(parsed.get("openapi", "")).startswith("3."):
+        raise ToolDefinitionError("OpenAPI: the document must have version 3 ('openapi': '3.…')")
+    if not isinstance(parsed.get("paths"), Mapping):
+        raise ToolDefinitionError("OpenAPI: the document has no paths")
+    return parsed, url
+
+
+def _is_path(text: str) -> bool:
+    """Return whether a text is the path of a file: one line that is neither JSON nor a YAML mapping."""
+    plain = text.strip()
+    return 0 < len(plain) <= _LONGEST_PATH and "\n" not in plain and plain[0] not in '{["' and ": " not in plain
+
+
+def _read_file(path: str | os.PathLike[str]) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as problem:
+        raise ToolDefinitionError(
+            f"OpenAPI: {os.fspath(path)!r:.200} is not JSON, YAML or a URL, and cannot be read as a file: "
+            f"{describe_error(problem)}"
+        ) from None
+
+
+def _parse(text: str) -> Any:
+    """Return the value of JSON text, or else of YAML text."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as problem:
+        if text.lstrip()[:1] in {"{", "[", '"', ""}:
+            raise ToolDefinitionError(f"OpenAPI: the document is not JSON: {problem}") from None
+    return _parse_yaml(text)
+
+
+def _parse_yaml(text: str) -> Any:
+    yaml = import_extra("yaml", extra="yaml", user="An OpenAPI document in YAML")
+    try:
+        return yaml.load(text, _make_loader(yaml))
+    except (yaml.YAMLError, ValueError, RecursionError) as problem:
+        reason = " ".join(str(problem).split())[:300] or type(problem).__name__
+        raise ToolDefinitionError(f"OpenAPI: the document is neither JSON nor YAML: {reason}") from None
+
+
+def _make_loader(yaml: Any) -> Any:
+    """Return a loader that reads YAML as JSON has it: NO is not false, and a date is a text."""
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]  # a module that is loaded when it is needed
+        yaml_implicit_resolvers = {  # noqa: RUF012 - as in the base class
+            first: [(tag, pattern) for tag, pattern in known if not tag.endswith((":timestamp", ":bool"))]
+            for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
+
+    Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), list("tf"))
+    return Loader
+
 
 _IGNORED = {"accept", "content-type", "authorization"}  # OpenAPI says to ignore header parameters with these names
 # Cookies carry a session, which the program sets, not the model.

@@ -13,9 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Unpack
 
-from toolsemble._engine.definition.build import typed_definition
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._schema.local_types import collect_local_types
+from toolsemble._engine.definition import ToolDefinition, typed_definition
+from toolsemble._schema.docstring import collect_local_types
 from toolsemble._schema.typed import TypedArguments
 from toolsemble._tools.base import Tool
 from toolsemble._tools.settings import BareSettings

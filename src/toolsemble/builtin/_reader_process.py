@@ -36,7 +36,7 @@ class ReaderFailedError(Exception):
 class ReaderProcess:
     """A process that does jobs: it runs a program which calls :func:`serve`.
 
-    >>> from toolsemble.builtin._article import extraction_program
+    >>> from toolsemble.builtin._web_scraper import extraction_program
     >>> reader = ReaderProcess(extraction_program())
     >>> b"It rained" in reader.run(b'{"html": "<p>It rained in Rome.</p>", "url": ""}', limit=1000)
     True

@@ -8,9 +8,9 @@ from toolsemble._runtime.lazy import export_lazily
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from toolsemble.catalog._catalog import Catalog as Catalog
+    from toolsemble.catalog._entry import estimate_tokens as estimate_tokens
     from toolsemble.catalog._explanation import Explanation as Explanation, ToolCost as ToolCost
     from toolsemble.catalog._sources import Source as Source
-    from toolsemble.catalog._tokens import estimate_tokens as estimate_tokens
 
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
@@ -18,6 +18,6 @@ __getattr__, __dir__, __all__ = export_lazily(
         "_catalog": ("Catalog",),
         "_explanation": ("Explanation", "ToolCost"),
         "_sources": ("Source",),
-        "_tokens": ("estimate_tokens",),
+        "_entry": ("estimate_tokens",),
     },
 )

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.catalog._entry import Entry
-from toolsemble.catalog._shorten import SHORTEST
-from toolsemble.catalog._tokens import Meter
+from toolsemble.catalog._entry import SHORTEST, Entry, Meter
 
 Offer: TypeAlias = tuple[tuple[str, int], ...]
 """The names of tools in the order in which a model sees them, each with the number of cuts."""

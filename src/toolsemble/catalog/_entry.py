@@ -1,17 +1,195 @@
-"""``Entry``: a tool of a catalog, in its whole and its shorter forms."""
+"""Count the tokens of tool definitions, in the formats of the providers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition
+from toolsemble._runtime.text import escape_line
 from toolsemble._tools.toolbox.registry import Registered
+from toolsemble._vocabulary.errors import ToolDefinitionError
+from toolsemble._vocabulary.providers import PROVIDERS, load_wire_format
+from toolsemble._vocabulary.serialization import compact_json
 from toolsemble._vocabulary.specification import ToolSpecification
-from toolsemble.catalog._index import Document, describe_tool
-from toolsemble.catalog._shorten import shorten
-from toolsemble.catalog._tokens import Meter
+from toolsemble.catalog._search import Document, describe_tool
+
+Count: TypeAlias = Callable[[str], int]
+"""Returns the number of tokens of a text."""
+
+_CHARACTERS = 3.6  # of JSON with English words in a token; a character of another script is a token of its own
+
+
+def estimate_tokens(text: str) -> int:
+    """Return about how many tokens a text has, without a tokenizer.
+
+    >>> estimate_tokens('{"name":"weather"}'), estimate_tokens("天气")
+    (5, 2)
+    """
+    ascii_only = len(text) if text.isascii() else sum(character.isascii() for character in text)
+    return math.ceil(ascii_only / _CHARACTERS) + len(text) - ascii_only
+
+
+class Meter:
+    """Counts the tokens of tool definitions in the format of one provider.
+
+    >>> Meter("openai", len).measure(ToolSpecification("now", "The time"))
+    117
+    """
+
+    __slots__ = ("_count", "_write", "provider")
+
+    def __init__(self, provider: object, count: Count) -> None:
+        if not isinstance(provider, str) or provider not in PROVIDERS:
+            raise ToolDefinitionError(f"Catalog provider must be one of {', '.join(PROVIDERS)}, not {provider!r:.80}")
+        self.provider = provider
+        self._write = load_wire_format(provider).write_tools
+        self._count = count
+
+    def to(self, provider: str) -> Meter:
+        """Return a meter for another provider that counts in the same way."""
+        return Meter(provider, self._count)
+
+    def measure(self, specification: ToolSpecification) -> int:
+        """Return the number of tokens of one tool."""
+        tokens: Any = self._count(compact_json(self._write([specification])[0]))
+        if isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 0:
+            raise ToolDefinitionError(f"Catalog count must return an int >= 0, not {tokens!r:.80}")
+        return tokens
+
+
+_LONGEST_SENTENCE = 240
+_MOST_PARAMETERS = 30
+_MOST_CHOICES = 12
+_LONGEST_CHOICES = 200
+_LONGEST_NAME = 64
+_END = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?](?=\s)|[\u3002\uff01\uff1f]|\n\s*\n")
+
+
+def first_sentence(text: str) -> str:
+    r"""Return the first sentence of a text on one line; a very long one is cut.
+
+    >>> first_sentence("Send mail, e.g. a reminder.\nNeeds an address. Takes files.")
+    'Send mail, e.g. a reminder.'
+    """
+    whole = text.strip()
+    end = _END.search(whole)
+    sentence = " ".join(whole[: end.end()].split() if end else whole.split())
+    if len(sentence) <= _LONGEST_SENTENCE:
+        return sentence
+    return f"{sentence[:_LONGEST_SENTENCE].rpartition(' ')[0] or sentence[:_LONGEST_SENTENCE]}…"
+
+
+def format_parameters(specification: ToolSpecification) -> str:
+    """Return the parameters in one line, optional ones in brackets.
+
+    >>> schema = {"properties": {"city": {"type": "string"}, "days": {"type": "integer"}}, "required": ["city"]}
+    >>> format_parameters(ToolSpecification("weather", "", schema))
+    'city: string, [days: integer]'
+    """
+    schema = specification.parameters or {}
+    needed = schema.get("required", ())
+    properties = schema.get("properties", {})
+    shown = [
+        (name, f"{escape_line(name, _LONGEST_NAME)}: {_format_type(part)}")
+        for name, part in list(properties.items())[:_MOST_PARAMETERS]
+    ]
+    more = ["…"] if len(properties) > _MOST_PARAMETERS else []
+    return ", ".join([*(text if name in needed else f"[{text}]" for name, text in shown), *more])
+
+
+def write_line(specification: ToolSpecification) -> str:
+    """Return a tool in one line.
+
+    >>> write_line(ToolSpecification("now", "The time. In UTC."))
+    'now(): The time.'
+    """
+    sentence = escape_line(first_sentence(specification.description))
+    return f"{specification.name}({format_parameters(specification)}){f': {sentence}' if sentence else ''}"
+
+
+def _format_type(schema: dict[str, Any]) -> str:
+    if "enum" in schema:
+        values = [compact_json(value) for value in schema["enum"][:_MOST_CHOICES]]
+        more = ["…"] if len(schema["enum"]) > _MOST_CHOICES else []
+        return escape_line("|".join([*values, *more]), _LONGEST_CHOICES)
+    if "anyOf" in schema:
+        return "|".join(dict.fromkeys(map(_format_type, schema["anyOf"])))
+    kind = str(schema.get("type", "any"))
+    return f"{_format_type(schema.get('items', {}))}[]" if kind == "array" else kind
+
+
+STEPS = (
+    "descriptions of parameters cut to a sentence",
+    "description cut to a sentence",
+    "examples and defaults dropped",
+)
+"""What is cut, in this order; each form has the cuts before it, too."""
+SHORTEST = len(STEPS)
+"""The number of cuts of the shortest form."""
+
+_DROPPED = frozenset(("default", "example", "examples"))
+_MAPS = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
+_LISTS = frozenset(("anyOf", "oneOf", "allOf", "prefixItems"))
+_SINGLE = frozenset(("items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames"))
+
+
+def shorten(definition: ToolDefinition, cuts: int) -> ToolDefinition:
+    """Return the definition with the first cuts of :data:`STEPS`, at least one; a reviewer sees the whole description.
+
+    >>> from toolsemble._engine.definition import string_definition
+    >>> shorten(string_definition("shout", "Says it louder. Much louder.", str.upper), 2).description
+    'Says it louder.'
+    """
+    described = definition.description
+    return replace(
+        definition,
+        description=first_sentence(described) if cuts > 1 else described,
+        schema=_ShortSchema(definition.schema, drops=cuts >= SHORTEST),
+        reviewed_as=definition.reviewed_as or described,
+    )
+
+
+class _ShortSchema:
+    """Returns the shortened schema of a tool; like that of the tool, it is made when it is needed."""
+
+    __slots__ = ("_drops", "_whole")
+
+    def __init__(self, whole: Callable[[], Mapping[str, Any]], *, drops: bool) -> None:
+        self._whole = whole
+        self._drops = drops
+
+    def __call__(self) -> Mapping[str, Any]:
+        """Return the schema."""
+        shortened: Mapping[str, Any] = _shorten_schema(self._whole(), self._drops)
+        return shortened
+
+
+def _shorten_schema(schema: Any, drops: bool) -> Any:  # noqa: FBT001 - passed on at every depth
+    """Return a schema with short descriptions; names of parameters are not mistaken for keywords.
+
+    The schema of a tool is checked when it is defined, so it is not too deep.
+    """
+    if not isinstance(schema, Mapping):
+        return schema  # true or false
+    short: dict[str, Any] = {}
+    for key, value in schema.items():
+        if drops and key in _DROPPED:
+            continue
+        if key == "description" and isinstance(value, str):
+            short[key] = first_sentence(value)
+        elif key in _MAPS and isinstance(value, Mapping):
+            short[key] = {name: _shorten_schema(part, drops) for name, part in value.items()}
+        elif key in _LISTS and isinstance(value, list):
+            short[key] = [_shorten_schema(part, drops) for part in value]
+        else:
+            short[key] = _shorten_schema(value, drops) if key in _SINGLE else value
+    return short
+
 
 _CONTEXT = ToolContext()
 
@@ -19,7 +197,7 @@ _CONTEXT = ToolContext()
 class Entry:
     """A tool of a catalog; what is derived from its definition is made when it is first needed.
 
-    >>> from toolsemble._engine.definition.build import string_definition
+    >>> from toolsemble._engine.definition import string_definition
     >>> Entry(None, string_definition("shout", "Says it louder", str.upper)).name
     'shout'
     """

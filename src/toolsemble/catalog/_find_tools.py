@@ -12,8 +12,7 @@ from toolsemble._tools.collection import collect_tools
 from toolsemble._tools.function import tool
 from toolsemble._vocabulary.param import Param
 from toolsemble._vocabulary.result import ToolResult
-from toolsemble.catalog._entry import Entry
-from toolsemble.catalog._summary import write_line
+from toolsemble.catalog._entry import Entry, write_line
 from toolsemble.models._message import Message, ToolMessage
 
 FIND_TOOLS = "find_tools"

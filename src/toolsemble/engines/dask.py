@@ -6,9 +6,8 @@ from concurrent.futures import Future
 from importlib import import_module
 from typing import Any
 
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._engine.definition.policy import Policy
-from toolsemble._engine.work.cluster import ClusterExecutor
+from toolsemble._engine.definition import Policy, ToolDefinition
+from toolsemble._engine.work.remote import ClusterExecutor
 from toolsemble._runtime.concurrency import ThreadPerJob
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.processes.worker import run_payload

@@ -10,13 +10,12 @@ from toolsemble._runtime.checks import check_count, check_seconds
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.text import describe_error
 from toolsemble._vocabulary.errors import AgentExecutionError, RunBusyError, RunInterruptedError
-from toolsemble.engines._agent_runs import CANCELLED, AgentRuns, read_failure
-from toolsemble.engines._run_engine import RunEngine
+from toolsemble.engines._agent_runs import CANCELLED, AgentRuns, RunEngine, read_failure
 
 if TYPE_CHECKING:
     from toolsemble.agent._agent import Agent
     from toolsemble.agent._journal.journal import RunJournal
-    from toolsemble.review._store import ReviewStore
+    from toolsemble.review._store.store import ReviewStore
 
 _WAITING = "waiting"
 

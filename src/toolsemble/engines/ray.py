@@ -6,8 +6,8 @@ from concurrent.futures import Future
 from importlib import import_module
 from typing import Any
 
-from toolsemble._engine.definition.policy import Policy
-from toolsemble._engine.work.cluster import ClusterExecutor
+from toolsemble._engine.definition import Policy
+from toolsemble._engine.work.remote import ClusterExecutor
 from toolsemble._runtime.checks import check_count
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.processes.worker import run_payload

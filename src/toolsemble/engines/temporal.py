@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble._runtime.checks import check_count, check_seconds
 from toolsemble._runtime.extras import import_extra
-from toolsemble.engines._agent_runs import CANCELLED, AgentRuns, read_failure
-from toolsemble.engines._run_engine import RunEngine
+from toolsemble.engines._agent_runs import CANCELLED, AgentRuns, RunEngine, read_failure
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
     from toolsemble.agent._agent import Agent
     from toolsemble.agent._journal.journal import RunJournal
-    from toolsemble.review._store import ReviewStore
+    from toolsemble.review._store.store import ReviewStore
 
 _NO_LIMIT = timedelta(days=3650)  # Temporal takes no None
 

@@ -12,8 +12,7 @@ from toolsemble._tools.schema import SchemaTool
 from toolsemble._vocabulary.errors import CallPausedError, ToolDefinitionError
 from toolsemble._vocabulary.result import AudioContent, Content, FileContent, ImageContent, ToolResult
 from toolsemble._vocabulary.specification import read_metadata
-from toolsemble.interop._exported import ExportedTool, media_of, payload_of, text_of
-from toolsemble.interop._names import fit_name, map_names
+from toolsemble.interop._exported import ExportedTool, fit_name, map_names, media_of, payload_of, text_of
 
 
 @dataclass(frozen=True, slots=True)

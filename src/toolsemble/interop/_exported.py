@@ -1,23 +1,125 @@
-"""Tools of a toolbox as other frameworks call them: always through the toolbox, with what the framework knows."""
+"""Names that two libraries accept: mapped where the rules differ, and never twice the same."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, MutableMapping
+import copy
+import re
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict
 
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.execution.failure import error_kind_of
 from toolsemble._schema.shape import to_json_value
-from toolsemble._tools.toolbox.reviewer_check import check_pauses, check_reviewer
+from toolsemble._tools.toolbox.approval import check_pauses, check_reviewer
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolCall, ToolReply
-from toolsemble._vocabulary.errors import CallPausedError, ExitEarlyError, ToolConfigurationError, ToolDefinitionError
+from toolsemble._vocabulary.errors import (
+    CallPausedError,
+    ExitEarlyError,
+    ToolArgumentsError,
+    ToolConfigurationError,
+    ToolDefinitionError,
+)
 from toolsemble._vocabulary.result import Content, TextContent, ToolResult
-from toolsemble.interop._names import map_names
+from toolsemble._vocabulary.specification import LONGEST_NAME, is_name
 from toolsemble.interop._pausing import make_pausable
 from toolsemble.models._adapter.wire import join_text, parameters_of
 from toolsemble.review._request import ReviewRequest
+
+_NOT_ADMITTED = re.compile(r"[^a-zA-Z0-9_-]+")
+
+
+def map_names(names: Iterable[str], fit: Callable[[str], str]) -> dict[str, str]:
+    """Return for each name one that fits; names that would become equal get a number.
+
+    >>> map_names(["get-tea", "get_tea"], lambda name: name.replace("-", "_"))
+    {'get-tea': 'get_tea_2', 'get_tea': 'get_tea'}
+    """
+    listed = list(names)
+    mapped = {name: name for name in listed if fit(name) == name}
+    taken = set(mapped)
+    for name in listed:
+        if name not in mapped:
+            mapped[name] = _add_number(fit(name), taken)
+            taken.add(mapped[name])
+    return {name: mapped[name] for name in listed}
+
+
+def _add_number(name: str, taken: set[str]) -> str:
+    number, found = 2, name
+    while found in taken:
+        found = f"{name[: LONGEST_NAME - 4]}_{number}"
+        number += 1
+    return found
+
+
+def fit_name(name: str) -> str:
+    """Return a name that a toolbox accepts.
+
+    >>> fit_name("Search the web!"), fit_name("_search"), fit_name("")
+    ('Search_the_web', '_search', 'tool')
+    """
+    if is_name(name):
+        return name
+    return _NOT_ADMITTED.sub("_", name).strip("_")[:LONGEST_NAME] or "tool"
+
+
+def bind_arguments(exported: ExportedTool, values: Sequence[Any], named: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name; positional values belong to the parameters in their order.
+
+    A single dict of parameters stands for all of them.
+
+    :param values: the positional values
+    :param named: the keyword arguments
+
+    >>> from toolsemble import Toolbox, tool
+    >>> from toolsemble.interop._exported import export_tools
+    >>> @tool
+    ... def order(item: str, count: int) -> str:
+    ...     '''Order something.'''
+    ...     return f"{count} {item}"
+    >>> [exported] = export_tools(Toolbox([order]))
+    >>> bind_arguments(exported, ["tea"], {"count": 3})
+    {'item': 'tea', 'count': 3}
+    >>> bind_arguments(exported, [{"count": 3}], {})
+    {'count': 3}
+    """
+    names = list(exported.parameters.get("properties", {}))
+    if len(values) == 1 and not named and isinstance(values[0], dict) and values[0].keys() <= set(names):
+        return dict(values[0])
+    if len(values) > len(names):
+        raise ToolArgumentsError(f"'{exported.shown_name}' takes {len(names)} positional values, not {len(values)}")
+    bound = dict(zip(names, values, strict=False))
+    twice = sorted(bound.keys() & named.keys())
+    if twice:
+        raise ToolArgumentsError(f"'{exported.shown_name}' got two values for {', '.join(twice)}")
+    return {**bound, **named}
+
+
+def model_of(name: str, parameters: dict[str, Any]) -> type[BaseModel]:
+    """Return a model with a schema; it accepts all arguments, because the toolbox validates them.
+
+    >>> schema = {"type": "object", "properties": {"number": {"type": "integer"}}}
+    >>> model = model_of("double", schema)
+    >>> model.model_json_schema()["properties"]
+    {'number': {'type': 'integer'}}
+    >>> model.model_validate({"number": "21"}).model_dump()
+    {'number': '21'}
+    """
+    schema = {"title": name, **parameters}
+
+    class Arguments(BaseModel):
+        model_config = ConfigDict(extra="allow", title=name)
+
+        @classmethod
+        def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
+            return copy.deepcopy(schema)
+
+    return Arguments
+
 
 Choice: TypeAlias = str | Callable[[Any], str | None] | None
 """A value for all calls, or a function that returns it for what the framework passes to a call; None: the default."""

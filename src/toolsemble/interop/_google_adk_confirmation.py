@@ -21,8 +21,7 @@ from toolsemble.interop._pausing import (
     read_decision,
     show_request,
 )
-from toolsemble.review._decision import Continue, ExitEarly, ReviewDecision
-from toolsemble.review._request import ReviewRequest
+from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewRequest
 
 Execute: TypeAlias = Callable[..., Awaitable[ToolReply]]
 """Executes a call, with the toolbox ``box=`` or the exported one."""

@@ -9,14 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._tools.toolbox.decided_calls import replace_all_reviewers, replace_reviewer
-from toolsemble._tools.toolbox.reviewer_check import check_pauses
+from toolsemble._tools.toolbox.approval import check_pauses, replace_all_reviewers, replace_reviewer
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import CallPausedError
-from toolsemble.review._decided import DecidedReview
-from toolsemble.review._decision import Continue, Edit, ExitEarly, ReviewDecision
-from toolsemble.review._pause import PauseReview
-from toolsemble.review._request import ReviewRequest, digest
+from toolsemble.review._pause import DecidedReview, PauseReview
+from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest, digest
 from toolsemble.review._terms import ReviewTiming
 
 CHANGED = "The arguments or the tool changed after the approval, which was not used; call the tool again"

@@ -19,13 +19,13 @@ from toolsemble.interop._exported import (
     Choice,
     ExportedTool,
     Parameters,
+    bind_arguments,
     export_tools,
     full_text_of,
+    model_of,
     payload_of,
 )
 from toolsemble.interop._framework import import_framework
-from toolsemble.interop._positional import bind_arguments
-from toolsemble.interop._schema_models import model_of
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings

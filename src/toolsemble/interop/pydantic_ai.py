@@ -1,17 +1,28 @@
-"""Pydantic AI: the tools of a toolbox as a toolset, and its tools in a toolbox."""
+"""Contents of Pydantic AI's tool returns: texts, images, audio and files."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
+from toolsemble._schema.shape import to_result
 from toolsemble._tools.schema import SchemaTool
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply
 from toolsemble._vocabulary.errors import CallPausedError
-from toolsemble._vocabulary.result import ToolResult
-from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, read_exported, refuse
+from toolsemble._vocabulary.result import AudioContent, Content, FileContent, ImageContent, ToolResult
+from toolsemble.interop._adopted import (
+    ForeignTool,
+    adopt_tools,
+    failure,
+    flatten,
+    join_parts,
+    read_exported,
+    read_media,
+    refuse,
+)
 from toolsemble.interop._exported import (
     Approval,
     CallSettings,
@@ -25,11 +36,40 @@ from toolsemble.interop._exported import (
 )
 from toolsemble.interop._framework import import_framework
 from toolsemble.interop._pausing import ShownRequests, asks_before, bind_decision, edit_arguments, show_request
-from toolsemble.interop._pydantic_ai_contents import read_contents, write_contents
-from toolsemble.review._decision import Continue
+from toolsemble.review._request import Continue
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings
+
+
+def write_contents(messages: Any, media: Iterable[Content]) -> list[Any]:
+    """Return media as objects of ``pydantic_ai.messages``."""
+    return [_write(messages, content) for content in media]
+
+
+def _write(messages: Any, content: Any) -> Any:
+    if not content.url:
+        return messages.BinaryContent(content.data, media_type=content.mime_type)
+    kinds = {ImageContent: messages.ImageUrl, AudioContent: messages.AudioUrl, FileContent: messages.DocumentUrl}
+    return kinds[type(content)](content.url)
+
+
+def read_contents(messages: Any, value: Any) -> tuple[str, list[Content]]:
+    """Return the text and the media of the return value of a tool; other values become JSON text."""
+    return join_parts(_read_content(messages, each) for each in (value if isinstance(value, list) else [value]))
+
+
+def _read_content(messages: Any, item: Any) -> str | Content:
+    if isinstance(item, messages.BinaryContent):
+        return read_media(item.data, item.media_type)
+    urls: dict[Any, Any] = {
+        messages.ImageUrl: ImageContent,
+        messages.AudioUrl: AudioContent,
+        messages.DocumentUrl: FileContent,
+    }
+    found: str | Content = urls[type(item)].from_url(item.url) if type(item) in urls else to_result(item).output
+    return found
+
 
 _import = partial(import_framework, install="pydantic-ai-slim", user="pydantic_ai")
 _TEXT = "__text__"  # the key of arguments that are not a JSON object

@@ -20,11 +20,11 @@ from toolsemble.interop._exported import (
     Choice,
     ExportedTool,
     Parameters,
+    bind_arguments,
     export_tools,
     full_text_of,
 )
 from toolsemble.interop._framework import import_framework
-from toolsemble.interop._positional import bind_arguments
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from toolsemble._vocabulary.note import Note
 from toolsemble._vocabulary.result import AudioContent, ImageContent, Media
 from toolsemble._vocabulary.serialization import compact_json
+from toolsemble._vocabulary.specification import Note
 from toolsemble.models._adapter.dialect import Schema, ensure_object
 from toolsemble.models._adapter.wire import (
     Answer,

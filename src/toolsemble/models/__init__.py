@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     )
     from toolsemble.models._environment import offers as offers
     from toolsemble.models._fallback import FallbackModel as FallbackModel
-    from toolsemble.models._function import FunctionModel as FunctionModel
     from toolsemble.models._local.model import LocalModel as LocalModel
     from toolsemble.models._message import (
         AssistantMessage as AssistantMessage,
@@ -41,13 +40,13 @@ if TYPE_CHECKING:
     )
     from toolsemble.models._recorded import RecordedModel as RecordedModel
     from toolsemble.models._registry import found as found, model_of as model_of
-    from toolsemble.models._scripted import ScriptedModel as ScriptedModel
+    from toolsemble.models._scripted import FunctionModel as FunctionModel, ScriptedModel as ScriptedModel
     from toolsemble.models._transcript import (
         Transcript as Transcript,
         messages_from_json as messages_from_json,
         messages_to_json as messages_to_json,
     )
-    from toolsemble.models.anthropic._history import (
+    from toolsemble.models.anthropic._messages import (
         messages_from_anthropic as messages_from_anthropic,
         messages_to_anthropic as messages_to_anthropic,
     )
@@ -66,7 +65,10 @@ __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
         "_adapter.offer": ("Offer",),
-        "anthropic._history": ("messages_from_anthropic", "messages_to_anthropic"),
+        "anthropic._messages": (
+            "messages_from_anthropic",
+            "messages_to_anthropic",
+        ),
         "anthropic._model": ("AnthropicModel",),
         "bedrock._model": ("BedrockModel",),
         "_chat": (
@@ -77,10 +79,10 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ChatReply",
             "ChatRequest",
             "Chunk",
+            "PromptProgress",
             "StopReason",
             "StreamEnd",
             "StreamRestart",
-            "PromptProgress",
             "TextDelta",
             "ThoughtDelta",
             "TokenUsage",
@@ -89,7 +91,10 @@ __getattr__, __dir__, __all__ = export_lazily(
         ),
         "_environment": ("offers",),
         "_fallback": ("FallbackModel",),
-        "_function": ("FunctionModel",),
+        "_scripted": (
+            "FunctionModel",
+            "ScriptedModel",
+        ),
         "google._model": ("GoogleModel",),
         "_local.model": ("LocalModel",),
         "_message": (
@@ -102,11 +107,20 @@ __getattr__, __dir__, __all__ = export_lazily(
             "message_to_json",
         ),
         "mistral._model": ("MistralModel",),
-        "openai._history": ("messages_from_openai", "messages_to_openai"),
+        "openai._history": (
+            "messages_from_openai",
+            "messages_to_openai",
+        ),
         "openai._model": ("OpenAIModel",),
         "_recorded": ("RecordedModel",),
-        "_registry": ("found", "model_of"),
-        "_scripted": ("ScriptedModel",),
-        "_transcript": ("Transcript", "messages_from_json", "messages_to_json"),
+        "_registry": (
+            "found",
+            "model_of",
+        ),
+        "_transcript": (
+            "Transcript",
+            "messages_from_json",
+            "messages_to_json",
+        ),
     },
 )

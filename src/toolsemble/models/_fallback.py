@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Callable
 
 from toolsemble._runtime.text import describe_error, preview
 from toolsemble._vocabulary.errors import ModelError, ToolDefinitionError
-from toolsemble.models._chat import ChatModel, ChatReply, ChatRequest, Chunk, StreamRestart, closing
+from toolsemble.models._chat import MAX_REPLY, ChatModel, ChatReply, ChatRequest, Chunk, StreamRestart, closing
 from toolsemble.models._registry import model_of
-from toolsemble.models._reply_limit import MAX_REPLY
 
 LOGGER = logging.getLogger("toolsemble.models.fallback")
 LOGGER.addHandler(logging.NullHandler())  # prints nothing if the program has not configured logging

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from toolsemble._vocabulary.note import Note
 from toolsemble._vocabulary.serialization import compact_json
+from toolsemble._vocabulary.specification import Note
 from toolsemble.models._adapter.dialect import Schema, describe, ensure_object, rewrite
 from toolsemble.models._adapter.wire import (
     Answer,

@@ -7,28 +7,29 @@ from toolsemble._runtime.lazy import export_lazily
 # Not from typing: importing that would take longer than all the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from toolsemble.review._audit import ReviewEvent as ReviewEvent
     from toolsemble.review._automatic import (
         AutoApprove as AutoApprove,
         AutoReject as AutoReject,
         CallbackReview as CallbackReview,
     )
     from toolsemble.review._console import ConsoleReview as ConsoleReview
-    from toolsemble.review._decision import (
+    from toolsemble.review._pause import PauseReview as PauseReview
+    from toolsemble.review._request import (
         Continue as Continue,
         Edit as Edit,
         ExitEarly as ExitEarly,
         Reject as Reject,
         ReviewDecision as ReviewDecision,
+        ReviewEvent as ReviewEvent,
+        ReviewHandler as ReviewHandler,
+        ReviewRequest as ReviewRequest,
     )
-    from toolsemble.review._pause import PauseReview as PauseReview
-    from toolsemble.review._queue import QueueReview as QueueReview
-    from toolsemble.review._receipt import Receipt as Receipt
-    from toolsemble.review._remember import RememberReview as RememberReview
-    from toolsemble.review._request import ReviewHandler as ReviewHandler, ReviewRequest as ReviewRequest
-    from toolsemble.review._rules import Rule as Rule, RulesReview as RulesReview
-    from toolsemble.review._signed_rows import StoredRequest as StoredRequest
-    from toolsemble.review._store import (
+    from toolsemble.review._rules.remember import RememberReview as RememberReview
+    from toolsemble.review._rules.rules import Rule as Rule, RulesReview as RulesReview
+    from toolsemble.review._store.queue import QueueReview as QueueReview
+    from toolsemble.review._store.receipt import Receipt as Receipt
+    from toolsemble.review._store.signed_rows import StoredRequest as StoredRequest
+    from toolsemble.review._store.store import (
         MemoryStore as MemoryStore,
         ReviewStore as ReviewStore,
         SQLiteStore as SQLiteStore,
@@ -45,20 +46,45 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
-        "_automatic": ("AutoApprove", "AutoReject", "CallbackReview"),
+        "_automatic": (
+            "AutoApprove",
+            "AutoReject",
+            "CallbackReview",
+        ),
         "_console": ("ConsoleReview",),
-        "_audit": ("ReviewEvent",),
-        "_decision": ("Continue", "Edit", "ExitEarly", "Reject", "ReviewDecision"),
+        "_request": (
+            "Continue",
+            "Edit",
+            "ExitEarly",
+            "Reject",
+            "ReviewDecision",
+            "ReviewEvent",
+            "ReviewHandler",
+            "ReviewRequest",
+        ),
         "_pause": ("PauseReview",),
-        "_queue": ("QueueReview",),
-        "_receipt": ("Receipt",),
-        "_remember": ("RememberReview",),
-        "_request": ("ReviewHandler", "ReviewRequest"),
-        "_rules": ("Rule", "RulesReview"),
-        "_signed_rows": ("StoredRequest",),
-        "_store": ("MemoryStore", "ReviewStore", "SQLiteStore"),
-        "_terms": ("OnTimeout", "ReviewTiming"),
+        "_store.queue": ("QueueReview",),
+        "_store.receipt": ("Receipt",),
+        "_rules.remember": ("RememberReview",),
+        "_rules.rules": (
+            "Rule",
+            "RulesReview",
+        ),
+        "_store.signed_rows": ("StoredRequest",),
+        "_store.store": (
+            "MemoryStore",
+            "ReviewStore",
+            "SQLiteStore",
+        ),
+        "_terms": (
+            "OnTimeout",
+            "ReviewTiming",
+        ),
         "_webhook": ("WebhookReview",),
-        "_webhook_service": ("WebhookMessage", "read_webhook", "sign_answer"),
+        "_webhook_service": (
+            "WebhookMessage",
+            "read_webhook",
+            "sign_answer",
+        ),
     },
 )

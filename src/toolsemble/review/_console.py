@@ -1,25 +1,196 @@
-"""A reviewer that asks at the terminal."""
+"""Editing of a text in the editor of the user."""
 
 from __future__ import annotations
 
+import atexit
 import json
 import math
+import os
+import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TextIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TextIO
 
 from toolsemble._runtime.terminal import NO_TERMINAL, TERMINAL_LOCK, AbandonedError, Terminal, find_terminal
-from toolsemble._runtime.text import escape_invisible, escape_lines, preview
-from toolsemble.review._audit import LOGGER
-from toolsemble.review._decision import Continue, Edit, ExitEarly, ReviewDecision
-from toolsemble.review._editor import edit_text, find_editor
-from toolsemble.review._field_editor import FieldEditor, check_without_schema, read_revised
+from toolsemble._runtime.text import HIDDEN, escape_invisible, escape_lines, preview
 from toolsemble.review._question import can_check_edits, check_edit, is_abandoned
-from toolsemble.review._request import ReviewRequest
+from toolsemble.review._request import LOGGER, Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
 from toolsemble.review._request_view import RequestView, add_margin
 from toolsemble.review._terms import ReviewTiming
+
+_POLL = 0.02
+_GRACE = 2.0
+
+
+def find_editor() -> str:
+    """Return the command of the editor from VISUAL or EDITOR; "" for none."""
+    return (os.environ.get("VISUAL") or os.environ.get("EDITOR") or "").strip()
+
+
+def edit_text(command: str, text: str, name: str, terminal: Terminal) -> str:
+    """Return a text as the editor saved it in a private file; raise OSError or ValueError if that fails."""
+    with TemporaryDirectory(prefix="toolsemble-", ignore_cleanup_errors=True) as folder:
+        path = Path(folder, name)
+        path.write_bytes(text.encode("utf-8", "surrogatepass"))
+        with terminal.lend():
+            _run([*shlex.split(command, posix=os.name != "nt"), str(path)], terminal)
+        revised = path.read_bytes().decode("utf-8", "surrogatepass")
+    # Editors add a newline at the end.
+    return revised.removesuffix("\n") if not text.endswith("\n") else revised
+
+
+def _run(command: list[str], terminal: Terminal) -> None:
+    """Run an editor until it ends; raise AbandonedError when the request is abandoned."""
+    source, target = terminal.streams
+    with subprocess.Popen(command, stdin=source, stdout=target) as process:  # noqa: S603 - the user's own setting
+        atexit.register(process.terminate)  # the editor must not outlive the program
+        try:
+            while (status := _wait(process, _POLL)) is None:
+                if terminal.abandoned():
+                    raise AbandonedError
+        finally:
+            process.terminate()
+            if _wait(process, _GRACE) is None:
+                process.kill()
+            atexit.unregister(process.terminate)  # last: this thread may be interrupted anywhere before
+    if status:
+        raise ChildProcessError(f"it ended with status {status}")
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> int | None:
+    """Return the exit status of a process; None if it is still running."""
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+Check = Callable[[str], str]
+"""Takes all arguments as JSON text; returns what is wrong with them, or ""."""
+
+_MAX_SHOWN = 500
+_INTRODUCTION = 'An empty line keeps a value. Lists and objects are JSON; "" is the empty text.'
+_AGAIN = "Enter another value; or the same one again to keep it until all are entered, if it depends on another one."
+_TOO_LONG = "That is more than one line can hold. Set EDITOR to edit longer texts."
+
+
+class FieldEditor:
+    """A dialog that asks for each argument; an empty line keeps its value.
+
+    :param terminal: the terminal
+    :param prefix: returns the start of each prompt
+    :param check: checks all arguments whenever one of them is entered
+    """
+
+    def __init__(self, terminal: Terminal, prefix: Callable[[], str], check: Check) -> None:
+        self._terminal = terminal
+        self._prefix = prefix
+        self._check = check
+
+    def edit(self, arguments: Mapping[str, Any]) -> str:
+        """Return the arguments as JSON text, after each of them was kept or changed."""
+        self._show(_INTRODUCTION)
+        edited = dict(arguments)
+        for name in arguments:
+            edited[name] = self._ask(name, edited)
+        return _to_json(edited)
+
+    def _ask(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """Return the value of one argument; ask again if it does not fit."""
+        last = ""
+        self._show_value(name, arguments[name])
+        while True:
+            line = read_revised(self._terminal, lambda: f"{self._prefix()}Instead (empty keeps it): ", arguments[name])
+            if not line:
+                return arguments[name]
+            if not self._terminal.is_whole(line):
+                self._say(_TOO_LONG)
+                continue
+            value, problem = self._read(name, line, arguments)
+            if not problem or line == last:
+                return value
+            last = line
+            self._say(f"{problem}. {_AGAIN}")
+
+    def _read(self, name: str, line: str, arguments: Mapping[str, Any]) -> tuple[Any, str]:
+        """Return the value that a line means, and what is wrong with it, or ""."""
+        readings = _readings(line, arguments[name])
+        problems = []
+        for value in readings:
+            problems.append(self._check(_to_json({**arguments, name: value})))
+            if not problems[-1]:
+                return value, ""
+        return readings[0], problems[0]
+
+    def _show_value(self, name: str, value: Any) -> None:
+        text = _to_json(value)
+        shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text):,} characters)"
+        self._show(f"{escape_invisible(name)}: {escape_invisible(shown)}")
+
+    def _show(self, text: str) -> None:
+        """Write a text in the margin, where nothing that a model wrote can be mistaken for a prompt."""
+        output = self._terminal.output
+        self._terminal.write(add_margin(text, output.width, output.paint))
+
+    def _say(self, text: str) -> None:
+        self._terminal.write(f"{self._terminal.output.paint('note', escape_invisible(text))}\n")
+
+
+def read_revised(terminal: Terminal, prompt: Callable[[], str], value: Any) -> str:
+    """Return the line that replaces a value; what is typed is not shown if the value is a secret or contains one."""
+    return terminal.read_secret(prompt) if HIDDEN in _to_json(value) else terminal.read_line(prompt)
+
+
+def check_without_schema(arguments: Mapping[str, Any]) -> Check:
+    """Return a check that compares the types of values with those before; for a request without its tool.
+
+    >>> check_without_schema({"boxes": 5})('{"boxes": "x"}')
+    'boxes: expected an integer'
+    """
+
+    def check(text: str) -> str:
+        for name, value in json.loads(text).items():
+            expected = _TYPES.get(type(arguments[name]))
+            if expected is not None and type(value) not in expected[0]:
+                return f"{name}: expected {expected[1]}"
+        return ""
+
+    return check
+
+
+_TYPES: Mapping[type, tuple[tuple[type, ...], str]] = {
+    str: ((str,), "a text"),
+    bool: ((bool,), "true or false"),
+    int: ((int,), "an integer"),
+    float: ((int, float), "a number"),
+    list: ((list,), "a list as JSON"),
+    dict: ((dict,), "an object as JSON"),
+}
+
+
+def _readings(line: str, before: Any) -> list[Any]:
+    """Return the values that a line can mean, the most likely one first: as JSON, or as the text itself.
+
+    >>> _readings("5", 7), _readings("5", "7"), _readings("x", 7), _readings('""', "x")
+    ([5, '5'], ['5', 5], ['x'], [''])
+    """
+    try:
+        parsed = json.loads(line)
+    except (ValueError, RecursionError):
+        return [line]
+    if parsed == "":
+        return [""]
+    return [line, parsed] if isinstance(before, str) else [parsed, line]
+
+
+def _to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
 
 _EMPTY_LINES = 5
 # A program that types forever must not be asked forever, if there is no timeout.

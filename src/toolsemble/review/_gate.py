@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, TypeAlias, Unpack
 
+from toolsemble._schema.masking import mask_object
+from toolsemble._vocabulary.call import GeneratedRunId
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.review._audit import LOGGER
-from toolsemble.review._pattern import matches_name
-from toolsemble.review._request import ReviewHandler
-from toolsemble.review._terms import TIMEOUT, OnTimeout, check_terms
+from toolsemble.review._question import Question
+from toolsemble.review._request import LOGGER, Continue, ReviewDecision, ReviewHandler, ReviewRequest, digest
+from toolsemble.review._rules.pattern import matches_name
+from toolsemble.review._terms import TIMEOUT, OnTimeout, ReviewTerms, ReviewTiming, check_terms, fit_to_deadline
 
 Predicate: TypeAlias = Callable[[Any, Any], Any]
 """Takes the arguments as a reviewer would see them, and the context; returns whether approval is required."""
@@ -139,3 +142,96 @@ def check_predicate(owner: str, predicate: Callable[..., Any]) -> Predicate:
     except ValueError:
         pass  # a C function without a signature
     return predicate
+
+
+@dataclass(frozen=True, slots=True)
+class InheritedGate:
+    """A gate of a toolbox and its reviewer."""
+
+    outer: OuterGate
+    """The gate and the patterns of its tools."""
+    review: ReviewHandler | None
+    """The reviewer; None: that of the call."""
+
+    def detach(self, review: ReviewHandler) -> InheritedGate:
+        """Return a copy that can be pickled: without predicates, and with another reviewer."""
+        gate = replace(self.outer.gate, predicates=())
+        return InheritedGate(OuterGate(gate, self.outer.patterns), review)
+
+
+def extend_gates(
+    around: tuple[InheritedGate, ...], own: Iterable[InheritedGate], review: ReviewHandler | None
+) -> tuple[InheritedGate, ...]:
+    """Return the gates of the enclosing calls and those of the toolbox that makes the call, each once.
+
+    :param review: the reviewer of gates that have none
+    """
+    known = {id(each.outer) for each in around}
+    named = [InheritedGate(each.outer, review if each.review is None else each.review) for each in own]
+    return (*around, *(each for each in named if id(each.outer) not in known))
+
+
+def combine_gates(
+    gates: Iterable[InheritedGate], names: Sequence[str], own: Gate | None, review: ReviewHandler | None
+) -> Gate | None:
+    """Return the gate of a tool that is called inside of calls of other toolboxes.
+
+    Gates with the same reviewer are merged, so that nobody is asked twice about one call. Gates with other reviewers
+    stay separate, and all of them must approve.
+
+    :param names: all names of the tool
+    :param own: the gate of the tool in its own toolbox
+    :param review: the reviewer of that gate
+    """
+    merged: list[Gate] = [] if own is None else [own]
+    decided = own is not None and getattr(own.review, "decides", False)
+    for each in gates:
+        if decided and getattr(each.review or review, "pauses", False):
+            continue  # the decision of a person is in place of its question
+        asks = None if each.review is review else each.review
+        place = next((place for place, gate in enumerate(merged) if gate.review is asks), None)
+        gate = each.outer.around(names, None if place is None else merged[place])
+        if place is not None and gate is not None:
+            merged[place] = gate
+        elif gate is not None:
+            merged.append(replace(gate, review=asks))
+    return replace(merged[0], further=tuple(merged[1:])) if merged else None
+
+
+def ask_during_call(context: Any, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
+    """Ask the reviewer of a :class:`~toolsemble.ToolContext`, and wait in this thread; without one, continue."""
+    return Continue() if context.review is None else _question(context, description, **terms).do()
+
+
+async def aask_during_call(context: Any, description: str, **terms: Unpack[ReviewTerms]) -> ReviewDecision:
+    """Ask the reviewer of a :class:`~toolsemble.ToolContext` without blocking the event loop; without one, continue."""
+    return Continue() if context.review is None else await _question(context, description, **terms).ado()
+
+
+def _question(
+    context: Any,
+    description: str,
+    *,
+    arguments: Any = MappingProxyType({}),
+    timeout: float | None = TIMEOUT,
+    on_timeout: OnTimeout = OnTimeout.EXIT_EARLY,
+    required_role: str | None = None,
+) -> Question:
+    check_terms(f"Tool '{context.tool_name}': the ", timeout, on_timeout, required_role)
+    exact = [description, dict(arguments) if isinstance(arguments, Mapping) else arguments]
+    shown = [mask_object(each) for each in exact]
+    request = ReviewRequest(
+        shown[0],
+        context.tool_name,
+        shown[1],
+        ReviewTiming.DURING_EXECUTION,
+        required_role=required_role,
+        call_id=context.call_id,
+        run_id=context.run_id,
+        agent_role=context.agent_role,
+        memory_id=context.memory_id,
+        chosen_run=not isinstance(context.run_id, GeneratedRunId),
+        hidden_digest="" if shown == exact else digest([context.run_id, *exact]),
+        **fit_to_deadline(context.deadline, timeout, on_timeout),
+    )
+    return Question(context.review, request)

@@ -22,15 +22,22 @@ from toolsemble._runtime.concurrency import (
     unwrap_outcome,
     wait_for,
 )
-from toolsemble._runtime.observers.watchers import tell
 from toolsemble._runtime.text import HIDDEN, preview
+from toolsemble._runtime.watchers import tell
 from toolsemble._runtime.work_clock import WaitingForPerson
-from toolsemble._schema.masking.secrets import mask_error, mask_text
+from toolsemble._schema.masking import mask_error, mask_text
 from toolsemble._vocabulary.errors import CallPausedError, JournalError, ReviewTimeoutError, RunError
-from toolsemble.review._audit import LOGGER
-from toolsemble.review._decision import Continue, Edit, ExitEarly, ReviewDecision
-from toolsemble.review._events import ReviewDecided, ReviewRequested
-from toolsemble.review._request import ReviewHandler, ReviewRequest
+from toolsemble.review._request import (
+    LOGGER,
+    Continue,
+    Edit,
+    ExitEarly,
+    ReviewDecided,
+    ReviewDecision,
+    ReviewHandler,
+    ReviewRequest,
+    ReviewRequested,
+)
 from toolsemble.review._terms import OnTimeout
 
 if TYPE_CHECKING:

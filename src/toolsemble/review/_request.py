@@ -1,18 +1,71 @@
-"""Review requests, and the protocol of reviewers."""
+"""The three decisions of a reviewer; subclasses of them are not accepted."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.review._decision import ReviewDecision
 from toolsemble.review._terms import TIMEOUT, OnTimeout, ReviewTiming
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """The decision to run the call unchanged.
+
+    >>> Continue()
+    Continue(always=None)
+    """
+
+    always: Literal["tool", "arguments"] | None = None
+    """Approve later calls in this run, too: of the tool, or of the tool with these arguments; needs a handler that
+    remembers."""
+    person: str = field(default="", kw_only=True, compare=False, repr=False)
+    """Who decided, if known; for the record only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """The decision to run the call with other arguments, which are validated again.
+
+    >>> Edit("rm old.log").revised
+    'rm old.log'
+    """
+
+    revised: str
+    """The new text of a string tool, or of the one field that reviewers may edit; else the JSON text of all
+    arguments."""
+    person: str = field(default="", kw_only=True, compare=False, repr=False)
+    """Who decided, if known; for the record only."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExitEarly:
+    """The decision not to run the call.
+
+    >>> ExitEarly("too risky").reason
+    'too risky'
+    """
+
+    reason: str = ""
+    """The reason, for the model; may be empty."""
+    timed_out: bool = False
+    """Whether nobody answered in time."""
+    person: str = field(default="", kw_only=True, compare=False, repr=False)
+    """Who decided, if known; for the record only."""
+
+
+Reject = ExitEarly
+"""The everyday name of :class:`ExitEarly`."""
+
+ReviewDecision: TypeAlias = Continue | Edit | ExitEarly
+"""The decision of a reviewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,3 +202,97 @@ class ReviewHandler(Protocol):
     def review(self, request: ReviewRequest) -> ReviewDecision | Awaitable[ReviewDecision]:
         """Return the decision about one call."""
         ...
+
+
+EventKind: TypeAlias = Literal["asked", "answered", "used", "refused", "expired", "withdrawn", "abandoned"]
+
+LOGGER = logging.getLogger("toolsemble.review")
+LOGGER.addHandler(logging.NullHandler())  # prints nothing in a program without logging setup
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewEvent:
+    """One event in the audit log of a store: who did what to which request, and when.
+
+    >>> event = ReviewEvent("answered", "4f1c", "delete", 1700000000.0, person="ada", detail="continue")
+    >>> event.kind, event.person
+    ('answered', 'ada')
+    """
+
+    kind: EventKind
+    """What happened: the request was asked, answered, used, refused, expired, withdrawn or
+    abandoned: the process that asked has ended."""
+    request_id: str
+    """The id of the request."""
+    tool_name: str
+    """The tool of the request."""
+    at: float
+    """When, in seconds since the epoch."""
+    person: str = ""
+    """Who did it, if known."""
+    role: str = ""
+    """The role of the person."""
+    detail: str = ""
+    """The arguments, the decision, or the reason of a refusal; its start, with line breaks as they were."""
+    number: int = field(default=0, kw_only=True, compare=False)
+    """Its number in the log, by which pages continue."""
+
+
+@dataclass(frozen=True, slots=True)
+class _RequestEvent:
+    """An event about a request and the call that waits for the answer."""
+
+    request: ReviewRequest
+    """The request."""
+
+    @property
+    def tool_name(self) -> str:
+        """The tool that is called."""
+        return self.request.tool_name
+
+    @property
+    def call_id(self) -> str:
+        """The call that waits."""
+        return self.request.call_id
+
+    @property
+    def run_id(self) -> str:
+        """The run that the call belongs to."""
+        return self.request.run_id
+
+    @property
+    def agent_role(self) -> str:
+        """The role of the agent that calls."""
+        return self.request.agent_role
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewRequested(_RequestEvent):
+    """The event that a reviewer is asked; the call waits.
+
+    >>> ReviewRequested(ReviewRequest("Deletes a file", "delete", "old.log")).tool_name
+    'delete'
+    """
+
+    kind: ClassVar[Literal["review_requested"]] = "review_requested"
+
+    @property
+    def at(self) -> float:
+        """When it was asked, in seconds since the epoch."""
+        return self.request.asked_at
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewDecided(_RequestEvent):
+    """The event that a reviewer has answered, or did not in time.
+
+    >>> from toolsemble import Continue
+    >>> ReviewDecided(ReviewRequest("Deletes a file", "delete", "old.log"), Continue()).kind
+    'review_decided'
+    """
+
+    decision: ReviewDecision
+    """The decision; the text of an edit is masked if the arguments contain secrets."""
+    at: float = field(default_factory=time.time, kw_only=True, compare=False)
+    """When, in seconds since the epoch."""
+    kind: ClassVar[Literal["review_decided"]] = "review_decided"

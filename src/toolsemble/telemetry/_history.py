@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self
 
 from toolsemble._runtime.checks import check_count, check_seconds
 from toolsemble._runtime.processes.identity import ProcessIdentity
-from toolsemble._runtime.sqlite import Database, translate_errors
+from toolsemble._runtime.storage.sqlite import Database, translate_errors
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.telemetry._event_json import write_event
 from toolsemble.telemetry._history_queries import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from toolsemble._runtime.sqlite import Kind
+from toolsemble._runtime.storage.sqlite import Kind
 from toolsemble.telemetry import _history_conversations as conversations
 
 # A number of an event is never used again, also if the latest events are deleted: browsers continue after it.

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from toolsemble._runtime.text import escape_surrogates
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.telemetry import _history_conversations as conversations
-from toolsemble.telemetry._cut_text import cut_texts
+from toolsemble.telemetry._history_queries import cut_texts
 
 _PREVIEW = 300
 _IDS = ("run_id", "parent_id", "call_id", "tool_name")
@@ -35,7 +35,7 @@ class EventWriter:
     """A writer of events in one transaction: it adds their rows, and counts them in those of their run.
 
     >>> from toolsemble.events import CacheHit
-    >>> from toolsemble._runtime.sqlite import Database
+    >>> from toolsemble._runtime.storage.sqlite import Database
     >>> from toolsemble.telemetry._event_json import write_event
     >>> from toolsemble.telemetry._history_tables import KIND
     >>> with Database(None, KIND).writing() as connection:

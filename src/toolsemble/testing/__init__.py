@@ -7,9 +7,8 @@
 from __future__ import annotations
 
 from toolsemble._runtime.metrics import InMemoryMetrics
-from toolsemble.models._function import FunctionModel
 from toolsemble.models._recorded import RecordedModel
-from toolsemble.models._scripted import ScriptedModel
+from toolsemble.models._scripted import FunctionModel, ScriptedModel
 from toolsemble.review._automatic import AutoApprove, AutoReject, CallbackReview
 from toolsemble.testing._cassette import Cassette
 from toolsemble.testing._clock import FixedClock

@@ -13,8 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias, get_args
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._engine.definition.policy import Inner, Layer
+from toolsemble._engine.definition import Inner, Layer, ToolDefinition
 from toolsemble._engine.work.body import Work
 from toolsemble._engine.work.deadline import check_time_left
 from toolsemble._schema.shape import to_result

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._engine.definition.variants import map_definition
+from toolsemble._engine.definition import ToolDefinition, map_definition
 from toolsemble._engine.execution.call import missing_deps
 from toolsemble._tools.collection import collect_tools
 from toolsemble._vocabulary.errors import ToolDefinitionError

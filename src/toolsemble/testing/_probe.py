@@ -13,8 +13,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._engine.definition.policy import Inner, Layer
+from toolsemble._engine.definition import Inner, Layer, ToolDefinition
 from toolsemble._engine.work.body import Work
 from toolsemble._engine.work.deadline import TimedOutError
 from toolsemble._runtime.concurrency import ThreadPerJob, wait_until

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from toolsemble._schema.pointer import find_ref_target
+from toolsemble._schema.problem import find_ref_target
 from toolsemble.testing._samples import FORMATS, HOSTILE, INTEGERS, NUMBERS, ODD, PATTERNED, WORDS
 
 _MAX_DEPTH = 5  # maximum depth of values of recursive schemas

@@ -9,14 +9,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition.definition import Need, ToolDefinition
+from toolsemble._engine.definition import Need, ToolDefinition
 from toolsemble._engine.execution.failure import find_fatal_error, to_failure, to_refusal
 from toolsemble._engine.record import LOG_LIMIT
 from toolsemble._engine.work.body import Work
 from toolsemble._runtime.concurrency import THREADS, unwrap_stop_iteration
-from toolsemble._runtime.locks.claims import Slots
+from toolsemble._runtime.locks import Slots
 from toolsemble._schema.decode import Read, Repair
-from toolsemble._schema.masking.secrets import mask_value
+from toolsemble._schema.masking import mask_value, read_with_secrets, start_masking, stop_masking
 from toolsemble._schema.repair import STEPS
 from toolsemble._schema.shape import UnsupportedResultError, to_intermediate_result, to_result
 from toolsemble._vocabulary.errors import CallPausedError, ToolConfigurationError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from toolsemble._engine.execution.edits import EditedArguments
     from toolsemble._engine.execution.hooks import CallHooks
     from toolsemble._engine.execution.instrumentation import Instrumentation
+
 
 CallPath: TypeAlias = Generator[Work, Any, ToolResult]
 """The path of a call: yields the work it needs done, is sent the outcome, and returns the result."""
@@ -219,3 +220,19 @@ def missing_deps(need: Need) -> ToolConfigurationError:
     ToolConfigurationError("Tool 'find_order' needs deps (ToolContext[Shop]); pass deps=…")
     """
     return ToolConfigurationError(f"Tool '{need.tool}' needs deps ({need.declared}); pass deps=…")
+
+
+def mask_arguments(definition: ToolDefinition, text: str) -> dict[str, Any]:
+    """Return the arguments in a text as JSON values, with the secrets of the tool masked; {} if they cannot be read.
+
+    :param definition: a tool that takes secrets
+    """
+    report, masking = ArgumentsReport(), start_masking()
+    report.definition = definition
+    try:
+        report.begin(read_with_secrets(definition, definition.decode, text, STEPS)[0])
+    except Exception:  # a validator may raise anything; nobody knows which argument is a secret
+        return {}
+    finally:
+        stop_masking(masking)
+    return report.arguments or {}

@@ -8,9 +8,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._runtime.text import preview
-from toolsemble._schema.masking.secrets import mask_value
+from toolsemble._schema.masking import mask_value
 from toolsemble._vocabulary.errors import ToolArgumentsError
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.serialization import compact_json

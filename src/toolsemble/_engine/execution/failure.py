@@ -6,7 +6,7 @@ from toolsemble._engine.context import ToolContext
 from toolsemble._engine.record import count
 from toolsemble._engine.work.deadline import TimedOutError
 from toolsemble._runtime.text import describe_error, describe_with_class
-from toolsemble._schema.masking.secrets import mask_error, mask_text
+from toolsemble._schema.masking import mask_error, mask_text
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.errors import (
     AgentExecutionError,

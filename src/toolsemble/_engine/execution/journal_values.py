@@ -1,16 +1,33 @@
-"""Results as JSON values for a journal, with those of parts and the facts about a call, and back."""
+"""The record of one step of a pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from toolsemble._engine.execution.edits import EditedArguments
-from toolsemble._engine.execution.step_record import StepRecord
 from toolsemble._schema.shape import to_json_value
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.serialization import read_content, read_error_kind, write_content
+
+
+class StepRecord(NamedTuple):
+    """The record of one step of a pipeline.
+
+    >>> StepRecord("search", "rome", ToolResult.success("3 hits"), 0.25).result.output
+    '3 hits'
+    """
+
+    name: str
+    """The name of the step's tool."""
+    input: Any
+    """The input of its body, or the handoff if that did not fit; None if it is not known."""
+    result: ToolResult
+    """Its result."""
+    duration: float
+    """The seconds that the work took, without the time of a reviewer."""
+
 
 _TAG = "$toolsemble"
 

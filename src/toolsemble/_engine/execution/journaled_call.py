@@ -14,15 +14,15 @@ from types import MappingProxyType
 from typing import Any
 
 from toolsemble._engine.context import InvocationParameters, ToolContext
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.execution.call import ArgumentsReport, Call, CallPath
 from toolsemble._engine.execution.journal_values import read_recorded, write_recorded
 from toolsemble._engine.record import count_and_log
 from toolsemble._engine.work.body import Work
-from toolsemble._engine.work.thread import RunInThread
-from toolsemble._runtime.observers.watchers import tell, watchers
+from toolsemble._engine.work.wait import RunInThread
 from toolsemble._runtime.text import preview
-from toolsemble._schema.masking.secrets import mask_value
+from toolsemble._runtime.watchers import tell, watchers
+from toolsemble._schema.masking import mask_value
 from toolsemble._vocabulary.place import Place, RecordedCall
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble.events import CallFinished

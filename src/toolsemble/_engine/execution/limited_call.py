@@ -11,7 +11,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.execution.call import Call
 from toolsemble._engine.limits.apply import apply_limits
 from toolsemble._engine.work.body import RunBody, Work, run_in_context
@@ -81,11 +81,11 @@ class _MeasuredWork:
 def _choose_work(definition: ToolDefinition, given: Any, context: ToolContext, workers: Executor) -> Work:
     """Return the work that runs a body within its limits."""
     if definition.policy is not None and definition.policy.cluster is not None:
-        from toolsemble._engine.work.cluster import RunOnCluster
+        from toolsemble._engine.work.remote import RunOnCluster
 
         return RunOnCluster(definition, given, context)
     if definition.policy is not None and definition.policy.isolation == "process":
-        from toolsemble._engine.work.process import RunInProcess
+        from toolsemble._engine.work.remote import RunInProcess
 
         return RunInProcess(definition, given, context)
     # A body that never blocks needs no timer.

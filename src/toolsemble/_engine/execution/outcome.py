@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.record import determine_outcome, input_text, is_unfinished
 from toolsemble._runtime.metrics import Outcome
 from toolsemble._runtime.text import describe_error
-from toolsemble._schema.masking.secrets import mask_result, mask_text, mask_value
+from toolsemble._schema.masking import mask_result, mask_text, mask_value
 from toolsemble._vocabulary.errors import CallPausedError, RejectedError, RunParkedError
 from toolsemble._vocabulary.result import ToolResult
 

@@ -11,12 +11,12 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any
 
 from toolsemble._engine.context import ToolContext, current_context, enter, restore, was_run
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.execution.call import Call, CallPath, CallSettings, SubCallReport, check_deps
 from toolsemble._engine.record import record, record_repairs
 from toolsemble._engine.work.body import RunBody, Work
 from toolsemble._runtime.lazy import LazyModule
-from toolsemble._runtime.observers.watchers import watchers
+from toolsemble._runtime.watchers import watchers
 from toolsemble._schema.decode import Read
 from toolsemble._vocabulary.errors import ToolArgumentsError
 

@@ -9,19 +9,15 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._engine.definition.policy import Inner, Layer, Policy
+from toolsemble._engine.definition import Inner, Layer, Policy, ToolDefinition
 from toolsemble._engine.limits.rate import RateLimit, count_start, wait_for_turn
 from toolsemble._engine.record import count_and_log
-from toolsemble._engine.work.body import Work
+from toolsemble._engine.work.body import Start, Work
 from toolsemble._engine.work.deadline import TimedOutError, check_time_left, earliest, is_past
-from toolsemble._engine.work.start import Start
 from toolsemble._engine.work.wait import Acquire, Sleep, WouldBlockLoopError
-from toolsemble._runtime.locks.claims import Slots
-from toolsemble._runtime.locks.holds import TABLE, Hold, current_hold
-from toolsemble._runtime.locks.table import DeadlockError
-from toolsemble._runtime.observers.watchers import tell
+from toolsemble._runtime.locks import TABLE, DeadlockError, Hold, Slots, current_hold
 from toolsemble._runtime.text import describe_with_class
+from toolsemble._runtime.watchers import tell
 from toolsemble._vocabulary.errors import LimitReachedError, PassThroughError
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble.events import CallTimedOut

@@ -12,16 +12,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._engine.definition.policy import Inner, Layer
-from toolsemble._engine.limits.call_key import CallKey
-from toolsemble._engine.limits.single_flight import CANNOT_WAIT, SharedCall
+from toolsemble._engine.definition import Inner, Layer, ToolDefinition
+from toolsemble._engine.limits.single_flight import CANNOT_WAIT, CallKey, SharedCall
 from toolsemble._engine.record import count_and_log
 from toolsemble._engine.work.body import Work
 from toolsemble._engine.work.deadline import check_time_left, is_past, remaining
 from toolsemble._engine.work.snapshot import copy_input
-from toolsemble._engine.work.thread import RunInThread
-from toolsemble._engine.work.wait import Acquire, Sleep
+from toolsemble._engine.work.wait import Acquire, RunInThread, Sleep
 from toolsemble._runtime.concurrency import THREADS
 from toolsemble._runtime.fork_locks import fork_safe_lock
 from toolsemble._runtime.signing import canonical_json

@@ -1,22 +1,94 @@
-"""The policy of a tool, built from the limits that it declares."""
+"""The slots and resources of a tool: which of its calls may run at the same time."""
 
 from __future__ import annotations
 
+import inspect
 import pickle
-from collections.abc import Callable
-from typing import Any, get_args
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, get_args
 
-from toolsemble._engine.definition.policy import Effects, Isolation, Layer, Policy
-from toolsemble._engine.limits.cache import cache_layer
-from toolsemble._engine.limits.concurrency import Needs
-from toolsemble._engine.limits.idempotency import idempotency_layer
+from toolsemble._engine.definition import Effects, Isolation, Layer, Policy, ToolDefinition, map_definition
+from toolsemble._engine.limits.cache import CacheLayer, cache_layer
+from toolsemble._engine.limits.idempotency import IdempotencyLayer, check_ledger, idempotency_layer
 from toolsemble._engine.limits.rate import RateLimit
 from toolsemble._engine.limits.retries import RetryLayer, retry_layer
 from toolsemble._engine.limits.settings import Limits
 from toolsemble._runtime.checks import check_amount, check_count, check_seconds
+from toolsemble._runtime.concurrency import is_async
+from toolsemble._runtime.locks import Slots
 from toolsemble._runtime.processes import memory_limit
 from toolsemble._runtime.text import describe_error
-from toolsemble._vocabulary.errors import ToolDefinitionError
+from toolsemble._vocabulary.errors import ToolDefinitionError, ToolExecutionError, UnclearError
+
+if TYPE_CHECKING:
+    from toolsemble._engine.limits.effect_ledger import EffectLedger
+
+
+PROCESSES = Slots(32)
+"""The slots for bodies that run in worker processes."""
+
+
+class Needs:
+    """The slots and resources that each call of one tool holds while it runs.
+
+    >>> needs = Needs("Tool 'save'", None, lambda arguments: {f"file:{arguments.path}"})
+    >>> list(needs({"path": "a.txt", "text": "hello"}))
+    ['file:a.txt']
+    """
+
+    def __init__(
+        self,
+        owner: str,
+        max_concurrency: int | None,
+        resources: Callable[[Any], Any] | None,
+        *,
+        in_process: bool = False,
+    ) -> None:
+        if resources is not None and not callable(resources):
+            raise ToolDefinitionError(f"{owner}: resources must be a function of the arguments, not {resources!r:.80}")
+        if is_async(resources):
+            raise ToolDefinitionError(f"{owner}: resources must be a sync function; it is called before each call")
+        if resources is not None:
+            _check_signature(owner, resources)
+        self._resources = resources
+        self._always: tuple[Hashable, ...] = () if max_concurrency is None else (Slots(max_concurrency),)
+        if in_process:
+            self._always += (PROCESSES,)
+
+    @property
+    def binds(self) -> bool:
+        """Whether the names depend on the input, which must not change afterwards."""
+        return self._resources is not None
+
+    def __call__(self, value: Any) -> Iterable[Hashable]:
+        """Return the slots and resource names for an input; raise ToolExecutionError if a name is not a str."""
+        return self._always if self._resources is None else (*self._always, *self._read_names(self._resources, value))
+
+    def _read_names(self, resources: Callable[[Any], Any], value: Any) -> set[str]:
+        given = SimpleNamespace(**value) if isinstance(value, dict) else value
+        try:
+            found = resources(given)
+            names = {found} if isinstance(found, str) else set(found)
+        except Exception as error:
+            raise UnclearError(f"Its resources cannot be computed: {describe_error(error)}") from error
+        if wrong := [name for name in names if not isinstance(name, str)]:
+            raise ToolExecutionError(f"Its resources must be strings, not {type(wrong[0]).__name__}")
+        return names
+
+
+def _check_signature(owner: str, resources: Callable[[Any], Any]) -> None:
+    """Raise ToolDefinitionError for a function that cannot be called with the arguments alone."""
+    try:
+        inspect.signature(resources).bind(None)
+    except TypeError as problem:
+        raise ToolDefinitionError(
+            f"{owner}: resources must take the arguments; in a class it is a method, or a staticmethod: {problem}"
+        ) from None
+    except ValueError:
+        pass  # a C function without a signature
 
 
 def build_policy(owner: str, limits: Limits) -> Policy:
@@ -114,3 +186,92 @@ def _check_choice(owner: str, setting: str, value: object, choices: tuple[Any, .
     if not any(value is each or (isinstance(value, str) and value == each) for each in choices):
         known = ", ".join(map(repr, choices))
         raise ToolDefinitionError(f"{owner}: {setting} must be one of {known}, not {value!r:.80}")
+
+
+@dataclass(frozen=True, slots=True)
+class BoxLimits:
+    """The limits of a toolbox, for those of its tools that declare none themselves."""
+
+    timeout: float | None
+    """Seconds that a call may take; None: no limit."""
+    retrying: Layer | None
+    """The layer that retries calls; None for none."""
+    rate: RateLimit | None
+    """The rate limit of all tools together; None for none."""
+    caching: CacheLayer | None = None
+    """The layer that caches results of tools that only read; None for none."""
+    ledger: EffectLedger | None = None
+    """The ledger of idempotent calls; None for none."""
+
+    @classmethod
+    def of(
+        cls,
+        timeout: object,
+        retries: object,
+        rate_limit: object,
+        cache: object = None,
+        ledger: EffectLedger | None = None,
+    ) -> BoxLimits:
+        """Return the limits for settings; raise ToolDefinitionError if they are not valid.
+
+        >>> BoxLimits.of(5, 0, None).timeout
+        5
+        """
+        policy = build_policy(
+            "Toolbox", Limits(timeout=timeout, retries=retries, rate_limit=rate_limit, effects="read")
+        )
+        rate = next(iter(policy.rates), None)
+        retrying = next(iter(policy.layers), None)
+        check_ledger("Toolbox ledger", ledger)
+        return cls(policy.timeout, retrying, rate, cache_layer("Toolbox", cache, reads=True), ledger)
+
+    def apply_to(self, tools: Sequence[ToolDefinition]) -> list[ToolDefinition]:
+        """Return the tools, and those they are made of, with the limits of the toolbox added to their own."""
+        # The names of a toolbox's tools are unique; those of the parts of pipelines are not.
+        bodies = {each.name: each.body for each in tools if each.flow is None}
+        return [self._with_timeout(map_definition(each, partial(self._with_layers, bodies))) for each in tools]
+
+    def _with_timeout(self, definition: ToolDefinition) -> ToolDefinition:
+        own = definition.policy or Policy()
+        if self.timeout is None or own.timeout is not None or _cannot_be_stopped(definition):
+            return definition
+        return replace(definition, policy=replace(own, timeout=self.timeout))
+
+    def _with_layers(self, bodies: dict[str, Any], definition: ToolDefinition) -> ToolDefinition:
+        """Return a tool, or a part of one, with the layers of the toolbox; a flow leaves them to its parts."""
+        if definition.flow is not None:
+            return definition
+        own = definition.policy or Policy()
+        layers, rates, retried = own.layers, own.rates, own.retried
+        if self.ledger is not None:
+            layers = _with_ledger(self.ledger, layers)
+        if self.retrying is not None and own.repeatable and not retried:
+            layers, retried = (self.retrying, *layers), True
+        if self.rate is not None and self.rate not in rates:
+            rates = (*rates, self.rate)
+        if self.caching is not None and _can_cache(self.caching, own, definition, bodies):
+            layers = (*layers, self.caching)
+        if layers == own.layers and rates == own.rates:
+            return definition
+        return replace(definition, policy=replace(own, retried=retried, rates=rates, layers=layers))
+
+
+def _with_ledger(ledger: EffectLedger, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Return the layers, with idempotency layers that use the ledger of a toolbox."""
+    return tuple(each.with_ledger(ledger) if isinstance(each, IdempotencyLayer) else each for each in layers)
+
+
+def _can_cache(caching: CacheLayer, own: Policy, definition: ToolDefinition, bodies: dict[str, Any]) -> bool:
+    """Return whether a toolbox caches a tool: it only reads, declares no cache, and its calls have keys."""
+    if own.effects != "read" or own.cached:
+        return False
+    try:
+        caching.check(definition)
+    except ToolDefinitionError:
+        return False
+    # Another tool of the same name would get its results.
+    return bool(bodies.setdefault(definition.name, definition.body) == definition.body)
+
+
+def _cannot_be_stopped(definition: ToolDefinition) -> bool:
+    return definition.inline and not definition.awaits and definition.flow is None

@@ -9,15 +9,14 @@ from types import MappingProxyType
 from typing import Any
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._engine.definition.policy import Inner, Layer
+from toolsemble._engine.definition import Inner, Layer, ToolDefinition
 from toolsemble._engine.record import LOG_LIMIT, count_and_log
 from toolsemble._engine.work.body import Work
 from toolsemble._engine.work.deadline import TimedOutError, remaining
 from toolsemble._engine.work.wait import Sleep
 from toolsemble._runtime.checks import check_count, check_seconds, format_seconds
-from toolsemble._runtime.observers.watchers import tell
 from toolsemble._runtime.text import describe_error, preview
+from toolsemble._runtime.watchers import tell
 from toolsemble._schema.shape import to_result
 from toolsemble._vocabulary.errors import PassThroughError, ToolDefinitionError
 from toolsemble._vocabulary.result import ToolResult

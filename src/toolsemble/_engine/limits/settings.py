@@ -10,7 +10,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, get_args
 
-from toolsemble._engine.definition.policy import Effects, Isolation, Policy
+from toolsemble._engine.definition import Effects, Isolation, Policy
 from toolsemble._runtime.checks import is_seconds
 from toolsemble._runtime.fork_locks import fork_safe_lock
 

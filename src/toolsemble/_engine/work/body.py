@@ -1,18 +1,17 @@
-"""The protocol ``Work``, and running the body of a tool: here, in a worker thread, or in an executor."""
+"""The start of a body, as rate limits count it."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from concurrent.futures import Executor, Future
 from contextvars import ContextVar, copy_context
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
-from toolsemble._engine.context import ToolContext, current_context, enter, restore
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._engine.work.carried_state import Carried, capture_state, restore_state
-from toolsemble._engine.work.start import Start
+from toolsemble._engine.context import LOGGER, ToolContext, current_context, enter, restore
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._runtime.concurrency import (
     THREADS,
     ContextThreadPool,
@@ -22,12 +21,132 @@ from toolsemble._runtime.concurrency import (
     is_awaitable,
     unwrap_outcome,
 )
-from toolsemble._runtime.locks.holds import keep_until_done
+from toolsemble._runtime.locks import keep_until_done
 from toolsemble._runtime.text import describe_error
 from toolsemble._runtime.wakeup import running_loop
-from toolsemble._schema.masking.log_filter import REDACTION
-from toolsemble._schema.masking.secrets import secrets
+from toolsemble._runtime.watchers import ScopedWatcher, watchers
+from toolsemble._schema.masking import REDACTION, add_secrets, known_secrets, secrets, start_masking
 from toolsemble._vocabulary.errors import ToolArgumentsError, ToolExecutionError
+
+
+class Start:
+    """The start of one body, as rate limits count it: pending, begun, or cancelled.
+
+    A pending start counts as if it happened now, because a thread may begin at any moment. So no period of time has
+    more starts than the limit, however long a call waits before its body begins.
+
+    >>> start = Start()
+    >>> start.is_past(time.monotonic())
+    False
+    >>> start.begin()
+    >>> start.is_past(time.monotonic())
+    True
+    """
+
+    __slots__ = ("_loop", "_ticket", "at", "wanted")
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+        """When the body began, on the clock of ``time.monotonic``; None if it has not."""
+        self.wanted = True
+        """Whether the call is still active; a plain attribute, which is set in one step that no interrupt can split."""
+        self._loop = running_loop()
+        # Popped either by the body, or by the call that reuses the place of a cancelled one; never by both.
+        self._ticket = [None]
+
+    def is_past(self, moment: float) -> bool:
+        """Return whether the start lies before a moment, or will never happen."""
+        if self.at is not None:
+            return self.at <= moment
+        return self._is_cancelled() and self._take()
+
+    def begin(self) -> None:
+        """Record that the body begins now; raise if its call was cancelled and another may use its place."""
+        if not self._take():
+            raise ToolExecutionError("The call was cancelled before its body began")
+        self.at = time.monotonic()
+
+    def wrap(self, body: Callable[[Any], Any], *, awaits: bool) -> Callable[[Any], Any]:
+        """Return a body that records when it begins."""
+        return (_AsyncRecorded if awaits else _Recorded)(self, body)
+
+    def _is_cancelled(self) -> bool:
+        return not self.wanted or (self._loop is not None and self._loop.is_closed())
+
+    def _take(self) -> bool:
+        try:
+            self._ticket.pop()
+        except IndexError:
+            return False
+        return True
+
+
+class _Recorded:
+    """A body that records when it begins."""
+
+    __slots__ = ("_body", "_start")
+
+    def __init__(self, start: Start, body: Callable[[Any], Any]) -> None:
+        self._start = start
+        self._body = body
+
+    def __call__(self, value: Any) -> Any:
+        self._start.begin()
+        return self._body(value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # For a body in another process only the time of sending is known.
+        self._start.begin()
+        return _identity, (self._body,)
+
+
+class _AsyncRecorded(_Recorded):
+    """An async body that records when it begins: when it is first awaited, not when it is called."""
+
+    __slots__ = ()
+
+    async def __call__(self, value: Any) -> Any:
+        self._start.begin()
+        return await self._body(value)
+
+
+def _identity(body: Any) -> Any:
+    return body
+
+
+Carried: TypeAlias = tuple[Callable[[], Any], ...]
+"""Picklable functions that the worker process calls before the body runs."""
+
+
+def capture_state() -> Carried:
+    """Return the state of this context for another process: secrets to mask, and the state of companion watchers.
+
+    >>> capture_state()
+    ()
+    """
+    secrets = known_secrets()
+    state: list[Callable[[], Any] | None] = [partial(_restore_secrets, secrets)] if secrets else []
+    state += [each.pack() for each in watchers() if isinstance(each, ScopedWatcher)]
+    return tuple(each for each in state if each is not None)
+
+
+def restore_state(state: Iterable[Callable[[], Any]]) -> None:
+    """Restore captured state in the context of a body; errors are logged, not raised.
+
+    >>> restore_state([partial(print, "here")])
+    here
+    """
+    for each in state:
+        try:
+            each()
+        except Exception:  # an incomplete trace is better than a failed call
+            LOGGER.warning("State could not be restored in a worker process", exc_info=True)
+
+
+def _restore_secrets(secrets: tuple[str, ...]) -> None:
+    start_masking()
+    add_secrets(secrets)
+
 
 _occupied: ContextVar[tuple[Executor, ...]] = ContextVar("toolsemble.occupied", default=())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._runtime.text import describe_error
 from toolsemble._schema.display import DisplayError
 from toolsemble._vocabulary.errors import ToolExecutionError

@@ -26,8 +26,8 @@ from toolsemble._runtime.concurrency import (
     wait_for,
     wait_until,
 )
-from toolsemble._runtime.locks.holds import keep_until_done
-from toolsemble._runtime.observers.watchers import tell
+from toolsemble._runtime.locks import keep_until_done
+from toolsemble._runtime.watchers import tell
 from toolsemble.events import CallAbandoned
 
 if TYPE_CHECKING:

@@ -1,18 +1,58 @@
-"""Waiting in a call path: sleep, and acquire a claim on slots and resources before the deadline."""
+"""Run a function that reads or writes a store without blocking the event loop."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.work.deadline import TimedOutError, remaining
-from toolsemble._runtime.concurrency import forget_dead_tasks, in_event_loop
-from toolsemble._runtime.locks.claims import Claim
-from toolsemble._runtime.locks.holds import TABLE
+from toolsemble._runtime.concurrency import THREADS, forget_dead_tasks, in_event_loop
+from toolsemble._runtime.locks import TABLE, Claim
 from toolsemble._runtime.wakeup import Wakeup
 from toolsemble._vocabulary.errors import LimitReachedError
+
+
+class RunInThread:
+    """Call a short function that uses a file; it always runs to its end, even if the caller is cancelled.
+
+    >>> RunInThread(lambda: 42).do()
+    42
+    """
+
+    __slots__ = ("_function", "_in_place")
+
+    def __init__(self, function: Callable[[], Any], *, in_place: bool = False) -> None:
+        self._function = function
+        self._in_place = in_place  # whether it is quick enough to run in the event loop
+
+    def do(self) -> Any:
+        """Call it here."""
+        return self._function()
+
+    async def ado(self) -> Any:
+        """Call it in a thread, without blocking the event loop."""
+        import asyncio
+
+        if self._in_place:
+            return self._function()
+        future, cancelled = asyncio.wrap_future(THREADS.submit(self._function)), None
+        while not future.done():
+            try:
+                await asyncio.wait([future])
+            except asyncio.CancelledError as error:
+                cancelled = error  # raised below, when the state of the store is known
+        failure = future.exception()
+        try:
+            if cancelled is not None:
+                raise cancelled
+            if failure is not None:
+                raise failure
+            return future.result()
+        finally:
+            cancelled = failure = None  # their tracebacks refer to this frame
+
 
 _CHECK_INTERVAL = 1.0  # seconds between checks for closed event loops, which send no notification
 

@@ -7,10 +7,9 @@ import re
 from pathlib import Path
 from typing import TypeAlias
 
-from toolsemble._runtime import sqlite
-from toolsemble._runtime.sqlite import BUSY, Kind
-from toolsemble._runtime.storage.database import Database
-from toolsemble._runtime.storage.url import PostgresUrl
+from toolsemble._runtime.storage import sqlite
+from toolsemble._runtime.storage.database import Database, PostgresUrl
+from toolsemble._runtime.storage.sqlite import BUSY, Kind
 from toolsemble._vocabulary.errors import ToolDefinitionError
 
 Location: TypeAlias = Path | PostgresUrl
@@ -33,7 +32,7 @@ def read_location(value: str | os.PathLike[str], what: str) -> Location:
         if "://" not in text:
             raise ToolDefinitionError(f"{what} takes a postgresql:// URL as a str: a Path drops one of its slashes")
         url = PostgresUrl.read(text)
-        from toolsemble._runtime.storage.postgres.driver import read_parameters
+        from toolsemble._runtime.storage.postgres.connections import read_parameters
 
         read_parameters(url, what)  # raised while the program is set up, not during a call
         return url

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._schema.attributes import names_of
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._schema.decode import Arguments, CautiousReader, Decoded, Read, plain_input
 from toolsemble._schema.display import to_display
-from toolsemble._schema.pointer import resolve_schema
-from toolsemble._schema.problem import MismatchError
+from toolsemble._schema.members import names_of
+from toolsemble._schema.problem import MismatchError, resolve_schema
 from toolsemble._schema.shape import to_result
 from toolsemble._vocabulary.errors import ToolExecutionError
 from toolsemble._vocabulary.result import ToolResult
@@ -134,7 +133,7 @@ def pass_through(value: Any, _: frozenset[str]) -> Decoded:
 def make_reader(definition: ToolDefinition) -> Read:
     """Return the function that reads a step's input.
 
-    >>> from toolsemble._engine.definition.build import string_definition
+    >>> from toolsemble._engine.definition import string_definition
     >>> make_reader(string_definition("shout", "Says it louder", str.upper))(Handoff("hello"), frozenset())
     ('hello', ())
     """

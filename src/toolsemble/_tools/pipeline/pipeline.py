@@ -1,23 +1,391 @@
-"""The pipeline: several tools as one tool, where each step's output is the input of the next."""
+"""The plan of a pipeline: as text, as a Mermaid graph, as data, and as one approval request."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any, Unpack, final
+from typing import Any, Literal, TypeAlias, Unpack, final, get_args
 
-from toolsemble._engine.definition.build import check_description, string_definition, typed_definition
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import (
+    ToolDefinition,
+    check_description,
+    map_definition,
+    string_definition,
+    typed_definition,
+)
+from toolsemble._runtime.text import preview
+from toolsemble._schema.decode import Arguments
+from toolsemble._schema.members import Field
+from toolsemble._schema.problem import resolve_schema
+from toolsemble._schema.shape import is_opaque
+from toolsemble._schema.typed import TypedArguments
 from toolsemble._tools.base import Tool
-from toolsemble._tools.pipeline.plan import Plan, describe_plan, require_plan_approval
+from toolsemble._tools.pipeline.flows import ForEach
+from toolsemble._tools.pipeline.handoff import ParameterReader
 from toolsemble._tools.pipeline.sequence import StepSequence
-from toolsemble._tools.pipeline.step import Step, build_part, get_definition, shorten_name
-from toolsemble._tools.pipeline.strategy import ErrorStrategy, check_strategy
-from toolsemble._tools.pipeline.type_check import check_fit
+from toolsemble._tools.pipeline.step import (
+    ErrorStrategy,
+    Step,
+    build_part,
+    check_strategy,
+    get_definition,
+    shorten_name,
+)
 from toolsemble._tools.settings import ToolSettings
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.specification import check_name
-from toolsemble.review._gate import build_gate
+from toolsemble.review._gate import Gate, build_gate
+from toolsemble.review._terms import OnTimeout
+
+_SHOWN = 100
+
+
+PlanKind: TypeAlias = Literal["tool", "sequence", "parallel", "each", "choice"]
+"""How the parts of a tool are run; a "tool" has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanNode:
+    """A tool of a plan, with the tools that it consists of.
+
+    >>> PlanNode("search", "tool", "Search the web").parts
+    ()
+    """
+
+    name: str
+    """The name of the tool."""
+    kind: PlanKind
+    """How its parts are run."""
+    description: str = ""
+    """What it does."""
+    parts: tuple[PlanNode, ...] = ()
+    """The tools that it consists of, in order."""
+    approval: Literal["", "always", "sometimes"] = ""
+    """Whether a reviewer is asked; "sometimes" if a condition decides."""
+    role: str = ""
+    """The required role of the reviewer; empty: any."""
+    is_adapted: bool = False
+    """Whether a function adapts its output for the next step."""
+    undo: str = ""
+    """How it is undone if a later step fails: the name of a tool, or "a function"; empty: it is not."""
+
+
+class Plan(str):
+    """A plan as Markdown: the steps as text, followed by a Mermaid graph.
+
+    >>> plan = Plan.build("1. search", "flowchart LR", PlanNode("search", "tool"))
+    >>> plan.text, plan.mermaid, plan.graph.name
+    ('1. search', 'flowchart LR', 'search')
+    """
+
+    __slots__ = ("graph", "mermaid", "text")
+
+    text: str
+    """The steps, one on each line."""
+    mermaid: str
+    """The graph, in Mermaid's language."""
+    graph: PlanNode
+    """The steps as data."""
+
+    @classmethod
+    def build(cls, text: str, mermaid: str, graph: PlanNode) -> Plan:
+        """Return the plan of a text and a graph."""
+        plan = cls(f"{text}\n\n```mermaid\n{mermaid}\n```\n")
+        plan.text, plan.mermaid, plan.graph = text, mermaid, graph
+        return plan
+
+
+def build_graph(definition: ToolDefinition) -> PlanNode:
+    """Return a tool and the tools that it consists of, as data."""
+    flow, gate = definition.flow, definition.gate
+    parts = () if flow is None else flow.parts()
+    return PlanNode(
+        definition.name,
+        "tool" if flow is None else flow.kind,
+        definition.description,
+        tuple(_add_step(build_graph(part), flow, index) for index, part in enumerate(parts)),
+        approval="" if gate is None else "sometimes" if gate.predicates else "always",
+        role="" if gate is None else gate.role or "",
+    )
+
+
+def _add_step(node: PlanNode, flow: object, index: int) -> PlanNode:
+    """Return a part of a pipeline with what its step adds to it."""
+    if not isinstance(flow, StepSequence):
+        return node
+    step = flow.steps[index]
+    undo = step.compensation
+    name = "" if undo is None else "a function" if undo.tool is None else undo.tool.name
+    return replace(node, is_adapted=step.adapter is not None, undo=name)
+
+
+def describe_plan(definition: ToolDefinition) -> Plan:
+    """Return the plan of a tool that runs other tools."""
+    graph = _Graph()
+    graph.draw(definition)
+    heading = f"{definition.name}: {definition.description}"
+    return Plan.build("\n".join((heading, *_lines(definition))), "\n".join(graph.lines), build_graph(definition))
+
+
+def require_plan_approval(definition: ToolDefinition, terms: Gate) -> ToolDefinition:
+    """Return a definition that asks once for all gated parts that an approval on these terms can cover.
+
+    A part that requires another role than the reviewer of the plan still asks on its own.
+    """
+    gates = {part.name: part.gate for part in _iterate_parts(definition) if part.gate is not None}
+    roles = {gate.role for gate in gates.values()} - {None}
+    role = terms.role or (roles.pop() if len(roles) == 1 else None)
+    covered = {name: gate for name, gate in gates.items() if gate.role in (None, role)}
+    if not covered:
+        return definition
+    for name, gate in covered.items():
+        if terms.on_timeout is OnTimeout.CONTINUE and gate.on_timeout is not OnTimeout.CONTINUE:
+            raise ToolDefinitionError(
+                f"Pipeline '{definition.name}': approval_on_timeout is CONTINUE, so a timeout would approve "
+                f"'{name}', which has {gate.on_timeout.name}; use the same for both"
+            )
+
+    def drop_gate(part: ToolDefinition) -> ToolDefinition:
+        return replace(part, gate=None) if part.gate is not None and part.gate.role in (None, role) else part
+
+    assert definition.flow is not None  # noqa: S101 - it is a pipeline
+    flow = definition.flow.map(lambda part: map_definition(part, drop_gate))
+    question = "\n".join((definition.reviewed_as or definition.description, *_lines(definition)))
+    return replace(definition, gate=replace(terms, role=role), reviewed_as=question, flow=flow)
+
+
+def _iterate_parts(definition: ToolDefinition) -> Iterator[ToolDefinition]:
+    for part in () if definition.flow is None else definition.flow.tools():
+        yield part
+        yield from _iterate_parts(part)
+
+
+def _lines(definition: ToolDefinition, indent: str = "", source: str = "the pipeline's input") -> Iterator[str]:
+    """Return a line for each part, with the source of its input; the parts of a part are indented below it."""
+    flow = definition.flow
+    if flow is None:
+        return
+    if isinstance(flow, ForEach):
+        source = f"each item of {source}"
+    for number, part in enumerate(flow.parts(), 1):
+        mark = f"{number}." if isinstance(flow, StepSequence) else "-"
+        yield f"{indent}{mark} {part.name}: takes {source}{_remarks(part)}{_undo_remark(flow, number - 1)}"
+        yield from _lines(part, f"{indent}   ", source)
+        if isinstance(flow, StepSequence):
+            output = "adapted output" if flow.steps[number - 1].adapter else "output"
+            source = f"the {output} of '{part.name}'"
+
+
+def _remarks(part: ToolDefinition) -> str:
+    inner = "" if part.flow is None else f"; {part.flow.how}:"
+    if part.gate is None:
+        return inner
+    asks = "may require approval" if part.gate.predicates else "requires approval"
+    role = f" by {part.gate.role}" if part.gate.role else ""
+    does = preview(part.reviewed_as or part.description, _SHOWN)
+    return f"; {asks}{role}{f' ({does})' if does else ''}{inner}"
+
+
+def _undo_remark(flow: object, index: int) -> str:
+    undo = flow.steps[index].compensation if isinstance(flow, StepSequence) else None
+    if undo is None:
+        return ""
+    return "; can be undone" if undo.tool is None else f"; can be undone by {undo.tool.name}{_remarks(undo.tool)}"
+
+
+@dataclass(slots=True)
+class _Graph:
+    """A Mermaid graph under construction."""
+
+    lines: list[str] = field(default_factory=lambda: ["flowchart LR"])
+    count: int = 0  # of its nodes
+
+    def draw(self, definition: ToolDefinition) -> tuple[str, list[str]]:
+        """Draw a tool and its parts; return its first node and its last nodes."""
+        flow = definition.flow
+        if flow is None:
+            node = self._node(definition)
+            return node, [node]
+        if isinstance(flow, StepSequence):
+            return self._chain(flow.parts())
+        fork = self._node(definition)
+        ends: list[str] = []
+        for part in flow.parts():
+            first, last = self.draw(part)
+            self.lines.append(f"    {fork} --> {first}")
+            ends += last
+        return fork, ends
+
+    def _chain(self, parts: tuple[ToolDefinition, ...]) -> tuple[str, list[str]]:
+        begin, ends = self.draw(parts[0])
+        for part in parts[1:]:
+            first, last = self.draw(part)
+            self.lines += [f"    {end} --> {first}" for end in ends]
+            ends = last
+        return begin, ends
+
+    def _node(self, definition: ToolDefinition) -> str:
+        node, self.count = f"s{self.count}", self.count + 1
+        label = f"{definition.name} (approval)" if definition.gate is not None else definition.name
+        left, right = ("{{", "}}") if definition.flow is not None else ("[", "]")
+        self.lines.append(f'    {node}{left}"{label}"{right}')
+        return node
+
+
+_MAX_DEPTH = 5
+_NUMBERS = {"integer", "number"}
+
+
+def check_fit(source: ToolDefinition, target: ToolDefinition) -> None:
+    """Raise :class:`ToolDefinitionError` if no output of a step can fit the next one; unknown types always pass."""
+    given = source.returns()
+    if (root := _schema_of(given)) is None:
+        return
+    if (found := _find_mismatch(root, root["properties"]["value"], target)) is not None:
+        part, problem = found
+        raise ToolDefinitionError(
+            f"Step '{source.name}' returns {_type_name(given)}, but step '{part.name}' takes {_signature(part)}: "
+            f"{problem}; put an adapter between them: Step({source.name}, adapter=...)"
+        )
+
+
+def _find_mismatch(root: Mapping[str, Any], given: Any, target: ToolDefinition) -> tuple[ToolDefinition, str] | None:
+    """Return the part of the target that the declared type cannot fit, and why; None if it may fit all parts."""
+    flow = target.flow
+    if target.hand is None or flow is None:
+        problem = None if target.arguments is None else _find_parameter_mismatch(root, given, target, target.arguments)
+        return None if problem is None else (target, problem)
+    if isinstance(flow, ForEach):
+        return _find_list_mismatch(root, given, target, flow.branch.definition)
+    parts = flow.parts()[:1] if isinstance(flow, StepSequence) else flow.parts()
+    return next((found for part in parts if (found := _find_mismatch(root, given, part)) is not None), None)
+
+
+def _find_list_mismatch(
+    root: Mapping[str, Any], given: Any, target: ToolDefinition, item: ToolDefinition
+) -> tuple[ToolDefinition, str] | None:
+    kinds = _kinds(root, given)
+    if kinds is None or "string" in kinds:
+        return None
+    whole = resolve_schema(root, given)
+    if kinds == {"array"}:
+        return _find_mismatch(root, whole.get("items"), item)
+    listed = "object" in kinds and ("items" in whole.get("properties", ()) or not _is_closed(whole))
+    return None if listed or "array" in kinds else (target, f"it is {_join_kinds(kinds)}, not array")
+
+
+def _find_parameter_mismatch(
+    root: Mapping[str, Any], given: Any, target: ToolDefinition, arguments: Arguments
+) -> str | None:
+    """Return why the declared type cannot fit a step's parameters; None if it may."""
+    schema = arguments.schema
+    whole = {"type": "object", **resolve_schema(schema, schema)}
+    if not whole.get("properties") and _is_closed(whole):
+        return None
+    kinds = _kinds(root, given)
+    if kinds is None or "string" in kinds:  # any text may be JSON
+        return None
+    if "null" in kinds and not whole.get("required"):  # nothing is passed, and nothing is required
+        return None
+    unfit = _compare(root, given, schema, whole, _MAX_DEPTH)
+    single = ParameterReader(target, arguments).single
+    if unfit is None or not single:
+        return unfit
+    inner = _compare(root, given, schema, whole["properties"][single], _MAX_DEPTH, single)
+    return unfit if inner is not None and "object" in kinds else inner
+
+
+def _schema_of(kind: Any) -> Mapping[str, Any] | None:
+    """Return the JSON Schema of an object whose ``value`` has the type; None if the type says nothing."""
+    if kind is Any or kind is object or is_opaque(kind):
+        return None
+    try:
+        return TypedArguments.of_fields("value", [Field("value", kind)], {}, frozenset()).schema
+    except Exception:  # a value that JSON cannot hold may still be handed over as an object
+        return None
+
+
+def _compare(
+    given_root: Mapping[str, Any], given: Any, taken_root: Mapping[str, Any], taken: Any, depth: int, place: str = ""
+) -> str | None:
+    """Return where no value of the first schema fits the second; None if one may."""
+    kinds, accepted = _kinds(given_root, given), _kinds(taken_root, taken)
+    if kinds is None or accepted is None or depth == 0:
+        return None
+    both = kinds & accepted
+    if not both and not (kinds & _NUMBERS and accepted & _NUMBERS):
+        return _compare_kinds(given_root, given, taken_root, taken, depth, place)
+    if both == {"array"}:
+        items = resolve_schema(given_root, given).get("items"), resolve_schema(taken_root, taken).get("items")
+        return _compare(given_root, items[0], taken_root, items[1], depth - 1, f"{place}[]")
+    if both == {"object"}:
+        return _compare_fields(given_root, given, taken_root, taken, depth, place)
+    return None
+
+
+def _compare_kinds(
+    given_root: Mapping[str, Any], given: Any, taken_root: Mapping[str, Any], taken: Any, depth: int, place: str
+) -> str | None:
+    """Return how the types of two schemas differ; None if an argument repair may convert one into the other."""
+    kinds, accepted = _kinds(given_root, given) or set(), _kinds(taken_root, taken) or set()
+    if "string" in kinds or ("string" in accepted and kinds != {"null"}):
+        return None
+    if accepted == {"array"} and kinds != {"null"}:  # a repair makes a list of a single value
+        items = resolve_schema(taken_root, taken).get("items")
+        return _compare(given_root, given, taken_root, items, depth - 1, f"{place}[]")
+    return f"{place or 'it'} is {_join_kinds(kinds)}, not {_join_kinds(accepted)}"
+
+
+def _compare_fields(
+    given_root: Mapping[str, Any], given: Any, taken_root: Mapping[str, Any], taken: Any, depth: int, place: str
+) -> str | None:
+    given, taken = resolve_schema(given_root, given), resolve_schema(taken_root, taken)
+    fields, wanted = given.get("properties", {}), taken.get("properties", {})
+    for name in taken.get("required", ()):
+        inner = f"{place}.{name}" if place else name
+        if name not in fields:
+            if _is_closed(given):
+                return f"{inner} is missing"
+        elif (found := _compare(given_root, fields[name], taken_root, wanted.get(name), depth - 1, inner)) is not None:
+            return found
+    return None
+
+
+def _kinds(root: Mapping[str, Any], schema: Any) -> set[str] | None:
+    """Return the JSON types that a schema allows; None if it does not state them directly."""
+    if not isinstance(schema, Mapping):
+        return None
+    schema = resolve_schema(root, schema)
+    if options := schema.get("anyOf") or schema.get("oneOf"):
+        each = [_kinds(root, option) for option in options]
+        return None if any(kinds is None for kinds in each) else set().union(*each)  # type: ignore[arg-type]  # no None here
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        return set(kind)
+    return {kind} if isinstance(kind, str) else None
+
+
+def _is_closed(schema: Mapping[str, Any]) -> bool:
+    return schema.get("additionalProperties") is False
+
+
+def _join_kinds(kinds: set[str]) -> str:
+    return " or ".join(sorted(kinds))
+
+
+def _type_name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind).replace("typing.", "")
+
+
+def _signature(target: ToolDefinition) -> str:
+    """Return the parameters of a step with their types, as text."""
+    assert target.arguments is not None  # noqa: S101 - only a step with parameters can mismatch
+    root = target.arguments.schema
+    properties = resolve_schema(root, root).get("properties", {})
+    kinds = {name: _kinds(root, each) for name, each in properties.items()}
+    written = ", ".join(f"{name}: {_join_kinds(each) if each else 'any'}" for name, each in kinds.items())
+    return f"{target.arguments.owner}({written})"
 
 
 class ToolPipeline(Tool):

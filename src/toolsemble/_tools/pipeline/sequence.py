@@ -8,18 +8,16 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._engine.definition.variants import always_gated_in, dry_result, to_dry_run
+from toolsemble._engine.definition import ToolDefinition, always_gated_in, dry_result, to_dry_run
 from toolsemble._engine.execution.approval import check_reviewer
 from toolsemble._engine.execution.call import CallPath, CallSettings, SubCallReport
 from toolsemble._engine.execution.failure import find_fatal_error, to_logged_failure
+from toolsemble._engine.execution.journal_values import StepRecord
 from toolsemble._engine.execution.path import start_sub_call
-from toolsemble._engine.execution.step_record import StepRecord
 from toolsemble._engine.work.body import Apply, Work
 from toolsemble._schema.decode import Read
 from toolsemble._tools.pipeline.handoff import Handoff, describe_failures, pass_through, unwrap_input
-from toolsemble._tools.pipeline.step import Adapter, Part
-from toolsemble._tools.pipeline.strategy import ErrorStrategy
+from toolsemble._tools.pipeline.step import Adapter, ErrorStrategy, Part
 from toolsemble._tools.pipeline.undo import Undo, add_undone, fail_if_late, must_undo, run_undos
 from toolsemble._vocabulary.result import ToolResult
 

@@ -1,19 +1,19 @@
-"""A step of a pipeline: a tool, with its adapter, its compensation and its error strategy."""
+"""What to do when a step of a pipeline fails."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
+from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._runtime.text import describe_error
 from toolsemble._schema.decode import Read
 from toolsemble._tools.base import Tool, define, pipeline_class
 from toolsemble._tools.collection import collect_tools
 from toolsemble._tools.pipeline.handoff import make_reader
-from toolsemble._tools.pipeline.strategy import ErrorStrategy, check_strategy
 from toolsemble._tools.pipeline.undo import Compensation, build_compensation
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.result import ToolResult
@@ -21,6 +21,33 @@ from toolsemble._vocabulary.specification import LONGEST_NAME
 
 if TYPE_CHECKING:
     from toolsemble._tools.pipeline.pipeline import ToolPipeline
+
+
+class ErrorStrategy(Enum):
+    """The ways to handle the failure of a step, a branch or an item.
+
+    >>> ErrorStrategy.FAIL_FAST.name
+    'FAIL_FAST'
+    """
+
+    FAIL_FAST = "fail_fast"
+    """Stop: the failed step's result is the result of the pipeline."""
+    CONTINUE_ON_FAILURE = "continue_on_failure"
+    """Continue: the next step gets the error message."""
+
+
+def check_strategy(owner: str, value: Any) -> ErrorStrategy:
+    """Return the strategy, or raise :class:`ToolDefinitionError` if it is not an :class:`ErrorStrategy`.
+
+    >>> check_strategy("Pipeline 'p'", "stop")
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolDefinitionError: Pipeline 'p': the error strategy must be an ErrorStrategy, not 'stop'
+    """
+    if isinstance(value, ErrorStrategy):
+        return value
+    raise ToolDefinitionError(f"{owner}: the error strategy must be an ErrorStrategy, not {value!r:.80}")
+
 
 _HASH = 8
 

@@ -10,18 +10,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.execution.call import Call, CallPath, CallSettings, SubCallReport
 from toolsemble._engine.execution.failure import find_fatal_error, to_failure
+from toolsemble._engine.execution.journal_values import StepRecord
 from toolsemble._engine.execution.path import start_sub_call
-from toolsemble._engine.execution.step_record import StepRecord
 from toolsemble._engine.work.body import RunBody, Work, run_in_context
 from toolsemble._engine.work.deadline import is_past
 from toolsemble._runtime.concurrency import THREADS, is_async
 from toolsemble._runtime.lazy import LazyModule
 from toolsemble._schema.decode import Read
 from toolsemble._schema.display import to_display
-from toolsemble._schema.masking.secrets import mask_error, mask_text
+from toolsemble._schema.masking import mask_error, mask_text
 from toolsemble._schema.shape import to_result
 from toolsemble._tools.collection import collect_tools
 from toolsemble._tools.pipeline.handoff import Handoff, make_reader, pass_through, unwrap_results

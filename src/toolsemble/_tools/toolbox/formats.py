@@ -8,9 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal, NoReturn, Self
 
 from toolsemble._engine.context import LOGGER
-from toolsemble._engine.definition.definition import Names, Need, ReturnBehavior, ToolDefinition
-from toolsemble._engine.definition.policy import Policy
-from toolsemble._engine.definition.variants import map_definition
+from toolsemble._engine.definition import Names, Need, Policy, ReturnBehavior, ToolDefinition, map_definition
 from toolsemble._runtime.trace import trace_tools
 from toolsemble._tools.toolbox.registry import Defined, Registered, find_needs, has_secret_parameters, names_in
 from toolsemble._vocabulary.call import ToolCall
@@ -120,7 +118,7 @@ class ToolSet:
             return None
         if call.name not in self._entries:
             return {}
-        from toolsemble._engine.execution.masked_arguments import mask_arguments
+        from toolsemble._engine.execution.call import mask_arguments
 
         return mask_arguments(self._entries[call.name].definition, call.json)
 

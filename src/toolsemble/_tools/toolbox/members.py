@@ -125,7 +125,7 @@ def _warn_undescribed(found: Mapping[str, Defined]) -> None:
     """Warn of tools without a description, by which a model chooses them."""
     for name, (_, definition) in found.items():
         if not definition.description.strip():
-            from toolsemble._runtime.warn import warn_user
+            from toolsemble._runtime.checks import warn_user
 
             warn_user(
                 f"Tool '{name}' has no description, by which a model chooses tools; write a docstring, or pass "

@@ -8,13 +8,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition.definition import Names, Need, ToolDefinition
-from toolsemble._engine.definition.variants import map_definition
+from toolsemble._engine.definition import Names, Need, ToolDefinition, map_definition
 from toolsemble._runtime.text import preview
 from toolsemble._vocabulary.errors import UnknownToolError
 
 if TYPE_CHECKING:
-    from toolsemble._engine.limits.box_limits import BoxLimits
+    from toolsemble._engine.limits.policy import BoxLimits
     from toolsemble.review._gate import OuterGate
 
 _NAMES_SHOWN = 50

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from toolsemble._engine.context import SILENT, Exposure, ToolContext
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._engine.definition.variants import map_definition
+from toolsemble._engine.definition import ToolDefinition, map_definition
 from toolsemble._runtime.checks import check_count
 from toolsemble._runtime.concurrency import THREADS
 from toolsemble._runtime.metrics import SilentMetrics, accept_tags
@@ -24,8 +23,8 @@ from toolsemble.review._terms import TIMEOUT, OnTimeout, check_terms
 
 if TYPE_CHECKING:
     from toolsemble._engine.execution.hooks import Hooks
-    from toolsemble._engine.limits.box_limits import BoxLimits
-    from toolsemble._runtime.observers.sinks import Sinks
+    from toolsemble._engine.limits.policy import BoxLimits
+    from toolsemble._runtime.sinks import Sinks
     from toolsemble._tools.toolbox.pages import PageStore
     from toolsemble.review._gate import OuterGate
 
@@ -75,7 +74,7 @@ def context_of(
 
 def place_tools(found: list[Defined], executor: Executor) -> list[Defined]:
     """Return tools with the bodies that the executor of a cluster runs; raise if it cannot run one of them."""
-    from toolsemble._engine.work.cluster import ClusterExecutor
+    from toolsemble._engine.work.remote import ClusterExecutor
 
     if not isinstance(executor, ClusterExecutor):
         return found
@@ -96,14 +95,14 @@ def limits_of(timeout: Any, retries: Any, rate_limit: Any, cache: Any, ledger: A
     """Return the limits of a toolbox, None for no limits; raise if a setting is not valid."""
     if all(each is None for each in (timeout, rate_limit, cache, ledger)) and type(retries) is int and not retries:
         return None
-    from toolsemble._engine.limits.box_limits import BoxLimits
+    from toolsemble._engine.limits.policy import BoxLimits
 
     return BoxLimits.of(timeout, retries, rate_limit, cache, ledger)
 
 
 def pass_on_gate(context: ToolContext, gate: OuterGate) -> ToolContext:
     """Return the context of a toolbox with a gate, which also applies to the calls inside its calls."""
-    from toolsemble.review._inherited_gates import InheritedGate
+    from toolsemble.review._gate import InheritedGate
 
     return context.derive({"gates": (*context.gates, InheritedGate(gate, context.review))})
 
@@ -139,7 +138,7 @@ def add_gates_around(definition: ToolDefinition, own: ToolContext, context: Tool
     around = [each for each in context.gates if id(each.outer) not in known]
     if not around:
         return definition
-    from toolsemble.review._inherited_gates import combine_gates
+    from toolsemble.review._gate import combine_gates
 
     return map_definition(
         definition,
@@ -184,7 +183,7 @@ def sinks_of(sinks: object) -> Sinks | None:
     """Return the sinks of a toolbox, None for no sinks; raise if one is not valid."""
     if sinks == ():
         return None
-    from toolsemble._runtime.observers.sinks import build_sinks
+    from toolsemble._runtime.sinks import build_sinks
 
     return build_sinks("Toolbox", sinks)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, get_args, get_origin
 
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._schema.shape import is_opaque, to_exact_json
 from toolsemble._tools.toolbox.registry import Registered
 from toolsemble._vocabulary.errors import ToolDefinitionError

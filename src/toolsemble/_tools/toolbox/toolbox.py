@@ -11,9 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from toolsemble._engine.context import Exposure, ToolContext
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._engine.definition.policy import Layer
-from toolsemble._engine.definition.variants import add_layer, map_definition, to_dry_run
+from toolsemble._engine.definition import Layer, ToolDefinition, add_layer, map_definition, to_dry_run
 from toolsemble._engine.execution.call import ArgumentsReport, Call, CallPath, CallSettings
 from toolsemble._engine.execution.drivers import adrive, drive
 from toolsemble._engine.execution.path import start_call
@@ -21,12 +19,11 @@ from toolsemble._engine.record import LOG_LIMIT
 from toolsemble._runtime.checks import check_count, check_setting
 from toolsemble._runtime.concurrency import ContextThreadPool, finish
 from toolsemble._runtime.lazy import LazyModule
-from toolsemble._runtime.locks.claims import Slots
+from toolsemble._runtime.locks import Slots
 from toolsemble._runtime.metrics import ToolMetrics
 from toolsemble._tools.toolbox.formats import ToolSet
 from toolsemble._tools.toolbox.members import collect_members
 from toolsemble._tools.toolbox.registry import register_tools
-from toolsemble._tools.toolbox.run import Run, UnnamedRunId, choose_new_run, run_of
 from toolsemble._tools.toolbox.settings import (
     add_approval,
     add_gates_around,
@@ -41,7 +38,7 @@ from toolsemble._tools.toolbox.settings import (
     repair_steps,
     sinks_of,
 )
-from toolsemble._tools.toolbox.turn import Turn
+from toolsemble._tools.toolbox.turn import Run, Turn, UnnamedRunId, choose_new_run, run_of
 from toolsemble._vocabulary.call import NumberedCall, ToolCall, ToolReply, new_id
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble._vocabulary.result import NO_ATTRIBUTES, ToolResult
@@ -55,7 +52,7 @@ if TYPE_CHECKING:
     from toolsemble._engine.limits.effect_ledger import EffectLedger
     from toolsemble._engine.limits.rate import RateLimit
     from toolsemble._engine.limits.retries import Retries
-    from toolsemble._runtime.observers.sinks import Sink
+    from toolsemble._runtime.sinks import Sink
     from toolsemble._tools.toolbox.pages import Pages
     from toolsemble.review._gate import Predicate
     from toolsemble.review._request import ReviewHandler

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.execution.call import ArgumentsReport, Call, CallPath, CallSettings
 from toolsemble._engine.execution.hooks import CallReader
 from toolsemble._engine.execution.path import start_call
 from toolsemble._runtime.text import HIDDEN, preview
 from toolsemble._schema.decode import Decoded
-from toolsemble._schema.masking.secrets import add_secrets, find_texts, start_masking, stop_masking
+from toolsemble._schema.masking import add_secrets, find_texts, start_masking, stop_masking
 from toolsemble._schema.secret import parameters
 from toolsemble._tools.base import Tool
 from toolsemble._tools.toolbox.registry import (
@@ -24,7 +24,7 @@ from toolsemble._tools.toolbox.registry import (
     unknown_tool,
     unknown_tool_message,
 )
-from toolsemble._tools.toolbox.run import Run
+from toolsemble._tools.toolbox.turn import Run
 from toolsemble._vocabulary.call import ToolCall, new_id
 from toolsemble._vocabulary.specification import is_name
 

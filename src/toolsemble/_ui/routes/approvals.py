@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from toolsemble._ui.endpoint import Asked, RefusedError, changes, expand_or_refuse, reads
+from toolsemble._ui.forms import build_request_form, write_edit
 from toolsemble._ui.interface import Interface
 from toolsemble._ui.people import Person
-from toolsemble._ui.review_form import build_request_form, write_edit
-from toolsemble.review._decision import Continue, Edit, ExitEarly, ReviewDecision
-from toolsemble.review._request import ReviewRequest
-from toolsemble.review._store import SQLiteStore
+from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
+from toolsemble.review._store.store import SQLiteStore
 
 
 def list_approvals(interface: Interface, asked: Asked) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from toolsemble._runtime.observers.watchers import watch
 from toolsemble._runtime.text import describe_with_class
+from toolsemble._runtime.watchers import watch
 from toolsemble._ui.endpoint import RefusedError, read_asked
 from toolsemble._ui.feed import find_person, write_message
 from toolsemble._ui.guard import refuse

@@ -9,8 +9,8 @@ from typing import Any
 
 from toolsemble._runtime.text import describe_error
 from toolsemble._ui.endpoint import Asked, RefusedError, acts, changes, reads
+from toolsemble._ui.forms import to_json_values
 from toolsemble._ui.interface import Interface
-from toolsemble._ui.json_values import to_json_values
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.errors import RunError
 from toolsemble.agent._agent import Agent

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, NoReturn
 
-from toolsemble._engine.work.thread import RunInThread
+from toolsemble._engine.work.wait import RunInThread
 from toolsemble._runtime.storage.database import repeat_if_lost
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.errors import (
@@ -22,12 +22,10 @@ from toolsemble._vocabulary.errors import (
     RunParkedError,
 )
 from toolsemble._vocabulary.place import AskedQuestion
-from toolsemble.agent._journal.json_values import to_json_object
-from toolsemble.agent._journal.ownership import describe_owner, end_owner
 from toolsemble.agent._journal.questions import withdraw_question
 from toolsemble.agent._journal.records import Step
-from toolsemble.agent._journal.storage import Storage, report_failures
-from toolsemble.agent._journal.tables import RunRow, Tables
+from toolsemble.agent._journal.storage import Storage, describe_owner, end_owner, report_failures
+from toolsemble.agent._journal.tables import RunRow, Tables, to_json_object
 from toolsemble.review._request import digest
 
 _START = "/0"  # the place of what a run finds in the memory, before its first turn

@@ -1,4 +1,4 @@
-"""``RunJournal``: the runs of agents in a file, to be begun, continued, inspected and settled."""
+"""A run as it is recorded when it begins, and what must be the same when it continues."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
+from toolsemble._engine.execution.journal_values import write_recorded
 from toolsemble._runtime.checks import check_seconds
 from toolsemble._runtime.storage.opening import read_location
 from toolsemble._runtime.text import escape_surrogates
@@ -16,19 +17,100 @@ from toolsemble._vocabulary.errors import RunBusyError, RunCancelledError, ToolC
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.agent._journal.driver import DriverSettings, RunDriver
-from toolsemble.agent._journal.new_run import check_agent, check_same, new_row
-from toolsemble.agent._journal.ownership import LEASE, describe_owner, new_owner
-from toolsemble.agent._journal.places import find_turn, is_turn
 from toolsemble.agent._journal.questions import LOGGER, Questions, mark_closing
-from toolsemble.agent._journal.records import STATES, RunRecord, RunStatus, Step, UnknownCall
-from toolsemble.agent._journal.settlement import check_outcome, settle_call
-from toolsemble.agent._journal.storage import Storage, report_failures
-from toolsemble.agent._journal.tables import RunRow, Tables
-from toolsemble.models._message import Message
-from toolsemble.models._prompt import Prompt, check_question, to_messages
+from toolsemble.agent._journal.records import STATES, RunRecord, RunStatus, Step, UnknownCall, find_turn, is_turn
+from toolsemble.agent._journal.storage import LEASE, Storage, describe_owner, new_owner, report_failures
+from toolsemble.agent._journal.tables import RunRow, Tables, to_json_object
+from toolsemble.models._message import Message, Prompt, check_question, to_messages
+from toolsemble.models._transcript import messages_to_json
 
 if TYPE_CHECKING:
     from toolsemble.agent._journal.worker import Runner
+
+
+def new_row(
+    run_id: str,
+    agent: str,
+    prompt: Sequence[Message],
+    memory_id: str | None = None,
+    history: Sequence[Message] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+) -> RunRow:
+    """Return the row of a new run, which nobody has begun; raise if an id or a setting is not valid.
+
+    >>> new_row("order-7", "clerk", []).state
+    'queued'
+    """
+    texts: dict[str, object] = {"run_id": run_id, "agent": agent}
+    for name, value in texts.items():
+        if not isinstance(value, str) or not value.strip() or "\0" in value or escape_surrogates(value) != value:
+            raise ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
+    if memory_id is not None and not isinstance(memory_id, str):
+        raise TypeError(f"The memory_id of a run must be a str, not {memory_id!r:.80}")
+    settings: dict[str, Any] = {"memory_id": memory_id, "parameters": to_json_object(parameters)}
+    if history is not None:
+        settings["history"] = json.loads(messages_to_json(history))
+    text = compact_json(settings, ensure_ascii=True)
+    return RunRow(run_id, agent, "queued", messages_to_json(prompt), text, None, "", "{}", "", 0, 0.0, 0.0)
+
+
+def check_same(known: RunRow, row: RunRow) -> None:
+    """Raise if a run is recorded with another prompt, for another agent, or for another user."""
+    check_agent(known, row.agent)
+    if json.loads(known.prompt) != json.loads(row.prompt):
+        raise ToolConfigurationError(f"Run '{row.run}' was begun with another prompt; choose another run_id")
+    before, now = (json.loads(each.settings)["memory_id"] for each in (known, row))
+    if now is not None and before != now:  # the answer to one user is not for another
+        raise ToolConfigurationError(f"Run '{row.run}' was begun with another memory_id; choose another run_id")
+
+
+def check_agent(row: RunRow, name: str) -> None:
+    """Raise if a run is recorded for another agent."""
+    if row.agent != name:
+        raise ToolConfigurationError(f"Run '{row.run}' is one of the agent '{row.agent}', not of '{name}'")
+
+
+def check_outcome(happened: object, result: object) -> None:
+    """Raise unless it is clear what is said about a call: a text such as "no" counts as true.
+
+    >>> check_outcome("no", None)
+    Traceback (most recent call last):
+    ...
+    TypeError: RunJournal.resolve happened must be True or False, not 'no'
+    """
+    if not isinstance(happened, bool):
+        raise TypeError(f"RunJournal.resolve happened must be True or False, not {happened!r:.80}")
+    if result is not None and not (happened and isinstance(result, (str, ToolResult))):
+        expected = "a str or a ToolResult" if happened else "None for a call that did not happen"
+        raise TypeError(f"RunJournal.resolve result must be {expected}, not {result!r:.80}")
+
+
+def settle_call(
+    tables: Tables, row: RunRow, place: str, result: ToolResult | None, *, driven: bool, ended: bool
+) -> None:
+    """Settle the call at a place of a run; raise ValueError if its outcome is not unknown.
+
+    :param result: what the call returned; None: it did not happen
+    :param driven: whether somebody drives the run
+    :param ended: whether the run has ended, and does not continue
+    """
+    steps = [each for each in tables.list_steps(row.run) if (each.place, each.kind) == (place, "call")]
+    step = steps[0] if steps else None
+    if step is None or step.state not in ("started", "unknown") or (step.state == "started" and driven):
+        raise ValueError(f"Run '{row.run}' has no call of unknown outcome at {place!r:.80}; see unknown()")
+    if step.state == "unknown" or ended:
+        tables.put_step(row.run, _change(step, "settled"), tables.now())
+    elif result is not None:
+        tables.put_step(row.run, _change(step, "done", write_recorded(result)), tables.now())
+    else:
+        tables.delete_step(row.run, place)
+    if row.state == "waiting":
+        tables.change_run(row.run, state="queued", waiting="{}", updated=tables.now())
+
+
+def _change(step: Step, state: Literal["done", "settled"], data: Any = None) -> Step:
+    return Step(step.place, step.kind, state, step.tool, step.arguments, step.data if data is None else data)
+
 
 OnUnknown: TypeAlias = Literal["tell", "ask"]
 """What happens to a run with a call of unknown outcome: the model is told, or a person is asked first."""

@@ -1,18 +1,41 @@
-"""The tables of a journal, and the statements that read and write them."""
+"""The shared parameters of a run as JSON values, which another process can read."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from json import JSONEncoder
+from types import NoneType
 from typing import Any, NamedTuple
 
-from toolsemble._runtime.sqlite import Kind
 from toolsemble._runtime.storage.database import Database, Rows
+from toolsemble._runtime.storage.sqlite import Kind
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble.agent._journal.records import STATES, RunRecord, RunStatus, Step
+
+
+def to_json_object(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of the parameters; raise :class:`ToolConfigurationError` if JSON does not hold them unchanged.
+
+    >>> to_json_object({"user": "ada"})
+    {'user': 'ada'}
+    """
+    if not isinstance(parameters, (Mapping, NoneType)):
+        raise TypeError(f"The parameters of a run must be a mapping, such as {{'user': 'ada'}}, not {parameters!r:.80}")
+    values = dict(parameters or {})
+    try:
+        copied: dict[str, Any] = json.loads(json.dumps(values, allow_nan=False))
+        if copied == values:
+            return copied
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise ToolConfigurationError(
+        "The parameters of a run with a journal must be JSON values, which another process can read; pass other "
+        "objects as deps"
+    )
+
 
 _TABLES = """
     CREATE TABLE runs (

@@ -16,7 +16,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, NamedTuple, Protocol
 
-from toolsemble._engine.work.thread import RunInThread
+from toolsemble._engine.work.wait import RunInThread
 from toolsemble._runtime.checks import check_count, check_seconds
 from toolsemble._runtime.text import describe_error
 from toolsemble._vocabulary.errors import JournalError, RunError, ToolDefinitionError, ToolsembleError

@@ -13,8 +13,7 @@ from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.agent._event import Event, Final, TurnEnded
 from toolsemble.agent._result import AgentResult, ToolCallRecord
 from toolsemble.models._chat import ThoughtDelta
-from toolsemble.review._decision import Continue, Edit
-from toolsemble.review._request import ReviewRequest
+from toolsemble.review._request import Continue, Edit, ReviewRequest
 
 CALL_FAILED = "The call failed"
 """The text of a failed call for a browser, unless it may see the real one."""

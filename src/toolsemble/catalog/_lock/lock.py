@@ -1,4 +1,4 @@
-"""``ToolLock``: compares the tools of a source with those that were pinned, and decides which may be used."""
+"""The tools of a source, with the faults of those that cannot be pinned."""
 
 from __future__ import annotations
 
@@ -7,25 +7,97 @@ import os
 import shlex
 from collections.abc import Generator, Iterable, Mapping
 from copy import copy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.execution.drivers import adrive, drive
 from toolsemble._runtime.fork_locks import fork_safe_lock
 from toolsemble._runtime.text import escape_invisible, preview, quote_text
 from toolsemble._tools.base import Tool
+from toolsemble._tools.collection import collect_tools
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.catalog._lock.diff import Change, compare_pins, compare_tools, format_changes
+from toolsemble._vocabulary.specification import ToolSpecification
+from toolsemble.catalog._lock.diff import Change, Verdict, compare_pins, compare_tools, format_changes
 from toolsemble.catalog._lock.file import Sources, read_lock, write_lock
-from toolsemble.catalog._lock.listing import Listing, list_definitions, list_tools, list_valid_tools
 from toolsemble.catalog._lock.locked_tool import LockedTool
-from toolsemble.catalog._lock.pins import PinnedTool
-from toolsemble.catalog._lock.verdict import Verdict
-from toolsemble.review._decision import Continue, ExitEarly, ReviewDecision
+from toolsemble.catalog._lock.pins import PinnedTool, is_pinned, pin_tool
 from toolsemble.review._question import Question
-from toolsemble.review._request import ReviewHandler, ReviewRequest
+from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest
 from toolsemble.review._terms import ReviewTiming
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The tools of a source."""
+
+    pins: dict[str, PinnedTool] = field(default_factory=dict)
+    """The tools by name."""
+    faults: dict[str, str] = field(default_factory=dict)
+    """Why other tools cannot be pinned, by name."""
+
+    def add(self, shown: object) -> None:
+        """Add a tool; one that cannot be pinned, or whose name is there already, is a fault."""
+        name = _find_name(shown)
+        try:
+            pin = pin_tool(shown)
+        except ToolDefinitionError as problem:
+            self.pins.pop(name, None)
+            self.faults[name] = str(problem)
+            return
+        if pin.name in self.pins or pin.name in self.faults:
+            self.pins.pop(pin.name, None)
+            self.faults[pin.name] = f"Duplicate tool name: {pin.name!r:.80}"
+        else:
+            self.pins[pin.name] = pin
+
+
+def list_tools(shown: Iterable[object]) -> Listing:
+    """Return the pins of tools, of their specifications, or of the list of a server.
+
+    >>> list(list_tools([ToolSpecification("now", "The time")]).pins)
+    ['now']
+    """
+    listing = Listing()
+    for each in shown:
+        for part in [each] if _is_shown(each) else [definition for _, definition in list_definitions([each])]:
+            listing.add(part)
+    return listing
+
+
+def list_valid_tools(source: str, shown: Iterable[object]) -> dict[str, PinnedTool]:
+    """Return the pins of tools by name; raise ToolDefinitionError if one of them cannot be pinned."""
+    listing = list_tools(shown)
+    for fault in listing.faults.values():
+        raise ToolDefinitionError(f"{source}: {fault}")
+    return listing.pins
+
+
+def list_definitions(tools: Iterable[object]) -> list[tuple[object, ToolDefinition]]:
+    """Return tools with their definitions; raise ToolDefinitionError for what is not a tool."""
+    if hasattr(tools, "specifications"):
+        raise ToolDefinitionError(
+            "A lock takes a list of tools, not a Toolbox, whose gates and limits would be lost; write "
+            "Toolbox(lock.checked([...], source=...))"
+        )
+    found: list[tuple[object, ToolDefinition]] = []
+    for each in tools:
+        defined = collect_tools(each)
+        if not defined:
+            raise ToolDefinitionError(f"A lock takes tools; {type(each).__name__} is not one")
+        found += defined
+    return found
+
+
+def _is_shown(each: object) -> bool:
+    return isinstance(each, (PinnedTool, ToolSpecification, ToolDefinition, Mapping)) or is_pinned(each)
+
+
+def _find_name(shown: object) -> str:
+    name = shown.get("name") if isinstance(shown, Mapping) else getattr(shown, "name", None)
+    return name if isinstance(name, str) else repr(name)[:80]
+
 
 LOGGER = logging.getLogger("toolsemble.lock")
 """The logger of changes."""
@@ -129,7 +201,7 @@ class ToolLock:
         were taken before. Raise ToolConfigurationError if the file is missing or cannot be used, or if the source is
         not in it; then no tool of the source may be used.
 
-        :param source: the identity of the source: see :mod:`toolsemble.catalog._lock.source`
+        :param source: the identity of the source: see :mod:`toolsemble.catalog._lock.file`
         :param shown: all tools of the source, as it shows them: specifications, pins, or the list of an MCP server
         :param review: the reviewer for ``changed="ask"`` and ``added="ask"``
         """

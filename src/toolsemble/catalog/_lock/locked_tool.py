@@ -6,8 +6,7 @@ from collections.abc import Callable, Generator
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from toolsemble._engine.definition.definition import ToolDefinition
-from toolsemble._engine.definition.policy import Inner, Layer, Policy
+from toolsemble._engine.definition import Inner, Layer, Policy, ToolDefinition
 from toolsemble._schema.decode import Decoded, Read
 from toolsemble._tools.renamed import RenamedTool
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from toolsemble._runtime.text import quote_text, without_invisible
+from toolsemble._schema.json_schema import SchemaArguments
 from toolsemble._schema.secret import PASSWORD
 from toolsemble._schema.wellformed import DRAFTS, FORMATS, KEYWORDS, NAMED_SCHEMAS, ONE_SCHEMA, SCHEMA_LISTS
 from toolsemble._vocabulary.errors import ToolDefinitionError
@@ -128,3 +131,189 @@ def _check_text(text: str) -> None:
         raise ToolDefinitionError(f"{quote_text(text, 80)} has more than {_MAX_FIXED} characters")
     if without_invisible(text) != text or _CONTROL_SPACE.search(text):
         raise ToolDefinitionError(f"{quote_text(text, 80)} has invisible characters")
+
+
+_TYPES = ["string", "integer", "number", "boolean", "null"]
+_MOST_PARAMETERS = 40
+_MOST_FIELDS = 10
+_MOST_VALUES = 100
+_MOST_CHOICES = 5
+_LARGEST_COUNT = 1_000_000
+_LONGEST_NAME = 200
+# Names and allowed values without invisible characters; other characters may be visible as well, but need a look.
+_VISIBLE = {"type": "string", "pattern": "^[ -~]*$", "maxLength": _LONGEST_NAME}
+_COUNT = {"type": "integer", "minimum": 0, "maximum": _LARGEST_COUNT}
+_TEXT = {"type": "string"}
+_NUMBER = {"type": "number"}
+_SAMPLE = {"type": ["string", "number", "boolean", "null"]}
+
+
+def _object_form(field: dict[str, Any], most: int) -> dict[str, Any]:
+    """Return the form of the schema of an object.
+
+    :param field: the form of the schemas of its fields
+    :param most: how many fields it may have
+    """
+    fields = {"type": "object", "maxProperties": most, "propertyNames": _VISIBLE, "additionalProperties": field}
+    form = _closed(
+        {
+            "type": {"const": "object"},
+            "title": _TEXT,
+            "description": _TEXT,
+            "properties": fields,
+            "required": {"type": "array", "items": _VISIBLE, "maxItems": most, "uniqueItems": True},
+            "additionalProperties": {"type": "boolean"},
+        }
+    )
+    return {**form, "required": ["type"]}
+
+
+def _value_form() -> dict[str, Any]:
+    """Return the form of the schema of a text, a number, a list of them, or a choice such as a text or null."""
+    described = {"title": _TEXT, "description": _TEXT}
+    item = _closed({"type": {"enum": _TYPES}, **described})
+    option = _closed({"type": {"enum": [*_TYPES, "array"]}, "format": {"enum": sorted(FORMATS)}, "items": item})
+    return _closed(
+        {
+            **option["properties"],
+            **described,
+            "default": _SAMPLE,
+            "enum": {
+                "type": "array",
+                "items": {"anyOf": [_VISIBLE, {"type": ["integer", "boolean", "null"]}]},
+                "minItems": 1,
+                "maxItems": _MOST_VALUES,
+                "uniqueItems": True,
+            },
+            "anyOf": {"type": "array", "items": option, "minItems": 1, "maxItems": _MOST_CHOICES},
+            **dict.fromkeys(("minimum", "maximum"), _NUMBER),
+            **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _COUNT),
+        }
+    )
+
+
+def _closed(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False}
+
+
+@cache
+def _plain_form() -> Any:
+    """Return the validator of plain schemas."""
+    import jsonschema_rs
+
+    is_object = {"properties": {"type": {"const": "object"}}, "required": ["type"]}
+    value = _value_form()
+    field = {"if": is_object, "then": _object_form(value, _MOST_FIELDS), "else": value}
+    form = _object_form(field, _MOST_PARAMETERS)
+    form["properties"]["$schema"] = {"enum": [DRAFTS[0], DRAFTS[2], f"{DRAFTS[2]}#"]}
+    return jsonschema_rs.validator_for(form)
+
+
+def is_plain(schema: Any) -> bool:
+    """Return whether a schema is valid, small, visible and without secrets, so that it need not be read before a call.
+
+    What it does not recognize may be valid as well.
+
+    >>> is_plain({"type": "object", "properties": {"city": {"type": "string"}}})
+    True
+    >>> is_plain({"type": "object", "properties": {"city": {"type": "text"}}})
+    False
+    """
+    try:
+        return bool(_plain_form().is_valid(schema))
+    except (TypeError, ValueError):  # not JSON, or a text that cannot be written
+        return False
+
+
+class PlainArguments(SchemaArguments):
+    """A validator of arguments by a plain schema, which is built when it is first used.
+
+    >>> arguments = PlainArguments("now", {"type": "object", "properties": {"zone": {"type": "string"}}})
+    >>> arguments.validate('{"zone": "UTC"}')
+    {'zone': 'UTC'}
+    """
+
+    def __init__(self, owner: str, listed: dict[str, Any]) -> None:
+        self.owner = owner
+        self.ignored = frozenset()
+        self.init_only = ""
+        self.secret_keys = frozenset()
+        self._listed = listed
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute that is not known before the validator is built."""
+        if name.startswith("__") or "_listed" not in vars(self):  # as copies ask for
+            raise AttributeError(name)
+        super().__init__(self.owner, clean_schema(self._listed))
+        return super().__getattribute__(name)
+
+
+def build_arguments(owner: str, listed: Any) -> SchemaArguments:
+    """Return the validator for a schema that a server lists; raise ToolDefinitionError if it cannot be used.
+
+    >>> build_arguments("now", {"type": "objekt"})
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolDefinitionError: Tool 'now': the schema must be of type object, not 'objekt'
+    """
+    return PlainArguments(owner, listed) if is_plain(listed) else SchemaArguments(owner, clean_schema(listed))
+
+
+TOOL = "tool"
+"""The kind of a tool."""
+PROMPT = "prompt"
+"""The kind of a prompt."""
+READ_RESOURCE = "read_resource"
+"""The kind of the tool that reads a resource, and its name."""
+LIST_RESOURCES = "list_resources"
+"""The kind of the tool that lists resources, and its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteDefinition:
+    """A tool as its server defines it."""
+
+    name: str
+    """The server's own name."""
+    title: str | None
+    description: str | None
+    input_schema: dict[str, Any]
+    """The whole schema, as it was sent."""
+    output_schema: Any
+    """As it was sent; None if there is none."""
+    hints: dict[str, Any]
+    """The annotations, as they were sent."""
+    kind: str = TOOL
+    """What is called: a tool, a prompt, or resources."""
+    target: str = ""
+    """The name that is sent."""
+    is_plain: bool = field(init=False, compare=False, repr=False)
+    """Whether the schema of its arguments need not be read before a call."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_plain", is_plain(self.input_schema))
+
+    def to_listed(self) -> dict[str, Any]:
+        """Return the definition as the server lists it, for a lock.
+
+        >>> RemoteDefinition("now", None, "The time", {}, None, {}).to_listed()["description"]
+        'The time'
+        """
+        return {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": self.input_schema,
+            "outputSchema": self.output_schema,
+            "annotations": self.hints,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """The tools of a server, in its order."""
+
+    tools: tuple[RemoteDefinition, ...]
+    """Those that are wanted."""
+    shown: tuple[RemoteDefinition, ...] = ()
+    """All that the server shows."""

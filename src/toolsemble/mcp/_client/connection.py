@@ -1,37 +1,211 @@
-"""The connection of a client: started and closed any number of times, used from any thread and any event loop."""
+"""Names of remote tools: mapped to the names that models may use, reversibly and stably."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.work.deadline import TimedOutError, remaining
 from toolsemble._runtime.concurrency import wait_for
 from toolsemble._runtime.fork_locks import fork_safe_lock
-from toolsemble._runtime.observers.watchers import watchers
+from toolsemble._runtime.watchers import watchers
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolExecutionError
-from toolsemble._vocabulary.result import ToolResult
+from toolsemble._vocabulary.result import Content, ToolResult
+from toolsemble.catalog._lock.diff import Verdict
+from toolsemble.catalog._lock.lock import ToolLock
 from toolsemble.mcp._changes import announce_changes
-from toolsemble.mcp._client.definitions import Listing, RemoteDefinition
-from toolsemble.mcp._client.inbox import Inbox, LoopInbox, Outcome, Progress, ServerQuestion, ThreadInbox, is_in_loop
-from toolsemble.mcp._client.names import NameMap
+from toolsemble.mcp._client.cleaning import PROMPT, READ_RESOURCE, TOOL, Listing, RemoteDefinition, clean_line
 from toolsemble.mcp._client.options import Options
 from toolsemble.mcp._client.process_group import LOGGER
-from toolsemble.mcp._client.remote_call import RemoteCall
+from toolsemble.mcp._client.remote_call import (
+    Inbox,
+    LoopInbox,
+    Outcome,
+    Progress,
+    RemoteCall,
+    ServerQuestion,
+    ThreadInbox,
+    is_in_loop,
+)
 from toolsemble.mcp._client.remote_tool import RemoteTool, build_remote_tool
-from toolsemble.mcp._client.requests import build_request
-from toolsemble.mcp._client.results import InvalidAnswerError, OutputCheck, invalid_answer
-from toolsemble.review._decision import ReviewDecision
-from toolsemble.review._during_call import aask_during_call, ask_during_call
+from toolsemble.mcp._client.results import (
+    InvalidAnswerError,
+    OutputCheck,
+    invalid_answer,
+    read_block,
+    read_resource,
+    read_result,
+)
+from toolsemble.review._gate import aask_during_call, ask_during_call
+from toolsemble.review._request import ReviewDecision, ReviewHandler
 
 if TYPE_CHECKING:
-    from toolsemble.catalog._lock.lock import ToolLock
-    from toolsemble.mcp._client.server_lock import ServerLock
     from toolsemble.mcp._client.session import Target
     from toolsemble.mcp._client.worker import Worker
+
+
+_INVALID = re.compile(r"[^a-zA-Z0-9_-]")
+_LONGEST = 64
+_DIGITS = 8
+_MOST_KEPT = 1000
+
+
+class NameMap:
+    """The names of the tools of one server, under which models call them.
+
+    A valid name stays as it is, with the prefix. Another one is cleaned; if the result is too long, or taken, it ends
+    in a digest of the server's name. A name that was assigned once is not assigned to another tool, as long as the
+    server has not offered a thousand others since.
+
+    >>> names = NameMap("files_")
+    >>> dict(names.assign(["read", "dir.list"]))
+    {'read': 'files_read', 'dir.list': 'files_dir_list'}
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        self._prefix = prefix
+        self._local: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    def assign(self, remote: Iterable[str]) -> Mapping[str, str]:
+        """Return the names for models by the names of the server, for the tools that it lists now."""
+        listed = dict.fromkeys(remote)
+        # Valid names first: the name of a tool does not depend on the order of the listing.
+        for name in sorted(listed.keys() - self._local.keys(), key=lambda each: (_clean_name(each) != each, each)):
+            local = self._find_name(name)
+            self._local[name] = local
+            self._taken.add(local)
+        self._forget(listed)
+        return {name: self._local[name] for name in listed}
+
+    def _forget(self, listed: Collection[str]) -> None:
+        """Forget the names that were listed longest ago, if there are too many."""
+        for name in sorted(listed):
+            self._local[name] = self._local.pop(name)  # the last ones now
+        for name in list(self._local)[: max(0, len(self._local) - len(listed) - _MOST_KEPT)]:
+            self._taken.discard(self._local.pop(name))
+
+    def propose(self, remote: str) -> str:
+        """Return the name for models that a tool would have, if it is valid and not taken."""
+        return self._prefix + _clean_name(remote)
+
+    def _find_name(self, remote: str) -> str:
+        wanted = self.propose(remote)
+        if len(wanted) <= _LONGEST and wanted not in self._taken:
+            return wanted
+        digest = hashlib.sha256(remote.encode(errors="surrogatepass")).hexdigest()
+        # A longer part of the digest, if another name has the same digits.
+        ends = (f"_{digest[:digits]}" for digits in range(_DIGITS, len(digest)))
+        found = (wanted[: _LONGEST - len(end)] + end for end in ends)
+        return next(each for each in found if each not in self._taken)
+
+
+def _clean_name(name: str) -> str:
+    return _INVALID.sub("_", name) or "tool"
+
+
+_MAX_LINE = 500
+
+Send = Callable[[Any, Any], Any]
+"""Sends a request with the SDK's client, for a call."""
+Read = Callable[[Any], ToolResult]
+"""Returns the result for an answer."""
+
+
+def build_request(remote: RemoteDefinition, arguments: dict[str, Any], check: OutputCheck | None) -> tuple[Send, Read]:
+    """Return how to send a call of a remote tool, and how to read its answer."""
+    if remote.kind == TOOL:
+
+        async def call_tool(client: Any, call: Any) -> Any:
+            report = call.report if call.watched else None
+            return await client.call_tool(remote.target, arguments, progress_callback=report)
+
+        return call_tool, lambda answer: read_result(answer, check)
+    if remote.kind == PROMPT:
+        return lambda client, _: client.get_prompt(remote.target, arguments), _read_prompt
+    if remote.kind == READ_RESOURCE:
+        return lambda client, _: client.read_resource(arguments["uri"], cache_mode="bypass"), _read_resources
+    cursor = arguments.get("cursor")
+    return lambda client, _: client.list_resources(cursor=cursor, cache_mode="bypass"), _read_list
+
+
+def _read_prompt(answer: Any) -> ToolResult:
+    texts: list[str] = []
+    contents: list[Content] = []
+    for message in answer.messages:
+        said: list[str] = []
+        read_block(message.content, said, contents)
+        texts += [f"{message.role}: {text}" for text in said]
+    return ToolResult.success("\n".join(texts), contents=contents)
+
+
+def _read_resources(answer: Any) -> ToolResult:
+    texts: list[str] = []
+    contents: list[Content] = []
+    for resource in answer.contents:
+        read_resource(resource, texts, contents)
+    return ToolResult.success("\n".join(texts), contents=contents)
+
+
+def _read_list(answer: Any) -> ToolResult:
+    lines = [_describe(each) for each in answer.resources]
+    if answer.next_cursor is not None:
+        lines.append(f"There are more; call again with cursor: {clean_line(answer.next_cursor, _MAX_LINE)}")
+    return ToolResult.success("\n".join(lines), [str(each.uri) for each in answer.resources])
+
+
+def _describe(resource: Any) -> str:
+    words = (resource.title or resource.name, resource.mime_type, resource.description)
+    details = ", ".join(clean_line(each, _MAX_LINE) for each in words if each)
+    return f"{clean_line(str(resource.uri), _MAX_LINE)} ({details})"
+
+
+class ServerLock:
+    """A lock for the tools of one server, with the verdict about what one client is shown.
+
+    :param lock: the lock of the program, which other clients may use as well
+    :param source: the identity of the server
+    :param review: the reviewer of the client; None: that of the lock
+    """
+
+    def __init__(self, lock: ToolLock, source: str, review: ReviewHandler | None) -> None:
+        self._lock = lock.separate()
+        self._source = source
+        self._review = review
+
+    async def check(self, shown: Sequence[RemoteDefinition]) -> AsyncIterator[Verdict]:
+        """Yield the verdict about a list; before it, if a reviewer is asked, one that refuses what has changed."""
+        listed = [each.to_listed() for each in shown]
+        checking = asyncio.ensure_future(self._lock.acheck(self._source, listed, review=self._review))
+        try:
+            await asyncio.sleep(0)  # a check that asks nobody is done in one step
+            if not checking.done():
+                yield self._lock.verdict(self._source)
+            yield await checking
+        finally:
+            checking.cancel()
+
+    def check_now(self, shown: Sequence[RemoteDefinition]) -> Verdict:
+        """Return the verdict about a list; a reviewer is waited for."""
+        return self._lock.check(self._source, [each.to_listed() for each in shown], review=self._review)
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Why tools are refused, by the server's own names."""
+        return self._lock.verdict(self._source).refused
+
+    def check_call(self, name: str, digest: str) -> None:
+        """Raise ToolExecutionError if a tool may not be called.
+
+        :param name: the server's own name
+        :param digest: the digest of its pin when it was taken
+        """
+        self._lock.check_call(self._source, name, digest)
 
 
 class Connection:
@@ -127,8 +301,6 @@ class Connection:
 
     def use_lock(self, lock: ToolLock) -> None:
         """Check the tools with a lock, from the next list on."""
-        from toolsemble.mcp._client.server_lock import ServerLock
-
         self.lock = ServerLock(lock, self.source, self.options.review)
 
     def lock_now(self, lock: ToolLock) -> None:

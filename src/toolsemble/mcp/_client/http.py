@@ -24,12 +24,11 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from mcp_types import CONNECTION_CLOSED
 
-from toolsemble._runtime.guard.addresses import is_public
-from toolsemble._runtime.guard.urls import UrlGuard, UrlRefusedError, refusal
-from toolsemble.mcp._client.message_streams import MessageParser, MessageReader, WrappedStream
+from toolsemble._runtime.urls import UrlGuard, UrlRefusedError, is_public, refusal
+from toolsemble.mcp._client.dispatcher import MessageParser, MessageReader, WrappedStream
 from toolsemble.mcp._client.remote_call import Delivery, RemoteCall, current_call
+from toolsemble.mcp._client.results import STAND_IN
 from toolsemble.mcp._client.screen import Screen, ScreenedReader, ScreenedWriter
-from toolsemble.mcp._client.server_errors import STAND_IN
 
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
 _SLOWEST_READ = 300.0

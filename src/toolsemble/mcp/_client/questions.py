@@ -15,11 +15,10 @@ from toolsemble._schema.json_schema import SchemaArguments
 from toolsemble._schema.problem import MismatchError, format_path
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.mcp._client.cleaning import clean_schema, clean_text
-from toolsemble.mcp._client.inbox import ServerQuestion
 from toolsemble.mcp._client.options import Options
 from toolsemble.mcp._client.process_group import LOGGER
-from toolsemble.mcp._client.remote_call import RemoteCall, current_call
-from toolsemble.review._decision import Continue, Edit, ReviewDecision
+from toolsemble.mcp._client.remote_call import RemoteCall, ServerQuestion, current_call
+from toolsemble.review._request import Continue, Edit, ReviewDecision
 
 _MAX_MESSAGE = 4000
 _MAX_OPEN = 10

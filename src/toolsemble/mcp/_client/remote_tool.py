@@ -5,19 +5,23 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from toolsemble._engine.definition.build import check_description, typed_definition
-from toolsemble._engine.definition.definition import ToolDefinition
+from toolsemble._engine.definition import ToolDefinition, check_description, typed_definition
 from toolsemble._schema.json_schema import SchemaArguments
 from toolsemble._tools.schema import SchemaTool
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.specification import check_name, read_metadata
-from toolsemble.mcp._client.cleaning import MAX_DESCRIPTION, MAX_TITLE, clean_schema, clean_text
-from toolsemble.mcp._client.definitions import RemoteDefinition
+from toolsemble.mcp._client.cleaning import (
+    MAX_DESCRIPTION,
+    MAX_TITLE,
+    PlainArguments,
+    RemoteDefinition,
+    clean_schema,
+    clean_text,
+)
 from toolsemble.mcp._client.options import DESTRUCTIVE, Options
-from toolsemble.mcp._client.plain_schema import PlainArguments
 from toolsemble.mcp._client.process_group import LOGGER
 from toolsemble.mcp._client.results import OutputCheck, build_output_check
-from toolsemble.review._pattern import matches_name
+from toolsemble.review._rules.pattern import matches_name
 
 if TYPE_CHECKING:
     from toolsemble.catalog._lock.lock import ToolLock

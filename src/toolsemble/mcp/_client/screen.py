@@ -9,9 +9,8 @@ import mcp_types as types
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from toolsemble.mcp._client.definitions import RemoteDefinition
-from toolsemble.mcp._client.dispatcher import read_number
-from toolsemble.mcp._client.message_streams import MessageReader, WrappedStream
+from toolsemble.mcp._client.cleaning import RemoteDefinition
+from toolsemble.mcp._client.dispatcher import MessageReader, WrappedStream, read_number
 from toolsemble.mcp._client.process_group import LOGGER
 from toolsemble.mcp._client.remote_call import RemoteCall, current_call
 from toolsemble.mcp._param_headers import names_header

@@ -19,7 +19,7 @@ from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
 from toolsemble._vocabulary.errors import ToolConfigurationError
-from toolsemble.mcp._client.message_streams import MessageParser
+from toolsemble.mcp._client.dispatcher import MessageParser
 from toolsemble.mcp._client.process_group import GRACE, ErrorLines, end_process
 from toolsemble.mcp._client.remote_call import Delivery, current_call
 from toolsemble.mcp._client.screen import Screen
@@ -191,3 +191,17 @@ def _mark_lost(call: Delivery) -> anyio.BrokenResourceError:
     """Return the error for a program that does not read any more."""
     call.lost = True
     return anyio.BrokenResourceError()
+
+
+class ProgramTarget:
+    """A program that is started for each session."""
+
+    what = "started"
+    is_program = True
+
+    def __init__(self, command: str, args: Sequence[str], env: Mapping[str, str], cwd: str | None) -> None:
+        self._program = Program(command, args, env, cwd)
+
+    def open(self, screen: Screen, server: str, on_end: Callable[[], object]) -> StdioTransport:
+        """Return the transport of a new process."""
+        return StdioTransport(self._program, screen, server, on_end)

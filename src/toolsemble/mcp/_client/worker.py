@@ -21,16 +21,14 @@ from toolsemble._runtime.checks import format_seconds
 from toolsemble._runtime.concurrency import wait_for
 from toolsemble._runtime.text import describe_error
 from toolsemble._vocabulary.errors import LostError, ToolConfigurationError, ToolExecutionError, ToolsembleError
-from toolsemble.mcp._client.definitions import Listing
+from toolsemble.mcp._client.cleaning import Listing
 from toolsemble.mcp._client.dispatcher import CLOSED
-from toolsemble.mcp._client.inbox import Outcome
-from toolsemble.mcp._client.listing import list_tools
 from toolsemble.mcp._client.options import Options
 from toolsemble.mcp._client.process_group import LOGGER
 from toolsemble.mcp._client.questions import QuestionDesk
-from toolsemble.mcp._client.remote_call import RemoteCall, ServerEndedError, current_call
-from toolsemble.mcp._client.server_errors import find_cause, translate_error
-from toolsemble.mcp._client.session import Session, Target
+from toolsemble.mcp._client.remote_call import Outcome, RemoteCall, ServerEndedError, current_call
+from toolsemble.mcp._client.results import find_cause, translate_error
+from toolsemble.mcp._client.session import Session, Target, list_tools
 
 _MAX_RESTARTS = 3
 _PERIOD = 60.0

@@ -13,7 +13,7 @@ from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.mcp._client.client import MCPClient
 from toolsemble.mcp._gateway.settings import ToolRule
-from toolsemble.review._pattern import matches_name
+from toolsemble.review._rules.pattern import matches_name
 
 LOGGER = logging.getLogger("toolsemble.mcp")
 Offered: TypeAlias = tuple[MCPClient | None, object]

@@ -23,7 +23,7 @@ from mcp_types import (
 from toolsemble._engine.context import ToolContext
 from toolsemble.mcp._client.cleaning import MAX_DESCRIPTION, MAX_TITLE, clean_text
 from toolsemble.mcp._client.client import MCPClient
-from toolsemble.mcp._client.listing import list_pages
+from toolsemble.mcp._client.session import list_pages
 
 _LONGEST_URI = 2000
 _NOT_A_SCHEME = re.compile("[^a-z0-9-]")

@@ -1,38 +1,184 @@
-"""Calls of a client: executed by the toolbox, as every call is, and answered in the form of the protocol."""
+"""The tools of a toolbox as a server lists them: whole schemas, output schemas, and hints from effects."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
-from functools import partial
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from typing import Any
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, MISSING_REQUIRED_CLIENT_CAPABILITY, CallToolRequestParams, ListToolsResult
+from mcp_types import (
+    INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    CallToolRequestParams,
+    ListToolsResult,
+    Tool as ListedTool,
+    ToolAnnotations,
+)
 from pydantic_core import to_json
 
 from toolsemble._engine.context import Exposure, InvocationParameters, ToolContext, enter, leave
 from toolsemble._engine.execution.call import missing_deps
-from toolsemble._runtime.observers.watchers import unwatch, watch
 from toolsemble._runtime.text import describe_error, preview
-from toolsemble._tools.toolbox.run import new_unnamed_run
-from toolsemble._tools.toolbox.structured_output import UnfitResultError
+from toolsemble._runtime.watchers import unwatch, watch
+from toolsemble._tools.toolbox.registry import Registered
+from toolsemble._tools.toolbox.structured_output import OutputSchema, UnfitResultError, find_output
 from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._tools.toolbox.turn import new_unnamed_run
 from toolsemble._vocabulary.call import ToolCall, ToolReply, received_call
 from toolsemble._vocabulary.errors import ExitEarlyError, RunError, ToolConfigurationError
 from toolsemble._vocabulary.result import ToolResult
-from toolsemble.mcp._server.caller import Caller, current_caller
+from toolsemble.events import CallProgress
+from toolsemble.mcp._param_headers import names_header
 from toolsemble.mcp._server.elicitation import ElicitedReview
-from toolsemble.mcp._server.exchange import Exchange, connection_of
+from toolsemble.mcp._server.exchange import Caller, Exchange, connection_of, current_caller
 from toolsemble.mcp._server.listeners import Listeners
-from toolsemble.mcp._server.listing import Listing
 from toolsemble.mcp._server.parking import Parking
-from toolsemble.mcp._server.progress import ProgressReporter
-from toolsemble.mcp._server.served_lock import is_refused
+from toolsemble.mcp._server.served_lock import is_lockable, is_refused
 from toolsemble.mcp._server.source import Source
+from toolsemble.mcp._wire import write_settings
 
 LOGGER = logging.getLogger("toolsemble.mcp")
+_HINTS = {
+    "readOnlyHint": "read_only_hint",
+    "destructiveHint": "destructive_hint",
+    "idempotentHint": "idempotent_hint",
+    "openWorldHint": "open_world_hint",
+}
+
+
+class Listing:
+    """The tools of one toolbox as clients see them; each part is created when it is first needed."""
+
+    def __init__(self, box: Toolbox) -> None:
+        self.box = box
+        self._outputs: dict[str, OutputSchema | None] = {}
+
+    @cached_property
+    def result(self) -> ListToolsResult:
+        """The result of ``tools/list``."""
+        return ListToolsResult(tools=[self._list_tool(name) for name in self.box.names])
+
+    @cached_property
+    def has_locks(self) -> bool:
+        """Whether there are tools that a lock may refuse while they are served."""
+        return any(is_lockable(tool) for tool in self.box)
+
+    def show(self) -> ListToolsResult:
+        """Return the result of ``tools/list`` without the tools that a lock refuses now."""
+        if not self.has_locks:
+            return self.result
+        return ListToolsResult(tools=[each for each in self.result.tools if not is_refused(self.box[each.name])])
+
+    @cached_property
+    def header_schemas(self) -> dict[str, dict[str, Any]]:
+        """The schemas that name headers, by tool; the SDK compares the headers of each call with them."""
+        return {each.name: each.input_schema for each in self.result.tools if names_header(each.input_schema)}
+
+    def output(self, name: str) -> OutputSchema | None:
+        """Return the output schema of a tool; None if it declares no type, or its text is limited."""
+        if name not in self._outputs:
+            self._outputs[name] = find_output(self.box.registered(name))
+        return self._outputs[name]
+
+    def _list_tool(self, name: str) -> ListedTool:
+        definition = self.box.registered(name).definition
+        output, metadata = self.output(name), _metadata(self.box.registered(name))
+        origin = metadata.get("mcp")
+        title = metadata.get("title") or (origin.get("title") if isinstance(origin, Mapping) else None)
+        listed = ListedTool(
+            name=name,
+            title=title if isinstance(title, str) and title else None,
+            description=definition.description,
+            input_schema={"type": "object", **definition.schema()},
+            output_schema=None if output is None else output.schema,
+            annotations=_annotations(metadata),
+        )
+        return _add_settings(listed, write_settings(metadata))
+
+
+def _add_settings(listed: ListedTool, settings: Mapping[str, Any]) -> ListedTool:
+    """Return a tool with the keys of its metadata for MCP; those that the protocol does not know are left out."""
+    if not settings:
+        return listed
+    try:
+        return ListedTool.model_validate({**listed.model_dump(by_alias=True, exclude_none=True), **settings})
+    except ValueError as problem:
+        LOGGER.warning("The metadata for MCP of %s is left out: %s", listed.name, problem)
+        return listed
+
+
+def _metadata(entry: Registered) -> Mapping[str, Any]:
+    definition = entry.definition
+    hints = {} if definition.policy is None else definition.policy.hints
+    return {**getattr(entry.tool, "listed_hints", {}), **hints, **definition.metadata}
+
+
+def _annotations(metadata: Mapping[str, Any]) -> ToolAnnotations | None:
+    hints = {field: metadata[hint] for hint, field in _HINTS.items() if isinstance(metadata.get(hint), bool)}
+    return ToolAnnotations(**hints) if hints else None
+
+
+_MOST_WAITING = 64
+_STEP = 1000  # reports without a fraction move by this part of what is left
+
+
+class ProgressReporter:
+    """A watcher that sends the progress of a call to the client that asked for it.
+
+    The protocol demands increasing numbers, so reports that do not increase are dropped. If a tool reports faster than
+    the client reads, the oldest reports are dropped.
+    """
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._loop = asyncio.get_running_loop()
+        self._last = -1.0
+        self._waiting: deque[tuple[float, float | None, str]] = deque(maxlen=_MOST_WAITING)
+        self._sending: asyncio.Task[None] | None = None
+
+    def __call__(self, event: Any) -> None:
+        """Receive an event, in any thread."""
+        if not isinstance(event, CallProgress):
+            return
+        try:
+            is_here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            self._add(event)
+        else:
+            self._loop.call_soon_threadsafe(self._add, event)
+
+    def _add(self, event: CallProgress) -> None:
+        least = max(self._last, 0.0)
+        progress = least + (1 - least) / _STEP if event.fraction is None else event.fraction
+        if progress <= self._last:
+            return
+        self._last = progress
+        self._waiting.append((progress, None if event.fraction is None else 1.0, event.message))
+        if self._sending is None or self._sending.done():
+            self._sending = self._loop.create_task(self._send())
+
+    async def _send(self) -> None:
+        while self._waiting:
+            progress, total, message = self._waiting.popleft()
+            try:
+                await self._exchange.report_progress(progress, total, message or None)
+            except Exception:
+                # A client that is gone must not fail the call.
+                LOGGER.debug("progress was not sent", exc_info=True)
+
+    async def finish(self) -> None:
+        """Wait until all reports are sent."""
+        if self._sending is not None:
+            await self._sending
+
+
 _MOST_LISTINGS = 64
 _LONGEST_NAME = 128
 # Not the target that is pinned: it may be the command line of a server, which is for the log.

@@ -20,7 +20,7 @@ from starlette.middleware.authentication import AuthenticationMiddleware
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from toolsemble._runtime.guard.hosts import Hosts
+from toolsemble._runtime.http_server import Hosts
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble.mcp._server.server import Offer, build_server
 

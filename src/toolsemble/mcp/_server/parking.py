@@ -19,8 +19,7 @@ from mcp_types import INVALID_PARAMS, InputRequest, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolsemble._vocabulary.errors import ToolExecutionError
-from toolsemble.mcp._server.caller import Caller
-from toolsemble.mcp._server.exchange import Exchange, use_exchange
+from toolsemble.mcp._server.exchange import Caller, Exchange, use_exchange
 
 Work: TypeAlias = Callable[[Exchange], Awaitable[Any]]
 """Runs a request of a client, and returns its result."""

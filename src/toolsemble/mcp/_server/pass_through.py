@@ -13,13 +13,10 @@ from mcp_types import INTERNAL_ERROR, CompleteRequestParams, GetPromptRequestPar
 
 from toolsemble._engine.context import ToolContext
 from toolsemble._vocabulary.errors import ToolExecutionError, ToolsembleError
-from toolsemble.mcp._server.caller import current_caller
-from toolsemble.mcp._server.completion import Completions
 from toolsemble.mcp._server.elicitation import ElicitedReview
-from toolsemble.mcp._server.exchange import Exchange
+from toolsemble.mcp._server.exchange import Exchange, current_caller
 from toolsemble.mcp._server.parking import Parking
-from toolsemble.mcp._server.prompts import Prompts
-from toolsemble.mcp._server.resources import Resources
+from toolsemble.mcp._server.resources import Completions, Prompts, Resources
 
 LOGGER = logging.getLogger("toolsemble.mcp")
 

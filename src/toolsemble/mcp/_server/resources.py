@@ -1,9 +1,10 @@
-"""Resources: what clients read by URI, returned by plain functions."""
+"""Plain functions behind prompts and resources: called as tools are, so that arguments are validated and repaired."""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
@@ -15,28 +16,99 @@ from mcp_types import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     BlobResourceContents,
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
+    GetPromptRequestParams,
+    GetPromptResult,
+    ListPromptsResult,
     ListResourcesResult,
     ListResourceTemplatesResult,
+    Prompt,
+    PromptArgument,
+    PromptReference,
     ReadResourceRequestParams,
     ReadResourceResult,
     Resource,
     ResourceTemplate,
     TextResourceContents,
 )
+from pydantic import ValidationError
 
 from toolsemble._engine.context import Exposure
-from toolsemble._schema.shape import to_exact_json
+from toolsemble._runtime.concurrency import is_async
+from toolsemble._runtime.text import preview
+from toolsemble._schema.members import find_return_type
+from toolsemble._schema.shape import to_exact_json, to_result
+from toolsemble._tools.function import FunctionTool
+from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary.call import ToolCall, ToolReply
 from toolsemble._vocabulary.errors import ToolDefinitionError, ToolExecutionError
-from toolsemble._vocabulary.result import TextContent
+from toolsemble._vocabulary.result import TextContent, ToolResult
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.mcp._server.caller import Caller, current_caller
-from toolsemble.mcp._server.exchange import Exchange
-from toolsemble.mcp._server.functions import ServedFunction
-from toolsemble.mcp._server.listeners import Listeners
+from toolsemble.mcp._server.calls import check_capability, execute
+from toolsemble.mcp._server.exchange import Caller, Exchange, current_caller
+from toolsemble.mcp._server.listeners import SUBSCRIPTIONS, Listeners
 from toolsemble.mcp._server.parking import Parking
-from toolsemble.mcp._server.per_caller import PerCaller
-from toolsemble.mcp._server.subscriptions import SUBSCRIPTIONS
+from toolsemble.mcp._server.source import PerCaller
 from toolsemble.models._adapter.wire import base64_text
+
+_WRONG_ARGUMENTS = ("Missing required parameter(s)", "Invalid arguments", "Expected a JSON object")
+
+
+class ServedFunction:
+    """A function that a prompt or a resource comes from.
+
+    :param function: a function, sync or async; a parameter of type ``ToolContext`` gets the context of the call
+    :param kind: what it is for, in the plural, for messages
+    """
+
+    def __init__(self, function: Any, kind: str) -> None:
+        if not callable(function) or isinstance(function, type):
+            raise ToolDefinitionError(f"serve: {kind} must be functions, not {function!r:.80}")
+        source = getattr(function, "__wrapped__", function) if isinstance(function, FunctionTool) else function
+        self._box = Toolbox([FunctionTool(_keep_value(source), {}, None, None, {})])
+        (self.name,) = self._box.names
+        definition = self._box.registered(self.name).definition
+        self.description = definition.description
+        self.schema = definition.schema()
+        self.returns = find_return_type(source, {})
+
+    @property
+    def parameters(self) -> Mapping[str, Mapping[str, Any]]:
+        """The schemas of the parameters, by name."""
+        found: Mapping[str, Mapping[str, Any]] = self.schema.get("properties", {})
+        return found
+
+    async def call(
+        self, arguments: Mapping[str, Any], caller: Caller, exchange: Exchange, expose_errors: Exposure
+    ) -> Any:
+        """Return what the function returns; raise MCPError if it fails."""
+        reply = await execute(self._box, ToolCall(self.name, dict(arguments)), caller, exchange, expose_errors)
+        check_capability(exchange, reply)
+        if reply.is_error:
+            message = str(reply.result.error_message)
+            code = INVALID_PARAMS if message.startswith(_WRONG_ARGUMENTS) else INTERNAL_ERROR
+            raise MCPError(code, message)
+        return reply.result.structured_output
+
+
+def _keep_value(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function with its value kept as it is, whatever it is."""
+    if is_async(function):
+
+        @functools.wraps(function)
+        async def run_later(*args: Any, **kwargs: Any) -> ToolResult:
+            return ToolResult.success(structured_output=await function(*args, **kwargs))
+
+        return run_later
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> ToolResult:
+        return ToolResult.success(structured_output=function(*args, **kwargs))
+
+    return run
+
 
 Functions: TypeAlias = Iterable[Callable[..., Any]] | Mapping[str, Callable[..., Any]]
 """Functions, or functions by URI."""
@@ -196,3 +268,130 @@ def _write_contents(uri: str, value: Any) -> TextResourceContents | BlobResource
     if hasattr(value, "mime_type"):
         return BlobResourceContents(uri=uri, mime_type=value.mime_type, blob=base64_text(value.data))
     return TextResourceContents(uri=uri, mime_type=_JSON, text=compact_json(to_exact_json(value)))
+
+
+PromptSource: TypeAlias = (
+    Iterable[Callable[..., Any]]
+    | Callable[[Caller], Iterable[Callable[..., Any]] | Awaitable[Iterable[Callable[..., Any]]]]
+)
+"""What ``serve`` takes as prompts: functions, or a function of the caller that returns them."""
+
+
+class Prompts:
+    """The handlers of ``prompts/list`` and ``prompts/get``.
+
+    :param functions: functions that return a text, contents, or a list of messages; or a function of the caller that
+        returns such functions
+    :param parking: the requests that wait for answers
+    :param expose_errors: which error messages clients see
+    """
+
+    def __init__(self, functions: PromptSource, parking: Parking, expose_errors: Exposure) -> None:
+        self.served = PerCaller(functions, _read_prompts)
+        self.listeners: Listeners | None = None
+        """The clients that are told when the prompts change; None if they do not."""
+        self._parking = parking
+        self._expose_errors = expose_errors
+
+    @property
+    def can_change(self) -> bool:
+        """Whether the prompts come from a function of the caller."""
+        return self.served.fixed is None
+
+    async def list_prompts(self, request: ServerRequestContext[Any, Any], _: Any) -> ListPromptsResult:
+        """Return the prompts."""
+        listed = await self.list_now(current_caller())
+        if self.listeners is not None:
+            self.listeners.record("prompts", request, listed)
+        return listed
+
+    async def list_now(self, caller: Caller) -> ListPromptsResult:
+        """Return the prompts of a caller as they are now."""
+        return ListPromptsResult(prompts=[_describe_prompt(each) for each in (await self.served.find(caller)).values()])
+
+    async def get(self, request: ServerRequestContext[Any, Any], params: GetPromptRequestParams) -> Any:
+        """Return the messages of a prompt."""
+        caller = current_caller()
+        function = (await self.served.find(caller)).get(params.name)
+        if function is None:
+            raise MCPError(INVALID_PARAMS, f"Unknown prompt: {preview(params.name)}")
+        arguments = dict(params.arguments or {})
+        work = partial(self._get, function, arguments, caller)
+        return await self._parking.run(request, params, arguments, caller, work)
+
+    async def _get(
+        self, function: ServedFunction, arguments: dict[str, str], caller: Caller, exchange: Exchange
+    ) -> GetPromptResult:
+        value = await function.call(arguments, caller, exchange, self._expose_errors)
+        messages = [_write_message(each) for each in (value if isinstance(value, list) else [value])]
+        try:
+            return GetPromptResult.model_validate(
+                {"description": function.description or None, "messages": messages}, by_name=False
+            )
+        except ValidationError:
+            raise MCPError(INTERNAL_ERROR, "The prompt returned what is not a message") from None
+
+
+def _read_prompts(functions: Iterable[Callable[..., Any]]) -> dict[str, ServedFunction]:
+    """Return the prompts of functions, by name; raise ToolDefinitionError if they are not valid."""
+    served = [ServedFunction(each, "prompts") for each in functions]
+    by_name = {each.name: each for each in served}
+    if len(by_name) < len(served):
+        raise ToolDefinitionError("serve: two prompts have the same name")
+    return by_name
+
+
+def _describe_prompt(function: ServedFunction) -> Prompt:
+    required = function.schema.get("required", ())
+    arguments = [
+        PromptArgument(name=name, description=schema.get("description"), required=name in required)
+        for name, schema in function.parameters.items()
+    ]
+    return Prompt(name=function.name, description=function.description or None, arguments=arguments or None)
+
+
+def _write_message(value: Any) -> dict[str, Any]:
+    """Return a message; a text or contents are one of the user, a dict has a role and contents."""
+    if isinstance(value, Mapping):
+        return {"role": value.get("role", "user"), "content": _write_content(value.get("content", ""))}
+    return {"role": "user", "content": _write_content(value)}
+
+
+def _write_content(value: Any) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)  # in the form of the protocol already
+    blocks: list[dict[str, Any]] = ToolReply(ToolCall("prompt"), to_result(value)).to_mcp()["content"]
+    return blocks[-1]
+
+
+_MOST_VALUES = 100
+
+
+class Completions:
+    """The handler of ``completion/complete``."""
+
+    def __init__(self, prompts: Prompts, resources: Resources) -> None:
+        self._prompts = prompts
+        self._resources = resources
+
+    async def complete(self, _: ServerRequestContext[Any, Any], params: CompleteRequestParams) -> CompleteResult:
+        """Return the values that begin with what was typed; none for a parameter of any value."""
+        function = await self._find(params.ref, current_caller())
+        schema = {} if function is None else function.parameters.get(params.argument.name, {})
+        typed = params.argument.value
+        found = [each for each in _choices(schema) if each.startswith(typed)]
+        shown = found[:_MOST_VALUES]
+        return CompleteResult(completion=Completion(values=shown, total=len(found), has_more=len(found) > len(shown)))
+
+    async def _find(self, reference: Any, caller: Caller) -> ServedFunction | None:
+        if isinstance(reference, PromptReference):
+            return (await self._prompts.served.find(caller)).get(reference.name)
+        served = await self._resources.served.find(caller)
+        return next((each.function for each in served if each.uri == reference.uri), None)
+
+
+def _choices(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the texts that a schema lists, itself or in its options."""
+    for each in (schema, *schema.get("anyOf", ())):
+        values = [*each.get("enum", ()), *([each["const"]] if "const" in each else ())]
+        yield from (value for value in values if isinstance(value, str))

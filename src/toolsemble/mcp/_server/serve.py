@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from toolsemble.catalog._lock.lock import ToolLock
     from toolsemble.mcp._server.http import McpApplication
-    from toolsemble.mcp._server.prompts import PromptSource
-    from toolsemble.mcp._server.resources import ResourceSource
+    from toolsemble.mcp._server.resources import PromptSource, ResourceSource
     from toolsemble.mcp._server.served_lock import ServedLock
     from toolsemble.mcp._server.server import Offer
     from toolsemble.mcp._server.source import ToolSource

@@ -25,14 +25,12 @@ from mcp_types import (
 from toolsemble._engine.context import Exposure
 from toolsemble.mcp._server.calls import ToolCalls
 from toolsemble.mcp._server.exchange import set_log_level
-from toolsemble.mcp._server.listeners import ChangingList, Listeners
+from toolsemble.mcp._server.listeners import SUBSCRIPTIONS, ChangingList, Listeners, Subscriptions
 from toolsemble.mcp._server.parking import Parking
 from toolsemble.mcp._server.pass_through import PassThrough, Upstream
-from toolsemble.mcp._server.prompts import Prompts, PromptSource
-from toolsemble.mcp._server.resources import Resources, ResourceSource
+from toolsemble.mcp._server.resources import Prompts, PromptSource, Resources, ResourceSource
 from toolsemble.mcp._server.served_lock import ServedLock
 from toolsemble.mcp._server.source import Source, ToolSource
-from toolsemble.mcp._server.subscriptions import SUBSCRIPTIONS, Subscriptions
 
 _FRESH = 60_000  # milliseconds for which clients may keep a list that does not change
 

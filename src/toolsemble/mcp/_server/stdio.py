@@ -1,15 +1,285 @@
-"""A server on standard input and output, for clients that start it as a program."""
+"""The messages of a client on standard input and output, one on each line.
+
+The SDK's streams use a thread for each line that is read or written; here the event loop waits for the descriptors.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import select
 import sys
+import threading
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stdout, suppress
-from typing import Any, BinaryIO
+from os import read, write
+from typing import Any, BinaryIO, Protocol, Self
+
+import anyio
+import mcp_types as types
+from mcp.shared.message import SessionMessage
 
 from toolsemble.mcp._server.server import Offer, build_server
-from toolsemble.mcp._server.standard_streams import MessageReader, MessageWriter, open_lines, open_output
+
+_LONGEST = 32 * 2**20  # bytes of a line
+_CHUNK = 65536
+_MOST_LINES = 16
+
+
+class Lines(Protocol):
+    """Lines of bytes from another process."""
+
+    async def get(self) -> bytes:
+        """Return the next line; b"" at the end."""
+        ...
+
+    def close(self) -> None:
+        """Stop reading."""
+        ...
+
+
+class DescriptorLines:
+    """The lines of a file descriptor that the event loop can wait for: a pipe, a socket or a terminal.
+
+    The descriptor stays as it is: making it non-blocking would also change it for other processes.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._loop = asyncio.get_running_loop()
+        self._lines: deque[bytes] = deque()
+        self._parts: list[bytes] = []
+        self._size = 0
+        self._arrived = asyncio.Event()
+        self._is_reading = True
+        self._loop.add_reader(descriptor, self._read)
+
+    def _read(self) -> None:
+        chunk = read(self._descriptor, _CHUNK)
+        if chunk:
+            self._split(chunk)
+        else:
+            if self._parts:
+                self._end_line()
+            self._lines.append(b"")
+        if not chunk or len(self._lines) >= _MOST_LINES:
+            self.close()
+        self._arrived.set()
+
+    def _split(self, chunk: bytes) -> None:
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            self._parts.append(line + b"\n")
+            self._end_line()
+        if rest:
+            self._parts.append(rest)
+            self._size += len(rest)
+            if self._size >= _LONGEST:
+                self._end_line()
+
+    def _end_line(self) -> None:
+        self._lines.append(b"".join(self._parts)[:_LONGEST])  # a part of a longer line is an invalid message
+        self._parts.clear()
+        self._size = 0
+
+    async def get(self) -> bytes:
+        """Return the next line; b"" at the end."""
+        while not self._lines:
+            if not self._is_reading:
+                self._is_reading = True
+                self._loop.add_reader(self._descriptor, self._read)
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._lines.popleft()
+
+    def close(self) -> None:
+        """Stop reading."""
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._descriptor)
+
+
+class ThreadLines:
+    """The lines of a stream that only a thread can wait for, such as a file; the thread is a daemon."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self._places = threading.Semaphore(_MOST_LINES)
+        threading.Thread(target=self._read, args=(stream,), name="toolsemble-mcp-input", daemon=True).start()
+
+    def _read(self, stream: BinaryIO) -> None:
+        line = b"\n"
+        while line:
+            line = stream.readline(_LONGEST)  # the rest of a longer line is an invalid message
+            self._places.acquire()
+            try:
+                self._loop.call_soon_threadsafe(self._lines.put_nowait, line)
+            except RuntimeError:  # the server has ended
+                return
+
+    async def get(self) -> bytes:
+        """Return the next line; b"" at the end."""
+        line = await self._lines.get()
+        self._places.release()
+        return line
+
+    def close(self) -> None:
+        """Do nothing: the thread may wait for a line, and ends with the process."""
+
+
+def open_lines(stream: BinaryIO) -> Lines:
+    """Return the lines of a stream, read without a thread if that is possible."""
+    try:
+        return DescriptorLines(stream.fileno())
+    except (OSError, NotImplementedError):  # a file, no descriptor at all, or an event loop that cannot wait for it
+        return ThreadLines(stream)
+
+
+class MessageReader:
+    """The messages on lines, as the SDK takes them."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._has_ended = False
+
+    async def receive(self) -> SessionMessage | Exception:
+        """Return the next message, or the exception for a line that is not one; raise at the end."""
+        line = b"" if self._has_ended else await self._lines.get()
+        if not line:
+            self._has_ended = True
+            raise anyio.EndOfStream
+        try:
+            text = line.decode(errors="replace")
+            return SessionMessage(types.jsonrpc_message_adapter.validate_json(text, by_name=False))
+        except ValueError as problem:
+            return problem
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def aclose(self) -> None:
+        """Stop reading."""
+        self._lines.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.aclose()
+
+
+class Output(Protocol):
+    """Takes bytes for another process."""
+
+    async def write(self, data: bytes) -> None:
+        """Write data as a whole; raise OSError if the other process is gone."""
+        ...
+
+
+class DescriptorOutput:
+    """A file descriptor that the event loop can wait for, and that is never written to before it is ready."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._loop = asyncio.get_running_loop()
+        self._ready = select.poll()
+        self._ready.register(descriptor, select.POLLOUT)
+        self._waiting = bytearray()
+        self._written = asyncio.Event()
+        self._is_waiting = False
+        self._problem: OSError | None = None
+
+    async def write(self, data: bytes) -> None:
+        """Write data as a whole, also if the caller is cancelled; raise OSError if the other process is gone."""
+        self._waiting += data
+        if not self._is_waiting:
+            self._flush()
+        while self._waiting:
+            self._written.clear()
+            await self._written.wait()
+        if self._problem is not None:
+            raise self._problem
+
+    def _flush(self) -> None:
+        """Write what the descriptor takes now, and the rest when it is ready."""
+        try:
+            while self._waiting and self._ready.poll(0):
+                # As much as a descriptor that is ready takes without blocking.
+                del self._waiting[: write(self._descriptor, self._waiting[: select.PIPE_BUF])]
+        except OSError as problem:
+            self._problem = problem
+            self._waiting.clear()
+        if bool(self._waiting) != self._is_waiting:
+            self._wait_for_place(on=bool(self._waiting))
+        if not self._waiting:
+            self._written.set()
+
+    def _wait_for_place(self, *, on: bool) -> None:
+        self._is_waiting = on
+        if on:
+            self._loop.add_writer(self._descriptor, self._flush)
+        else:
+            self._loop.remove_writer(self._descriptor)
+
+
+class ThreadOutput:
+    """A stream that is written to in a thread: a file, or one without a descriptor."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._thread = ThreadPoolExecutor(1, "toolsemble-mcp-output")
+
+    async def write(self, data: bytes) -> None:
+        """Write data as a whole, also if the caller is cancelled; raise OSError if the other process is gone."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, self._write, data)
+
+    def _write(self, data: bytes) -> None:
+        self._stream.write(data)
+        self._stream.flush()
+
+
+def open_output(stream: BinaryIO) -> Output:
+    """Return the output to a stream, written without a thread if that is possible."""
+    loop = asyncio.get_running_loop()
+    try:
+        descriptor = stream.fileno()
+        loop.add_writer(descriptor, int)  # raises if the event loop cannot wait for it
+        loop.remove_writer(descriptor)
+        return DescriptorOutput(descriptor)
+    except (OSError, NotImplementedError):
+        return ThreadOutput(stream)
+
+
+class MessageWriter:
+    """The messages to an output, one on each line."""
+
+    def __init__(self, output: Output) -> None:
+        self._output = output
+
+    async def send(self, item: SessionMessage, /) -> None:
+        """Write a message; raise if the client is gone."""
+        try:
+            await self._output.write(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+        except OSError:
+            raise anyio.BrokenResourceError from None
+
+    async def aclose(self) -> None:
+        """Do nothing: standard output is not closed."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.aclose()
 
 
 async def serve_stdio(offer: Offer) -> None:

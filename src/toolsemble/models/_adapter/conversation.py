@@ -1,14 +1,233 @@
-"""Parts of a conversation that several providers take in the same form."""
+"""Ids, names and arguments of calls, rewritten so that a provider accepts them.
+
+A conversation may come from another provider, or contain malformed calls of a model. A provider rejects the whole
+conversation, in this and every later request, if one id, name or argument is invalid.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from toolsemble._runtime.text import escape_surrogates
+from toolsemble._vocabulary.call import ToolCall, received_call
+from toolsemble._vocabulary.errors import ModelError
+from toolsemble._vocabulary.media_url import hide_query
+from toolsemble._vocabulary.result import Media
 from toolsemble._vocabulary.specification import ToolSpecification
-from toolsemble.models._adapter.calls import collect_calls, sanitize_name
-from toolsemble.models._message import Message, SystemMessage
+from toolsemble.models._adapter.wire import describe_omitted, media_type, write_as_text
+from toolsemble.models._message import AssistantMessage, Message, SystemMessage, UserMessage
+
+UNREADABLE = "unreadable_arguments"
+"""The name of the argument that holds the text of a model whose arguments are not a JSON object."""
+
+_MAX_NAME = 64
+_INVALID = re.compile(r"[^a-zA-Z0-9_-]")
+_MAX_DEPTH = 100
+_MAX_DIGITS = 300
+
+
+class CallIds:
+    r"""Valid, unique ids for the calls of a conversation and their replies.
+
+    >>> calls = ToolCall("now"), ToolCall("now", id="c1")
+    >>> ids = CallIds([AssistantMessage("", calls)], re.compile(r"c\d+"), "c{}".format)
+    >>> [ids.assign(call) for call in calls], [ids.take(call) for call in calls]
+    (['c0', 'c1'], ['c0', 'c1'])
+    """
+
+    def __init__(self, messages: Iterable[Message], fits: re.Pattern[str], make: Callable[[int], str]) -> None:
+        """Collect the ids of a conversation.
+
+        :param messages: the conversation
+        :param fits: the ids that the provider accepts
+        :param make: returns a valid id for a number; always the same one, so that a provider finds a conversation in
+            its cache
+        """
+        self._fits = fits
+        self._make = make
+        self._taken = {call.id for call in collect_calls(messages)}
+        self._used: set[str] = set()
+        self._number = 0
+        self._waiting: list[tuple[ToolCall, str]] = []
+
+    def assign(self, call: ToolCall) -> str:
+        """Return the id of the next call."""
+        call_id = call.id
+        if call_id is None or call_id in self._used or not self._fits.fullmatch(call_id):
+            call_id = self._create()
+        self._used.add(call_id)
+        self._waiting.append((call, call_id))
+        return call_id
+
+    def take(self, call: ToolCall) -> str:
+        """Return the id of the first equal call that has no reply yet."""
+        for index, (waiting, call_id) in enumerate(self._waiting):
+            if waiting == call:
+                del self._waiting[index]
+                return call_id
+        return self._create()  # a reply without a call; the provider reports it
+
+    def _create(self) -> str:
+        while True:
+            call_id = self._make(self._number)
+            self._number += 1
+            if call_id not in self._taken:
+                return call_id
+
+
+def collect_calls(messages: Iterable[Message]) -> list[ToolCall]:
+    """Return all calls of a conversation.
+
+    >>> collect_calls([AssistantMessage("", (ToolCall("now"),))])
+    [ToolCall('now', '{}', id=None)]
+    """
+    return [call for message in messages if isinstance(message, AssistantMessage) for call in message.calls]
+
+
+def sanitize_name(name: str) -> str:
+    """Return the name of a tool with all characters replaced that some provider rejects.
+
+    >>> sanitize_name("search the web!"), sanitize_name("")
+    ('search_the_web_', '_')
+    """
+    return _INVALID.sub("_", name[:_MAX_NAME]) or "_"
+
+
+def sanitize_arguments(call: ToolCall, deepest: int = _MAX_DEPTH) -> dict[str, Any]:
+    """Return the arguments of a call as an object that can be sent, whatever the model wrote.
+
+    :param deepest: the maximum nesting depth that the provider accepts
+
+    >>> sanitize_arguments(ToolCall("now", '{"zone": "CET"}')), sanitize_arguments(ToolCall("now", '{"zone": '))
+    ({'zone': 'CET'}, {'unreadable_arguments': '{"zone": '})
+    """
+    value = _read_arguments(call, deepest)
+    return _wrap_arguments(call) if value is None else value
+
+
+def sanitize_call(call: ToolCall, id: str | None) -> ToolCall:
+    """Return a call with this id, and a name and a JSON text of arguments that can be sent.
+
+    >>> sanitize_call(ToolCall("web search", "{"), "c1")
+    ToolCall('web_search', '{"unreadable_arguments":"{"}', id='c1')
+    """
+    text = call.json  # as the model wrote it, so that a provider finds the conversation in its cache
+    if _read_arguments(call, _MAX_DEPTH) is None:
+        text = json.dumps(_wrap_arguments(call), ensure_ascii=False, separators=(",", ":"))
+    return received_call(sanitize_name(call.name), text, id)
+
+
+def _wrap_arguments(call: ToolCall) -> dict[str, Any]:
+    return {UNREADABLE: escape_surrogates(call.json)} if call.json.strip() else {}
+
+
+def _read_arguments(call: ToolCall, deepest: int) -> dict[str, Any] | None:
+    """Return the arguments; None if they are not an object that other JSON parsers accept."""
+    try:
+        value = json.loads(call.json, parse_int=_parse_int)
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # raises for NaN and lone surrogates
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) and _is_shallow(value, deepest) else None
+
+
+def _parse_int(digits: str) -> int:
+    """Return an int; raise ``ValueError`` if it has too many digits for other JSON parsers."""
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError("the number is too long")
+    return int(digits)
+
+
+def _is_shallow(value: Any, deepest: int) -> bool:
+    """Return whether a value is nested no deeper than this."""
+    level = [value]
+    for _ in range(deepest):
+        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, (dict, list)))
+        level = [each for values in inner for each in values]
+        if not level:
+            return True
+    return False
+
+
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The contents that a provider takes in prompts, beside texts and text files.
+
+    >>> from toolsemble import ImageContent
+    >>> image = ImageContent.from_url("https://example.com/map.png")
+    >>> Inputs("Bedrock", frozenset({"image/png"})).check([UserMessage("What is this?", (image,))])
+    Traceback (most recent call last):
+    ...
+    toolsemble.ModelError: Bedrock takes image/png as bytes, not by URL (https://example.com/map.png); download \
+it, and pass ImageContent(data, 'image/png')
+    """
+
+    provider: str
+    """The name in errors."""
+    data: frozenset[str]
+    """The media types that it takes as bytes."""
+    urls: frozenset[str] = frozenset()
+    """The media types that it takes by URL; ``image/*`` stands for images of any or an unknown type."""
+    max_bytes: int = 50 * MEGABYTE
+    """The most bytes of all contents of a conversation, in base64."""
+    advice: str = ""
+    """What to do instead of a content that it does not take."""
+
+    def check(self, messages: Iterable[Message]) -> None:
+        """Raise a :class:`~toolsemble.ModelError` if a prompt has a content that the provider does not take."""
+        size = 0
+        for content in _contents(messages):
+            self._check_type(content)
+            size += len(content.data) * 4 // 3
+        if size > self.max_bytes:
+            raise ModelError(
+                f"The contents of the prompts have {size / MEGABYTE:.1f} MB in base64, and {self.provider} takes "
+                f"{self.max_bytes / MEGABYTE:g} MB; send fewer or smaller ones"
+            )
+
+    def _check_type(self, content: Media) -> None:
+        kind = media_type(content)
+        if content.url:
+            self._check_url(content, kind)
+        elif not content.data:
+            raise ModelError(f"A content of the prompt is empty: {describe_omitted(content)}")
+        elif kind not in self.data and write_as_text(content) is None:
+            raise self._refusal(kind)
+
+    def _check_url(self, content: Media, kind: str) -> None:
+        if kind in self.urls or (kind.startswith("image/") and "image/*" in self.urls):
+            return
+        where = hide_query(content.url)
+        if "*" in kind and self.urls:
+            raise ModelError(f"{self.provider} needs the media type of {where}; pass mime_type= to from_url")
+        if not (kind in self.data or "*" in kind or kind.startswith("text/")):
+            raise self._refusal(kind)
+        name = type(content).__name__
+        more = ", name" if name == "FileContent" else ""
+        raise ModelError(
+            f"{self.provider} takes {kind} as bytes, not by URL ({where}); download it, and pass "
+            f"{name}(data, {kind!r}{more})"
+        )
+
+    def _refusal(self, kind: str) -> ModelError:
+        family = kind.partition("/")[0]
+        alike = [each for each in self.data if family in {"image", "audio", "video"} and each.startswith(family)]
+        taken = ", ".join([*sorted(alike or self.data), *([] if alike else ["text files"])])
+        advice = f"; {self.advice}" if self.advice else ""
+        return ModelError(f"{self.provider} takes no {kind} in prompts, but {taken}{advice}")
+
+
+def _contents(messages: Iterable[Message]) -> Iterator[Media]:
+    for message in messages:
+        if isinstance(message, UserMessage):
+            yield from message.contents
 
 
 def system_texts(messages: Iterable[Message]) -> list[str]:

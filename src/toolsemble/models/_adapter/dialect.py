@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from toolsemble._vocabulary.note import Note
+from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble._vocabulary.serialization import compact_json
+from toolsemble._vocabulary.specification import Note
 
 Schema: TypeAlias = dict[str, Any]
 Rule: TypeAlias = Callable[[Schema, str], tuple[Schema, list[Note]]]
@@ -136,3 +137,31 @@ def describe(schema: Schema, *words: str) -> Schema:
     if not phrase:
         return schema
     return {**schema, "description": f"{own} ({phrase})" if own else phrase}
+
+
+def require_model_name(provider: str, rest: str, example: str) -> str:
+    """Return the model name after a provider's prefix; raise ``ToolConfigurationError`` if it is empty.
+
+    >>> require_model_name("mistral", "", "mistral-large-latest")
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolConfigurationError: 'mistral' needs a model name, such as \
+'mistral:mistral-large-latest'
+    """
+    if not rest.strip():
+        raise ToolConfigurationError(f"{provider!r} needs a model name, such as '{provider}:{example}'")
+    return rest
+
+
+def require_strict_schema(schema: Mapping[str, Any], provider: str, model: str) -> dict[str, Any]:
+    """Return the strict form of a schema; raise ``ToolConfigurationError`` if the provider cannot enforce it.
+
+    :param model: the class whose ``native_output`` can be turned off
+    """
+    try:
+        return adapt_strict(dict(schema))[0]
+    except ValueError as problem:
+        raise ToolConfigurationError(
+            f"{provider} cannot enforce this schema: {problem}; or receive the answer through a tool: "
+            f"{model}(..., native_output=False)"
+        ) from None

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set as AbstractSet
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
-from toolsemble._runtime.text import preview
-from toolsemble._vocabulary.errors import ModelError
+from toolsemble._runtime.text import describe_error, preview
+from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError, ToolsembleError
 from toolsemble.models._adapter.retry import parse_retry_after
 from toolsemble.models._adapter.wire import field
+from toolsemble.models._chat import StopReason, find_too_long
 
 _SHOWN = 500
 _SERVER_ERROR = re.compile(r"5\d\d\b")  # some codes have a name behind the number
@@ -104,3 +108,148 @@ def unreadable_error(provider: str, problem: BaseException) -> ModelError:
     ModelError("Mistral's answer cannot be read: not JSON")
     """
     return ModelError(f"{provider}'s answer cannot be read: {quote(str(problem))}", retryable=True)
+
+
+_SECRET_HEADER = re.compile("auth|key|token|secret|cookie", re.IGNORECASE)
+_SCHEME = re.compile(r"(?:bearer|basic)\s+", re.IGNORECASE)
+
+
+@contextmanager
+def mask_keys_in_errors(keys: Callable[[], Iterable[Any]]) -> Iterator[None]:
+    """Mask keys in exceptions raised inside, and drop the cause and context of an exception if they contain one.
+
+    A provider may repeat a key anywhere: in an error, in an answer, in place of a number.
+
+    :param keys: returns the keys; called when an exception is raised; values that are not a str, or empty, are ignored
+
+    >>> with mask_keys_in_errors(lambda: ["s3cret"]):
+    ...     raise ModelError("No such key: s3cret")
+    Traceback (most recent call last):
+    ...
+    toolsemble.ModelError: No such key: ***
+    """
+    try:
+        yield
+    except Exception as error:
+        found = [key for key in keys() if isinstance(key, str) and key]
+        if not _contains_key(error, found):
+            raise
+        safe = _mask(error, found)
+        try:
+            raise safe from None
+        finally:
+            safe.__context__ = None  # set by the raise statement, and contains the key
+
+
+def find_keys(headers: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the values of headers that carry keys, without an authentication scheme.
+
+    >>> list(find_keys({"Authorization": "Bearer s3cret", "Accept": "text/html"}))
+    ['s3cret']
+    """
+    for name, value in headers.items():
+        if isinstance(value, str) and _SECRET_HEADER.search(name):
+            yield _SCHEME.sub("", value)
+
+
+def _contains_key(error: BaseException, keys: list[str]) -> bool:
+    """Return whether an exception, or its causes and contexts (also suppressed ones), contain a key."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        each = waiting.pop()
+        if id(each) in seen:
+            continue
+        seen.add(id(each))
+        text = f"{each!s} {each!r} {getattr(each, '__notes__', '')}"
+        if mask_keys(text, keys) != text:
+            return True
+        waiting += [inner for inner in (each.__cause__, each.__context__) if inner is not None]
+    return False
+
+
+def _mask(error: Exception, keys: list[str]) -> Exception:
+    message = mask_keys(describe_error(error), keys)
+    if isinstance(error, ToolConfigurationError):
+        return ToolConfigurationError(message)
+    if isinstance(error, ModelError):
+        return ModelError(message, retryable=error.retryable, retry_after=error.retry_after)
+    return ModelError(f"{message} ({type(error).__name__})")
+
+
+@dataclass(frozen=True, slots=True)
+class StopReasons:
+    """The stop reasons of a provider.
+
+    >>> reasons = StopReasons("Gemini", {"STOP": "stop", "SAFETY": "refusal"}, {"MALFORMED_FUNCTION_CALL"})
+    >>> reasons.read("STOP", has_calls=True, has_text=False)
+    'calls'
+    >>> reasons.read("SAFETY", has_calls=False, has_text=False)
+    Traceback (most recent call last):
+    ...
+    toolsemble.ModelError: Gemini refused to answer (SAFETY)
+    """
+
+    provider: str
+    """The name in errors."""
+    stops: Mapping[str, StopReason]
+    """The meaning of each reason; unknown ones mean "other"."""
+    malformed: AbstractSet[str] = frozenset()
+    """Reasons for a call that the service could not parse."""
+    may_be_empty: bool = False
+    """Whether an empty answer is valid; otherwise it is an error."""
+
+    def read(self, reason: str, *, has_calls: bool, has_text: bool, why: str = "") -> StopReason:
+        """Return why an answer ended; raise a :class:`~toolsemble.ModelError` if it is incomplete or empty.
+
+        :param why: the provider's explanation of a refusal
+        """
+        if not reason:
+            raise cut_off_error(self.provider)
+        stop = self.stops.get(reason, "other")
+        if has_calls:
+            return stop if stop == "length" else "calls"
+        if reason in self.malformed:
+            # The text beside a lost call is not an answer.
+            raise ModelError(f"{self.provider} wrote a call that cannot be read ({reason})", retryable=True)
+        if not has_text:
+            self._check_empty(f"({reason}): {why}" if why else f"({reason})", stop)
+        return stop
+
+    def _check_empty(self, reason: str, stop: StopReason) -> None:
+        if stop == "refusal":
+            raise ModelError(f"{self.provider} refused to answer {reason}")
+        if stop == "length":
+            raise ModelError(
+                f"{self.provider} reached the token limit before it answered {reason}; raise the limit, or send less"
+            )
+        if not self.may_be_empty:
+            raise ModelError(f"{self.provider} sent an empty answer {reason}", retryable=True)
+
+
+@contextmanager
+def translate_errors(
+    provider: str, keys: Callable[[], Iterable[Any]], translate: Callable[[Any, list[str]], Exception | None]
+) -> Iterator[None]:
+    """Raise the errors of a package as errors of this library, with keys masked.
+
+    :param keys: returns the keys; called when an exception is raised
+    :param translate: returns the error for an exception and the keys; None if it is not one of the package
+
+    >>> with translate_errors("Toy", lambda: ["s3cret"], lambda error, keys: None):
+    ...     json.loads("s3cret")
+    Traceback (most recent call last):
+    ...
+    toolsemble.ModelError: Toy's answer cannot be read: Expecting value: line 1 column 1 (char 0)
+    """
+    with mask_keys_in_errors(keys):
+        try:
+            yield
+        except ToolsembleError:
+            raise
+        except Exception as error:
+            translated = find_too_long(error) or translate(error, [key for key in keys() if isinstance(key, str)])
+            if translated is None and isinstance(error, (json.JSONDecodeError, UnicodeDecodeError, RecursionError)):
+                translated = unreadable_error(provider, error)
+            if translated is None:
+                raise
+            raise translated from error

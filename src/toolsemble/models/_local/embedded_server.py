@@ -1,15 +1,52 @@
-"""llama.cpp's server inside this process."""
+"""The location of a local model's weights."""
 
 from __future__ import annotations
 
 import http.client
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
 from toolsemble._runtime.extras import import_extra
+from toolsemble._vocabulary.errors import ToolConfigurationError
+from toolsemble.models._local.weights.cache import located
+from toolsemble.models._local.weights.catalogue import entry
+
+_MAGIC = b"GGUF"
+
+
+def find_weights(name: str = "") -> Path:
+    """Return the file of a model by its name or path; raise :class:`ToolConfigurationError` if it does not exist.
+
+    This never downloads anything. Without a name, ``TOOLSEMBLE_MODEL`` may contain the path of a file.
+
+    >>> find_weights("/nowhere/model.gguf")
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolConfigurationError: There is no file '/nowhere/model.gguf'; pass the path of a .gguf file
+    """
+    path = located(name or None)
+    if path is None:
+        known = entry(name or None)
+        command = f"toolsemble models pull {name}".rstrip()
+        raise ToolConfigurationError(
+            f"The weights of the local model ({known.file}) are not on this machine: run `{command}` once, which "
+            f"downloads {known.size / 1e9:.1f} GB; the model takes about {known.memory / 1e9:.1f} GB of memory. "
+            "Or pass a file: 'local:/path/to/x.gguf'"
+        )
+    with path.open("rb") as file:
+        begin = file.read(len(_MAGIC))
+    if begin != _MAGIC:
+        raise ToolConfigurationError(f"{str(path)!r} is not a GGUF file: it begins with {begin!r}")
+    return path.resolve()
+
 
 _WAIT_POLICY = "OMP_WAIT_POLICY"
 _SETTINGS = {
@@ -61,3 +98,49 @@ def _wait_ready(address: str, key: str) -> None:
         connection.getresponse().read()
     finally:
         connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """A running server."""
+
+    base_url: str
+    """The base URL for OpenAI clients."""
+    api_key: str = field(repr=False)
+    """The key that every request must have."""
+
+
+@contextmanager
+def serve(
+    path: str | PathLike[str] = "",
+    host: str = "127.0.0.1",
+    port: int = 0,
+    api_key: str | None = None,
+    *,
+    context: int = 8192,
+) -> Iterator[RunningServer]:
+    """Run the server until the end of the block.
+
+    >>> with serve("/nowhere/model.gguf") as server:
+    ...     print(server.base_url)
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolConfigurationError: There is no file '/nowhere/model.gguf'; pass the path of a .gguf file
+
+    :param path: a GGUF file, or the name of weights
+    :param host: the address to listen on; by default only this machine can connect
+    :param port: the port; 0: any free port
+    :param api_key: the key that requests must have; a new one by default, because any user of this machine can connect
+    """
+    module = load_library("serve")
+    file, key = find_weights(str(path)), api_key or secrets.token_urlsafe(32)
+    try:
+        running = start_server(module, str(file), key, {"hostnames": [host], "port": port, "n_ctx": context})
+    except RuntimeError as problem:
+        raise ToolConfigurationError(
+            f"llama.cpp cannot serve {file.name} at {host}:{port}: the port is in use, or the file cannot be loaded"
+        ) from problem
+    try:
+        yield RunningServer(f"{running.listening_address}/v1", key)
+    finally:
+        del running  # the destructor waits until it has stopped

@@ -1,25 +1,178 @@
-"""llama.cpp with one loaded model, shared by all users of that model in this process."""
+"""The client of llama.cpp's server inside this process."""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
+import json
 import os
 import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from weakref import WeakValueDictionary
 
-from toolsemble._runtime.locks.claims import Claim
-from toolsemble._runtime.locks.table import Table
+import httpcore2
+
+from toolsemble._runtime.concurrency import THREADS
+from toolsemble._runtime.locks import Claim, Table
 from toolsemble._vocabulary.errors import ModelError
-from toolsemble.models._local.client import ServerClient
 from toolsemble.models._local.embedded_server import start_server
-from toolsemble.models._local.prefix_cache import PrefixCache
+
+_BAD_STATUS = 400
+
+
+class ServerClient:
+    """A client of one server.
+
+    Each request has its own connection, because requests come from any event loop; on one machine that takes well under
+    a millisecond. Closing the connection stops the server's computation.
+    """
+
+    def __init__(self, address: str, key: str) -> None:
+        self._address = address
+        self._headers = [("Authorization", f"Bearer {key}"), ("Content-Type", "application/json")]
+
+    async def request(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Return the response to a request; a GET without a body."""
+        async with self._exchange(path, body) as answer:
+            return json.loads(await answer.aread())
+
+    async def stream(self, path: str, body: dict[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the events of a response as they come; the last one is marked as such."""
+        async with self._exchange(path, body) as answer, aclosing(answer.aiter_stream()) as chunks:
+            partial = b""
+            async for chunk in chunks:
+                *lines, partial = (partial + chunk).split(b"\n")
+                for line in lines:
+                    kind, _, data = line.partition(b": ")
+                    if kind == b"error":
+                        raise ModelError(_read_error(data))
+                    if kind == b"data":
+                        event = json.loads(data)
+                        yield event
+                        if event.get("stop"):
+                            return
+        raise ModelError("llama.cpp closed the connection before the end of the answer", retryable=True)
+
+    @asynccontextmanager
+    async def _exchange(self, path: str, body: dict[str, Any] | None) -> AsyncIterator[httpcore2.Response]:
+        content = None if body is None else json.dumps(body).encode()
+        try:
+            async with (
+                httpcore2.AsyncConnectionPool() as pool,
+                pool.stream(
+                    "GET" if body is None else "POST", self._address + path, headers=self._headers, content=content
+                ) as answer,
+            ):
+                if answer.status >= _BAD_STATUS:
+                    raise ModelError(_read_error(await answer.aread()))
+                yield answer
+        except (httpcore2.NetworkError, httpcore2.ProtocolError) as problem:
+            raise ModelError(f"llama.cpp closed the connection: {problem!r}") from problem
+
+
+def _read_error(data: bytes) -> str:
+    """Return the message of an error response."""
+    try:
+        error = json.loads(data)
+        return f"llama.cpp: {error.get('error', error)['message']}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return f"llama.cpp: {data.decode(errors='replace'):.200}"
+
+
+_MIN_TOKENS = 128  # fewer are computed faster than a file is loaded
+_MAX_BYTES = 512 * 2**20
+_SUFFIX = ".kv"
+
+
+class PrefixCache:
+    """The cached prefixes of one model, in a folder that is created; nothing is cached if that fails."""
+
+    def __init__(self, folder: Path | None, model: str) -> None:
+        self._folder = folder
+        self._model = model
+        self._seen: set[str] = set()
+        try:
+            if folder is not None:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            self._folder = None
+
+    @property
+    def folder(self) -> str:
+        """The folder in llama.cpp's notation; "" if there is no cache."""
+        return "" if self._folder is None else f"{self._folder}{os.sep}"
+
+    async def prepare(self, client: ServerClient, prefix: Sequence[int]) -> AsyncGenerator[dict[str, Any], None]:
+        """Compute or load a prefix, once for each process: then llama.cpp has it in memory; yield its progress."""
+        name = hashlib.sha256(f"{self._model} {list(prefix)}".encode()).hexdigest()
+        if self._folder is None or name in self._seen or len(prefix) < _MIN_TOKENS:
+            return
+        found = await asyncio.wrap_future(THREADS.submit(_find, self._folder, name))
+        if found is None or not await _transfer(client, "restore", found):
+            body = {
+                "prompt": list(prefix),
+                "n_predict": 0,
+                "cache_prompt": True,
+                "stream": True,
+                "return_progress": True,
+            }
+            async with aclosing(client.stream("/completion", body)) as events:
+                async for event in events:
+                    yield event
+            await self._write(client, self._folder, name)
+        self._seen.add(name)
+
+    async def _write(self, client: ServerClient, folder: Path, name: str) -> None:
+        # Another process may read the file at any time, so it must appear as a whole.
+        partial = folder / f"{secrets.token_hex(8)}.part"
+        if await _transfer(client, "save", partial):
+            await asyncio.wrap_future(THREADS.submit(_finish, partial, name))
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    """Return the file of a prefix if it exists and is intact: llama.cpp would end the process on a damaged file.
+
+    Its modification time is updated, because the least recently used files are deleted first.
+    """
+    for path in folder.glob(f"{name}-*{_SUFFIX}"):
+        with suppress(OSError):
+            if path.name == _digest_name(path, name):
+                os.utime(path)
+                return path
+    return None
+
+
+def _finish(partial: Path, name: str) -> None:
+    """Rename a file to its final name, and delete old files down to a maximum size; errors of the disk are ignored."""
+    with suppress(OSError):
+        path = partial.replace(partial.with_name(_digest_name(partial, name)))
+        size = 0
+        for other in sorted(path.parent.glob(f"*{_SUFFIX}"), key=lambda each: each.stat().st_mtime, reverse=True):
+            size += other.stat().st_size
+            if size > _MAX_BYTES and other != path:
+                other.unlink()
+
+
+def _digest_name(path: Path, name: str) -> str:
+    with path.open("rb") as file:
+        return f"{name}-{hashlib.file_digest(file, 'sha256').hexdigest()}{_SUFFIX}"
+
+
+async def _transfer(client: ServerClient, action: str, path: Path) -> bool:
+    """Save or restore the state of llama.cpp; return whether it succeeded."""
+    try:
+        response: Any = await client.request(f"/slots/0?action={action}", {"filename": path.name})
+    except ModelError:
+        return False
+    return bool(response)
+
 
 _SWEEP_INTERVAL = 1.0
 _MAX_CACHED_TEXTS = 512

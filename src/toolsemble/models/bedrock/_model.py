@@ -1,30 +1,285 @@
-"""The model of Amazon Bedrock, through its Converse API."""
+"""Conversations in the format of Bedrock's Converse API."""
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import os
+import re
 import threading
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing, closing, suppress
 from functools import partial
 from typing import Any
 
 from toolsemble._runtime.checks import check_count
 from toolsemble._runtime.extras import import_extra
+from toolsemble._runtime.text import escape_surrogates
 from toolsemble._runtime.trace import trace_tools
+from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
-from toolsemble.models._adapter.checks import require_model_name
-from toolsemble.models._adapter.errors import connection_error, quote, status_error, unreadable_error
-from toolsemble.models._adapter.exchange import run_blocking, stream_blocking
-from toolsemble.models._adapter.key_source import find_key_source, key_hint
-from toolsemble.models._adapter.offer import Offer, is_set, offer_with_package
+from toolsemble.models._adapter.conversation import (
+    MEGABYTE,
+    CallIds,
+    Inputs,
+    merge_turns,
+    removed_tools,
+    sanitize_arguments,
+    sanitize_name,
+    system_texts,
+)
+from toolsemble.models._adapter.dialect import require_model_name, require_strict_schema
+from toolsemble.models._adapter.errors import (
+    StopReasons,
+    connection_error,
+    quote,
+    status_error,
+    translate_errors,
+    unreadable_error,
+)
+from toolsemble.models._adapter.offer import Offer, find_key_source, is_set, key_hint, offer_with_package
+from toolsemble.models._adapter.reasoning import claude_reasoning, reasoning_refusal, require_level
+from toolsemble.models._adapter.replies import Block, append_text, has_text, make_details, restore_blocks
 from toolsemble.models._adapter.retry import is_retryable
-from toolsemble.models._adapter.translation import translate_errors
-from toolsemble.models._chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
-from toolsemble.models._reply_limit import MAX_REPLY
-from toolsemble.models.bedrock._messages import write_arguments
-from toolsemble.models.bedrock._reply import ReplyReader
+from toolsemble.models._adapter.wire import base64_text
+from toolsemble.models._chat import (
+    MAX_REPLY,
+    NO_TOKENS,
+    ArgumentsDelta,
+    Assembly,
+    CallDelta,
+    ChatModel,
+    ChatReply,
+    ChatRequest,
+    Chunk,
+    StreamEnd,
+    TextDelta,
+    ThoughtDelta,
+    TokenUsage,
+)
+from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage
+from toolsemble.models.bedrock._http import run_blocking, stream_blocking
+from toolsemble.models.bedrock._wire import AUDIO, DOCUMENTS, IMAGES, VIDEOS, write_prompt, write_reply, write_tools
+
+_INPUTS = Inputs("Bedrock", frozenset({*IMAGES, *DOCUMENTS, *VIDEOS, *AUDIO}), max_bytes=25 * MEGABYTE)
+_ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
+_CLAUDE_TOKENS = 32_000  # the model's own limit of an answer, or less
+_FIRST_TURN = {"role": "user", "content": [{"text": "(The conversation goes on.)"}]}
+
+
+def write_arguments(request: ChatRequest, model: str) -> dict[str, Any]:
+    """Return the arguments of ``converse`` and ``converse_stream``; the user's settings take precedence.
+
+    >>> write_arguments(ChatRequest([UserMessage("hi")]), "amazon.nova-lite-v1:0")
+    {'modelId': 'amazon.nova-lite-v1:0', 'messages': [{'role': 'user', 'content': [{'text': 'hi'}]}]}
+    """
+    _INPUTS.check(request.messages)
+    parts = {
+        "modelId": model,
+        "messages": write_messages(request.messages, model),
+        "system": [block for text in system_texts(request.messages) for block in write_prompt(text)],
+        "toolConfig": _tool_config(request),
+        "outputConfig": _answer_format(request.output_schema),
+        "additionalModelRequestFields": _write_reasoning(request, model),
+    }
+    arguments: dict[str, Any] = {name: part for name, part in parts.items() if part or name == "messages"}
+    for name, value in request.settings.items():
+        is_merged = isinstance(arguments.get(name), Mapping) and isinstance(value, Mapping)
+        arguments[name] = {**arguments[name], **value} if is_merged else value
+    return arguments
+
+
+def _write_reasoning(request: ChatRequest, model: str) -> dict[str, Any]:
+    """Return the reasoning setting of the model's maker; raise ``ToolConfigurationError`` if there is none."""
+    reasoning = request.reasoning
+    if reasoning is None:
+        return {}
+    if "anthropic.claude" in model:
+        # Claude rejects reasoning before a call that it must make.
+        most = request.settings.get("inferenceConfig", {}).get("maxTokens", _CLAUDE_TOKENS)
+        return {} if request.tool_choice == "required" else claude_reasoning(reasoning, model, most)
+    if "amazon.nova" in model:
+        level = require_level(reasoning, "Nova")
+        return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}}
+    if "openai.gpt" in model:
+        return {"reasoning_effort": require_level(reasoning, "OpenAI on Bedrock")}
+    raise reasoning_refusal(model)
+
+
+def _tool_config(request: ChatRequest) -> dict[str, Any]:
+    """Return the tools; listing none is the only way to forbid them, but a conversation with calls needs some."""
+    removed = removed_tools(request.messages)
+    if request.tool_choice == "none" and not removed:
+        return {}
+    tools = write_tools(request.specifications or removed)
+    choice: dict[str, Any] = {"toolChoice": {"any": {}}} if request.tool_choice == "required" else {}
+    return {"tools": tools, **choice} if tools else {}
+
+
+def _answer_format(schema: Mapping[str, Any] | None) -> dict[str, Any]:
+    if schema is None:
+        return {}
+    strict = require_strict_schema(schema, "Bedrock", "BedrockModel")
+    structure = {"jsonSchema": {"name": "answer", "schema": json.dumps(strict)}}
+    return {"textFormat": {"type": "json_schema", "structure": structure}}
+
+
+def write_messages(messages: Sequence[Message], model: str) -> list[dict[str, Any]]:
+    """Return the conversation: user and model alternate, the user first.
+
+    >>> write_messages([UserMessage("hi"), UserMessage("there")], "amazon.nova-lite-v1:0")
+    [{'role': 'user', 'content': [{'text': 'hi'}, {'text': 'there'}]}]
+    """
+    ids = CallIds(messages, _ID, "call_{}".format)
+    turns = merge_turns(_write_message(message, ids, model) for message in messages)
+    return [_FIRST_TURN, *turns] if turns and turns[0]["role"] == "assistant" else turns
+
+
+def _write_message(message: Message, ids: CallIds, model: str) -> tuple[str, list[Block]]:
+    if isinstance(message, AssistantMessage):
+        calls = [_write_call(call, ids.assign(call)) for call in message.calls]
+        return "assistant", [_write_block(block) for block in restore_blocks(f"bedrock:{model}", message, calls)]
+    if isinstance(message, ToolMessage):
+        result = write_reply(message.reply)["toolResult"]
+        return "user", [{"toolResult": {**result, "toolUseId": ids.take(message.call)}}]
+    if isinstance(message, UserMessage):
+        return "user", write_prompt(escape_surrogates(message.text), message.contents)
+    return "user", []  # a system message, which is sent separately
+
+
+def _write_call(call: ToolCall, id: str) -> Block:
+    use = {"toolUseId": id, "name": sanitize_name(call.name), "input": sanitize_arguments(call)}
+    return {"type": "tool_use", "toolUse": use}
+
+
+def _write_block(block: Block) -> dict[str, Any]:
+    """Return a stored block in Bedrock's format."""
+    fields = {name: value for name, value in block.items() if name != "type"}
+    if block["type"] != "reasoning":
+        return fields
+    if "redactedContent" in fields:
+        fields["redactedContent"] = base64.b64decode(fields["redactedContent"])
+    return {"reasoningContent": fields}
+
+
+_REASONING = {"text", "signature", "redactedContent"}
+_STOP_REASONS = StopReasons(
+    "Bedrock",
+    {
+        "end_turn": "stop",
+        "stop_sequence": "stop",
+        "tool_use": "calls",
+        "max_tokens": "length",
+        "model_context_window_exceeded": "length",
+        "guardrail_intervened": "refusal",
+        "content_filtered": "refusal",
+    },
+    {"malformed_tool_use", "malformed_model_output"},
+    may_be_empty=True,
+)
+
+
+class ReplyReader:
+    """A reader of one reply, from a whole response or the events of a stream.
+
+    >>> reader = ReplyReader("amazon.nova-lite-v1:0")
+    >>> list(reader.read_event({"contentBlockDelta": {"delta": {"text": "Rome"}, "contentBlockIndex": 0}}))
+    [TextDelta(text='Rome')]
+    >>> list(reader.read_event({"messageStop": {"stopReason": "end_turn"}}))
+    []
+    >>> reader.finish().stop_reason
+    'stop'
+    """
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._blocks: list[Block] = []
+        self._calls: set[int] = set()
+        self._reasoning: dict[int, dict[str, list[Any]]] = {}
+        self._usage = NO_TOKENS
+        self._reason = ""
+
+    def read_response(self, response: Mapping[str, Any]) -> Iterator[Chunk]:
+        """Yield the chunks of a whole response."""
+        message = (response.get("output") or {}).get("message") or {}
+        for index, block in enumerate(message.get("content") or ()):
+            cited = (block.get("citationsContent") or {}).get("content") or ()
+            yield from self._add_text(block.get("text") or "".join(each.get("text", "") for each in cited))
+            yield from self._start_call(index, block.get("toolUse"))
+            if index in self._calls:
+                yield ArgumentsDelta(index, ToolCall.from_bedrock(block).json)
+            thought = block.get("reasoningContent") or {}
+            yield from self._add_reasoning(index, {**thought, **(thought.get("reasoningText") or {})})
+            self._store_reasoning(index)
+        self._reason = response.get("stopReason") or ""
+        self._read_usage(response)
+
+    def read_event(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
+        """Yield the chunks of an event of a stream; unknown events have none."""
+        for kind, fields in event.items():
+            index = fields.get("contentBlockIndex", 0)
+            if kind == "contentBlockStart":
+                yield from self._start_call(index, fields["start"].get("toolUse"))
+            elif kind == "contentBlockDelta":
+                yield from self._read_delta(index, fields["delta"])
+            elif kind == "contentBlockStop":
+                self._store_reasoning(index)
+            elif kind == "messageStop":
+                self._reason = fields.get("stopReason") or ""
+            elif kind == "metadata":
+                self._read_usage(fields)
+
+    def finish(self) -> StreamEnd:
+        """Return the end of the reply; raise a ``ModelError`` if it is incomplete or empty."""
+        stop = _STOP_REASONS.read(self._reason, has_calls=bool(self._calls), has_text=has_text(self._blocks))
+        return StreamEnd(self._usage, stop, make_details(f"bedrock:{self._model}", self._blocks))
+
+    def _start_call(self, index: int, use: Mapping[str, Any] | None) -> Iterator[Chunk]:
+        # A tool with a type is executed by Bedrock.
+        if use and not use.get("type"):
+            self._calls.add(index)
+            self._blocks.append({"type": "tool_use"})
+            yield CallDelta(index, use.get("name", ""), use.get("toolUseId"))
+
+    def _read_delta(self, index: int, delta: Mapping[str, Any]) -> Iterator[Chunk]:
+        yield from self._add_text(delta.get("text", ""))
+        if index in self._calls and "toolUse" in delta:
+            yield ArgumentsDelta(index, delta["toolUse"]["input"])
+        yield from self._add_reasoning(index, delta.get("reasoningContent") or {})
+
+    def _add_text(self, text: str) -> Iterator[Chunk]:
+        last = self._blocks[-1] if self._blocks else {}
+        if text and last.get("type") == "text":
+            append_text(last, "text", text)
+        elif text:
+            self._blocks.append({"type": "text", "text": text})
+        if text:
+            yield TextDelta(text)
+
+    def _add_reasoning(self, index: int, piece: Mapping[str, Any]) -> Iterator[Chunk]:
+        if piece.get("text"):
+            yield ThoughtDelta(piece["text"])
+        thought = self._reasoning.setdefault(index, {})
+        for name in _REASONING & piece.keys():
+            thought.setdefault(name, []).append(piece[name])
+
+    def _store_reasoning(self, index: int) -> None:
+        """Store reasoning if it is signed; other reasoning need not be sent back."""
+        pieces = self._reasoning.pop(index, {})
+        thought = {name: type(parts[0])().join(parts) for name, parts in pieces.items()}
+        if "redactedContent" in thought:
+            self._blocks.append({"type": "reasoning", "redactedContent": base64_text(thought["redactedContent"])})
+        elif "signature" in thought:
+            self._blocks.append({"type": "reasoning", "reasoningText": {"text": "", **thought}})
+
+    def _read_usage(self, fields: Mapping[str, Any]) -> None:
+        used = fields.get("usage") or {}
+        cached, written = used.get("cacheReadInputTokens") or 0, used.get("cacheWriteInputTokens") or 0
+        total = (used.get("inputTokens") or 0) + cached + written
+        # The API does not tell how many of the output tokens were reasoning.
+        self._usage = TokenUsage(total, used.get("outputTokens") or 0, cached, cache_write=written)
+
 
 LOGGER = logging.getLogger("toolsemble.models")
 TIMEOUT = 600.0

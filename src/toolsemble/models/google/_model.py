@@ -1,35 +1,352 @@
-"""The model of Google, through the Gemini API or Vertex AI."""
+"""An HTTP client that can be used in several event loops."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, aclosing
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+import httpx2
 from pydantic import ValidationError
 
 from toolsemble._runtime.checks import check_count
 from toolsemble._runtime.extras import import_extra
+from toolsemble._runtime.text import escape_surrogates
 from toolsemble._runtime.trace import trace_tools
+from toolsemble._vocabulary.call import ToolCall, ToolReply
 from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
-from toolsemble.models._adapter.checks import require_model_name
-from toolsemble.models._adapter.errors import connection_error, quote, status_error, unreadable_error
-from toolsemble.models._adapter.inputs import MEGABYTE, Inputs
-from toolsemble.models._adapter.key_source import CLIENT_KEY, find_key_source, key_hint
-from toolsemble.models._adapter.offer import Offer, offer_with_key
+from toolsemble.models._adapter.conversation import (
+    MEGABYTE,
+    Inputs,
+    sanitize_arguments,
+    sanitize_call,
+    sanitize_name,
+    system_texts,
+)
+from toolsemble.models._adapter.dialect import require_model_name
+from toolsemble.models._adapter.errors import (
+    StopReasons,
+    connection_error,
+    quote,
+    status_error,
+    translate_errors,
+    unreadable_error,
+)
+from toolsemble.models._adapter.offer import CLIENT_KEY, Offer, find_key_source, key_hint, offer_with_key
+from toolsemble.models._adapter.per_loop import PerLoop
+from toolsemble.models._adapter.reasoning import merge_settings
+from toolsemble.models._adapter.replies import Block, append_text, has_text, make_details, restore_blocks
 from toolsemble.models._adapter.retry import is_retryable
-from toolsemble.models._adapter.task_stream import stream_in_task
-from toolsemble.models._adapter.translation import translate_errors
-from toolsemble.models._chat import Assembly, ChatModel, ChatReply, ChatRequest, Chunk
-from toolsemble.models._reply_limit import MAX_REPLY
-from toolsemble.models.google._messages import signs_calls, write_config, write_contents
-from toolsemble.models.google._reply import ReplyReader
-from toolsemble.models.google._wire import PROMPT_MEDIA
+from toolsemble.models._adapter.wire import base64_text
+from toolsemble.models._chat import (
+    MAX_REPLY,
+    NO_TOKENS,
+    ArgumentsDelta,
+    Assembly,
+    CallDelta,
+    ChatModel,
+    ChatReply,
+    ChatRequest,
+    Chunk,
+    Reasoning,
+    StreamEnd,
+    TextDelta,
+    ThoughtDelta,
+    TokenUsage,
+    limit_responses,
+)
+from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage
+from toolsemble.models.google._wire import PROMPT_MEDIA, write_prompt, write_reply, write_tools
+
+_CONNECT_TIMEOUT = 10.0
+
+
+class LoopHttp(httpx2.AsyncClient):
+    """An HTTP client that sends requests through a client of the running loop, which is closed when the loop ends.
+
+    It does not follow redirects: providers do not use them, and they would forward the key in a header.
+
+    >>> LoopHttp(httpx2.create_ssl_context(), 60.0, 1_000_000).is_closed
+    False
+    """
+
+    def __init__(self, trusted: ssl.SSLContext, timeout: float, max_reply: int) -> None:
+        """Set the trusted certificates, the seconds to wait for data, and the maximum bytes of a reply."""
+        super().__init__(verify=trusted)
+        self._timeouts = httpx2.Timeout(timeout, connect=min(timeout, _CONNECT_TIMEOUT), pool=None).as_dict()
+        # Many runs share a model, and none should wait for the connection of another.
+        limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
+        self._clients = PerLoop(lambda: limit_responses(httpx2.AsyncClient(verify=trusted, limits=limits), max_reply))
+
+    async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Send a request through the client of the running loop; replace its timeouts."""
+        request.extensions["timeout"] = self._timeouts
+        client = await self._clients.get()
+        return await client.send(request, **options)
+
+
+_VERSION = re.compile(r"gemini-(\d+)")
+# From this version on, calls must be sent back signed, work with an answer schema, and replies may contain images.
+_SIGNING_VERSION = 3
+# Google's placeholder for the signature of a call that another model made.
+_UNSIGNED = b"skip_thought_signature_validator"
+_MODES = {"required": "ANY", "none": "NONE"}
+# Protocol buffers allow 100 nested messages, and each level of arguments takes three.
+_MAX_DEPTH = 30
+# Models before this version take a number of tokens only.
+_TOKENS = {"low": 1024, "medium": 8192, "high": 24_576}
+
+
+def signs_calls(model: str) -> bool:
+    """Return whether a model signs its calls and accepts an answer schema together with tools.
+
+    >>> [signs_calls(name) for name in ("gemini-2.5-pro", "gemini-3-flash", "models/gemini-3.8-pro", "gemma-3")]
+    [False, True, True, False]
+    """
+    found = _VERSION.search(model)
+    return found is not None and int(found[1]) >= _SIGNING_VERSION
+
+
+def write_config(request: ChatRequest, model: str) -> dict[str, Any]:
+    """Return the ``config`` argument: everything but the conversation; the user's settings take precedence.
+
+    >>> write_config(ChatRequest([UserMessage("hi")], settings={"temperature": 0}), "gemini-3-flash")
+    {'automatic_function_calling': {'disable': True}, 'temperature': 0}
+    """
+    settings = dict(request.settings)
+    tools = [*write_tools(request.specifications), *settings.pop("tools", ())]
+    choice = dict(settings.pop("tool_config", ()))
+    if request.specifications and request.tool_choice in _MODES:
+        choice["function_calling_config"] = {"mode": _MODES[request.tool_choice]}
+    system = "\n\n".join(system_texts(request.messages))
+    return {
+        "automatic_function_calling": {"disable": True},
+        **({"system_instruction": system} if system else {}),
+        **({"tools": tools} if tools else {}),
+        **({"tool_config": choice} if choice else {}),
+        **_answer_format(request, model),
+        **merge_settings(_write_reasoning(request.reasoning, model), settings),
+    }
+
+
+def _write_reasoning(reasoning: Reasoning | None, model: str) -> dict[str, Any]:
+    if reasoning is None:
+        return {}
+    if isinstance(reasoning, str) and signs_calls(model):
+        return {"thinking_config": {"thinking_level": reasoning.upper(), "include_thoughts": True}}
+    tokens = _TOKENS[reasoning] if isinstance(reasoning, str) else reasoning
+    return {"thinking_config": {"thinking_budget": tokens, "include_thoughts": True}}
+
+
+def _answer_format(request: ChatRequest, model: str) -> dict[str, Any]:
+    if request.output_schema is None:
+        return {}
+    if request.specifications and not signs_calls(model):
+        raise ToolConfigurationError(
+            f"{model} takes no answer schema together with tools; use Gemini {_SIGNING_VERSION} or later, or receive "
+            "the answer through a tool: GoogleModel(..., native_output=False)"
+        )
+    return {"response_mime_type": "application/json", "response_json_schema": dict(request.output_schema)}
+
+
+def write_contents(messages: Sequence[Message], model: str) -> list[dict[str, Any]]:
+    """Return the ``contents`` argument: the conversation without its system message.
+
+    >>> write_contents([UserMessage("hi"), AssistantMessage("hello")], "gemini-3-flash")
+    [{'role': 'user', 'parts': [{'text': 'hi'}]}, {'role': 'model', 'parts': [{'text': 'hello'}]}]
+    """
+    contents: list[dict[str, Any]] = []
+    replies: list[ToolReply] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            replies.append(message.reply)
+            continue
+        # The replies to the calls of a turn form one turn.
+        contents.append({"role": "user", "parts": _reply_parts(replies, model)})
+        replies = []
+        if isinstance(message, UserMessage):
+            contents.append({"role": "user", "parts": write_prompt(escape_surrogates(message.text), message.contents)})
+        elif isinstance(message, AssistantMessage):
+            contents.append({"role": "model", "parts": _model_parts(message, model)})
+    contents.append({"role": "user", "parts": _reply_parts(replies, model)})
+    return [content for content in contents if content["parts"]]
+
+
+def _model_parts(message: AssistantMessage, model: str) -> list[dict[str, Any]]:
+    calls = [_write_call(call) for call in message.calls]
+    parts = [_write_part(block) for block in restore_blocks(f"google:{model}", message, calls)]
+    if signs_calls(model):
+        # Only the first of several calls is signed.
+        for call in [part for part in parts if "function_call" in part][:1]:
+            call.setdefault("thought_signature", _UNSIGNED)
+    return parts
+
+
+def _write_call(call: ToolCall) -> Block:
+    identified = {"id": call.id} if call.id else {}
+    arguments = sanitize_arguments(call, _MAX_DEPTH)
+    return {"type": "tool_use", "function_call": {**identified, "name": sanitize_name(call.name), "args": arguments}}
+
+
+def _write_part(block: Block) -> dict[str, Any]:
+    """Return a stored block in the SDK's format."""
+    if block["type"] == "part":
+        return dict(block["part"])
+    part = {name: value for name, value in block.items() if name not in {"type", "signature"}}
+    return {**part, "thought_signature": block["signature"]} if "signature" in block else part
+
+
+def _reply_parts(replies: Sequence[ToolReply], model: str) -> list[dict[str, Any]]:
+    """Return the parts that answer the calls of a turn; images follow them if replies cannot contain images."""
+    parts = [write_reply(replace(each, call=sanitize_call(each.call, each.call_id))) for each in replies]
+    if signs_calls(model):
+        return parts
+    images = [image for part in parts for image in part["function_response"].pop("parts", ())]
+    return [*parts, *images]
+
+
+T = TypeVar("T")
+
+_END = object()
+
+
+async def stream_in_task(start: Callable[[], Awaitable[AsyncIterator[T]]]) -> AsyncGenerator[T, None]:
+    """Yield the items of a stream; closing this generator closes the stream before it returns.
+
+    Closing nested async generators closes only the outermost one: the inner ones, and the connection, are left to the
+    garbage collector. Cancelling the task that reads closes them from the inside out.
+
+    >>> async def count():
+    ...     async def numbers():
+    ...         yield 1
+    ...         yield 2
+    ...     return numbers()
+    >>> async def collect():
+    ...     return [number async for number in stream_in_task(count)]
+    >>> asyncio.run(collect())
+    [1, 2]
+    """
+    queue: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def read() -> None:
+        try:
+            async for item in await start():
+                queue.put_nowait(item)
+        finally:
+            queue.put_nowait(_END)
+
+    task = asyncio.create_task(read())
+    try:
+        while (item := await queue.get()) is not _END:
+            yield item
+        await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+_REFUSALS = (
+    "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY",
+    "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION",
+)  # fmt: skip
+_STOP_REASONS = StopReasons(
+    "Gemini",
+    {"STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length", **dict.fromkeys(_REFUSALS, "refusal")},
+    {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"},
+)
+
+
+class ReplyReader:
+    """A reader of one reply, from a whole response or the responses of a stream.
+
+    >>> from types import SimpleNamespace as Sent
+    >>> part = Sent(text="Rome", thought=None, thought_signature=None, function_call=None)
+    >>> candidate = Sent(content=Sent(parts=[part]), finish_reason=Sent(value="STOP"))
+    >>> reader = ReplyReader("gemini-3-flash")
+    >>> list(reader.read_response(Sent(candidates=[candidate], usage_metadata=None, prompt_feedback=None)))
+    [TextDelta(text='Rome')]
+    >>> reader.finish().stop_reason
+    'stop'
+    """
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._blocks: list[Block] = []
+        self._calls = 0
+        self._usage = NO_TOKENS
+        self._reason = ""
+        self._feedback: Any = None
+
+    def read_response(self, response: Any) -> Iterator[Chunk]:
+        """Yield the chunks of a response."""
+        if response.usage_metadata is not None:
+            self._usage = _usage(response.usage_metadata)
+        self._feedback = response.prompt_feedback or self._feedback
+        for candidate in (response.candidates or ())[:1]:
+            for part in (candidate.content and candidate.content.parts) or ():
+                yield from self._read_part(part)
+            if candidate.finish_reason is not None:
+                self._reason = candidate.finish_reason.value
+
+    def finish(self) -> StreamEnd:
+        """Return the end of the reply; raise a ``ModelError`` if it is blocked, incomplete or empty."""
+        if self._feedback is not None and self._feedback.block_reason is not None:
+            raise _blocked_error(self._feedback)
+        stop = _STOP_REASONS.read(self._reason, has_calls=self._calls > 0, has_text=has_text(self._blocks))
+        return StreamEnd(self._usage, stop, make_details(f"google:{self._model}", self._blocks))
+
+    def _read_part(self, part: Any) -> Iterator[Chunk]:
+        signed = {"signature": base64_text(part.thought_signature)} if part.thought_signature else {}
+        if part.thought and part.text:
+            yield ThoughtDelta(part.text)
+        if part.function_call is not None:
+            yield from self._read_call(part, signed)
+        elif part.text is not None and not part.thought:
+            yield from self._read_text(part.text, signed)
+        elif not part.thought or signed:
+            # Code that Google executed, or an image: not part of the text, but needed back.
+            self._blocks.append({"type": "part", "part": part.to_json_dict()})
+
+    def _read_text(self, text: str, signed: Mapping[str, str]) -> Iterator[Chunk]:
+        last = self._blocks[-1] if self._blocks else {}
+        if signed or last.keys() != {"type", "text"}:
+            self._blocks.append({"type": "text", "text": text, **signed})
+        else:
+            append_text(last, "text", text)
+        if text:
+            yield TextDelta(text)
+
+    def _read_call(self, part: Any, signed: Mapping[str, str]) -> Iterator[Chunk]:
+        if part.function_call.partial_args or part.function_call.will_continue:
+            raise ModelError(
+                "Gemini streamed arguments of a call, which is not supported; turn off stream_function_call_arguments"
+            )
+        self._blocks.append({"type": "tool_use", **signed})
+        call = ToolCall.from_google(part)
+        yield CallDelta(self._calls, call.name, call.id)
+        yield ArgumentsDelta(self._calls, call.json)
+        self._calls += 1
+
+
+def _blocked_error(feedback: Any) -> ModelError:
+    reason = f": {feedback.block_reason_message}" if feedback.block_reason_message else ""
+    return ModelError(f"Gemini blocked the prompt ({feedback.block_reason.value}){reason}")
+
+
+def _usage(usage: Any) -> TokenUsage:
+    given = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
+    thoughts = usage.thoughts_token_count or 0
+    output = (usage.candidates_token_count or 0) + thoughts
+    return TokenUsage(given, output, usage.cached_content_token_count or 0, thoughts)
+
 
 LOGGER = logging.getLogger("toolsemble.models")
 TIMEOUT = 600.0
@@ -141,8 +458,6 @@ def _create_client(
 ) -> Any:
     """Return a client that works in every event loop."""
     http = _package("httpx2")
-    from toolsemble.models.google._http import LoopHttp
-
     # Loading the certificates is the slowest part, and the package would do it three times.
     trusted = http.create_ssl_context()
     shared = {"client_args": {"verify": trusted}, "async_client_args": {"verify": trusted, "ssl": trusted}}

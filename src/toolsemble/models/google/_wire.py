@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from toolsemble._vocabulary.note import Note
 from toolsemble._vocabulary.result import Media
 from toolsemble._vocabulary.serialization import compact_json, json_type
+from toolsemble._vocabulary.specification import Note
 from toolsemble.models._adapter.dialect import Schema, describe, ensure_object, move_default, rewrite
 from toolsemble.models._adapter.wire import (
     Answer,

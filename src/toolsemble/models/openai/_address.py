@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.models._adapter.key_source import CLIENT_KEY, find_key_source
+from toolsemble.models._adapter.offer import CLIENT_KEY, find_key_source
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from toolsemble._vocabulary.errors import ToolConfigurationError
-from toolsemble.models._adapter.checks import require_model_name
+from toolsemble.models._adapter.dialect import require_model_name
 from toolsemble.models._probe import fetch_models
 from toolsemble.models.openai._model import OpenAIModel
 from toolsemble.models.openai._parts import INPUT_KINDS

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolsemble._vocabulary.errors import ModelError
 from toolsemble.models._adapter.errors import connection_error, quote, read_reason, status_error
-from toolsemble.models._adapter.key_source import key_hint
+from toolsemble.models._adapter.offer import key_hint
 from toolsemble.models._adapter.retry import is_retryable
 from toolsemble.models._adapter.wire import field
 from toolsemble.models.openai._address import Site

@@ -16,14 +16,12 @@ from toolsemble._runtime.checks import check_count
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.trace import trace_tools
 from toolsemble._vocabulary.errors import ModelError, ToolDefinitionError
-from toolsemble.models._adapter.checks import require_model_name
-from toolsemble.models._adapter.inputs import Inputs
-from toolsemble.models._adapter.key_masking import find_keys
+from toolsemble.models._adapter.conversation import Inputs
+from toolsemble.models._adapter.dialect import require_model_name
+from toolsemble.models._adapter.errors import find_keys, translate_errors
 from toolsemble.models._adapter.offer import Offer, offer_with_key
 from toolsemble.models._adapter.per_loop import PerLoop
-from toolsemble.models._adapter.translation import translate_errors
-from toolsemble.models._chat import Assembly, ChatReply, ChatRequest, Chunk
-from toolsemble.models._reply_limit import MAX_REPLY, limit_responses
+from toolsemble.models._chat import MAX_REPLY, Assembly, ChatReply, ChatRequest, Chunk, limit_responses
 from toolsemble.models.openai import _chat as chat, _responses as responses
 from toolsemble.models.openai._address import is_openai, resolve_site, site_from_client
 from toolsemble.models.openai._errors import translate

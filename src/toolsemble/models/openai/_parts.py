@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from toolsemble._vocabulary.call import ToolCall
-from toolsemble.models._adapter.calls import CallIds, sanitize_call
-from toolsemble.models._adapter.inputs import Inputs
+from toolsemble.models._adapter.conversation import CallIds, Inputs, sanitize_call
 from toolsemble.models._adapter.wire import as_list, field
 from toolsemble.models._chat import ChatRequest
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage

@@ -9,10 +9,9 @@ from typing import Any
 from toolsemble._runtime.text import escape_surrogates
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError
-from toolsemble.models._adapter.errors import cut_off_error
+from toolsemble.models._adapter.errors import StopReasons, cut_off_error
 from toolsemble.models._adapter.reasoning import require_level
-from toolsemble.models._adapter.stop_reasons import StopReasons
-from toolsemble.models._adapter.usage import read_usage
+from toolsemble.models._adapter.replies import read_usage
 from toolsemble.models._adapter.wire import as_list, field
 from toolsemble.models._chat import (
     ArgumentsDelta,

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, TypeAlias, get_args
 
-from toolsemble._vocabulary.note import Note
 from toolsemble._vocabulary.result import FileContent, Media
 from toolsemble._vocabulary.serialization import compact_json, json_type
+from toolsemble._vocabulary.specification import Note
 from toolsemble.models._adapter.dialect import Schema, adapt_strict, ensure_object, rewrite
 from toolsemble.models._adapter.wire import (
     Answer,

@@ -14,10 +14,16 @@ from pathlib import Path
 from toolsemble._runtime.extras import import_extra
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.models._local.weights.cache import cache_path, file_size, is_complete, located
-from toolsemble.models._local.weights.catalogue import Weights, entry
+from toolsemble.models._local.weights.catalogue import (
+    ProgressCallback,
+    PullProgress,
+    Source,
+    SourceError,
+    Weights,
+    entry,
+)
 from toolsemble.models._local.weights.hub import HubSource
 from toolsemble.models._local.weights.index import IndexSource
-from toolsemble.models._local.weights.source import ProgressCallback, PullProgress, Source, SourceError
 
 LOGGER = logging.getLogger("toolsemble.weights")
 _SOURCES: dict[str, Callable[[], Source]] = {"hub": HubSource, "index": IndexSource}

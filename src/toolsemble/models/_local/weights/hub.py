@@ -16,8 +16,7 @@ from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.text import preview
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.models._local.weights.cache import file_size
-from toolsemble.models._local.weights.catalogue import Weights
-from toolsemble.models._local.weights.source import ProgressCallback, PullProgress, SourceError
+from toolsemble.models._local.weights.catalogue import ProgressCallback, PullProgress, SourceError, Weights
 
 _CHUNK = 256 * 1024
 _DENIED = {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}

@@ -1,1 +1,0 @@
-"""A tool as the call path sees it."""

@@ -1,1 +1,0 @@
-"""Delivery of events to watchers and sinks."""

@@ -1,1 +1,0 @@
-"""Parse arithmetic expressions and compute them with exact numbers."""

@@ -1,1 +1,0 @@
-"""Parse and answer questions about dates, times, durations and time zones."""

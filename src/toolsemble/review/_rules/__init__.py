@@ -1,0 +1,1 @@
+"""Rules that decide calls, and approvals that are remembered."""

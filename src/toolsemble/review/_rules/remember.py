@@ -1,0 +1,146 @@
+"""A reviewer that remembers approvals for the rest of a run."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Any, Literal, TypeAlias
+
+from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._vocabulary.errors import ToolDefinitionError
+from toolsemble.review._question import ask
+from toolsemble.review._request import Continue, ReviewDecision, ReviewHandler, ReviewRequest
+from toolsemble.review._terms import ReviewTiming
+
+Scope: TypeAlias = Literal["arguments", "tool"]
+_Approval: TypeAlias = tuple[object, ...]  # the properties of an approved call that a later call must share
+
+_SCOPES = ("tool", "arguments")
+_MAX_RUNS = 1024
+_MAX_APPROVALS = 1024  # in one run
+
+
+class RememberReview:
+    """A reviewer that asks another handler once, and repeats its approval for the rest of the run.
+
+    Only approvals are remembered, never edits or rejections, and only for calls of the same run. The scope is the tool
+    with the same arguments, or the tool. The reviewer can choose it, too, with ``Continue(always="arguments")`` or
+    ``Continue(always="tool")``. The handler is asked again if the schema or description of the tool, the agent or the
+    required role differs, or if the request has a prompt. A question during a call is always asked, and its answer is
+    not remembered.
+
+    >>> from toolsemble.review._automatic import CallbackReview
+    >>> from toolsemble._runtime.concurrency import finish
+    >>> asked = []
+    >>> review = RememberReview(CallbackReview(lambda request: asked.append(request.arguments) or Continue()))
+    >>> for path in ("a", "b", "a"):
+    ...     _ = finish(review.review(ReviewRequest("Reads a file", "read", {"path": path}, run_id="r1")))
+    >>> asked
+    [{'path': 'a'}, {'path': 'b'}]
+    """
+
+    sends_event = True
+    """The reviewer that is asked sends ``review_requested``, or else the call path."""
+
+    def __init__(self, handler: ReviewHandler, scope: Scope = "arguments") -> None:
+        """Create a reviewer that remembers nothing yet.
+
+        :param handler: the reviewer that is asked
+        :param scope: the scope of approvals without one
+        """
+        if not callable(getattr(handler, "review", None)):
+            raise TypeError(f"RememberReview needs an object with a method 'review'; {type(handler).__name__} has none")
+        if scope not in _SCOPES:
+            raise ToolDefinitionError(f"RememberReview: unknown scope {scope!r:.80}; known are {', '.join(_SCOPES)}")
+        self._handler = handler
+        self._scope = scope
+        self._lock = fork_safe_lock(self)
+        self._runs: OrderedDict[str, OrderedDict[_Approval, None]] = OrderedDict()
+
+    def forget(self, run_id: str) -> None:
+        """Forget the approvals of a run, if there are any.
+
+        >>> from toolsemble.review._automatic import AutoApprove
+        >>> RememberReview(AutoApprove()).forget("r1")
+        """
+        with self._lock:
+            self._runs.pop(run_id, None)
+
+    @property
+    def find_open(self) -> Any:
+        """The function of the reviewer inside that returns which requests still wait; None if it has none."""
+        return getattr(self._handler, "find_open", None)
+
+    @property
+    def watch(self) -> Any:
+        """The function of the reviewer inside that tells of answers; None if it has none."""
+        return getattr(self._handler, "watch", None)
+
+    @property
+    def withdraw(self) -> Any:
+        """The function of the reviewer inside that closes requests; None if it has none."""
+        return getattr(self._handler, "withdraw", None)
+
+    @property
+    def pauses(self) -> bool:
+        """Whether the reviewer that is asked can leave calls open."""
+        return getattr(self._handler, "pauses", False) is True
+
+    async def review(self, request: ReviewRequest) -> ReviewDecision:
+        """Return the decision about one call; the answer of the handler is not changed."""
+        if request.timing is ReviewTiming.DURING_EXECUTION:
+            decision: ReviewDecision = await ask(self._handler, request)
+            return decision
+        # Computed before the handler is asked: the objects may change in the meantime.
+        approvals = _by_scope(request)
+        if not request.prompt and self._is_approved(request, approvals):
+            return Continue()
+        answer: ReviewDecision = await ask(self._handler, _with_scopes(request))
+        if _by_scope(request) == approvals:
+            self._remember(request, approvals, answer)
+        return answer
+
+    def _is_approved(self, request: ReviewRequest, approvals: dict[str, _Approval]) -> bool:
+        with self._lock:
+            run = self._runs.get(request.run_id, ())
+            known = next((approval for approval in approvals.values() if approval in run), None)
+            if known is not None:
+                self._touch(request.run_id, known)
+        return known is not None
+
+    def _remember(self, request: ReviewRequest, approvals: dict[str, _Approval], answer: Any) -> None:
+        if type(answer) is not Continue or not request.run_id:
+            return
+        scope = answer.always or (self._scope if request.timing is ReviewTiming.BEFORE_EXECUTION else "")
+        if (approval := approvals.get(scope)) is not None:
+            with self._lock:
+                self._touch(request.run_id, approval)
+
+    def _touch(self, run_id: str, approval: _Approval) -> None:
+        """Mark an approval and its run as most recently used; evict the least recently used."""
+        run = self._runs.setdefault(run_id, OrderedDict())
+        self._runs.move_to_end(run_id)
+        run[approval] = None
+        run.move_to_end(approval)
+        if len(self._runs) > _MAX_RUNS:
+            self._runs.popitem(last=False)
+        if len(run) > _MAX_APPROVALS:
+            run.popitem(last=False)
+
+
+def _by_scope(request: ReviewRequest) -> dict[str, _Approval]:
+    """Return the approval of a request, by scope."""
+    tool = (
+        request.tool_name,
+        request.schema_digest,
+        request.required_role,
+        request.agent_role,
+        request.timing,
+        request.description,
+    )
+    return {"tool": tool, "arguments": (*tool, request.arguments_digest)}
+
+
+def _with_scopes(request: ReviewRequest) -> ReviewRequest:
+    """Return the request with the scopes that can be remembered; none without a run."""
+    return replace(request, scopes=_SCOPES) if request.run_id else request

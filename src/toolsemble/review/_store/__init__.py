@@ -1,0 +1,1 @@
+"""Stores of requests and decisions, and the reviewer that waits for their answers."""
