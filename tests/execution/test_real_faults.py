@@ -14,7 +14,7 @@ from helpers.isolated_tools import fork, hang, wait_for
 from helpers.sibling_calls import SIBLINGS, add_siblings, run_async, run_sync, texts_of_calls
 from helpers.wait import LONG, alive, until
 from toolsemble import InMemoryMetrics, Toolbox, ToolCall, tool
-from toolsemble._runtime.concurrency import forget_dead_tasks
+from toolsemble._runtime.event_loops import forget_dead_tasks
 from toolsemble._runtime.locks import TABLE, Claim, Table
 from toolsemble._runtime.processes.pool import WORKERS
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from toolsemble import ImageContent, ModelError, ToolReply, ToolResult, ToolSpecification, tool
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble.models import Assembly, ChatRequest, TextDelta, ToolMessage, UserMessage
 
 WAIT = 60

@@ -358,7 +358,7 @@ def test_interrupted_thread_leaves_the_queue(monkeypatch):
         result = []
 
         def wait():
-            monkeypatch.setattr("toolsemble._runtime.wakeup.Wakeup.wait", interrupt)
+            monkeypatch.setattr("toolsemble._runtime.threads.Wakeup.wait", interrupt)
             try:
                 other.execute("x")
             except KeyboardInterrupt:

@@ -43,7 +43,7 @@ from toolsemble import (
     ToolResult,
     tool,
 )
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble._runtime.locks import TABLE
 from toolsemble._runtime.processes.identity import ProcessIdentity
 from toolsemble._vocabulary.errors import LostError, ToolArgumentsError
@@ -867,7 +867,7 @@ def test_interpreter_shutdown_skips_the_write(monkeypatch):
     def refuse(_):
         raise RuntimeError("can't start new thread at interpreter shutdown")
 
-    monkeypatch.setattr("toolsemble._runtime.concurrency.THREADS.submit", refuse)
+    monkeypatch.setattr("toolsemble._runtime.threads.THREADS.submit", refuse)
     with EffectLedger() as ledger:
         pay = make_pay_tool(Payments(), Idempotency(ledger=ledger))
         path = pay._path({"order": 17}, ToolContext(**RUN))

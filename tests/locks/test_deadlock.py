@@ -14,8 +14,9 @@ import pytest
 
 from helpers.sample_tools import AsyncEcho, AsyncFunction, Echo, Function, call
 from toolsemble import InMemoryMetrics, Tool, Toolbox, ToolContext, ToolDefinitionError
-from toolsemble._runtime.concurrency import ContextThreadPool, in_event_loop, wait_until
+from toolsemble._runtime.event_loops import in_event_loop
 from toolsemble._runtime.locks import TABLE
+from toolsemble._runtime.threads import ContextThreadPool, wait_until
 from toolsemble.review import AutoApprove
 
 

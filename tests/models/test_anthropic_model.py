@@ -37,7 +37,7 @@ from toolsemble import (
     ToolResult,
     ToolSpecification,
 )
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble.agent import Retry
 from toolsemble.models import (
     AnthropicModel,

@@ -23,7 +23,7 @@ from toolsemble import (
     ToolResult,
     ToolSpecification,
 )
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble._vocabulary.providers import PROVIDERS, Provider
 from toolsemble.models import (
     ArgumentsDelta,

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble.models._adapter.per_loop import PerLoop
 
 

@@ -49,10 +49,10 @@ from toolsemble import (
     tool,
 )
 from toolsemble._engine.work.body import Job
-from toolsemble._runtime.concurrency import SpareThreads
 from toolsemble._runtime.processes.pool import WORKERS, ProcessJob, Worker, WorkerDiedError, Workers
 from toolsemble._runtime.processes.supervisor import descendants
 from toolsemble._runtime.processes.worker import run_payload
+from toolsemble._runtime.threads import SpareThreads
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pytest
 
 from helpers.sample_tools import AsyncFunction, Function, call
 from toolsemble import Continue, Edit, ExitEarly, ReviewRequest, Toolbox, ToolDefinitionError
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble.review import AutoApprove, AutoReject, CallbackReview
 
 REQUEST = ReviewRequest("Does what the test says", "function", "rm old")

@@ -9,7 +9,7 @@ import pytest
 
 from helpers.sample_tools import Function, call, review_turn
 from toolsemble import Continue, Edit, ExitEarly, ReviewRequest, ReviewTiming, Toolbox, ToolDefinitionError
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble.review import CallbackReview, RememberReview
 
 REQUEST = ReviewRequest("Deletes a file", "delete", {"path": "a"}, run_id="r1", schema_digest="d1", required_role="ops")

@@ -20,7 +20,7 @@ from toolsemble import (
     ToolDefinitionError,
     tool,
 )
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble._runtime.text import escape_invisible
 from toolsemble.review import AutoApprove, CallbackReview, RememberReview, Rule, RulesReview
 

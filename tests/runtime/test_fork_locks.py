@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 
 from helpers.full_disk import run_in_process
 from toolsemble import InMemoryMetrics
-from toolsemble._runtime.fork_locks import renew_locks
+from toolsemble._runtime.threads import renew_locks
 from toolsemble.review import AutoApprove, RememberReview
 from toolsemble.telemetry import PrometheusMetrics, TraceFile
 from toolsemble.telemetry._prometheus import _REGISTRIES

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.wait import until
 from toolsemble import Toolbox, ToolCall, tool
-from toolsemble._runtime.concurrency import JobFuture, SpareThreads, _SpareThread
+from toolsemble._runtime.threads import JobFuture, SpareThreads, _SpareThread
 
 user = ContextVar("user", default="nobody")
 

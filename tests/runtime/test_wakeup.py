@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 from helpers.wait import LONG
-from toolsemble._runtime.wakeup import Wakeup, running_loop
+from toolsemble._runtime.threads import Wakeup, running_loop
 
 
 def test_waiting_thread_is_woken():
@@ -18,7 +18,7 @@ def test_waiting_thread_is_woken():
 
 
 def test_main_thread_handles_signals_while_waiting(monkeypatch):
-    monkeypatch.setattr("toolsemble._runtime.wakeup._ROUND", 0.001)
+    monkeypatch.setattr("toolsemble._runtime.threads._ROUND", 0.001)
     assert not Wakeup().wait(0.003)
 
 

@@ -30,8 +30,9 @@ from toolsemble import (
     tool,
 )
 from toolsemble._engine.work import timeout as work_timeout
-from toolsemble._runtime.concurrency import GRACE, SpareThreads, forget_dead_tasks
+from toolsemble._runtime.event_loops import forget_dead_tasks
 from toolsemble._runtime.locks import TABLE
+from toolsemble._runtime.threads import GRACE, SpareThreads
 from toolsemble.review import Continue
 from toolsemble.testing import CallbackReview, ScriptedModel
 

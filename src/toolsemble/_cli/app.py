@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from toolsemble import __version__
-from toolsemble._cli.durable import runs, work
+from toolsemble._cli.durable import approvals, ledger, runs, work
 from toolsemble._cli.options import (
     Exit,
     GlobalOptions,
@@ -24,7 +24,6 @@ from toolsemble._cli.options import (
     json_option,
 )
 from toolsemble._cli.ui_command import ui
-from toolsemble._cli.waiting import approvals, ledger
 from toolsemble._runtime.text import escape_line, escape_prose
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble._vocabulary.providers import PROVIDERS

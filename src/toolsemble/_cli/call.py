@@ -14,7 +14,7 @@ from toolsemble._cli.options import Exit
 from toolsemble._cli.screen import Screen, format_progress, make_reviewer, redirect_prints
 from toolsemble._cli.targets import PREFIX, load_deps, load_toolbox
 from toolsemble._engine.context import ToolContext, enter, leave
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble._runtime.watchers import unwatch, watch
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolCall, ToolReply, new_id, new_run_id

@@ -24,8 +24,8 @@ from toolsemble.mcp._gateway.config_file import read_gateway
 from toolsemble.mcp._gateway.gateway import Gateway, NamedClient, Parts, ServedBox, build_client, serve_as
 from toolsemble.mcp._gateway.live_toolbox import find_unused
 from toolsemble.mcp._gateway.settings import ApprovalSettings, GatewaySettings, HttpSettings, LockSettings, SinkSettings
-from toolsemble.mcp._server.served_lock import ServedLock
 from toolsemble.mcp._server.server import Offer
+from toolsemble.mcp._server.source import ServedLock
 from toolsemble.review import AutoReject, QueueReview, ReviewHandler, SQLiteStore
 from toolsemble.telemetry import ConsoleSink, OpenTelemetry, TraceFile
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from toolsemble._engine.context import LOGGER, ToolContext
-from toolsemble._runtime.concurrency import is_async
+from toolsemble._runtime.event_loops import is_async
 from toolsemble._schema.decode import (
     Arguments,
     CautiousReader,

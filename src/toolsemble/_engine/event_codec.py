@@ -14,7 +14,7 @@ from functools import partial
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.call import ToolCall, ToolReply
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.serialization import result_from_fields, result_to_fields

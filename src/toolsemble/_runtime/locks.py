@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolsemble._runtime.wakeup import Wakeup, running_loop
+from toolsemble._runtime.threads import Wakeup, running_loop
 
 if TYPE_CHECKING:
     import asyncio

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._runtime.threads import fork_safe_lock
 
 Outcome: TypeAlias = Literal["success", "failure", "error", "cancelled"]
 """How a call ended: a result, a failed result, an exception of the tool, or a cancellation from outside."""

@@ -12,8 +12,9 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from toolsemble._runtime.concurrency import JobFuture, finish, is_async, is_awaitable, start_thread, wait_for
+from toolsemble._runtime.event_loops import finish, is_async, is_awaitable
 from toolsemble._runtime.metrics import ToolMetrics
+from toolsemble._runtime.threads import JobFuture, start_thread, wait_for
 from toolsemble._runtime.watchers import ScopedWatcher, mute, set_watchers, unwatch, watch, watchers
 from toolsemble._vocabulary.errors import ToolDefinitionError
 

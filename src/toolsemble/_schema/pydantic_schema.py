@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, get_args
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
-from toolsemble._runtime.fork_locks import fork_safe_lock
 from toolsemble._runtime.text import describe_error
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._schema.members import Field, default_keywords
 from toolsemble._schema.problem import FORMATS, MEMBER_NAMES, find_ref_target, format_choices
 from toolsemble._schema.secret import PASSWORD, remove_secret_values

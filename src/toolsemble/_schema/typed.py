@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, get_args, get_origin
 
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._schema.display import (
     DisplayError,
     copy_plain,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlia
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import ToolDefinition, check_description, typed_definition
 from toolsemble._engine.limits.settings import PolicyCache
-from toolsemble._runtime.concurrency import is_async
+from toolsemble._runtime.event_loops import is_async
 from toolsemble._schema.docstring import collect_local_types, parse_docstring
 from toolsemble._tools.base import Tool
 from toolsemble._tools.settings import ToolSettings

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Unpack
 
 from toolsemble._engine.definition import ToolDefinition, typed_definition
-from toolsemble._runtime.concurrency import is_async
+from toolsemble._runtime.event_loops import is_async
 from toolsemble._schema.json_schema import SchemaArguments
 from toolsemble._schema.members import find_return_type
 from toolsemble._tools.base import Tool

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 from toolsemble._engine.definition import ToolDefinition, typed_definition
-from toolsemble._runtime.concurrency import is_async
+from toolsemble._runtime.event_loops import is_async
 from toolsemble._schema.decode import decode_arguments, json_text
 from toolsemble._schema.docstring import collect_local_types
 from toolsemble._schema.members import find_return_type, members_reader

@@ -23,7 +23,7 @@ from toolsemble._ui.feed import count_waiting, feed
 from toolsemble._ui.guard import LIFETIME, Guard, Sessions, refuse
 from toolsemble._ui.interface import Interface
 from toolsemble._ui.people import Person
-from toolsemble._ui.routes import approvals, chat, durable, outcomes, playground, runs
+from toolsemble._ui.routes import approvals, chat, durable, durable as outcomes, playground, runs
 
 STATIC = Path(__file__).parent / "static"
 """The folder of the page's files."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overload
 
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble._vocabulary.errors import ToolConfigurationError
 
 # Loaded when an agent is created or runs: many programs import the class for a type, or for one of their commands.

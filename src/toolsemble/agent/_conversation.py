@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from toolsemble._runtime.concurrency import is_awaitable
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._runtime.event_loops import is_awaitable
 from toolsemble._runtime.text import describe_error, escape_surrogates
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.models._message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
 from toolsemble.models._transcript import Transcript

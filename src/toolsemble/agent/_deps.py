@@ -23,7 +23,7 @@ from typing import (
 )
 
 from toolsemble._engine.work.wait import RunInThread
-from toolsemble._runtime.concurrency import is_async, is_awaitable
+from toolsemble._runtime.event_loops import is_async, is_awaitable
 from toolsemble._runtime.text import describe_error, describe_type, with_article
 from toolsemble._vocabulary.errors import (
     CallPausedError,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble._engine.definition import Names, Need
 from toolsemble._runtime.checks import check_setting
-from toolsemble._runtime.concurrency import is_awaitable
+from toolsemble._runtime.event_loops import is_awaitable
 from toolsemble._runtime.sinks import Sinks, build_sinks
 from toolsemble._runtime.text import describe_type
 from toolsemble._schema.members import accepts_none

@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._runtime.work_clock import RunDeadline, WorkClock
 from toolsemble._vocabulary.errors import LimitReachedError
 from toolsemble.agent._budget import Limits, Prices, Stop, Usage

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 from toolsemble._engine.context import InvocationParameters, ToolContext, current_context, enter, leave
 from toolsemble._engine.definition import Need
-from toolsemble._engine.work.deadline import TimedOutError
+from toolsemble._engine.work.body import TimedOutError
 from toolsemble._engine.work.wait import Acquire, RunInThread
 from toolsemble._runtime.locks import TABLE, DeadlockError, Hold, current_hold
 from toolsemble._vocabulary.call import new_run_id

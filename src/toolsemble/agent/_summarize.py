@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from toolsemble._engine.context import ToolContext
 from toolsemble._runtime.checks import check_count
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import MaxIterationsExceededError, ToolDefinitionError
 from toolsemble.agent._agent import Agent
 from toolsemble.agent._conversation import estimate_tokens

@@ -18,8 +18,8 @@ from urllib.parse import urljoin
 import httpcore2
 
 from toolsemble._runtime.checks import check_count, check_seconds
-from toolsemble._runtime.concurrency import ThreadPerJob
 from toolsemble._runtime.extras import import_extra
+from toolsemble._runtime.threads import ThreadPerJob
 from toolsemble._runtime.urls import Target, UrlGuard, UrlRefusedError
 from toolsemble._vocabulary.errors import ToolExecutionError
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from toolsemble._engine.definition import ToolDefinition, typed_definition
 from toolsemble._runtime.checks import check_count
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.urls import Resolver, UrlGuard, UrlRefusedError, host_of, refusal, resolve
 from toolsemble._schema.decode import Arguments

@@ -33,8 +33,8 @@ from jsonpath_rfc9535.segments import JSONPathChildSegment, JSONPathRecursiveDes
 from jsonpath_rfc9535.selectors import FilterSelector
 from jsonpath_rfc9535.tokens import TokenStream
 
-from toolsemble._runtime.concurrency import ThreadPerJob
 from toolsemble._runtime.text import preview
+from toolsemble._runtime.threads import ThreadPerJob
 from toolsemble._vocabulary.errors import ToolExecutionError
 
 _MAX_LENGTH = 5000

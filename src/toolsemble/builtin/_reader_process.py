@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from toolsemble._runtime.concurrency import SpareThreads
+from toolsemble._runtime.threads import SpareThreads
 from toolsemble.builtin._child_process import Program
 
 _HEADER = 8  # bytes of the length before each message

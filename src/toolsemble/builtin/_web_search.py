@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 from pydantic import Field
 
-from toolsemble._runtime.concurrency import is_awaitable
+from toolsemble._runtime.event_loops import is_awaitable
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.urls import UrlGuard
 from toolsemble._tools.typed import TypedTool

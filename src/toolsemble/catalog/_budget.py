@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
+from toolsemble._runtime.text import escape_line
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.catalog._entry import SHORTEST, Entry, Meter
+from toolsemble.catalog._entry import SHORTEST, STEPS, Entry, Meter
 
 Offer: TypeAlias = tuple[tuple[str, int], ...]
 """The names of tools in the order in which a model sees them, each with the number of cuts."""
@@ -76,3 +79,199 @@ def _sum_up(entries: Iterable[Entry], cuts: int, meter: Meter, most: int | None 
         if most is not None and tokens > most:
             break
     return tokens
+
+
+OTHER = "other"
+"""The group of tools that have nothing in common."""
+_MOST_SHOWN = 20
+_LONGEST_NAME = 40
+_PREFIX = re.compile(r"([a-zA-Z0-9]+?)(?:[_-]|(?<=[a-z])(?=[A-Z]))")
+# Prefixes that say what a tool does, and not where it belongs.
+_VERB_LIST = """
+add ask book buy calc calculate cancel change check close compute convert copy count create delete describe
+download edit estimate execute export fetch find generate get import initialize insert is list load locate log
+lookup make modify move open order perform play predict process publish query read remove render reserve reset
+resolve restore retrieve run save scan schedule search send set show solve start stop submit sum track train
+translate update upload validate view write
+"""
+_VERBS = frozenset(_VERB_LIST.split())
+
+
+def group_tools(entries: Iterable[Entry]) -> dict[str, list[str]]:
+    """Return the names of tools by group, in the order of the first tool of each; others come last.
+
+    >>> from toolsemble._engine.definition import string_definition
+    >>> names = ["crm_find", "crm_close", "now", "get_a", "get_b"]
+    >>> group_tools([Entry(None, string_definition(name, "", str.upper)) for name in names])
+    {'crm': ['crm_find', 'crm_close'], 'other': ['now', 'get_a', 'get_b']}
+    """
+    listed = list(entries)
+    shared = Counter(_find_prefix(each.name) for each in listed if not each.group)
+    groups: dict[str, list[str]] = {}
+    others: list[str] = []
+    for each in listed:
+        prefix = _find_prefix(each.name)
+        group = each.group or (prefix if prefix and shared[prefix] > 1 else "")
+        (groups.setdefault(group, []) if group else others).append(each.name)
+    if others:
+        groups.setdefault(OTHER, []).extend(others)
+    return groups
+
+
+def name_groups(groups: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the names of the largest groups, as a model is shown them, without those of other tools.
+
+    >>> name_groups({"files": ["a", "b"], "crm": ["c", "d", "e"], "other": ["f"]})
+    ['crm', 'files']
+    """
+    largest = sorted((name for name in groups if name != OTHER), key=lambda name: -len(groups[name]))
+    return [escape_line(name, _LONGEST_NAME) for name in largest[:_MOST_SHOWN]]
+
+
+def _find_prefix(name: str) -> str:
+    found = _PREFIX.match(name)
+    prefix = found[1].lower() if found else ""
+    return "" if prefix in _VERBS else prefix
+
+
+_MAX_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCost:
+    """The tokens that one tool of a catalog costs."""
+
+    name: str
+    """Its name."""
+    group: str
+    """The group it belongs to."""
+    state: Literal["shown", "shortened", "hidden"]
+    """How a model sees it before it has searched."""
+    tokens: Mapping[str, int]
+    """The tokens of its whole definition, by provider."""
+    shown: int
+    """The tokens of the form that is shown; 0 if it is hidden."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation:
+    """The result of :meth:`Catalog.explain`: what was shortened or hidden to fit the budget.
+
+    ``print`` shows the first tools of each state; ``tools`` has all of them.
+    """
+
+    budget: int | None
+    """The most tokens of all definitions together; None: any number."""
+    total: int
+    """The tokens of all whole definitions."""
+    shown: int
+    """The tokens of what a model sees before it has searched."""
+    steps: tuple[str, ...]
+    """What was cut of the definitions that are shown."""
+    hides: bool
+    """Whether the other tools are hidden behind ``find_tools``."""
+    tools: tuple[ToolCost, ...]
+    """The tools, in order."""
+
+    @property
+    def shortened(self) -> list[str]:
+        """The names of the tools that are shown in a shorter form."""
+        return [each.name for each in self.tools if each.state == "shortened"]
+
+    @property
+    def hidden(self) -> list[str]:
+        """The names of the tools that are hidden."""
+        return [each.name for each in self.tools if each.state == "hidden"]
+
+    @property
+    def summary(self) -> str:
+        """All of it in one line."""
+        number = len(self.tools)
+        limit = "" if self.budget is None else f", the budget is {self.budget:,}"
+        done = "everything is shown"
+        if self.hides:
+            hidden = len(self.hidden)
+            kept = number - hidden
+            also = f" and {kept} tool{'s' if kept != 1 else ''}" if kept else ""
+            done = f"{hidden} {'is' if hidden == 1 else 'are'} hidden; find_tools{also} take{'' if kept else 's'} "
+            done += f"{self.shown:,} tokens"
+        elif self.steps:
+            done = f"everything is shown in a shorter form, which takes {self.shown:,} tokens"
+        cut = f" ({'; '.join(self.steps)})" if self.steps else ""
+        return f"{number} tool{' has' if number == 1 else 's have'} {self.total:,} tokens{limit}: {done}{cut}"
+
+    def text(self, most: int | None = _MAX_SHOWN) -> str:
+        """Return the summary, and a line for each tool: those that are shown first.
+
+        :param most: the most tools of each state, how many there are is told; None: all of them
+        """
+        lines = [self.summary]
+        for rows, more in self.first(most):
+            lines += [f"{each.name}  {each.state}  {_join(each.tokens)}" for each in rows]
+            lines += [f"... and {more:,} more {rows[0].state}"] if more else []
+        return "\n".join(lines)
+
+    def first(self, most: int | None) -> Iterator[tuple[list[ToolCost], int]]:
+        """Yield, for each state that tools have, the first of these tools, and the number of the others."""
+        for state in ("shown", "shortened", "hidden"):
+            found = [each for each in self.tools if each.state == state]
+            if found:
+                yield found[:most], len(found[:0] if most is None else found[most:])
+
+    def __str__(self) -> str:
+        return self.text()
+
+    def __repr__(self) -> str:
+        return f"<Explanation: {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        from toolsemble._runtime.notebook import format_note, format_table
+
+        cells: list[Sequence[str]] = []
+        for rows, more in self.first(_MAX_SHOWN):
+            cells += [(each.name, each.state, each.group, *map(str, each.tokens.values())) for each in rows]
+            cells += [(f"… and {more:,} more", rows[0].state)] if more else []
+        providers = self.tools[0].tokens if self.tools else ()
+        return format_note(self.summary) + format_table(cells, ("tool", "state", "group", *providers))
+
+
+def _join(tokens: Mapping[str, int]) -> str:
+    return ", ".join(f"{provider} {number}" for provider, number in tokens.items())
+
+
+def explain_plan(
+    plan: Plan,
+    entries: Mapping[str, Entry],
+    groups: Mapping[str, Sequence[str]],
+    budget: int | None,
+    meter: Meter,
+    providers: Sequence[str],
+) -> Explanation:
+    """Return what a plan shows of some tools, and what each of them costs."""
+    meters = [meter.to(provider) for provider in providers]
+    shown = {each.name for each in plan.shown}
+    group_of = {name: group for group, names in groups.items() for name in names}
+    state: Literal["shown", "shortened"] = "shortened" if plan.cuts else "shown"
+    costs = [
+        ToolCost(
+            name,
+            group_of.get(name, OTHER),
+            state if name in shown and _is_cut(each, plan.cuts) else "shown" if name in shown else "hidden",
+            {other.provider: each.cost(0, other) for other in meters},
+            each.cost(plan.cuts, meter) if name in shown else 0,
+        )
+        for name, each in entries.items()
+    ]
+    return Explanation(
+        budget,
+        sum(each.cost(0, meter) for each in entries.values()),
+        sum(each.cost(plan.cuts, meter) for each in plan.shown),
+        STEPS[: plan.cuts],
+        plan.hides,
+        tuple(costs),
+    )
+
+
+def _is_cut(entry: Entry, cuts: int) -> bool:
+    """Return whether the cuts change anything about a tool."""
+    return entry.specification(cuts) != entry.specification()

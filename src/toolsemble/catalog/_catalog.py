@@ -7,22 +7,20 @@ from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
 from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar
 
-from toolsemble._engine.context import InvocationParameters
+from toolsemble._engine.context import InvocationParameters, Run
 from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.execution.call import ArgumentsReport, CallPath
 from toolsemble._runtime.checks import check_count
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble._runtime.lru import LRUCache
 from toolsemble._tools.toolbox.formats import ToolSet
 from toolsemble._tools.toolbox.toolbox import Toolbox
-from toolsemble._tools.toolbox.turn import Run
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ToolDefinitionError, UnknownToolError
 from toolsemble._vocabulary.providers import PROVIDERS
 from toolsemble._vocabulary.specification import ToolSpecification
-from toolsemble.catalog._budget import Offer, Plan, make_plan
+from toolsemble.catalog._budget import Explanation, Offer, Plan, explain_plan, group_tools, make_plan, name_groups
 from toolsemble.catalog._entry import Count, Entry, Meter, estimate_tokens, write_line
-from toolsemble.catalog._explanation import Explanation, explain_plan, group_tools, name_groups
 from toolsemble.catalog._find_tools import FIND_TOOLS, Found, make_find_tools, read_found
 from toolsemble.catalog._search import Index
 from toolsemble.catalog._sources import Listing, Sources, check_patterns, matches, read_patterns

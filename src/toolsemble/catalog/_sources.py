@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from toolsemble._runtime.checks import check_seconds
-from toolsemble._runtime.concurrency import is_awaitable
+from toolsemble._runtime.event_loops import is_awaitable
 from toolsemble._runtime.lru import LRUCache
 from toolsemble._runtime.text import describe_with_class
 from toolsemble._tools.base import Tool

@@ -8,9 +8,9 @@ from typing import Any
 
 from toolsemble._engine.definition import Policy, ToolDefinition
 from toolsemble._engine.work.remote import ClusterExecutor
-from toolsemble._runtime.concurrency import ThreadPerJob
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.processes.worker import run_payload
+from toolsemble._runtime.threads import ThreadPerJob
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.errors import ToolDefinitionError
 

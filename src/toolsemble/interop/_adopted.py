@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from toolsemble._engine.context import current_context
-from toolsemble._runtime.concurrency import is_async
+from toolsemble._runtime.event_loops import is_async
 from toolsemble._tools.schema import SchemaTool
 from toolsemble._vocabulary.errors import CallPausedError, ToolDefinitionError
 from toolsemble._vocabulary.result import AudioContent, Content, FileContent, ImageContent, ToolResult

@@ -1,4 +1,4 @@
-"""Names that two libraries accept: mapped where the rules differ, and never twice the same."""
+"""Import of the frameworks, none of which is a dependency of this library."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import copy
 import re
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
 from pydantic import BaseModel, ConfigDict
@@ -28,6 +29,28 @@ from toolsemble._vocabulary.specification import LONGEST_NAME, is_name
 from toolsemble.interop._pausing import make_pausable
 from toolsemble.models._adapter.wire import join_text, parameters_of
 from toolsemble.review._request import ReviewRequest
+
+
+def import_framework(module: str, *, install: str, user: str) -> Any:
+    """Import a module of a framework; if it is missing, raise an error that says what to install.
+
+    :param install: the distribution that has the module
+    :param user: the module of this package that needs it
+
+    >>> import_framework("missing.tools", install="missing-core", user="missing")
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolDefinitionError: toolsemble.interop.missing needs the package 'missing': \
+pip install missing-core
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as problem:
+        missing = problem.name or module
+        raise ToolDefinitionError(
+            f"toolsemble.interop.{user} needs the package {missing!r}: pip install {install}"
+        ) from problem
+
 
 _NOT_ADMITTED = re.compile(r"[^a-zA-Z0-9_-]+")
 

@@ -18,11 +18,11 @@ from toolsemble.interop._exported import (
     ExportedTool,
     Parameters,
     export_tools,
+    import_framework,
     media_of,
     payload_of,
     text_of,
 )
-from toolsemble.interop._framework import import_framework
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings

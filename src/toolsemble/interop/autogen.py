@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble._tools.schema import SchemaTool
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply, received_call
@@ -20,10 +20,10 @@ from toolsemble.interop._exported import (
     ExportedTool,
     Parameters,
     export_tools,
+    import_framework,
     media_of,
     text_of,
 )
-from toolsemble.interop._framework import import_framework
 from toolsemble.models._adapter.wire import base64_text, describe_omitted
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble._runtime.concurrency import is_async
+from toolsemble._runtime.event_loops import is_async
 from toolsemble._tools.schema import SchemaTool
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.result import ToolResult
@@ -18,8 +18,8 @@ from toolsemble.interop._exported import (
     Parameters,
     export_tools,
     full_text_of,
+    import_framework,
 )
-from toolsemble.interop._framework import import_framework
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings

@@ -8,7 +8,7 @@ from functools import cache, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Unpack
 
-from toolsemble._runtime.concurrency import is_async
+from toolsemble._runtime.event_loops import is_async
 from toolsemble._tools.schema import SchemaTool
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply
@@ -20,9 +20,9 @@ from toolsemble.interop._exported import (
     ExportedTool,
     Parameters,
     export_tools,
+    import_framework,
     payload_of,
 )
-from toolsemble.interop._framework import import_framework
 from toolsemble.interop._google_adk_confirmation import Confirmations
 
 if TYPE_CHECKING:

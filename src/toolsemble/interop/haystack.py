@@ -20,11 +20,11 @@ from toolsemble.interop._exported import (
     Parameters,
     export_tools,
     full_text_of,
+    import_framework,
     media_of,
     payload_of,
     text_of,
 )
-from toolsemble.interop._framework import import_framework
 from toolsemble.models._adapter.wire import base64_text, describe_omitted
 
 if TYPE_CHECKING:

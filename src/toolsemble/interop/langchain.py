@@ -19,11 +19,11 @@ from toolsemble.interop._exported import (
     ExportedTool,
     Parameters,
     export_tools,
+    import_framework,
     media_of,
     payload_of,
     text_of,
 )
-from toolsemble.interop._framework import import_framework
 from toolsemble.interop._langgraph_interrupts import Interrupts
 from toolsemble.models._adapter.wire import base64_text, describe_omitted
 

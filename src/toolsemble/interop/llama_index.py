@@ -20,12 +20,12 @@ from toolsemble.interop._exported import (
     Parameters,
     bind_arguments,
     export_tools,
+    import_framework,
     media_of,
     model_of,
     payload_of,
     text_of,
 )
-from toolsemble.interop._framework import import_framework
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings

@@ -22,11 +22,11 @@ from toolsemble.interop._exported import (
     ExportedTool,
     Parameters,
     export_tools,
+    import_framework,
     media_of,
     payload_of,
     text_of,
 )
-from toolsemble.interop._framework import import_framework
 from toolsemble.interop._pausing import CHANGED, ShownRequests, asks_before, bind_decision
 from toolsemble.models._adapter.wire import data_url, file_name
 from toolsemble.review._request import Continue

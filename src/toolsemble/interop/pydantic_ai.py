@@ -30,11 +30,11 @@ from toolsemble.interop._exported import (
     ExportedTool,
     Parameters,
     export_tools,
+    import_framework,
     media_of,
     payload_of,
     text_of,
 )
-from toolsemble.interop._framework import import_framework
 from toolsemble.interop._pausing import ShownRequests, asks_before, bind_decision, edit_arguments, show_request
 from toolsemble.review._request import Continue
 

@@ -23,8 +23,8 @@ from toolsemble.interop._exported import (
     bind_arguments,
     export_tools,
     full_text_of,
+    import_framework,
 )
-from toolsemble.interop._framework import import_framework
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings

@@ -22,9 +22,9 @@ from toolsemble.interop._exported import (
     ExportedTool,
     Parameters,
     export_tools,
+    import_framework,
     payload_of,
 )
-from toolsemble.interop._framework import import_framework
 from toolsemble.interop._pausing import asks_before, bind_decision, fingerprint_of, read_decision, show_request
 from toolsemble.models._adapter.wire import describe_omitted, media_type
 from toolsemble.models.bedrock._wire import DOCUMENTS, IMAGES, VIDEOS

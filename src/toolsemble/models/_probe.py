@@ -7,8 +7,8 @@ import json
 import time
 from urllib.parse import urlsplit
 
-from toolsemble._runtime.concurrency import ThreadPerJob
 from toolsemble._runtime.text import preview
+from toolsemble._runtime.threads import ThreadPerJob
 
 SECONDS = 1.0
 """The timeout in seconds; a server on the same machine needs about a hundredth of it."""

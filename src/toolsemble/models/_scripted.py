@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from toolsemble._runtime.concurrency import is_awaitable
+from toolsemble._runtime.event_loops import is_awaitable
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError
 from toolsemble.models._chat import NO_TOKENS, ChatReply, ChatRequest, Chunk, TokenUsage, chunks_of

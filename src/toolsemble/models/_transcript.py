@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, overload
 
-from toolsemble._runtime.fork_locks import fork_safe_lock
 from toolsemble._runtime.text import with_article
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble.models._message import (

@@ -96,7 +96,7 @@ def _refuse_constant(name: str) -> Any:
 class AutoApprove:
     """A reviewer that approves every call, optionally after a delay; for tests and sandboxes.
 
-    >>> from toolsemble._runtime.concurrency import finish
+    >>> from toolsemble._runtime.event_loops import finish
     >>> finish(AutoApprove().review(ReviewRequest("Deletes a file", "delete", "old.log")))
     Continue(always=None)
     """
@@ -121,7 +121,7 @@ class AutoApprove:
 class AutoReject:
     """A reviewer that rejects every call.
 
-    >>> from toolsemble._runtime.concurrency import finish
+    >>> from toolsemble._runtime.event_loops import finish
     >>> finish(AutoReject("read only").review(ReviewRequest("Deletes a file", "delete", "old.log")))
     ExitEarly(reason='read only', timed_out=False)
     """

@@ -12,17 +12,9 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from toolsemble._runtime.concurrency import (
-    Outcome,
-    ThreadPerJob,
-    capture_outcome,
-    finish,
-    is_async,
-    is_awaitable,
-    unwrap_outcome,
-    wait_for,
-)
+from toolsemble._runtime.event_loops import Outcome, capture_outcome, finish, is_async, is_awaitable, unwrap_outcome
 from toolsemble._runtime.text import HIDDEN, preview
+from toolsemble._runtime.threads import ThreadPerJob, wait_for
 from toolsemble._runtime.watchers import tell
 from toolsemble._runtime.work_clock import WaitingForPerson
 from toolsemble._schema.masking import mask_error, mask_text

@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, Request
 
 from toolsemble._runtime.checks import check_count
-from toolsemble._runtime.concurrency import ThreadPerJob
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._runtime.threads import ThreadPerJob, fork_safe_lock
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.errors import ReviewRefusedError, ToolDefinitionError
 from toolsemble.review._automatic import MAX_BYTES, Callback

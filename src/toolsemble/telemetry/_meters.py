@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from toolsemble._runtime.extras import import_extra
-from toolsemble._runtime.fork_locks import fork_safe_lock
 from toolsemble._runtime.metrics import Tags
 from toolsemble._runtime.text import preview
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble.telemetry._names import DURATION_BUCKETS, TOKEN_BUCKETS, MetricNames
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary, ref
 
 from toolsemble._runtime.extras import import_extra
-from toolsemble._runtime.fork_locks import fork_safe_lock
 from toolsemble._runtime.metrics import Tags
 from toolsemble._runtime.text import preview
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.telemetry._names import DURATION_BUCKETS, MetricNames
 

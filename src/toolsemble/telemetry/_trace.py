@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from toolsemble._runtime.fork_locks import fork_safe_lock
 from toolsemble._runtime.metrics import Outcome
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.events import CallFinished, CallStarted, Event, ReviewDecided, RunEvent
 from toolsemble.review import ReviewDecision

@@ -14,10 +14,9 @@ from typing import Any, Literal, TypeAlias
 
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import Inner, Layer, ToolDefinition
-from toolsemble._engine.work.body import Work
-from toolsemble._engine.work.deadline import TimedOutError
-from toolsemble._runtime.concurrency import ThreadPerJob, wait_until
+from toolsemble._engine.work.body import TimedOutError, Work
 from toolsemble._runtime.text import describe_with_class
+from toolsemble._runtime.threads import ThreadPerJob, wait_until
 from toolsemble._schema.shape import to_result
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolCall

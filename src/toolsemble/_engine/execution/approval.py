@@ -16,7 +16,7 @@ from toolsemble._engine.execution.edits import EditedArguments, apply_edit, matc
 from toolsemble._engine.work.body import Apply, Work
 from toolsemble._engine.work.snapshot import UncopyableError, copy_input, exact_digest
 from toolsemble._engine.work.wait import RunInThread
-from toolsemble._runtime.concurrency import unwrap_stop_iteration
+from toolsemble._runtime.event_loops import unwrap_stop_iteration
 from toolsemble._runtime.text import describe_with_class, preview
 from toolsemble._schema.decode import Decoded, Repair
 from toolsemble._schema.masking import add_sent_secrets, mask_error, mask_text, mask_value

@@ -13,8 +13,9 @@ from toolsemble._engine.definition import Need, ToolDefinition
 from toolsemble._engine.execution.failure import find_fatal_error, to_failure, to_refusal
 from toolsemble._engine.record import LOG_LIMIT
 from toolsemble._engine.work.body import Work
-from toolsemble._runtime.concurrency import THREADS, unwrap_stop_iteration
+from toolsemble._runtime.event_loops import unwrap_stop_iteration
 from toolsemble._runtime.locks import Slots
+from toolsemble._runtime.threads import THREADS
 from toolsemble._schema.decode import Read, Repair
 from toolsemble._schema.masking import mask_value, read_with_secrets, start_masking, stop_masking
 from toolsemble._schema.repair import STEPS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.record import count
-from toolsemble._engine.work.deadline import TimedOutError
+from toolsemble._engine.work.body import TimedOutError
 from toolsemble._runtime.text import describe_error, describe_with_class
 from toolsemble._schema.masking import mask_error, mask_text
 from toolsemble._vocabulary.call import new_id

@@ -11,7 +11,7 @@ from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.execution.failure import find_fatal_error, to_hook_failure
 from toolsemble._engine.work.body import Apply, Work
 from toolsemble._engine.work.snapshot import UncopyableError, copy_input
-from toolsemble._runtime.concurrency import unwrap_stop_iteration
+from toolsemble._runtime.event_loops import unwrap_stop_iteration
 from toolsemble._schema.decode import Decoded, Read
 from toolsemble._schema.masking import read_with_secrets
 from toolsemble._schema.shape import to_result

@@ -14,7 +14,7 @@ from toolsemble._engine.execution.call import Call, check_deps
 from toolsemble._engine.execution.hooks import AnsweredError
 from toolsemble._engine.execution.instrumentation import Instrumentation
 from toolsemble._engine.work.body import Work
-from toolsemble._runtime.concurrency import unwrap_stop_iteration
+from toolsemble._runtime.event_loops import unwrap_stop_iteration
 from toolsemble._runtime.watchers import Watcher
 from toolsemble._runtime.work_clock import update_deadline
 from toolsemble._vocabulary.errors import CallPausedError, RejectedError, ToolArgumentsError

@@ -12,8 +12,7 @@ from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import Inner, Layer, Policy, ToolDefinition
 from toolsemble._engine.limits.rate import RateLimit, count_start, wait_for_turn
 from toolsemble._engine.record import count_and_log
-from toolsemble._engine.work.body import Start, Work
-from toolsemble._engine.work.deadline import TimedOutError, check_time_left, earliest, is_past
+from toolsemble._engine.work.body import Start, TimedOutError, Work, check_time_left, earliest, is_past
 from toolsemble._engine.work.wait import Acquire, Sleep, WouldBlockLoopError
 from toolsemble._runtime.locks import TABLE, DeadlockError, Hold, Slots, current_hold
 from toolsemble._runtime.text import describe_with_class

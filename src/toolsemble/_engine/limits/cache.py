@@ -18,13 +18,12 @@ from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import Inner, Layer, ToolDefinition
 from toolsemble._engine.limits.single_flight import CANNOT_WAIT, CallKey, SharedCall, SingleFlight, UnclearKeyError
 from toolsemble._engine.record import count_and_log
-from toolsemble._engine.work.body import Work
-from toolsemble._engine.work.deadline import is_past
+from toolsemble._engine.work.body import Work, is_past
 from toolsemble._engine.work.wait import RunInThread
 from toolsemble._runtime.checks import check_count, check_seconds, is_seconds
-from toolsemble._runtime.fork_locks import fork_safe_lock
 from toolsemble._runtime.signing import sign
 from toolsemble._runtime.text import describe_error
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._runtime.watchers import tell
 from toolsemble._schema.masking import mask_text
 from toolsemble._schema.shape import to_result

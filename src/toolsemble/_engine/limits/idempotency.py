@@ -15,14 +15,12 @@ from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import Inner, Layer, ToolDefinition
 from toolsemble._engine.limits.single_flight import CANNOT_WAIT, CallKey, SharedCall
 from toolsemble._engine.record import count_and_log
-from toolsemble._engine.work.body import Work
-from toolsemble._engine.work.deadline import check_time_left, is_past, remaining
+from toolsemble._engine.work.body import Work, check_time_left, is_past, remaining
 from toolsemble._engine.work.snapshot import copy_input
 from toolsemble._engine.work.wait import Acquire, RunInThread, Sleep
-from toolsemble._runtime.concurrency import THREADS
-from toolsemble._runtime.fork_locks import fork_safe_lock
 from toolsemble._runtime.signing import canonical_json
 from toolsemble._runtime.text import describe_error, preview
+from toolsemble._runtime.threads import THREADS, fork_safe_lock
 from toolsemble._schema.display import to_display
 from toolsemble._schema.shape import to_result
 from toolsemble._vocabulary.call import new_id

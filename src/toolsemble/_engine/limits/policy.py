@@ -17,7 +17,7 @@ from toolsemble._engine.limits.rate import RateLimit
 from toolsemble._engine.limits.retries import RetryLayer, retry_layer
 from toolsemble._engine.limits.settings import Limits
 from toolsemble._runtime.checks import check_amount, check_count, check_seconds
-from toolsemble._runtime.concurrency import is_async
+from toolsemble._runtime.event_loops import is_async
 from toolsemble._runtime.locks import Slots
 from toolsemble._runtime.processes import memory_limit
 from toolsemble._runtime.text import describe_error

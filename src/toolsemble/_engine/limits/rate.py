@@ -8,12 +8,11 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.work.body import Start, Work
-from toolsemble._engine.work.deadline import remaining
+from toolsemble._engine.work.body import Start, Work, remaining
 from toolsemble._engine.work.wait import Sleep, acquire
 from toolsemble._runtime.checks import check_count, check_seconds, format_seconds
-from toolsemble._runtime.fork_locks import fork_safe_lock
 from toolsemble._runtime.locks import Hold
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import LimitReachedError
 
 _LOOK = 0.1  # seconds until a body that is about to start is checked again

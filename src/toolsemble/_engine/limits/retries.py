@@ -11,8 +11,7 @@ from typing import Any
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import Inner, Layer, ToolDefinition
 from toolsemble._engine.record import LOG_LIMIT, count_and_log
-from toolsemble._engine.work.body import Work
-from toolsemble._engine.work.deadline import TimedOutError, remaining
+from toolsemble._engine.work.body import TimedOutError, Work, remaining
 from toolsemble._engine.work.wait import Sleep
 from toolsemble._runtime.checks import check_count, check_seconds, format_seconds
 from toolsemble._runtime.text import describe_error, preview

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, get_args
 
 from toolsemble._engine.definition import Effects, Isolation, Policy
 from toolsemble._runtime.checks import is_seconds
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._runtime.threads import fork_safe_lock
 
 if TYPE_CHECKING:
     from toolsemble._engine.limits.cache import Cache

@@ -15,11 +15,11 @@ from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.work.body import Work
 from toolsemble._engine.work.wait import WouldBlockLoopError, acquire
-from toolsemble._runtime.concurrency import is_async
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._runtime.event_loops import is_async
 from toolsemble._runtime.locks import TABLE, DeadlockError, Hold, current_hold
 from toolsemble._runtime.signing import canonical_json
 from toolsemble._runtime.text import describe_error
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._schema.display import to_display
 from toolsemble._schema.members import names_of
 from toolsemble._vocabulary.errors import ToolDefinitionError, UnclearError

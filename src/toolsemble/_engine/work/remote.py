@@ -14,13 +14,13 @@ from typing import Any, ParamSpec, TypeVar
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import Policy, ToolDefinition
 from toolsemble._engine.record import count_and_log
-from toolsemble._engine.work.body import Job, Start, unwrap_remote_outcome
-from toolsemble._engine.work.deadline import TimedOutError, check_time_left
+from toolsemble._engine.work.body import Job, Start, TimedOutError, check_time_left, unwrap_remote_outcome
 from toolsemble._engine.work.timeout import DAEMON_THREADS, wait_for_job
-from toolsemble._runtime.concurrency import GRACE, JobFuture, Outcome, finish, wait_for, wait_until
+from toolsemble._runtime.event_loops import Outcome, finish
 from toolsemble._runtime.locks import keep_until_done
 from toolsemble._runtime.processes.memory_limit import run_within_memory
 from toolsemble._runtime.text import describe_error
+from toolsemble._runtime.threads import GRACE, JobFuture, wait_for, wait_until
 from toolsemble._runtime.watchers import tell
 from toolsemble._vocabulary.errors import LostError, ToolDefinitionError, ToolExecutionError
 from toolsemble.events import CallAbandoned

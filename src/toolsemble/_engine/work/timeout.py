@@ -10,23 +10,27 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble._engine.context import ToolContext, enter
 from toolsemble._engine.record import count_and_log
-from toolsemble._engine.work.body import RunBody, Watched, choose_executor, is_debugged, submit_job
-from toolsemble._engine.work.deadline import TimedOutError, check_time_left, remaining
-from toolsemble._runtime.concurrency import (
+from toolsemble._engine.work.body import (
+    RunBody,
+    TimedOutError,
+    Watched,
+    check_time_left,
+    choose_executor,
+    is_debugged,
+    remaining,
+    submit_job,
+)
+from toolsemble._runtime.event_loops import OwnLoop, abandon_task, capture_outcome, is_awaitable, unwrap_outcome
+from toolsemble._runtime.locks import keep_until_done
+from toolsemble._runtime.threads import (
     GRACE,
     ContextThreadPool,
     JobFuture,
-    OwnLoop,
     SpareThreads,
     ThreadPerJob,
-    abandon_task,
-    capture_outcome,
-    is_awaitable,
-    unwrap_outcome,
     wait_for,
     wait_until,
 )
-from toolsemble._runtime.locks import keep_until_done
 from toolsemble._runtime.watchers import tell
 from toolsemble.events import CallAbandoned
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.work.deadline import TimedOutError, remaining
-from toolsemble._runtime.concurrency import THREADS, forget_dead_tasks, in_event_loop
+from toolsemble._engine.work.body import TimedOutError, remaining
+from toolsemble._runtime.event_loops import forget_dead_tasks, in_event_loop
 from toolsemble._runtime.locks import TABLE, Claim
-from toolsemble._runtime.wakeup import Wakeup
+from toolsemble._runtime.threads import THREADS, Wakeup
 from toolsemble._vocabulary.errors import LimitReachedError
 
 

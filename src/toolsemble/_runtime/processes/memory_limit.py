@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from toolsemble._runtime.concurrency import Outcome
+from toolsemble._runtime.event_loops import Outcome
 from toolsemble._vocabulary.errors import ToolExecutionError
 
 SUPPORTED = sys.platform != "win32"

@@ -11,14 +11,13 @@ from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import ToolDefinition, always_gated_in, dry_result, to_dry_run
 from toolsemble._engine.execution.approval import check_reviewer
 from toolsemble._engine.execution.call import CallPath, CallSettings, SubCallReport
-from toolsemble._engine.execution.drivers import adrive, drive
 from toolsemble._engine.execution.edits import carry_edits
 from toolsemble._engine.execution.failure import find_fatal_error, to_logged_failure
 from toolsemble._engine.execution.journal_values import StepRecord
-from toolsemble._engine.execution.path import start_sub_call
+from toolsemble._engine.execution.path import adrive, drive, start_sub_call
 from toolsemble._engine.work.body import Apply, Work
 from toolsemble._engine.work.snapshot import copy_input
-from toolsemble._runtime.concurrency import finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble._schema.decode import Read
 from toolsemble._schema.problem import resolve_schema
 from toolsemble._schema.shape import is_opaque, to_result

@@ -15,10 +15,10 @@ from toolsemble._engine.execution.call import Call, CallPath, CallSettings, SubC
 from toolsemble._engine.execution.failure import find_fatal_error, to_failure
 from toolsemble._engine.execution.journal_values import StepRecord
 from toolsemble._engine.execution.path import start_sub_call
-from toolsemble._engine.work.body import RunBody, Work, run_in_context
-from toolsemble._engine.work.deadline import is_past
-from toolsemble._runtime.concurrency import THREADS, is_async
+from toolsemble._engine.work.body import RunBody, Work, is_past, run_in_context
+from toolsemble._runtime.event_loops import is_async
 from toolsemble._runtime.lazy import LazyModule
+from toolsemble._runtime.threads import THREADS
 from toolsemble._schema.decode import Read
 from toolsemble._schema.display import to_display
 from toolsemble._schema.masking import mask_error, mask_text

@@ -10,8 +10,8 @@ from typing import Annotated, NamedTuple
 
 from toolsemble._engine.context import ToolContext
 from toolsemble._runtime.checks import check_count
-from toolsemble._runtime.fork_locks import fork_safe_lock
 from toolsemble._runtime.text import preview
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._tools.function import FunctionTool, tool
 from toolsemble._vocabulary.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble._vocabulary.param import Param

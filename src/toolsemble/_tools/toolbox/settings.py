@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from toolsemble._engine.context import SILENT, Exposure, ToolContext
 from toolsemble._engine.definition import ToolDefinition, map_definition
 from toolsemble._runtime.checks import check_count
-from toolsemble._runtime.concurrency import THREADS
 from toolsemble._runtime.metrics import SilentMetrics, accept_tags
+from toolsemble._runtime.threads import THREADS
 from toolsemble._schema.repair import STEPS
 from toolsemble._tools.collection import collect_tools
 from toolsemble._tools.toolbox.registry import Defined, Registered, add_gate, register_tool

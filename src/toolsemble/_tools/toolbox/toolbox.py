@@ -10,17 +10,17 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from toolsemble._engine.context import Exposure, ToolContext
+from toolsemble._engine.context import Exposure, Run, ToolContext, UnnamedRunId, choose_new_run, run_of
 from toolsemble._engine.definition import Layer, ToolDefinition, add_layer, map_definition, to_dry_run
 from toolsemble._engine.execution.call import ArgumentsReport, Call, CallPath, CallSettings
-from toolsemble._engine.execution.drivers import adrive, drive
-from toolsemble._engine.execution.path import start_call
+from toolsemble._engine.execution.path import adrive, drive, start_call
 from toolsemble._engine.record import LOG_LIMIT
 from toolsemble._runtime.checks import check_count, check_setting
-from toolsemble._runtime.concurrency import ContextThreadPool, finish
+from toolsemble._runtime.event_loops import finish
 from toolsemble._runtime.lazy import LazyModule
 from toolsemble._runtime.locks import Slots
 from toolsemble._runtime.metrics import ToolMetrics
+from toolsemble._runtime.threads import ContextThreadPool
 from toolsemble._tools.toolbox.formats import ToolSet
 from toolsemble._tools.toolbox.members import collect_members
 from toolsemble._tools.toolbox.registry import register_tools
@@ -38,7 +38,7 @@ from toolsemble._tools.toolbox.settings import (
     repair_steps,
     sinks_of,
 )
-from toolsemble._tools.toolbox.turn import Run, Turn, UnnamedRunId, choose_new_run, run_of
+from toolsemble._tools.toolbox.turn import Turn
 from toolsemble._vocabulary.call import NumberedCall, ToolCall, ToolReply, new_id
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble._vocabulary.result import NO_ATTRIBUTES, ToolResult

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from toolsemble._engine.context import ToolContext
+from toolsemble._engine.context import Run, ToolContext
 from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.execution.call import ArgumentsReport, Call, CallPath, CallSettings
 from toolsemble._engine.execution.hooks import CallReader
@@ -24,7 +24,6 @@ from toolsemble._tools.toolbox.registry import (
     unknown_tool,
     unknown_tool_message,
 )
-from toolsemble._tools.toolbox.turn import Run
 from toolsemble._vocabulary.call import ToolCall, new_id
 from toolsemble._vocabulary.specification import is_name
 

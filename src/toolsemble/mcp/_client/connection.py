@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Generator, Iter
 from typing import TYPE_CHECKING, Any
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.work.deadline import TimedOutError, remaining
-from toolsemble._runtime.concurrency import wait_for
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._engine.work.body import TimedOutError, remaining
+from toolsemble._runtime.threads import fork_safe_lock, wait_for
 from toolsemble._runtime.watchers import watchers
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolExecutionError
 from toolsemble._vocabulary.result import Content, ToolResult

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from toolsemble._engine.context import ToolContext
 from toolsemble._runtime.checks import format_seconds
-from toolsemble._runtime.wakeup import running_loop
+from toolsemble._runtime.threads import running_loop
 from toolsemble._vocabulary.errors import LostError, ToolExecutionError, ToolTimeoutError
 from toolsemble.mcp._client.cleaning import clean_text
 

@@ -115,7 +115,7 @@ class RemoteTool(SchemaTool):
         )
         if self._connection.lock is None:
             return definition
-        from toolsemble.catalog._lock.locked_tool import add_check
+        from toolsemble.catalog._lock.lock import add_check
 
         return add_check(definition, self.pin.digest, self.check_lock)
 

@@ -18,8 +18,8 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, ListRootsResult, Root, ToolListChangedNotification
 
 from toolsemble._runtime.checks import format_seconds
-from toolsemble._runtime.concurrency import wait_for
 from toolsemble._runtime.text import describe_error
+from toolsemble._runtime.threads import wait_for
 from toolsemble._vocabulary.errors import LostError, ToolConfigurationError, ToolExecutionError, ToolsembleError
 from toolsemble.mcp._client.cleaning import Listing
 from toolsemble.mcp._client.dispatcher import CLOSED

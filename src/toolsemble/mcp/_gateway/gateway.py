@@ -21,8 +21,8 @@ from toolsemble.mcp._gateway.live_toolbox import LiveToolbox
 from toolsemble.mcp._gateway.settings import AccessToken as ListedToken, GatewaySettings, ServerSettings
 from toolsemble.mcp._gateway.upstream import ClientUpstream
 from toolsemble.mcp._server.serve import serve_offer
-from toolsemble.mcp._server.served_lock import ServedLock
 from toolsemble.mcp._server.server import Offer
+from toolsemble.mcp._server.source import ServedLock
 
 
 class ListedTokens:

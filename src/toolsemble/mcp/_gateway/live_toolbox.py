@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._tools.toolbox.formats import names_inside
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolDefinitionError

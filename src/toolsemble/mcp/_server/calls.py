@@ -21,14 +21,13 @@ from mcp_types import (
 )
 from pydantic_core import to_json
 
-from toolsemble._engine.context import Exposure, InvocationParameters, ToolContext, enter, leave
+from toolsemble._engine.context import Exposure, InvocationParameters, ToolContext, enter, leave, new_unnamed_run
 from toolsemble._engine.execution.call import missing_deps
 from toolsemble._runtime.text import describe_error, preview
 from toolsemble._runtime.watchers import unwatch, watch
 from toolsemble._tools.toolbox.registry import Registered
 from toolsemble._tools.toolbox.structured_output import OutputSchema, UnfitResultError, find_output
 from toolsemble._tools.toolbox.toolbox import Toolbox
-from toolsemble._tools.toolbox.turn import new_unnamed_run
 from toolsemble._vocabulary.call import ToolCall, ToolReply, received_call
 from toolsemble._vocabulary.errors import ExitEarlyError, RunError, ToolConfigurationError
 from toolsemble._vocabulary.result import ToolResult
@@ -38,8 +37,7 @@ from toolsemble.mcp._server.elicitation import ElicitedReview
 from toolsemble.mcp._server.exchange import Caller, Exchange, connection_of, current_caller
 from toolsemble.mcp._server.listeners import Listeners
 from toolsemble.mcp._server.parking import Parking
-from toolsemble.mcp._server.served_lock import is_lockable, is_refused
-from toolsemble.mcp._server.source import Source
+from toolsemble.mcp._server.source import Source, is_lockable, is_refused
 from toolsemble.mcp._wire import write_settings
 
 LOGGER = logging.getLogger("toolsemble.mcp")

@@ -36,7 +36,7 @@ from mcp_types import (
 from pydantic import ValidationError
 
 from toolsemble._engine.context import Exposure
-from toolsemble._runtime.concurrency import is_async
+from toolsemble._runtime.event_loops import is_async
 from toolsemble._runtime.text import preview
 from toolsemble._schema.members import find_return_type
 from toolsemble._schema.shape import to_exact_json, to_result

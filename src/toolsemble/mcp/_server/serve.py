@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from toolsemble.catalog._lock.lock import ToolLock
     from toolsemble.mcp._server.http import McpApplication
     from toolsemble.mcp._server.resources import PromptSource, ResourceSource
-    from toolsemble.mcp._server.served_lock import ServedLock
     from toolsemble.mcp._server.server import Offer
-    from toolsemble.mcp._server.source import ToolSource
+    from toolsemble.mcp._server.source import ServedLock, ToolSource
 
 _MAX_CONNECTIONS = 1000
 _GRACE = 3  # seconds for open requests when the server ends
@@ -121,7 +120,7 @@ def _build_lock(lock: ToolLock | str | PathLike[str] | None, source: str | None,
             raise ToolConfigurationError("lock_source needs lock: a ToolLock, or the path of a lock file")
         return None
     from toolsemble.catalog._lock.lock import as_lock
-    from toolsemble.mcp._server.served_lock import ServedLock
+    from toolsemble.mcp._server.source import ServedLock
 
     used = as_lock(lock)
     if source is not None:

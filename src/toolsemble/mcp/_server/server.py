@@ -29,8 +29,7 @@ from toolsemble.mcp._server.listeners import SUBSCRIPTIONS, ChangingList, Listen
 from toolsemble.mcp._server.parking import Parking
 from toolsemble.mcp._server.pass_through import PassThrough, Upstream
 from toolsemble.mcp._server.resources import Prompts, PromptSource, Resources, ResourceSource
-from toolsemble.mcp._server.served_lock import ServedLock
-from toolsemble.mcp._server.source import Source, ToolSource
+from toolsemble.mcp._server.source import ServedLock, Source, ToolSource
 
 _FRESH = 60_000  # milliseconds for which clients may keep a list that does not change
 

@@ -20,7 +20,7 @@ class PerLoop(Generic[T]):
 
     The clients are closed earlier when this object is garbage collected.
 
-    >>> from toolsemble._runtime.concurrency import finish
+    >>> from toolsemble._runtime.event_loops import finish
     >>> class Client:
     ...     async def __aenter__(self):
     ...         return "connected"

@@ -19,8 +19,8 @@ from weakref import WeakValueDictionary
 
 import httpcore2
 
-from toolsemble._runtime.concurrency import THREADS
 from toolsemble._runtime.locks import Claim, Table
+from toolsemble._runtime.threads import THREADS
 from toolsemble._vocabulary.errors import ModelError
 from toolsemble.models._local.embedded_server import start_server
 

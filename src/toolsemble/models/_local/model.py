@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from toolsemble._runtime.checks import check_count
-from toolsemble._runtime.concurrency import THREADS
 from toolsemble._runtime.extras import import_extra
+from toolsemble._runtime.threads import THREADS
 from toolsemble._vocabulary.errors import ModelError
 from toolsemble.models._adapter.reasoning import reasoning_refusal
 from toolsemble.models._chat import (

@@ -14,7 +14,7 @@ from weakref import ref
 
 from botocore import awsrequest  # type: ignore[import-untyped]  # it comes without types
 
-from toolsemble._runtime.concurrency import ThreadPerJob
+from toolsemble._runtime.threads import ThreadPerJob
 from toolsemble.models._chat import MAX_REPLY, ReplyTooLongError, limit_pieces
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review._question import ask
 from toolsemble.review._request import Continue, ReviewDecision, ReviewHandler, ReviewRequest
@@ -30,7 +30,7 @@ class RememberReview:
     not remembered.
 
     >>> from toolsemble.review._automatic import CallbackReview
-    >>> from toolsemble._runtime.concurrency import finish
+    >>> from toolsemble._runtime.event_loops import finish
     >>> asked = []
     >>> review = RememberReview(CallbackReview(lambda request: asked.append(request.arguments) or Continue()))
     >>> for path in ("a", "b", "a"):

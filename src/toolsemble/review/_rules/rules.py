@@ -209,7 +209,7 @@ class RulesReview:
     Allow runs the call, deny rejects it, ask passes it to the handler; a call that no rule matches gets the default.
     Without a handler, what would be asked is rejected. Questions during a call are asked where calls are allowed.
 
-    >>> from toolsemble._runtime.concurrency import finish
+    >>> from toolsemble._runtime.event_loops import finish
     >>> review = RulesReview([Rule("allow", "read_*"), Rule("deny", "delete_*", reason="nothing is deleted here")])
     >>> finish(review.review(ReviewRequest("Deletes a file", "delete_file", {"path": "old.log"})))
     ExitEarly(reason='nothing is deleted here', timed_out=False)

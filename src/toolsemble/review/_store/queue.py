@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review._question import is_interrupted, note_stored, note_waiting
 from toolsemble.review._request import LOGGER, ExitEarly, ReviewDecision, ReviewRequest

@@ -13,9 +13,9 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from toolsemble._runtime.extras import install_command
-from toolsemble._runtime.fork_locks import fork_safe_lock
 from toolsemble._runtime.storage.database import PostgresUrl
 from toolsemble._runtime.text import preview
+from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 
 try:

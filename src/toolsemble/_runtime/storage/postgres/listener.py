@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
-from toolsemble._runtime.fork_locks import fork_safe_lock
+from toolsemble._runtime.threads import fork_safe_lock
 
 if TYPE_CHECKING:
     from toolsemble._runtime.storage.postgres.connections import Link

@@ -11,9 +11,9 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from toolsemble._runtime.concurrency import JobFuture, ThreadPerJob
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.text import preview
+from toolsemble._runtime.threads import JobFuture, ThreadPerJob
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.models._local.weights.cache import file_size
 from toolsemble.models._local.weights.catalogue import ProgressCallback, PullProgress, SourceError, Weights

@@ -1,26 +1,19 @@
-"""Executors that pass on context variables, and functions to run async code from sync code."""
+"""Event loops: run async code from sync code, and find out what is async."""
 
 from __future__ import annotations
 
 import inspect
-import os
 import threading
-import time
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import suppress
-from contextvars import copy_context
+from concurrent.futures import Future
 from functools import partial
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeAlias, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeGuard
 
-from toolsemble._runtime.wakeup import Wakeup, running_loop
+from toolsemble._runtime.threads import running_loop
 
 if TYPE_CHECKING:
     import asyncio
-
-P = ParamSpec("P")
-T = TypeVar("T")
+from toolsemble._runtime.threads import DAEMONS, GRACE, JobFuture, T, wait_for
 
 Outcome: TypeAlias = "list[Any]"
 """A list of the return value and the exception or None; :func:`unwrap_outcome` empties it."""
@@ -42,191 +35,6 @@ def unwrap_outcome(outcome: Outcome) -> Any:
     finally:
         del error  # its traceback refers to this frame
     return returned
-
-
-class _Condition(threading.Condition):
-    """A condition whose ``with`` uses the lock directly, so that an interrupt cannot come between the two."""
-
-    __enter__ = property(attrgetter("_lock.__enter__"))
-    __exit__ = property(attrgetter("_lock.__exit__"))
-
-
-class JobFuture(Future[T]):
-    """The future of a job; an interrupt of the thread that waits for it leaves no lock held that the job needs.
-
-    >>> future = JobFuture()
-    >>> future.set_result(42)
-    >>> wait_for(future, None), future.result()
-    (True, 42)
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._condition = _Condition()
-
-
-def wait_for(future: Future[Any], seconds: float | None) -> bool:
-    """Wait in this thread until a future is done, at most some seconds; return whether it is done.
-
-    >>> wait_for(THREADS.submit(pow, 2, 10), None)
-    True
-    """
-    return wait_until(future, None if seconds is None else time.monotonic() + seconds)
-
-
-def wait_until(future: Future[Any], ends: float | None) -> bool:
-    """Wait in this thread until a future is done, or until a time of ``time.monotonic``; return whether it is done.
-
-    >>> wait_until(Future(), 0.0)
-    False
-    """
-    wakeup = Wakeup()
-    future.add_done_callback(lambda _: wakeup.wake())
-    if ends is None:
-        return wakeup.wait(None)
-    while not wakeup.wait(min(max(ends - time.monotonic(), 0.0), threading.TIMEOUT_MAX)):
-        if time.monotonic() >= ends:  # a wait may end slightly early, but callers check the clock
-            return False
-    return True
-
-
-class ThreadPerJob(Executor):
-    """An executor that starts a new thread for each job, with the submitter's context variables.
-
-    Jobs never queue, so jobs that wait for other jobs cannot deadlock. With ``daemon``, the program can end before a
-    job has.
-
-    >>> ThreadPerJob().submit(pow, 2, 10).result()
-    1024
-    """
-
-    def __init__(self, *, daemon: bool = False) -> None:
-        self._daemon = daemon
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Start the job immediately."""
-        future: JobFuture[T] = JobFuture()
-        future.set_running_or_notify_cancel()
-        self.start(future, partial(fn, *args, **kwargs))
-        return future
-
-    def start(self, future: Future[T], job: Callable[[], T]) -> None:
-        """Start a job for an existing future, which can be cancelled until the thread begins."""
-        job = partial(copy_context().run, job)
-        start_thread(partial(_settle, future, job), "toolsemble-job", daemon=self._daemon)
-
-
-class SpareThreads(ThreadPerJob):
-    """As daemon threads of :class:`ThreadPerJob`, but a thread whose job has ended waits for another one for a while.
-
-    Starting a thread takes several times as long as waking one. A job never waits for a thread, however many there are.
-
-    >>> SpareThreads().submit(pow, 2, 10).result()
-    1024
-    """
-
-    def __init__(self, most: int = 8, seconds: float = 5.0) -> None:
-        super().__init__(daemon=True)
-        self._most = most
-        self._seconds = seconds
-        self._process = os.getpid()
-        self._idle: list[_SpareThread] = []
-
-    def start(self, future: Future[T], job: Callable[[], T]) -> None:
-        """Hand a job to an idle thread, or to a new one."""
-        if os.getpid() != self._process:
-            self._idle, self._process = [], os.getpid()  # the parent's threads do not exist here
-        settle = partial(_settle, future, partial(copy_context().run, job))
-        try:
-            thread = self._idle.pop()
-        except IndexError:
-            # The job is not an argument, which a thread keeps as long as it lives: it refers to the future's result.
-            start_thread(partial(self._serve, _SpareThread(settle)), "toolsemble-job", daemon=True)
-        else:
-            thread.job = settle  # if an interrupt comes before this, the thread ends after a while
-            thread.ready.release()
-
-    def _serve(self, thread: _SpareThread) -> None:
-        idle = self._idle
-        while (job := thread.wait(self._seconds, idle)) is not None:
-            job()
-            job = None  # it refers to the future, and so to the result
-            if len(idle) >= self._most:
-                return
-            idle.append(thread)
-
-
-class _SpareThread:
-    """A thread that has its first job; then it waits for others."""
-
-    __slots__ = ("job", "ready")
-
-    def __init__(self, job: Callable[[], object]) -> None:
-        self.ready = threading.Lock()
-        self.job: Callable[[], object] | None = job
-
-    def wait(self, seconds: float, idle: list[_SpareThread]) -> Callable[[], object] | None:
-        """Wait for the next job, and return it; or None if there was none for some seconds."""
-        if not self.ready.acquire(timeout=seconds):
-            try:
-                idle.remove(self)
-            except ValueError:  # a job is about to come, unless an interrupt prevented it
-                self.ready.acquire(timeout=seconds)
-        job, self.job = self.job, None
-        return job
-
-
-def start_thread(target: Callable[[], object], name: str, *, daemon: bool) -> None:
-    """Start a thread; an interrupt meanwhile is raised as KeyboardInterrupt, and does not block the thread."""
-    thread = threading.Thread(target=target, name=name, daemon=daemon)
-    with suppress(AttributeError):  # in case the standard library changes
-        # The starting thread waits for an event; an interrupt could leave its lock held, and block the new thread.
-        thread._started._cond = _Condition(threading.Lock())  # type: ignore[attr-defined]  # noqa: SLF001 - see above
-    try:
-        thread.start()
-    except RuntimeError as error:
-        # An interrupt during the wait makes the standard library release a lock that is not held.
-        if isinstance(error.__context__, KeyboardInterrupt):
-            raise error.__context__ from None
-        raise
-
-
-def _settle(future: Future[T], job: Callable[[], T]) -> None:
-    if not future.running() and not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = job()
-    except BaseException as error:  # raised by the future
-        future.set_exception(error)
-        del future  # the traceback of the error refers to this frame
-    else:
-        future.set_result(result)
-
-
-THREADS = ThreadPerJob()
-_DAEMONS = ThreadPerJob(daemon=True)
-
-GRACE = 0.5
-"""Seconds that an async body has to end after it is cancelled."""
-
-
-class ContextThreadPool(ThreadPoolExecutor):
-    """A thread pool whose jobs see the submitter's context variables; a forked process gets new threads.
-
-    >>> with ContextThreadPool(1) as pool:
-    ...     pool.submit(pow, 2, 10).result()
-    1024
-    """
-
-    def __init__(self, max_workers: int) -> None:
-        super().__init__(max_workers, "toolsemble")
-        self._process = os.getpid()
-
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Queue the job for the next free thread."""
-        if os.getpid() != self._process:
-            self.__init__(self._max_workers)  # type: ignore[misc]  # the parent's threads do not exist here
-        return super().submit(partial(copy_context().run, fn, *args, **kwargs))
 
 
 def in_event_loop() -> bool:
@@ -293,7 +101,7 @@ def _finish_in_thread(work: Awaitable[T]) -> T:
     future: JobFuture[T] = JobFuture()
     loop = OwnLoop()
     try:
-        _DAEMONS.start(future, partial(loop.finish, work))
+        DAEMONS.start(future, partial(loop.finish, work))
         wait_for(future, None)
     except BaseException:
         if not future.cancel():
