@@ -1,4 +1,4 @@
-"""Shell completion of commands and options."""
+"""The commands and their options; each command imports its implementation when it runs, so that help is fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command ``approvals``: list and answer what waits in a review store."""
+"""The commands ``approvals`` and ``ledger``: list and settle what waits in a store."""
 
 from __future__ import annotations
 

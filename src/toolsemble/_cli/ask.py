@@ -1,4 +1,4 @@
-"""The files of ``ask --file``, as contents of the prompt: images, audio and files by what is in them."""
+"""The commands ``ask`` and ``chat``: their model, their attachments, and the conversation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exit codes, and the one-line messages of errors."""
+"""The options that every command has, its exit codes, and the one-line messages of errors."""
 
 from __future__ import annotations
 

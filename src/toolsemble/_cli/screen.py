@@ -1,4 +1,4 @@
-"""Standard output for answers and standard error for messages, with colors and a status line."""
+"""Standard output for answers and standard error for all else: messages, prints of tools, and questions."""
 
 from __future__ import annotations
 

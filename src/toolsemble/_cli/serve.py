@@ -1,4 +1,4 @@
-"""Gateways: what the targets and the names of a file stand for, and the tools of its servers."""
+"""The command ``serve``, which serves tools by the Model Context Protocol, also as a gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The built-in tools as targets of the command line, such as ``file_read:DIR``."""
+"""Load the tools of targets such as ``calculator``, ``file_read:./docs``, ``my_module:my_tools`` or ``tools.py``.
+
+A target ``mcp:...`` is an MCP server.
+
+Loading a module or a file runs its code, with all permissions of this process.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Markdown for a terminal, block by block while it is generated."""
+"""Write the events of a run as text, for people: calls, results, reviews, the answer and the usage."""
 
 from __future__ import annotations
 

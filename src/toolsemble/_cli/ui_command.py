@@ -1,4 +1,4 @@
-"""Load what the web interface can call: the tools and agents of targets."""
+"""The command ``ui``: the web interface, what it can call, and the people who may use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Policy``: the declared limits and effects of a tool, and the protocol ``Layer`` of what enforces them."""
+"""``ToolDefinition``: a tool as the call path uses it, its ``Policy``, and how both are built, checked and varied."""
 
 from __future__ import annotations
 

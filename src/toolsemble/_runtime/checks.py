@@ -1,4 +1,4 @@
-"""Validation of numeric settings."""
+"""Checks of settings, and warnings at the line of the program that caused them."""
 
 from __future__ import annotations
 

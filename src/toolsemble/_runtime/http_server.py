@@ -1,4 +1,4 @@
-"""How uvicorn serves the applications of this library: bounded connections, headers, and time for a request."""
+"""HTTP servers of this library: how uvicorn serves an application, and the host names that may reach it."""
 
 from __future__ import annotations
 

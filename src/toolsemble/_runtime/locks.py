@@ -1,4 +1,4 @@
-"""Claims on resources and slots, and the queues in which they wait."""
+"""Locks for calls: counted slots and exclusive resources, first come, first served, with deadlock detection."""
 
 from __future__ import annotations
 

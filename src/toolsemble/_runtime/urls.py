@@ -1,4 +1,8 @@
-"""Decide whether an IP address is public."""
+"""Decide whether a URL may be fetched, and resolve it to the addresses to connect to.
+
+A host name is resolved once. The checked addresses are part of the result, and the client connects to these only, so
+a name that resolves to another address later (DNS rebinding) has no effect.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Name the members of an enumeration in the problems of its values."""
+"""Decode JSON text into validated arguments, with repairs, and with errors that a model can act on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Convert values to JSON for display: every field, with the keys that the model uses, secrets hidden."""
+"""Convert values to JSON for display, and check that the displayed form is complete.
+
+A constructor or a validator may store values where they are not displayed, and a value of an undeclared type may look
+like another one. Both are detected by validating the displayed form.
+"""
 
 from __future__ import annotations
 

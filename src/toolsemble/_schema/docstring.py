@@ -1,4 +1,4 @@
-"""Parse docstrings into a summary and parameter descriptions."""
+"""What a definition's source tells: its docstring, and the local types that string annotations refer to."""
 
 from __future__ import annotations
 

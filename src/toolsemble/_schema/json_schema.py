@@ -1,4 +1,4 @@
-"""Shorten large values that do not validate, so that reporting their errors does not take too long."""
+"""Validate arguments against a custom JSON Schema, with jsonschema-rs."""
 
 from __future__ import annotations
 

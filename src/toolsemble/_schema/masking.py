@@ -1,4 +1,4 @@
-"""The secrets known while a call runs, and functions that mask them in texts, values, results and exceptions."""
+"""The secrets known while a call runs, masked in texts, values, results, exceptions and log records."""
 
 from __future__ import annotations
 

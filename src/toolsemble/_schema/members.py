@@ -1,4 +1,4 @@
-"""Describe one parameter of a tool, or one field of a type: name, annotation, description, default."""
+"""The parameters of functions and the fields of types, their names in code and in JSON, and where they are stored."""
 
 from __future__ import annotations
 

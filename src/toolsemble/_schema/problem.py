@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901), and the ``$ref`` of a JSON Schema."""
+"""Problems in arguments: their path, what was expected, and the words for it that a model can act on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decide whether null at a path in the arguments means a missing value or a wrong one."""
+"""Translate pydantic-core's errors into problems: one for each path, without the names of union members."""
 
 from __future__ import annotations
 

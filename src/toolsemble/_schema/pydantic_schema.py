@@ -1,4 +1,8 @@
-"""Rewrite pydantic's core schemas, node by node, and compile them."""
+"""pydantic's core schemas for any type: generated with hooks, rewritten where choices are slow, and compiled.
+
+A validator that tries every option validates the content once for each. If options contain each other, as in search
+expressions, that doubles with every level, and a few hundred characters can take forever.
+"""
 
 from __future__ import annotations
 

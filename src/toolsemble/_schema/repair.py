@@ -1,4 +1,4 @@
-"""Flattened arguments: keys that a model sent beside the parameter that they belong in."""
+"""Repair arguments that nearly validate against a schema; each step can be switched, and each change is recorded."""
 
 from __future__ import annotations
 

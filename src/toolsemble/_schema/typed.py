@@ -1,4 +1,4 @@
-"""Find the types whose displayed form is certain to be complete; values of other types must be compared.
+"""Validate JSON text against the declared parameters of a tool, with pydantic-core.
 
 A type is transparent if no custom code runs between the arguments and the stored values, and if its displayed form can
 be read in one way only.

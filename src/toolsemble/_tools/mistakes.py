@@ -1,4 +1,4 @@
-"""Recognition of tools of other frameworks, by the modules of their classes; no framework is imported."""
+"""Explain what an object is that was passed as a tool by mistake, and what to write instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a form, as data that a page draws and sends back."""
+"""The fields of a form, and how they are read from a JSON Schema."""
 
 from __future__ import annotations
 

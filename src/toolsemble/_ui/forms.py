@@ -1,4 +1,4 @@
-"""Records as JSON values and as JSON text, for pages."""
+"""Forms as data: a schema and a value become fields, and fields become a value."""
 
 from __future__ import annotations
 

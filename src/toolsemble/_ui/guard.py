@@ -1,4 +1,4 @@
-"""Who is signed in: a link that works once, a signed cookie, and tokens for programs."""
+"""The checks before every request: the host, where a change comes from, its form, and who is signed in."""
 
 from __future__ import annotations
 

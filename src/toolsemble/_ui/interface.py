@@ -1,4 +1,4 @@
-"""The data folder: the files that programs write and the interface reads, each where it exists."""
+"""The interface of one server: its data folder, and the tools and agents that it was started with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A time axis on which long waits are folded."""
+"""The timeline of a run: its turns and calls as a tree of rows, on an axis whose waits are folded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Metadata of parameters for ``Annotated``: ``Param`` and ``MemoryId``."""
+"""Metadata of parameters for ``Annotated``: ``Param`` and ``MemoryId``; and the types of secret values.
+
+>>> str(Secret("hunter2")), Secret("hunter2").get_secret_value()
+('**********', 'hunter2')
+"""
 
 from __future__ import annotations
 

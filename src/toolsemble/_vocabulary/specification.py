@@ -1,4 +1,4 @@
-"""``ToolSpecification``: the name, description and JSON Schema of a tool."""
+"""``ToolSpecification``: a tool's name, description and JSON Schema; ``Note``: a change of it for a provider."""
 
 from __future__ import annotations
 

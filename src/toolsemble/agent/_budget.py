@@ -1,4 +1,4 @@
-"""The prices of models by name, from the data inside of the package genai-prices; nothing is fetched."""
+"""Budgets of a run: prices, limits and usage, and the message to the model when a budget is used up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The instructions of an agent: texts and functions of the run, joined in the system message."""
+"""What a model sees of a conversation: the instructions, a window of the messages, and those kept in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of a run, as :meth:`Agent.stream` yields them."""
+"""The events of a run, as :meth:`Agent.stream` yields them: their channel, and their JSON form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loop detection: notice that a run repeats itself, warn the model, and end the run if it goes on."""
+"""The execution of the tool calls of one model reply, with loop detection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent as a tool of another agent."""
+"""The agent loop: ask the model, run the calls it requests, send it the results, until it answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model requests: complete or streamed, with retries."""
+"""Replies of the model: requested within the budgets, recorded or replayed, and read as an answer or as calls."""
 
 from __future__ import annotations
 

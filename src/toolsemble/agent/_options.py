@@ -1,4 +1,4 @@
-"""When and after what delay a failed model request is retried.
+"""The keyword settings of agents and runs, and the view of a run that functions of the user get.
 
 Not a generic retry library: the provider's word about the single error decides, and the delay is an event of the run.
 """

@@ -1,4 +1,4 @@
-"""The events of a run for its sinks: its start, the replies of its model, and its end."""
+"""The events of a run for its sinks, with the attributes of its spans; secrets are masked."""
 
 from __future__ import annotations
 

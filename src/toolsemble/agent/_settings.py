@@ -1,4 +1,4 @@
-"""Checks of the settings of agents and runs, made when an agent is created, not during a run."""
+"""The checked settings of agents and runs, and the tools that an agent offers to its model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of a run: its messages, calls, trace and spending so far."""
+"""The state of a run: its messages, calls, trace and spending so far, and where it can be paused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exact numbers for the calculator: fractions, and decimals for irrational results.
+"""Exact arithmetic for the calculator: numbers, operators and functions, and the parser of expressions.
 
 A fraction is exact. A decimal approximates an irrational number such as a root: it carries 60 digits, of which the
 last 20 are guard digits. They are ignored where they would decide: whether a number is an integer, or whether a

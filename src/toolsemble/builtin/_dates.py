@@ -1,4 +1,4 @@
-"""Amounts of time, such as ``2 weeks``: parse them, and add them to dates and times."""
+"""Answer questions about dates and times, given in ISO format or in words."""
 
 from __future__ import annotations
 

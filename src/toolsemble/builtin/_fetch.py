@@ -1,4 +1,4 @@
-"""Decode bytes from the web, even if the server declares a wrong charset."""
+"""Fetch a URL over HTTP: every redirect is checked, and time, bytes and decompressed bytes are limited."""
 
 from __future__ import annotations
 

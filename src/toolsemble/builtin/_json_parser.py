@@ -1,4 +1,4 @@
-"""Dot paths such as ``users[1].name``, which select one value of a JSON document."""
+"""``json_parser``: a tool that reads values from a JSON document by dot path or JSONPath."""
 
 from __future__ import annotations
 

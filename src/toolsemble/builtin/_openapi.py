@@ -1,4 +1,4 @@
-"""The servers of an OpenAPI document, and the check that credentials are sent only to its own origin."""
+"""Read the operations of an OpenAPI 3 document, and where their credentials may be sent."""
 
 from __future__ import annotations
 

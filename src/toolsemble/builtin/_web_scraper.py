@@ -1,4 +1,4 @@
-"""Extract the main text of a web page in a separate process.
+"""``web_scraper``: a tool that returns the main text of a web page as Markdown.
 
 A hostile page can keep a parser busy for minutes, or crash it. The process reads one page after the other, and is
 killed on timeout or cancellation.

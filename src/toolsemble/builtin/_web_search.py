@@ -1,4 +1,4 @@
-"""Web search providers: Tavily, Brave, SerpAPI, SearXNG and DuckDuckGo."""
+"""``web_search``, and its providers: Tavily, Brave, SerpAPI, SearXNG and DuckDuckGo."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Informal names of time zones: abbreviations, countries and cities."""
+"""Find time zones by name, nickname or offset, and convert times between them."""
 
 from __future__ import annotations
 

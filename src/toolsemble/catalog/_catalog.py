@@ -1,4 +1,4 @@
-"""``Snapshot``: the tools of a catalog at one moment, to search and to offer."""
+"""``Catalog``: a set of tools of which a model sees those that fit and those that it found."""
 
 from __future__ import annotations
 

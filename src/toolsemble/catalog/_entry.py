@@ -1,4 +1,4 @@
-"""Count the tokens of tool definitions, in the formats of the providers."""
+"""One tool of a catalog: its specification, what it costs in tokens, and its shorter forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Split texts of any script into search terms: normalized, folded, without stop words, English words stemmed."""
+"""The search of a catalog: an index of terms, with weights, and queries against it.
+
+In "the weather in Rome on May 3", the words say which tool is needed; "Rome" and "May 3" are values for it. Numbers,
+quoted texts and names count less for the ranking, and nothing for the question whether a tool fits at all.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs of agents as an engine sees them: a request, an outcome, and a worker that can be called again and again."""
+"""Agent runs and calls on an engine: what a workflow starts, waits for and returns."""
 
 from __future__ import annotations
 

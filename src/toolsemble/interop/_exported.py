@@ -1,4 +1,4 @@
-"""Import of the frameworks, none of which is a dependency of this library."""
+"""Tools of this library for other frameworks: their names, parameters, calls and results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limit on the size of a provider's reply."""
+"""The protocol of chat models: requests, replies, and the chunks of a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The prompt of a run, and the conversation that it starts with."""
+"""The messages of a conversation, independent of any provider's format, their JSON form, and the prompt of a run."""
 
 from __future__ import annotations
 

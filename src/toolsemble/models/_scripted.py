@@ -1,4 +1,4 @@
-"""A model for tests that calls a function for each reply."""
+"""Models without a provider, for tests: scripted replies, or a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A strict parser for answers that are posted to a webhook."""
+"""Reviewers without a person: approve all, reject all, or call a function."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Editing of a text in the editor of the user."""
+"""A reviewer that asks at the terminal, and edits there or in the user's editor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gates: which calls need approval, and on which terms."""
+"""Gates: which calls need approval, and on which terms; inherited by nested calls, or made during a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reviewer that leaves calls open, so that a run can end and be resumed with the decisions."""
+"""Reviewers for runs that pause: one leaves calls open, and one has the decisions for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The three decisions of a reviewer; subclasses of them are not accepted."""
+"""Review requests, decisions and their events; and the protocol of reviewers."""
 
 from __future__ import annotations
 

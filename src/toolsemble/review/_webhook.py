@@ -1,4 +1,4 @@
-"""The open connections of the callback server, limited in number and in time."""
+"""A reviewer at a URL: signed requests are posted there, and signed answers come back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures of HTTP messages, as in the Standard Webhooks specification."""
+"""The other side of a webhook: reading posted requests, and signing the answers to them."""
 
 from __future__ import annotations
 

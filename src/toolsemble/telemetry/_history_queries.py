@@ -1,4 +1,4 @@
-"""Cut the long texts in JSON values, and say where."""
+"""Queries of a run history."""
 
 from __future__ import annotations
 

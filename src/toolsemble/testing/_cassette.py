@@ -1,4 +1,4 @@
-"""The JSON file of a cassette, which people can read and edit."""
+"""Recording and replay of the results of tools, in a JSON file that people can read and edit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The events of one call: started, repaired, finished."""
+"""Hooks, masking and events around one call."""
 
 from __future__ import annotations
 

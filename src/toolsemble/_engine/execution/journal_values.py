@@ -1,4 +1,4 @@
-"""The record of one step of a pipeline."""
+"""Results and records of steps as JSON values for a journal, and back."""
 
 from __future__ import annotations
 

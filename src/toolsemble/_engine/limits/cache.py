@@ -1,4 +1,4 @@
-"""Stores of cached results: in memory, or in a database."""
+"""A cache for the results of tools that only read, in memory or in a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The slots and resources of a tool: which of its calls may run at the same time."""
+"""The limits that a tool declares and a toolbox adds, as the policy of its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deadlines of calls."""
+"""The protocol ``Work``, and running the body of a tool: here, in a worker thread, or in an executor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bodies outside of this process have in common: what is sent, and when it counts as begun."""
+"""Run a body outside of this process: in a worker process, or on a cluster."""
 
 from __future__ import annotations
 

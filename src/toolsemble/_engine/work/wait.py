@@ -1,4 +1,4 @@
-"""Run a function that reads or writes a store without blocking the event loop."""
+"""Waiting in a call path: sleep, acquire slots and resources before the deadline, or use a store in a thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The seam of all stores: transactions over tables, in a SQLite file or in a Postgres database.
+"""The interface of all stores: transactions over tables, in a SQLite file or in a Postgres database.
 
 The rules of a store are written once, in the SQL that both understand. What differs is here: how tables are made, how
 transactions begin and whom they exclude, whose clock counts, how to see who lives, and who is told of a change.

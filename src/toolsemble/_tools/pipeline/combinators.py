@@ -1,4 +1,4 @@
-"""The arguments of combined tools: the union of several tools' parameters, or a list of one tool's arguments."""
+"""Tools that run other tools: in parallel, once for each item of a list, or one of two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A branch of a tool that runs several tools on the same input."""
+"""The flows of combined tools: run all parts in parallel, one part for each item, or one of two parts."""
 
 from __future__ import annotations
 

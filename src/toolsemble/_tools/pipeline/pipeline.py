@@ -1,4 +1,4 @@
-"""The plan of a pipeline: as text, as a Mermaid graph, as data, and as one approval request."""
+"""The pipeline: several tools as one tool, checked for fitting types, and shown as a plan."""
 
 from __future__ import annotations
 

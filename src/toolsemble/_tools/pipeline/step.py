@@ -1,4 +1,4 @@
-"""What to do when a step of a pipeline fails."""
+"""A step of a pipeline: a tool, with its adapter, its compensation and its error strategy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check that somebody can be asked, for tools that require approval whenever they run."""
+"""Reviewers of a toolbox: the check that there is one, and decisions that are made already."""
 
 from __future__ import annotations
 

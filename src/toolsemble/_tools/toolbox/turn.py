@@ -1,4 +1,4 @@
-"""The context fields that the calls of a run share."""
+"""Concurrent execution of the calls of one turn, with one reply each in request order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the models of each provider are shown of a tool, and what of its declaration is lost."""
+"""Endpoints of the playground: tools as forms, calls, what providers are shown, and calls as code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compare two runs: which calls are the same, where the runs diverge, and what changed, line by line."""
+"""Endpoints of the run history: lists, one run, its timeline, and the comparison of two runs."""
 
 from __future__ import annotations
 

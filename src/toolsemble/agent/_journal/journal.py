@@ -1,4 +1,4 @@
-"""A run as it is recorded when it begins, and what must be the same when it continues."""
+"""``RunJournal``: runs that survive their process, recorded step by step."""
 
 from __future__ import annotations
 

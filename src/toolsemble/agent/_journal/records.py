@@ -1,4 +1,4 @@
-"""What a journal keeps: runs, their steps, and calls of unknown outcome."""
+"""What a journal keeps: runs, their steps and places, and calls of unknown outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who drives a run, and whether that driver still lives."""
+"""The database of a journal, and the ownership of its runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared parameters of a run as JSON values, which another process can read."""
+"""The tables of a journal, and values as its rows store them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests of AG-UI clients."""
+"""AG-UI: its requests as runs, and runs as its events."""
 
 from __future__ import annotations
 

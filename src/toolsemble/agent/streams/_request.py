@@ -1,4 +1,4 @@
-"""Requests of browsers: the conversation that a client sends with a new question."""
+"""A request of a page: its messages and attachments, checked."""
 
 from __future__ import annotations
 

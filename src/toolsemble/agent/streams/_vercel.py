@@ -1,4 +1,4 @@
-"""Requests of the Vercel AI SDK's ``useChat``."""
+"""The Vercel AI SDK: its requests as runs, and runs as its stream of parts."""
 
 from __future__ import annotations
 

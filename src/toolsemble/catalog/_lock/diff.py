@@ -1,4 +1,4 @@
-"""Compare two versions of a JSON Schema, and say which changes break callers."""
+"""Differences between a pinned and an offered tool, and whether they are compatible, breaking or weaker."""
 
 from __future__ import annotations
 

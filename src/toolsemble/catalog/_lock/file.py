@@ -1,4 +1,4 @@
-"""The identity of a source of tools: stable, and without secrets."""
+"""The file of a lock, and the sources that it names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``LockedTool``: a tool whose calls fail as soon as a lock refuses it."""
+"""``ToolLock``: tools that are used only as they were when they were pinned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form in which schemas are compared: without the order of what has no order."""
+"""Pins of tools: digests of their canonical definitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts and schemas of a server, cleaned: without invisible characters, bounded, and checkable."""
+"""Definitions of a server, cleaned: plain schemas, without invisible characters, each text bounded."""
 
 from __future__ import annotations
 

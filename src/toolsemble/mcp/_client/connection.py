@@ -1,4 +1,4 @@
-"""Names of remote tools: mapped to the names that models may use, reversibly and stably."""
+"""The connection of a client: its thread, the tools it offers, and what happens when the server ends."""
 
 from __future__ import annotations
 

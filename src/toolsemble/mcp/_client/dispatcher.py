@@ -1,4 +1,8 @@
-"""Messages of a server: read from texts, and passed through streams."""
+"""The messages of a session: read from the transport, bounded, and passed to the calls that wait.
+
+For each request the SDK opens a span, two streams and a scope, which takes more time than the rest of a call. A request
+that nobody traces, and that does not report progress, needs none of them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a waiting caller receives from the thread of the connection: progress, questions, and the outcome."""
+"""A call in flight to a server, and the inbox of the thread that makes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results of remote calls: what a server answered, as a result of this library."""
+"""Results and errors of a server, as results and errors of this library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of a server's tools, bounded in pages and number; on request with its prompts and resources."""
+"""One session with a server: the handshake, its lists and its calls."""
 
 from __future__ import annotations
 

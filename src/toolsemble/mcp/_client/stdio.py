@@ -1,4 +1,4 @@
-"""The transport over standard input and output of a program; each message is bounded.
+"""Servers that are programs, spoken to over standard input and output.
 
 The SDK's own transport reads lines of any length, in quadratic time.
 """

@@ -1,4 +1,4 @@
-"""A table of a configuration file: values with checked types, and no unknown keys."""
+"""The file of a gateway: its tables, read and checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bearer tokens that a file lists, for gateways without an authorization server."""
+"""The gateway: tools of several servers behind one, with approval, limits and tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tools of a toolbox as a server lists them: whole schemas, output schemas, and hints from effects."""
+"""Lists and calls of tools for the clients of a server, with progress."""
 
 from __future__ import annotations
 

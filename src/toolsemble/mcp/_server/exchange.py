@@ -1,4 +1,4 @@
-"""``Caller``: who calls a served tool, as far as a verified token says so."""
+"""One request of a client: its caller, its session, and what may be sent back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clients of a server that are told when its tools, resources or prompts change.
+"""Clients that wait for changes of lists and resources, and what they are sent.
 
 Up to the version 2025-11-25, a client that has listed something is told through its session. From 2026-07-28 on, it
 listens: the request ``subscriptions/listen`` stays open, and changes are sent on it.

@@ -1,4 +1,4 @@
-"""Plain functions behind prompts and resources: called as tools are, so that arguments are validated and repaired."""
+"""Resources, prompts and their completion, made of plain functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offers of a server: the same for everyone, or returned by a function of the caller."""
+"""Where the tools of a server come from: a toolbox, an agent, or a function of the caller."""
 
 from __future__ import annotations
 

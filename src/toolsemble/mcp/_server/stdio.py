@@ -1,4 +1,4 @@
-"""The messages of a client on standard input and output, one on each line.
+"""Serve over standard input and output, which the tools cannot write to.
 
 The SDK's streams use a thread for each line that is read or written; here the event loop waits for the descriptors.
 """

@@ -1,4 +1,4 @@
-"""Ids, names and arguments of calls, rewritten so that a provider accepts them.
+"""Conversations as providers accept them: ids, names, arguments and contents.
 
 A conversation may come from another provider, or contain malformed calls of a model. A provider rejects the whole
 conversation, in this and every later request, if one id, name or argument is invalid.

@@ -1,4 +1,4 @@
-"""Adapt a portable JSON Schema to the dialect of a provider."""
+"""Adapt a portable JSON Schema to the dialect of a provider, and check a model's settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of requests: refused, a failed connection, a stream that was cut off, a body that cannot be read."""
+"""Errors of a provider, as errors of this library: refused, cut off, incomplete; keys are masked."""
 
 from __future__ import annotations
 

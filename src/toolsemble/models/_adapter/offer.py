@@ -1,4 +1,4 @@
-"""A model that the environment may offer to an agent without a model."""
+"""A model that the environment may offer to an agent without a model, and where its key comes from."""
 
 from __future__ import annotations
 

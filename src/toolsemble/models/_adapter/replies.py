@@ -1,4 +1,4 @@
-"""The details of a reply, such as signed reasoning, that its provider needs back with the message."""
+"""Replies of providers: details that they need back, calls assembled from pieces, and token counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The location of a local model's weights."""
+"""llama.cpp's server: inside this process, or for other programs on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The client of llama.cpp's server inside this process."""
+"""llama.cpp with one loaded model, shared by all users of that model in this process, and its prefix cache.
+
+Prompts with the same tools begin with the same thousand tokens, whose computation takes most of the time of a first
+answer. The result is stored in files, which a later process loads in a fraction of a second.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tokens of a prompt, shortened to fit the context.
+"""The embedded model: llama.cpp in this process, without an API key or a network.
 
 The model's chat template is applied to placeholders instead of the texts. So a text cannot imitate the template: what
 looks like the end of a turn in a text is tokenized as plain text, and only the template can write such an end.

@@ -1,7 +1,9 @@
-"""Example dialogues in the prompt, for small models that follow examples better than instructions.
+"""The prompt of the local model: tools as lines, example dialogues, and the conversation as steps.
 
 An example uses the name of an offered tool if its parameters are known; other tools are invented. If a search for tools
 is offered, the invented ones are found with it before they are called.
+
+Made for small models, which cannot follow the JSON Schemas that larger models get.
 """
 
 from __future__ import annotations

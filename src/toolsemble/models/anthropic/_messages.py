@@ -1,4 +1,4 @@
-"""Conversations in Anthropic's format."""
+"""Conversations and histories in Anthropic's format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The reader of Anthropic's replies, whole or streamed."""
+"""The model of Anthropic and of servers that are compatible with its messages API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocking requests in threads, which can be cancelled by shutting down their connection."""
+"""Connections for botocore that can be cancelled, and that limit the size of replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations in the format of Bedrock's Converse API."""
+"""The model of Amazon Bedrock, through its Converse API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An HTTP client that can be used in several event loops."""
+"""The model of Google, through the Gemini API or Vertex AI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversations in Mistral's format."""
+"""The model of Mistral."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The readings of a text by different systems and people: decoded, normalized, as a path, as a URL."""
+"""Text patterns of rules, matched against every reading of a value so that no spelling bypasses them."""
 
 from __future__ import annotations
 

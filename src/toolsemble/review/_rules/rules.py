@@ -1,4 +1,4 @@
-"""Conditions of rules on the arguments of a call."""
+"""Rules that allow, ask about or deny calls, by tool and arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The asker of a stored request: the process and the store object that wait for the answer."""
+"""The base class of review stores: requests are asked, answered and used at most once, with an audit log."""
 
 from __future__ import annotations
 

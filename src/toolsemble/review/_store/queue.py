@@ -1,4 +1,4 @@
-"""A thread that talks to a store for all waiting requests of a process, in batches."""
+"""A reviewer that stores requests until they are answered, in this process or another one."""
 
 from __future__ import annotations
 

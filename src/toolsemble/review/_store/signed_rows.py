@@ -1,4 +1,4 @@
-"""The database of review requests and answers."""
+"""The rows of a review database within one transaction; requests are signed, and verified when they are read."""
 
 from __future__ import annotations
 

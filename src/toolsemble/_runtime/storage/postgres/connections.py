@@ -1,4 +1,4 @@
-"""The psycopg driver: its import, its connections, and its errors in words."""
+"""The psycopg driver, and the connections of one process to a database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock of the server, which counts for all machines."""
+"""A Postgres database: its schema, statements, clock, and the transactions and locks that stores need."""
 
 from __future__ import annotations
 

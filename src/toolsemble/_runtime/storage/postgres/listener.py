@@ -1,4 +1,4 @@
-"""A thread that waits for notifications of the server, and wakes those who wait in this process."""
+"""A thread that waits for notifications of the server, and the heartbeats of owners of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The known files of embedded models, by name, each with its pinned hash."""
+"""The known files of embedded models, each with its pinned hash, and the protocol of their sources."""
 
 from __future__ import annotations
 

