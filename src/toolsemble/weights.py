@@ -34,10 +34,18 @@ __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
         ".models._local.weights.cache": ("cache_directory", "located"),
-        ".models._local.weights.catalogue": ("CATALOGUE", "Parts", "Weights", "entry"),
+        ".models._local.weights.catalogue": (
+            "CATALOGUE",
+            "Parts",
+            "Phase",
+            "PullProgress",
+            "Source",
+            "SourceError",
+            "Weights",
+            "entry",
+        ),
         ".models._local.weights.download": ("pull",),
         ".models._local.weights.hub": ("HubSource",),
         ".models._local.weights.index": ("IndexSource",),
-        ".models._local.weights.source": ("Phase", "PullProgress", "Source", "SourceError"),
     },
 )

@@ -8,7 +8,7 @@ import pytest
 from helpers.terminal import forget_modules
 from toolsemble import RunJournal
 from toolsemble._cli import main
-from toolsemble._cli.ui_command import load_targets
+from toolsemble._cli.ui_targets import load_targets
 
 pytestmark = pytest.mark.slow
 

@@ -123,7 +123,7 @@ def test_serve_runs_until_ctrl_c(weights, replace_module, monkeypatch, capsys, w
         yield SimpleNamespace(base_url=f"http://{host}:{port}/v1", api_key=api_key or "s3cret")
         served.append("closed")
 
-    replace_module(replace_module(models, "_local"), "api_server", serve=serve)
+    replace_module(replace_module(models, "_local"), "embedded_server", serve=serve)
     weights.append(Path("/cache/tiny.gguf"))
     monkeypatch.setattr("threading.Event.wait", lambda *_: signal.raise_signal(signal.SIGINT))
     assert main(["models", "serve", "tiny", "--port", "9", *words]) == 0

@@ -10,7 +10,7 @@ from mcp_types import ResourceUpdatedNotification
 from helpers.mcp_server import SECONDS, connect, run_app, serve_http
 from toolsemble import Toolbox, tool
 from toolsemble.mcp import announce_resource, asgi
-from toolsemble.mcp._server import listeners as subscriptions
+from toolsemble.mcp._server import listeners
 
 pytestmark = pytest.mark.filterwarnings("ignore:resources/")
 ERA = "2025-11-25"
@@ -70,7 +70,7 @@ async def test_subscribers_receive_changes():
 
 
 async def test_subscriptions_are_bounded_and_end_with_their_connection(monkeypatch):
-    monkeypatch.setattr(subscriptions, "_MOST", 1)
+    monkeypatch.setattr(listeners, "_MOST_SUBSCRIPTIONS", 1)
     with run_app(asgi(Toolbox([change]), resources=RESOURCES)) as url:
         async with connect(url, ERA) as client:
             await client.subscribe_resource("docs://readme")

@@ -16,7 +16,7 @@ import pytest
 import toolsemble
 from helpers.wait import LONG, until
 from toolsemble._cli import main
-from toolsemble._cli.ui_command import load_targets
+from toolsemble._cli.ui_targets import load_targets
 from toolsemble._ui.app import STATIC
 from toolsemble._ui.interface import Targets
 from toolsemble._ui.people import add_person

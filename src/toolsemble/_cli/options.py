@@ -17,11 +17,10 @@ from toolsemble._vocabulary.errors import (
     ToolConfigurationError,
     ToolDefinitionError,
 )
-from toolsemble.review._store.store import SQLiteStore
 
 if TYPE_CHECKING:
     from toolsemble._cli.screen import Screen
-
+    from toolsemble.review import SQLiteStore
 
 _STOPPED = (ExitEarlyError, MaxIterationsExceededError, RunParkedError)
 _USAGE_ERRORS = (ToolConfigurationError, ToolDefinitionError)
@@ -97,6 +96,8 @@ def open_store(file: str, secret: str | None) -> SQLiteStore:
         raise ToolConfigurationError(
             f"The review store '{file}' has no file '{file}.key'; set TOOLSEMBLE_REVIEW_SECRET to its secret"
         )
+    from toolsemble.review import SQLiteStore
+
     return SQLiteStore(file, secret)
 
 

@@ -9,9 +9,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import psycopg
-from psycopg.pq import TransactionStatus
-
 from toolsemble._runtime.extras import install_command
 from toolsemble._runtime.storage.database import PostgresUrl
 from toolsemble._runtime.text import preview
@@ -22,6 +19,7 @@ try:
     import psycopg
     from psycopg import errors
     from psycopg.conninfo import conninfo_to_dict
+    from psycopg.pq import TransactionStatus
 except ImportError as missing:  # also for psycopg without its C library
     raise ToolDefinitionError(
         f"A postgresql:// URL needs the package 'psycopg': {install_command('postgres')}"
