@@ -79,7 +79,7 @@ class Turn:
                 return error
             return None
 
-        from toolsemble.review._question import batch_requests
+        from toolsemble.review._ask import batch_requests
 
         with batch_requests():
             create = asyncio.get_running_loop().create_task

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.review._question import ask as put
+from toolsemble.review._ask import ask as put
 from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest
 from toolsemble.review._rules.pattern import matches_name, possibly_matches, surely_matches
 from toolsemble.review._terms import ReviewTiming
