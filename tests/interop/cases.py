@@ -25,7 +25,7 @@ from toolsemble import (
     ToolResult,
     tool,
 )
-from toolsemble.interop._exported import full_text_of, text_of
+from toolsemble.interop._exporting import full_text_of, text_of
 
 RESERVED = ("config", "input", "args", "self", "ctx", "tool_context", "run_manager")
 TEA = {"item": "tea", "count": 3}

@@ -15,8 +15,8 @@ from toolsemble import (
     tool,
 )
 from toolsemble.interop import agent_framework, autogen, haystack, langchain, openai_agents, pydantic_ai, smolagents
-from toolsemble.interop._adopted import ForeignTool, adopt_tools, current_call_id
-from toolsemble.interop._exported import export_tools
+from toolsemble.interop._adopting import ForeignTool, adopt_tools, current_call_id
+from toolsemble.interop._exporting import export_tools
 from toolsemble.interop._pausing import ShownRequests
 from toolsemble.review import AutoApprove, PauseReview
 from toolsemble.review._request import ReviewRequest

@@ -7,23 +7,13 @@ from collections.abc import Iterator
 from io import StringIO
 from typing import Any, Protocol
 
+from toolsemble import events
 from toolsemble._cli.screen import Screen, format_progress
 from toolsemble._runtime.terminal import wrap_text
 from toolsemble._runtime.text import escape_line, escape_prose
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble.agent._event import CallReplied, CallRequested, Event, Final, ModelRetried, TurnEnded
 from toolsemble.agent._result import AgentResult, ToolCallRecord
-from toolsemble.events import (
-    CacheHit,
-    CallAbandoned,
-    CallEvent,
-    CallProgress,
-    CallRepaired,
-    CallRetried,
-    CallTimedOut,
-    ReviewDecided,
-    ReviewRequested,
-)
 from toolsemble.models._chat import ArgumentsDelta, CallDelta, PromptProgress, TextDelta, ThoughtDelta
 from toolsemble.review import Continue, Edit
 
@@ -171,7 +161,7 @@ class TextOutput:
         self._waiting = 0
         self._has_several_calls = False
         self._arguments: dict[int, str] = {}
-        self._edits: list[ReviewDecided] = []
+        self._edits: list[events.ReviewDecided] = []
 
     def take(self, event: Event) -> None:
         """Write an event."""
@@ -232,30 +222,30 @@ class TextOutput:
         self._print_call(event.call)
         self._activity = f"running {event.call.name}"
 
-    def _call_progress(self, event: CallProgress) -> None:
+    def _call_progress(self, event: events.CallProgress) -> None:
         progress = self._activity = f"{event.tool_name} {format_progress(event.fraction, event.message)}".rstrip()
         now = time.monotonic()
         if not self._screen.err.can_overwrite and now - self._last_progress >= _PROGRESS_INTERVAL:
             self._last_progress = now
             self._print("dim", f"  .. {escape_line(progress, _MAX_LENGTH)}")
 
-    def _call_repaired(self, event: CallRepaired) -> None:
+    def _call_repaired(self, event: events.CallRepaired) -> None:
         places = dict.fromkeys("the JSON text" if each["path"] == "$" else str(each["path"]) for each in event.repairs)
         self._print_note(event, f"arguments repaired: {', '.join(places)}")
 
-    def _call_retried(self, event: CallRetried) -> None:
+    def _call_retried(self, event: events.CallRetried) -> None:
         self._print_note(event, f"failed; retry in {event.wait:.1f} s{_format_reason(event.error)}")
 
-    def _call_timed_out(self, event: CallTimedOut) -> None:
+    def _call_timed_out(self, event: events.CallTimedOut) -> None:
         self._print_note(event, f"took longer than {event.seconds:g} s")
 
-    def _call_abandoned(self, event: CallAbandoned) -> None:
+    def _call_abandoned(self, event: events.CallAbandoned) -> None:
         self._print_note(event, "still running in the background")
 
-    def _cache_hit(self, event: CacheHit) -> None:
+    def _cache_hit(self, event: events.CacheHit) -> None:
         self._print_note(event, "answered from the cache")
 
-    def _review_requested(self, event: ReviewRequested) -> None:
+    def _review_requested(self, event: events.ReviewRequested) -> None:
         self._activity = f"waiting for approval of {event.request.tool_name}"
         for edit in self._take_edits(event.request.call_id, event.tool_name):
             # The same call is asked about again: its edit was not accepted.
@@ -264,7 +254,7 @@ class TextOutput:
                 "warning", f"  .. {escape_line(event.tool_name, _MAX_LENGTH)}: {revised} does not fit; asked again"
             )
 
-    def _review_decided(self, event: ReviewDecided) -> None:
+    def _review_decided(self, event: events.ReviewDecided) -> None:
         decision, name = event.decision, escape_line(event.request.tool_name, _MAX_LENGTH)
         if isinstance(decision, Continue):
             self._print("good", f"  ok {name}: approved")
@@ -357,7 +347,7 @@ class TextOutput:
         name = self._screen.err.paint("title", escape_line(call.name, _MAX_LENGTH))
         self._print("", f"{name} {escape_line(call.json, _MAX_ARGUMENTS)}")
 
-    def _print_note(self, event: CallEvent, text: str) -> None:
+    def _print_note(self, event: events.CallEvent, text: str) -> None:
         """Write a dimmed line about a call."""
         self._print("dim", f"  .. {escape_line(f'{event.tool_name}: {text}', _MAX_LENGTH)}")
 

@@ -9,14 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
-from toolsemble._schema.problem import (
-    MEMBER_NAMES,
-    describe_constraint,
-    find_ref_target,
-    format_choices,
-    format_value,
-    has_json_type,
-)
+from toolsemble._schema import problem
 from toolsemble._vocabulary.serialization import json_type
 from toolsemble._vocabulary.specification import Note
 
@@ -32,9 +25,9 @@ _KEPT = ("type", "description", "enum", "properties", "required", "items", "anyO
 _MOVED = (
     "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength",
     "pattern", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "contentEncoding",
-    "contentMediaType", "examples", MEMBER_NAMES,
+    "contentMediaType", "examples", problem.MEMBER_NAMES,
 )  # fmt: skip
-_BOUNDS = tuple(each for each in _MOVED if each not in {"examples", MEMBER_NAMES})
+_BOUNDS = tuple(each for each in _MOVED if each not in {"examples", problem.MEMBER_NAMES})
 _STRUCTURE = {
     "$ref", "$defs", "definitions", "title", "$schema", "$id", "$comment", "const", "oneOf", "allOf", "prefixItems",
     "discriminator", "nullable",
@@ -95,7 +88,7 @@ class _Writer:
     def _write_reference(self, schema: Schema, path: str, above: tuple[str, ...]) -> dict[str, Any]:
         """Write the target of a reference; below the maximum depth, accept anything."""
         ref = schema["$ref"]
-        target = find_ref_target(self._root, ref)
+        target = problem.find_ref_target(self._root, ref)
         siblings = {key: value for key, value in schema.items() if key != "$ref"}
         repeated = len(above) - len(set(above))
         if self._left < 0 or (ref in above and repeated >= DEPTH - 1):
@@ -114,7 +107,7 @@ class _Writer:
         merged: dict[str, Any] = {}
         parts = [part for part in schema["allOf"] if isinstance(part, Mapping) and not (deep and "$ref" in part)]
         for part in (*parts, {key: value for key, value in schema.items() if key != "allOf"}):
-            target = {**find_ref_target(self._root, part["$ref"]), **part} if "$ref" in part else dict(part)
+            target = {**problem.find_ref_target(self._root, part["$ref"]), **part} if "$ref" in part else dict(part)
             target.pop("$ref", None)
             merged.update(
                 {key: _merge_keyword(key, merged[key], each) if key in merged else each for key, each in target.items()}
@@ -170,16 +163,16 @@ class _Writer:
         kinds = [kind] if isinstance(kind, str) else []
         fitting = self._select_values(values, kinds, path)
         if values and not fitting:
-            words.append(f"one of {', '.join(map(format_value, values[:_MOST_VALUES]))}")
+            words.append(f"one of {', '.join(map(problem.format_value, values[:_MOST_VALUES]))}")
             self._note(path, "enum", "moved", f"{words[-1]}; none is of type {kind}, so no value fits")
         return fitting
 
     def _select_values(self, values: list[Any], kinds: list[str], path: str) -> list[Any]:
         """Return the values of the given types; all values if no types are given."""
-        fitting = [value for value in values if not kinds or any(has_json_type(value, kind) for kind in kinds)]
+        fitting = [value for value in values if not kinds or any(problem.has_json_type(value, kind) for kind in kinds)]
         if 0 < len(fitting) < len(values):
-            others = [value for value in values if not any(has_json_type(value, kind) for kind in kinds)]
-            listed = ", ".join(map(format_value, others[:_MOST_VALUES]))
+            others = [value for value in values if not any(problem.has_json_type(value, kind) for kind in kinds)]
+            listed = ", ".join(map(problem.format_value, others[:_MOST_VALUES]))
             self._note(path, "enum", "rewritten", f"without {listed}, not of type {' or '.join(kinds)}")
         return fitting
 
@@ -190,7 +183,7 @@ class _Writer:
         if not fitting:
             return [shared | {"type": kind} for kind in kinds]
         shared.pop("const", None)
-        by_type = {kind: [value for value in fitting if has_json_type(value, kind)] for kind in kinds}
+        by_type = {kind: [value for value in fitting if problem.has_json_type(value, kind)] for kind in kinds}
         return [shared | {"type": kind, "enum": values} for kind, values in by_type.items() if values]
 
     def _write_items(self, schema: Schema, path: str, above: tuple[str, ...], words: list[str]) -> dict[str, Any]:
@@ -234,7 +227,7 @@ class _Writer:
     def _move_keywords(self, schema: Schema, path: str, words: list[str]) -> None:
         for keyword in _MOVED:
             if keyword in schema:
-                phrase = describe_constraint(schema, keyword)
+                phrase = problem.describe_constraint(schema, keyword)
                 words += [phrase] if phrase and phrase not in words else []
                 if keyword not in self._further:
                     self._note(path, keyword, "moved", phrase)
@@ -291,7 +284,7 @@ def _write_typed_enum(kind: str, values: list[Any]) -> dict[str, Any]:
 def _describe(schema: Schema) -> str:
     """Return a short description of a schema."""
     if "enum" in schema:
-        return format_choices(schema["enum"])
+        return problem.format_choices(schema["enum"])
     if "anyOf" in schema:
         return " or ".join(_describe(option) for option in schema["anyOf"])
     return str(schema.get("description") or schema.get("type", "anything"))

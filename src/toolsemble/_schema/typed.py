@@ -15,16 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, get_args, get_origin
 
 from toolsemble._runtime.threads import fork_safe_lock
-from toolsemble._schema.display import (
-    DisplayError,
-    copy_plain,
-    has_other_attributes,
-    is_faithful,
-    is_json,
-    to_display,
-    to_display_text,
-    to_typed_json,
-)
+from toolsemble._schema import display
 from toolsemble._schema.fast_path import Schemas, write_schemas
 from toolsemble._schema.members import Field, is_memory_id, names_of
 from toolsemble._schema.problem import MismatchError, Problem, find_ref_target
@@ -277,7 +268,9 @@ class TypedArguments:
         try:
             return (self._validator or self._build()).validate_python(value, strict=True)
         except Exception:  # a custom validator may raise anything; validating as JSON reports it
-            return self.validate(to_display_text(value))  # nested objects may be of other types with the same fields
+            return self.validate(
+                display.to_display_text(value)
+            )  # nested objects may be of other types with the same fields
 
     def wrong_keys(self, mismatch: MismatchError) -> frozenset[str] | None:
         """Return the parameters that are wrong, missing or unknown; None if any may be."""
@@ -321,15 +314,15 @@ class TypedArguments:
         they are shown with their types. Raise :class:`DisplayError` if a part cannot be shown; with ``best_effort``,
         return its message instead.
         """
-        if best_effort and not self._renames and (copied := copy_plain(value)) is not None:
+        if best_effort and not self._renames and (copied := display.copy_plain(value)) is not None:
             return copied
         try:
-            shown = to_display(value, self._keys, reveal=reveal)
-            if best_effort or is_json(value) or self._is_kept_whole(value):
+            shown = display.to_display(value, self._keys, reveal=reveal)
+            if best_effort or display.is_json(value) or self._is_kept_whole(value):
                 return shown
             return self._display_exactly(value, shown, reveal=reveal)
-        except (DisplayError, RecursionError) as raised:
-            problem = raised if isinstance(raised, DisplayError) else DisplayError(_TOO_DEEP)
+        except (display.DisplayError, RecursionError) as raised:
+            problem = raised if isinstance(raised, display.DisplayError) else display.DisplayError(_TOO_DEEP)
         if best_effort:
             return str(problem)
         raise problem
@@ -338,16 +331,16 @@ class TypedArguments:
         """Return whether the displayed form of a value is certain to be complete."""
         if self._transparent is None:
             self._transparent = is_transparent(self._core or self._get_core())
-        return self._transparent and not has_other_attributes(value)
+        return self._transparent and not display.has_other_attributes(value)
 
     def _display_exactly(self, value: Any, shown: Any, *, reveal: bool) -> Any:
         """Return the displayed form if it is complete; otherwise the value with its types."""
-        exact = shown if reveal else to_display(value, self._keys, reveal=True)
-        if is_faithful(value, lambda: self._reread(exact)):
+        exact = shown if reveal else display.to_display(value, self._keys, reveal=True)
+        if display.is_faithful(value, lambda: self._reread(exact)):
             return shown
         if self.secret_keys:
-            raise DisplayError("It cannot be shown: it has secrets, and its displayed form is ambiguous")
-        return to_typed_json(value, reveal=reveal)
+            raise display.DisplayError("It cannot be shown: it has secrets, and its displayed form is ambiguous")
+        return display.to_typed_json(value, reveal=reveal)
 
     @property
     def init_only(self) -> str:
@@ -457,7 +450,7 @@ def _check_default(each: Field, kind: Any, place: str) -> None:
         wrong = problem.errors(include_url=False)[0]["msg"]
         default = "" if secret else f" {each.default!r:.80}"
         raise ToolDefinitionError(f"{place}: the default{default} is not of the declared type: {wrong}") from None
-    if secret and to_display(validated) != to_display(each.default):
+    if secret and display.to_display(validated) != display.to_display(each.default):
         raise ToolDefinitionError(f"{place}: the default of a secret must be a Secret; write Secret(...)")
 
 

@@ -6,26 +6,21 @@ from collections.abc import Callable, Iterable, Sequence
 
 from toolsemble._runtime.checks import check_count
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.agent._conversation import (
-    RunFunction,
-    count_system_messages,
-    estimate_tokens,
-    join_texts,
-    read_function,
-    trim_messages,
-)
+from toolsemble.agent import _conversation as conversation
 from toolsemble.agent._options import RunView
 from toolsemble.models._message import AssistantMessage, Message, SystemMessage, UserMessage
 from toolsemble.models._transcript import Transcript
 
 
-def read_processors(given: Iterable[object]) -> tuple[RunFunction, ...]:
+def read_processors(given: Iterable[object]) -> tuple[conversation.RunFunction, ...]:
     """Return the history processors of an agent; raise :class:`ToolDefinitionError` if one cannot be called."""
-    return tuple(read_function("Agent history_processors", "history processor", each, "messages") for each in given)
+    return tuple(
+        conversation.read_function("Agent history_processors", "history processor", each, "messages") for each in given
+    )
 
 
 async def process_history(
-    processors: Iterable[RunFunction], messages: Sequence[Message], view: Callable[[], RunView]
+    processors: Iterable[conversation.RunFunction], messages: Sequence[Message], view: Callable[[], RunView]
 ) -> Sequence[Message]:
     """Return the messages to send: what the processors return, in order, under the system message.
 
@@ -35,13 +30,13 @@ async def process_history(
     rest: Sequence[Message] = messages[len(own) :]
     for processor in processors:
         rest = _check_messages(processor, await processor.call(rest, view=view), rest)
-    number = count_system_messages(rest)
+    number = conversation.count_system_messages(rest)
     if number:
-        own = [SystemMessage(join_texts(message.text for message in (*own, *rest[:number])))]
+        own = [SystemMessage(conversation.join_texts(message.text for message in (*own, *rest[:number])))]
     return [*own, *rest[number:]]
 
 
-def _check_messages(processor: RunFunction, found: object, before: Sequence[Message]) -> Sequence[Message]:
+def _check_messages(processor: conversation.RunFunction, found: object, before: Sequence[Message]) -> Sequence[Message]:
     if isinstance(found, str) or not isinstance(found, Iterable):
         raise ToolConfigurationError(f"The history processor {processor.name} must return messages, not {found!r:.80}")
     try:
@@ -50,7 +45,7 @@ def _check_messages(processor: RunFunction, found: object, before: Sequence[Mess
         raise ToolConfigurationError(
             f"The history processor {processor.name} returned no conversation: {problem}"
         ) from problem
-    if count_system_messages(checked) == len(checked):
+    if conversation.count_system_messages(checked) == len(checked):
         raise ToolConfigurationError(
             f"The history processor {processor.name} removed every message; keep at least the question"
         )
@@ -86,7 +81,7 @@ def keep_last_turns(number: int) -> Callable[[Sequence[Message], RunView], Seque
 
 
 def trim_to_tokens(
-    limit: int, count: Callable[[Message], int] = estimate_tokens
+    limit: int, count: Callable[[Message], int] = conversation.estimate_tokens
 ) -> Callable[[Sequence[Message], RunView], Sequence[Message]]:
     """Return a history processor that keeps the last messages that fit into a number of tokens.
 
@@ -117,7 +112,7 @@ def _count_user_message(message: Message) -> int:
 
 
 def _trim(messages: Sequence[Message], limit: int, weigh: Callable[[Message], int], run: RunView) -> Sequence[Message]:
-    return trim_messages(messages, limit, weigh, find_question(messages, run))
+    return conversation.trim_messages(messages, limit, weigh, find_question(messages, run))
 
 
 def find_question(messages: Sequence[Message], run: RunView) -> int:

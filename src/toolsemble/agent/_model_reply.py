@@ -27,19 +27,7 @@ from toolsemble.agent._run_events import ArgumentsMarker, emit_reply, emit_retry
 from toolsemble.agent._settings import AgentConfig
 from toolsemble.agent._spending import Admission, check_outer
 from toolsemble.agent._state import RunState
-from toolsemble.models._chat import (
-    MAX_REPLY,
-    Assembly,
-    ChatModel,
-    ChatReply,
-    ChatRequest,
-    StreamEnd,
-    StreamRestart,
-    TextDelta,
-    TokenUsage,
-    ToolChoice,
-    closing,
-)
+from toolsemble.models import _chat as chat
 from toolsemble.models._message import Message
 
 if TYPE_CHECKING:
@@ -87,15 +75,15 @@ async def wait_until(work: Awaitable[T], deadline: float | None) -> T:
 
 
 async def ask_model(
-    model: ChatModel,
-    request: ChatRequest,
+    model: chat.ChatModel,
+    request: chat.ChatRequest,
     retry: Retry,
     channel: Channel | None,
     on_retry: Callable[[ModelRetried], None],
     deadline: float | None,
     streamed: list[str],
     box: Toolbox,
-) -> ChatReply:
+) -> chat.ChatReply:
     """Return the model's reply, streamed to a channel if there is one; retry retryable failures.
 
     :param on_retry: called before each retry, and when the model itself begins anew
@@ -124,32 +112,32 @@ async def ask_model(
 
 
 async def _stream(
-    model: ChatModel,
-    request: ChatRequest,
+    model: chat.ChatModel,
+    request: chat.ChatRequest,
     channel: Channel,
     on_retry: Callable[[ModelRetried], None],
     streamed: list[str],
     box: Toolbox,
-) -> ChatReply:
-    assembly, marker = Assembly(getattr(model, "max_reply", MAX_REPLY)), ArgumentsMarker(box)
-    async with closing(model.stream(replace(request, can_restart=True))) as chunks:
+) -> chat.ChatReply:
+    assembly, marker = chat.Assembly(getattr(model, "max_reply", chat.MAX_REPLY)), ArgumentsMarker(box)
+    async with chat.closing(model.stream(replace(request, can_restart=True))) as chunks:
         async for chunk in chunks:
             assembly.add(chunk)
-            if isinstance(chunk, TextDelta):
+            if isinstance(chunk, chat.TextDelta):
                 streamed.append(chunk.text)
-            if isinstance(chunk, StreamRestart):
+            if isinstance(chunk, chat.StreamRestart):
                 on_retry(ModelRetried(chunk.reason, 0.0, "".join(streamed)))
                 streamed.clear()
                 marker = ArgumentsMarker(box)
-            elif not isinstance(chunk, StreamEnd):
+            elif not isinstance(chunk, chat.StreamEnd):
                 channel.send(marker.mark(chunk))
                 await channel.wait_ready()
     return assembly.reply()
 
 
-def _check_reply(reply: Any) -> ChatReply:
+def _check_reply(reply: Any) -> chat.ChatReply:
     """Return the reply with texts that any model accepts and with unique call ids; raise if it is not valid."""
-    if not (isinstance(reply, ChatReply) and _has_valid_parts(reply.text, reply.calls)):
+    if not (isinstance(reply, chat.ChatReply) and _has_valid_parts(reply.text, reply.calls)):
         raise TypeError(f"The model returned {reply!r:.80} instead of a ChatReply with a text and a tuple of ToolCalls")
     if not _is_usage(reply.usage):
         raise TypeError(
@@ -172,7 +160,7 @@ def _has_valid_parts(text: Any, calls: Any) -> bool:
 
 
 def _is_usage(usage: Any) -> bool:
-    if not isinstance(usage, TokenUsage):
+    if not isinstance(usage, chat.TokenUsage):
         return False
     counts = (usage.input, usage.output, usage.cached, usage.reasoning, usage.cache_write)
     return set(map(type, counts)) == {int} and min(counts) >= 0
@@ -246,7 +234,7 @@ class Answers:
         self._state = state
         self._empty = 0
 
-    def read(self, reply: ChatReply) -> AgentResult | None:
+    def read(self, reply: chat.ChatReply) -> AgentResult | None:
         """Return the result of an answer in text; None if the model is asked for another one."""
         if not reply.text.strip() and (self._state.stop is not None or self._config.output is None):
             self._retry_empty()
@@ -271,7 +259,7 @@ class Answers:
             raise ModelError("The model returned an empty answer twice")
         self._state.add_correction(_EMPTY_ANSWER)
 
-    def read_beside_calls(self, reply: ChatReply) -> AgentResult:
+    def read_beside_calls(self, reply: chat.ChatReply) -> AgentResult:
         """Return the text beside calls that were not run any more as the result."""
         if not reply.text.strip():
             raise no_answer_error(self._state)
@@ -346,14 +334,14 @@ class ModelReplies:
             self._marked_box, self._agent_mark = box, durable.mark_agent(self._config, box)
         return self._agent_mark
 
-    def replay(self, recorded: Any) -> ChatReply:
+    def replay(self, recorded: Any) -> chat.ChatReply:
         """Return a recorded reply of the model, and count it."""
         reply, seconds = durable.read_reply(recorded), recorded["seconds"]
         self._state.spending.add_reply(reply.usage, seconds)
         self._state.add_trace("model", self._config.model_name, time.monotonic(), seconds, reply.stop_reason)
         return reply
 
-    async def ask(self, box: Toolbox) -> ChatReply | None:
+    async def ask(self, box: Toolbox) -> chat.ChatReply | None:
         """Return the model's reply; None if the time was up, and the model is to be asked for a final answer."""
         state, started, deadline = self._state, time.monotonic(), self._state.deadline
         try:
@@ -371,7 +359,7 @@ class ModelReplies:
                 raise no_answer_error(self._state) from None
             return None
 
-    async def _reply_to_processed(self, box: Toolbox) -> ChatReply:
+    async def _reply_to_processed(self, box: Toolbox) -> chat.ChatReply:
         """Return the model's reply to what the functions for instructions and history make of the conversation."""
         return await self._reply_to(box, await self._messages())
 
@@ -383,28 +371,28 @@ class ModelReplies:
                 state.set_instructions(await write_instructions(config.instructions, state.view))
             return await process_history(config.history_processors, state.window(), state.view)
 
-    def _reply_to(self, box: Toolbox, messages: Sequence[Message]) -> Awaitable[ChatReply]:
+    def _reply_to(self, box: Toolbox, messages: Sequence[Message]) -> Awaitable[chat.ChatReply]:
         """Return the model's reply to messages, after admission by the enclosing runs, if there are any."""
         request = self._request(box, messages)
         return (self._ask_when_admitted if self._state.spending.outer else self._ask_and_count)(request, box)
 
-    async def _ask_when_admitted(self, request: ChatRequest, box: Toolbox) -> ChatReply:
+    async def _ask_when_admitted(self, request: chat.ChatRequest, box: Toolbox) -> chat.ChatReply:
         """Return the model's reply; count it before other requests start."""
         async with Admission(self._state.spending, request):
             return await self._ask_and_count(request, box)
 
-    def _request(self, box: Toolbox, messages: Sequence[Message]) -> ChatRequest:
+    def _request(self, box: Toolbox, messages: Sequence[Message]) -> chat.ChatRequest:
         config, is_open = self._config, self._state.stop is None
         specifications = box.specifications
         if config.output is None or config.native_output:
             schema = None if config.output is None else config.output.schema
-            choice: ToolChoice = "auto" if is_open else "none"
-            return ChatRequest(messages, specifications, choice, schema, config.settings, config.reasoning)
+            choice: chat.ToolChoice = "auto" if is_open else "none"
+            return chat.ChatRequest(messages, specifications, choice, schema, config.settings, config.reasoning)
         # The tool for the answer stays when the others are removed: without it the model could not answer.
         offered = [*(specifications if is_open else ()), config.output.specification]
-        return ChatRequest(messages, offered, "required", None, config.settings, config.reasoning)
+        return chat.ChatRequest(messages, offered, "required", None, config.settings, config.reasoning)
 
-    async def _ask_and_count(self, request: ChatRequest, box: Toolbox) -> ChatReply:
+    async def _ask_and_count(self, request: chat.ChatRequest, box: Toolbox) -> chat.ChatReply:
         started = time.monotonic()
         reply = await self._ask(request, box)
         seconds = time.monotonic() - started
@@ -415,15 +403,15 @@ class ModelReplies:
         emit_reply(self._config, self._state, box, reply, seconds)
         return reply
 
-    def _ask(self, request: ChatRequest, box: Toolbox) -> Awaitable[ChatReply]:
+    def _ask(self, request: chat.ChatRequest, box: Toolbox) -> Awaitable[chat.ChatReply]:
         """Return the model's reply, for which the sinks are told if there are any."""
         config, deadline, channel = self._config, self._state.deadline, self._stream_channel
         asking = ask_model(config.model, request, config.retry, channel, self._on_retry, deadline, self._streamed, box)
         return asking if config.sinks is None else self._observe(config.sinks, asking, request, box)
 
     async def _observe(
-        self, sinks: Sinks, asking: Awaitable[ChatReply], request: ChatRequest, box: Toolbox
-    ) -> ChatReply:
+        self, sinks: Sinks, asking: Awaitable[chat.ChatReply], request: chat.ChatRequest, box: Toolbox
+    ) -> chat.ChatReply:
         asked = request_attributes(self._config, self._state.context, request, box)
         with sinks.enter("chat", asked) as attributes:
             reply = await asking

@@ -17,16 +17,8 @@ from toolsemble._tools.base import Tool
 from toolsemble._tools.toolbox.formats import names_inside
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble.agent import _conversation as conversation
 from toolsemble.agent._budget import LIMITS, Limits, Prices
-from toolsemble.agent._conversation import (
-    Part,
-    RunFunction,
-    build_system_message,
-    describe_role,
-    join_texts,
-    read_instructions,
-    takes,
-)
 from toolsemble.agent._deps import DepsSource
 from toolsemble.agent._history import read_processors
 from toolsemble.agent._memory import ConversationMemory
@@ -193,7 +185,7 @@ class AgentConfig:
 
     model: ChatModel
     tools: Toolbox | ToolFunction
-    instructions: tuple[Part, ...]
+    instructions: tuple[conversation.Part, ...]
     """The instructions for the model, beginning with its role, goal and background."""
     role: str
     """The agent's role, or its name if it has none, for the context of its calls."""
@@ -207,7 +199,7 @@ class AgentConfig:
     retry: Retry
     settings: Mapping[str, Any]
     """Further settings of each model request."""
-    history_processors: tuple[RunFunction, ...]
+    history_processors: tuple[conversation.RunFunction, ...]
     """Functions that change the messages that the model is sent."""
     reasoning: Reasoning | None
     """How much the model reasons; None: the provider's default."""
@@ -239,7 +231,7 @@ class AgentConfig:
         object.__setattr__(self, "model_name", name if isinstance(name, str) and name else type(self.model).__name__)
         object.__setattr__(self, "needs", self._find_needs())
         object.__setattr__(self, "is_dynamic", len(fixed) < len(self.instructions))
-        object.__setattr__(self, "system", build_system_message(join_texts(fixed), ""))
+        object.__setattr__(self, "system", conversation.build_system_message(conversation.join_texts(fixed), ""))
 
     @property
     def native_output(self) -> bool:
@@ -287,7 +279,7 @@ def build_config(
     output = None if output_type is None else Output(output_type)
     goal, background, role = values.pop("goal"), values.pop("background"), values["role"]
     values |= {
-        "instructions": _own_instructions(describe_role(role, goal, background), values["instructions"]),
+        "instructions": _own_instructions(conversation.describe_role(role, goal, background), values["instructions"]),
         "settings": MappingProxyType(dict(values["settings"] or {})),
         "history_processors": read_processors(values["history_processors"]),
         "sinks": build_sinks("Agent", values["sinks"]),
@@ -311,7 +303,7 @@ def override_config(config: AgentConfig, given: Mapping[str, Any]) -> AgentConfi
     check_prices(limits, values.get("prices", config.prices))
     output = Output(values.pop("output_type")) if "output_type" in values else config.output
     if "instructions" in values:
-        values["instructions"] = (*config.instructions, *read_instructions(values["instructions"]))
+        values["instructions"] = (*config.instructions, *conversation.read_instructions(values["instructions"]))
     if "settings" in values:
         values["settings"] = MappingProxyType({**config.settings, **values["settings"]})
     if "history_processors" in values:
@@ -333,9 +325,9 @@ def check_prices(limits: Limits, prices: Prices | None) -> None:
         )
 
 
-def _own_instructions(described: str, given: object) -> tuple[Part, ...]:
+def _own_instructions(described: str, given: object) -> tuple[conversation.Part, ...]:
     """Return the instructions of an agent: its role, goal and background, and what else was given."""
-    return (described, *read_instructions(given)) if described else read_instructions(given)
+    return (described, *conversation.read_instructions(given)) if described else conversation.read_instructions(given)
 
 
 class ToolSource:
@@ -389,9 +381,9 @@ def check_reserved(box: Toolbox, output: Output | None) -> None:
 
 def _read_function(tools: Callable[..., Any]) -> ToolFunction:
     """Return a function of the view of a run; raise if it takes anything else, such as one that was meant as a tool."""
-    if takes(tools, 1):
+    if conversation.takes(tools, 1):
         return tools
-    if takes(tools, 0):
+    if conversation.takes(tools, 0):
         return lambda _: tools()
     raise ToolDefinitionError(
         "Agent tools must be tools, or a function that takes a RunView or nothing, and returns tools; "

@@ -18,16 +18,8 @@ from toolsemble._runtime.locks import TABLE, DeadlockError, Hold, current_hold
 from toolsemble._vocabulary.call import new_run_id
 from toolsemble._vocabulary.errors import CallPausedError, ToolConfigurationError, ToolExecutionError
 from toolsemble._vocabulary.place import Place
+from toolsemble.agent import _conversation as conversation
 from toolsemble.agent._budget import Stop, StopReason
-from toolsemble.agent._conversation import (
-    NO_SYSTEM_TEXTS,
-    SystemTexts,
-    build_system_message,
-    collect_system_texts,
-    count_system_messages,
-    merge_texts,
-    read_kept_text,
-)
 from toolsemble.agent._options import RunView
 from toolsemble.agent._result import AgentResult, InnerRun, PausedRun, ToolCallRecord, TraceStep
 from toolsemble.agent._settings import AgentConfig, check_run
@@ -96,18 +88,18 @@ class RunState:
         self._later: Sequence[Message] = ()  # what was stored of the conversation after a journaled run had begun
         self._writes_memory = True
         earlier = history if isinstance(history, Transcript) else Transcript(history or ())
-        self._prompt, self._system, self._system_texts = prompt, config.system, NO_SYSTEM_TEXTS
+        self._prompt, self._system, self._system_texts = prompt, config.system, conversation.NO_SYSTEM_TEXTS
         if earlier or (prompt and isinstance(prompt[0], SystemMessage)):
-            self._system_texts = collect_system_texts(earlier, prompt)
+            self._system_texts = conversation.collect_system_texts(earlier, prompt)
             self._system = self._build_system("" if config.system is None else config.system.generated)
-            self._prompt = prompt[count_system_messages(prompt) :]
+            self._prompt = prompt[conversation.count_system_messages(prompt) :]
         self.messages = earlier.under(self._system).plus(*self._prompt)
         self._question = _find_question(self.messages)
 
     def _build_system(self, instructions: str) -> SystemMessage | None:
         """Return the system message; an agent without instructions keeps those of the agent before it."""
         generated, kept = self._system_texts
-        return build_system_message(instructions or generated, kept)
+        return conversation.build_system_message(instructions or generated, kept)
 
     def set_instructions(self, instructions: str) -> None:
         """Replace the instructions in the system message, which may have changed since the last request."""
@@ -224,10 +216,10 @@ class RunState:
         if not self._continues:
             self._saved = _count_saved(stored, self.messages, len(self.messages) - len(self._prompt))
             return
-        kept = read_kept_text(stored)
+        kept = conversation.read_kept_text(stored)
         if kept:
             generated, own = self._system_texts
-            self._system_texts = SystemTexts(generated, merge_texts(kept, own))
+            self._system_texts = conversation.SystemTexts(generated, conversation.merge_texts(kept, own))
             self._system = self._build_system("" if self._config.system is None else self._config.system.generated)
         said = stored.under(self._system)
         self._stored, self._saved, self.messages = stored, len(said), said.plus(*self._prompt)

@@ -9,17 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TypeAlias
 
-from whenever import (
-    Date,
-    Instant,
-    OffsetDateTime,
-    PlainDateTime,
-    RepeatedTime,
-    SkippedTime,
-    TimeDelta,
-    ZonedDateTime,
-    available_timezones,
-)
+import whenever
 
 from toolsemble._runtime.text import preview
 from toolsemble._vocabulary.errors import ToolExecutionError
@@ -72,11 +62,11 @@ NICKNAMES: Mapping[str, str] = MappingProxyType(
 """The zone that is most likely meant, by its informal name in lower case."""
 
 
-Zone: TypeAlias = str | TimeDelta
-Aware: TypeAlias = OffsetDateTime | ZonedDateTime
-Moment: TypeAlias = Date | Aware
+Zone: TypeAlias = str | whenever.TimeDelta
+Aware: TypeAlias = whenever.OffsetDateTime | whenever.ZonedDateTime
+Moment: TypeAlias = whenever.Date | Aware
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE | re.ASCII)
-UTC = TimeDelta.ZERO
+UTC = whenever.TimeDelta.ZERO
 _MAX_SHOWN = 60
 _MIN_SIMILARITY = 0.75  # below this ratio, the nearest name is probably not the one meant
 _MAX_HOURS, _MINUTES_OF_HOUR = 23, 60
@@ -105,10 +95,12 @@ def find_zone(text: str) -> Zone:
 @cache
 def _zones() -> Mapping[str, str]:
     """Return the names of all zones by their names in lower case, without those that are placeholders."""
-    return {name.lower(): name for name in sorted(available_timezones() - {"Factory", "localtime", "posixrules"})}
+    return {
+        name.lower(): name for name in sorted(whenever.available_timezones() - {"Factory", "localtime", "posixrules"})
+    }
 
 
-def parse_offset(text: str) -> TimeDelta:
+def parse_offset(text: str) -> whenever.TimeDelta:
     """Return the offset for a text such as ``Z``, ``+02:00`` or ``UTC-5``.
 
     >>> parse_offset("-0330")
@@ -118,7 +110,7 @@ def parse_offset(text: str) -> TimeDelta:
     hours, minutes = (int(found[2]), int(found[3] or 0)) if found else (0, 0)
     if hours > _MAX_HOURS or minutes >= _MINUTES_OF_HOUR:
         raise ToolExecutionError(f"Invalid offset: {text!r}; write it from -23:59 to +23:59")
-    return TimeDelta(minutes=(hours * 60 + minutes) * (-1 if found and found[1] == "-" else 1))
+    return whenever.TimeDelta(minutes=(hours * 60 + minutes) * (-1 if found and found[1] == "-" else 1))
 
 
 def _find_nearest(wanted: str) -> tuple[str, float]:
@@ -136,24 +128,24 @@ def _find_nearest(wanted: str) -> tuple[str, float]:
     return _zones()[found], highest
 
 
-def to_zone(instant: Instant, zone: Zone) -> Aware:
+def to_zone(instant: whenever.Instant, zone: Zone) -> Aware:
     """Return an instant in a zone's local time."""
-    return instant.to_fixed_offset(zone) if isinstance(zone, TimeDelta) else instant.to_tz(zone)
+    return instant.to_fixed_offset(zone) if isinstance(zone, whenever.TimeDelta) else instant.to_tz(zone)
 
 
-def resolve(plain: PlainDateTime, zone: Zone) -> Aware:
+def resolve(plain: whenever.PlainDateTime, zone: Zone) -> Aware:
     """Return the moment of a zone's local time; raise if that time is skipped or repeated there.
 
-    >>> resolve(PlainDateTime(2024, 3, 15, 8, 30), "America/New_York").to_instant()
+    >>> resolve(whenever.PlainDateTime(2024, 3, 15, 8, 30), "America/New_York").to_instant()
     Instant("2024-03-15 12:30:00Z")
     """
-    if isinstance(zone, TimeDelta):
+    if isinstance(zone, whenever.TimeDelta):
         return plain.assume_fixed_offset(zone)
     try:
         return plain.assume_tz(zone, disambiguation="raise")
-    except SkippedTime:
+    except whenever.SkippedTime:
         what = f"does not exist in {zone}, where clocks are put forward then; the nearest times are"
-    except RepeatedTime:
+    except whenever.RepeatedTime:
         what = f"happens twice in {zone}, where clocks are put back then:"
     earlier = plain.assume_tz(zone, disambiguation="earlier").to_fixed_offset().format_iso()
     later = plain.assume_tz(zone, disambiguation="later").to_fixed_offset().format_iso()
@@ -163,13 +155,13 @@ def resolve(plain: PlainDateTime, zone: Zone) -> Aware:
 def format_moment(moment: Moment) -> str:
     """Return a moment as text: a date, a time with its offset, or a time with the name of its zone.
 
-    >>> format_moment(Instant.from_timestamp(1710505800).to_tz("America/New_York"))
+    >>> format_moment(whenever.Instant.from_timestamp(1710505800).to_tz("America/New_York"))
     '2024-03-15T08:30:00 America/New_York'
     """
-    if isinstance(moment, Date):
+    if isinstance(moment, whenever.Date):
         return moment.format_iso()
     fixed = moment.to_fixed_offset().format_iso()
-    if isinstance(moment, OffsetDateTime):
+    if isinstance(moment, whenever.OffsetDateTime):
         return f"{fixed.removesuffix('+00:00')}Z" if fixed.endswith("+00:00") else fixed
     shown = fixed if moment.is_repeated() else moment.to_plain().format_iso()
     return f"{shown} {moment.tz_id}"

@@ -11,16 +11,8 @@ from typing import Any, TypeAlias
 
 from toolsemble._vocabulary.call import ToolReply
 from toolsemble._vocabulary.errors import CallPausedError, ToolExecutionError
-from toolsemble.interop._exported import ExportedTool
-from toolsemble.interop._pausing import (
-    CHANGED,
-    UNKNOWN,
-    asks_before,
-    bind_decision,
-    edit_arguments,
-    read_decision,
-    show_request,
-)
+from toolsemble.interop import _pausing as pausing
+from toolsemble.interop._exporting import ExportedTool
 from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewRequest
 
 Execute: TypeAlias = Callable[..., Awaitable[ToolReply]]
@@ -46,7 +38,7 @@ class Confirmations:
         try:
             return await execute()
         except CallPausedError as paused:
-            if not call_id or not asks_before(paused):
+            if not call_id or not pausing.asks_before(paused):
                 return tool.fail(call_id, paused)
             return _ask(context, paused.request)
 
@@ -55,8 +47,8 @@ class Confirmations:
     ) -> ToolReply:
         """Execute a call with the answer of a person, if it is still what was shown."""
         shown, call_id = _find_shown(context), context.function_call_id
-        if request is None or shown is None or show_request(request)["shown"] != shown["shown"]:
-            return tool.fail(call_id, ToolExecutionError(CHANGED))
+        if request is None or shown is None or pausing.show_request(request)["shown"] != shown["shown"]:
+            return tool.fail(call_id, ToolExecutionError(pausing.CHANGED))
         decision = _read_confirmation(context.tool_confirmation, shown)
         own: Future[ToolReply] = Future()
         known = self._replies.setdefault(shown["id"], own)
@@ -64,7 +56,7 @@ class Confirmations:
             return await asyncio.shield(asyncio.wrap_future(known))
         while len(self._replies) > _MOST_REPLIES:
             self._replies.popitem(last=False)
-        reply = tool.fail(call_id, ToolExecutionError(UNKNOWN))
+        reply = tool.fail(call_id, ToolExecutionError(pausing.UNKNOWN))
         try:
             reply = await _decide(tool, request, decision, execute)
         finally:
@@ -74,9 +66,9 @@ class Confirmations:
 
 async def _decide(tool: ExportedTool, request: ReviewRequest, decision: ReviewDecision, execute: Execute) -> ToolReply:
     try:
-        return await execute(box=bind_decision(tool.box, request, decision))
+        return await execute(box=pausing.bind_decision(tool.box, request, decision))
     except CallPausedError as paused:
-        if not asks_before(paused):
+        if not pausing.asks_before(paused):
             return tool.fail(request.call_id, paused)
         # The edit does not fit, and ADK asks only once for each call.
         problem = f"{paused.request.prompt}; the call has not run, call the tool again"
@@ -86,7 +78,7 @@ async def _decide(tool: ExportedTool, request: ReviewRequest, decision: ReviewDe
 def _ask(context: Any, request: ReviewRequest) -> dict[str, Any]:
     """Ask for confirmation, and return the response until somebody answers; the model is not called with it."""
     context.request_confirmation(
-        hint=f"Approve {request.tool_name}: {request.description}", payload=show_request(request)
+        hint=f"Approve {request.tool_name}: {request.description}", payload=pausing.show_request(request)
     )
     context.actions.skip_summarization = True
     return {"error": _ASKED}
@@ -114,5 +106,5 @@ def _read_confirmation(confirmation: Any, shown: Mapping[str, Any]) -> ReviewDec
     if not payload:
         return Continue()
     if "decision" in fields or "arguments" not in fields:
-        return read_decision(payload)
-    return edit_arguments(shown, fields["arguments"])
+        return pausing.read_decision(payload)
+    return pausing.edit_arguments(shown, fields["arguments"])

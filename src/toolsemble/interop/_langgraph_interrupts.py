@@ -19,7 +19,7 @@ from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply, new_id
 from toolsemble._vocabulary.errors import CallPausedError, ToolConfigurationError, ToolExecutionError
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.interop._exported import ExportedTool, import_framework
+from toolsemble.interop._exporting import ExportedTool, import_framework
 from toolsemble.interop._pausing import UNKNOWN, asks_before, bind_decision, fingerprint_of, read_decision, show_request
 from toolsemble.review._request import ReviewRequest
 

@@ -10,24 +10,13 @@ from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply
 from toolsemble._vocabulary.result import AudioContent, Content, FileContent, ImageContent, ToolResult
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.interop._adopted import ForeignTool, adopt_tools, flatten, join_parts, read_exported, refuse
-from toolsemble.interop._exported import (
-    Approval,
-    CallSettings,
-    Choice,
-    ExportedTool,
-    Parameters,
-    export_tools,
-    import_framework,
-    media_of,
-    payload_of,
-    text_of,
-)
+from toolsemble.interop import _exporting as exporting
+from toolsemble.interop._adopting import ForeignTool, adopt_tools, flatten, join_parts, read_exported, refuse
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings
 
-_import = partial(import_framework, install="agent-framework-core", user="agent_framework")
+_import = partial(exporting.import_framework, install="agent-framework-core", user="agent_framework")
 _CANNOT_PAUSE = (
     "The Agent Framework asks for approval before arguments are validated, so that the answer could be about other "
     "arguments than those that run"
@@ -40,10 +29,10 @@ _CALL_ID = "_toolsemble_call_id"
 def export(
     box: Toolbox,
     *,
-    memory_id: Choice = None,
-    run_id: Choice = None,
-    parameters: Parameters = None,
-    approval: Approval = "ours",
+    memory_id: exporting.Choice = None,
+    run_id: exporting.Choice = None,
+    parameters: exporting.Parameters = None,
+    approval: exporting.Approval = "ours",
 ) -> list[Any]:
     """Return the tools of a toolbox as tools of the Agent Framework, for ``Agent(client, tools=...)``.
 
@@ -66,8 +55,8 @@ def export(
     :param approval: "ours": the reviewer of the toolbox is asked
     """
     kind = _tool_class()
-    settings = CallSettings(memory_id, run_id, parameters)
-    return [kind(each) for each in export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE)]
+    settings = exporting.CallSettings(memory_id, run_id, parameters)
+    return [kind(each) for each in exporting.export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE)]
 
 
 @cache
@@ -80,7 +69,7 @@ def _tool_class() -> Any:
 
         DEFAULT_EXCLUDE = library.FunctionTool.DEFAULT_EXCLUDE | {"exported"}
 
-        def __init__(self, exported: ExportedTool) -> None:
+        def __init__(self, exported: exporting.ExportedTool) -> None:
             async def execute(arguments: Any, _toolsemble_context: Any) -> Any:
                 return _write_answer(library.Content, await _execute(exported, arguments, _toolsemble_context))
 
@@ -123,7 +112,7 @@ def _tool_class() -> Any:
     return ToolsembleTool
 
 
-async def _execute(tool: ExportedTool, arguments: Any, context: Any) -> ToolReply:
+async def _execute(tool: exporting.ExportedTool, arguments: Any, context: Any) -> ToolReply:
     if context is None:  # a program called the tool as a function
         return await tool.aexecute(arguments)
     run_id = None if context.session is None else context.session.session_id
@@ -138,10 +127,10 @@ def _keep(items: list[Any]) -> list[Any]:
 
 def _write_answer(kind: Any, reply: ToolReply) -> list[Any]:
     """Return the items of a result."""
-    payload = payload_of(reply)
+    payload = exporting.payload_of(reply)
     properties = None if payload is None else {_PAYLOAD: payload}
-    text = kind("text", text=text_of(reply), additional_properties=properties)
-    return [text, *(_write_media(kind, each) for each in media_of(reply))] if reply.contents else [text]
+    text = kind("text", text=exporting.text_of(reply), additional_properties=properties)
+    return [text, *(_write_media(kind, each) for each in exporting.media_of(reply))] if reply.contents else [text]
 
 
 def _write_media(kind: Any, content: Any) -> Any:
@@ -179,7 +168,7 @@ def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
 
 def _read(tool: Any) -> ForeignTool:
     exported = getattr(tool, "exported", None)
-    if isinstance(exported, ExportedTool):
+    if isinstance(exported, exporting.ExportedTool):
         return read_exported(exported)
     if tool.declaration_only:
         raise refuse(tool.name, "a client that runs it, since it has no function")

@@ -12,34 +12,24 @@ from toolsemble._tools.schema import SchemaTool
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply, received_call
 from toolsemble._vocabulary.result import ImageContent, ToolResult
-from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten
-from toolsemble.interop._exported import (
-    Approval,
-    CallSettings,
-    Choice,
-    ExportedTool,
-    Parameters,
-    export_tools,
-    import_framework,
-    media_of,
-    text_of,
-)
+from toolsemble.interop import _exporting as exporting
+from toolsemble.interop._adopting import ForeignTool, adopt_tools, failure, flatten
 from toolsemble.models._adapter.wire import base64_text, describe_omitted
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings
 
-_import = partial(import_framework, install="autogen-core", user="autogen")
+_import = partial(exporting.import_framework, install="autogen-core", user="autogen")
 _CANNOT_PAUSE = "AutoGen cannot pause a run for approval"
 
 
 def export(
     box: Toolbox,
     *,
-    memory_id: Choice = None,
-    run_id: Choice = None,
-    parameters: Parameters = None,
-    approval: Approval = "ours",
+    memory_id: exporting.Choice = None,
+    run_id: exporting.Choice = None,
+    parameters: exporting.Parameters = None,
+    approval: exporting.Approval = "ours",
 ) -> Any:
     """Return the tools of a toolbox as a workbench, for ``AssistantAgent(workbench=...)`` of AutoGen.
 
@@ -62,7 +52,9 @@ def export(
     >>> asyncio.run(workbench.call_tool("double", {"number": "21"})).to_text()
     '42'
     """
-    found = export_tools(box, CallSettings(memory_id, run_id, parameters), approval, cannot_pause=_CANNOT_PAUSE)
+    found = exporting.export_tools(
+        box, exporting.CallSettings(memory_id, run_id, parameters), approval, cannot_pause=_CANNOT_PAUSE
+    )
     return _workbench_class()(box, {each.shown_name: each for each in found})
 
 
@@ -74,7 +66,7 @@ def _workbench_class() -> Any:
     class ToolsembleWorkbench(base):  # type: ignore[misc]  # the library may be missing
         """The tools of a toolbox; there is nothing to start, and no state."""
 
-        def __init__(self, box: Toolbox, exported: dict[str, ExportedTool]) -> None:
+        def __init__(self, box: Toolbox, exported: dict[str, exporting.ExportedTool]) -> None:
             self.exported = exported
             self._box = box
 
@@ -116,8 +108,8 @@ def _workbench_class() -> Any:
 def write_result(name: str, reply: ToolReply) -> Any:
     """Return the result of a call in AutoGen's form."""
     tools = _import("autogen_core.tools")
-    contents: list[Any] = [tools.TextResultContent(content=text_of(reply))]
-    for content in media_of(reply):
+    contents: list[Any] = [tools.TextResultContent(content=exporting.text_of(reply))]
+    for content in exporting.media_of(reply):
         image = _write_image(content)
         contents.append(
             tools.TextResultContent(content=describe_omitted(content))  # type: ignore[arg-type]  # not a text
@@ -173,7 +165,7 @@ def _read_tool(tool: Any) -> ForeignTool:
     return ForeignTool(tool.name, tool.description, tool.schema.get("parameters", {}), call)
 
 
-def _read_listed(workbench: Any, listed: Any, exported: ExportedTool | None) -> ForeignTool:
+def _read_listed(workbench: Any, listed: Any, exported: exporting.ExportedTool | None) -> ForeignTool:
     name = listed["name"]
 
     async def call(arguments: dict[str, Any], call_id: str) -> ToolResult:

@@ -12,35 +12,23 @@ from toolsemble._tools.schema import SchemaTool
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply
 from toolsemble._vocabulary.result import ToolResult
-from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten
-from toolsemble.interop._exported import (
-    Approval,
-    CallSettings,
-    Choice,
-    ExportedTool,
-    Parameters,
-    bind_arguments,
-    export_tools,
-    full_text_of,
-    import_framework,
-    model_of,
-    payload_of,
-)
+from toolsemble.interop import _exporting as exporting
+from toolsemble.interop._adopting import ForeignTool, adopt_tools, failure, flatten
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings
 
-_import = partial(import_framework, install="crewai", user="crewai")
+_import = partial(exporting.import_framework, install="crewai", user="crewai")
 _CANNOT_PAUSE = "CrewAI cannot pause a run for approval"
 
 
 def export(
     box: Toolbox,
     *,
-    memory_id: Choice = None,
-    run_id: Choice = None,
-    parameters: Parameters = None,
-    approval: Approval = "ours",
+    memory_id: exporting.Choice = None,
+    run_id: exporting.Choice = None,
+    parameters: exporting.Parameters = None,
+    approval: exporting.Approval = "ours",
 ) -> list[Any]:
     """Return the tools of a toolbox as CrewAI tools, for ``Agent`` or ``Task``.
 
@@ -60,17 +48,19 @@ def export(
         agent = Agent(role="Buyer", goal="Buy tea", backstory="Likes tea", tools=crewai.export(box))
     """
     kind, fit = _tool_class(), _import("crewai.utilities.string_utils").sanitize_tool_name
-    settings = CallSettings(memory_id, run_id, parameters)
-    found = export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE, fit_name=lambda name: fit(name) or "tool")
+    settings = exporting.CallSettings(memory_id, run_id, parameters)
+    found = exporting.export_tools(
+        box, settings, approval, cannot_pause=_CANNOT_PAUSE, fit_name=lambda name: fit(name) or "tool"
+    )
     return [_write_tool(kind, each) for each in found]
 
 
-def _write_tool(kind: Any, exported: ExportedTool) -> Any:
+def _write_tool(kind: Any, exported: exporting.ExportedTool) -> Any:
     schema, optional = _make_optional(exported.parameters)
     return kind(
         name=exported.shown_name,
         description=exported.description,
-        args_schema=model_of(exported.shown_name, schema),
+        args_schema=exporting.model_of(exported.shown_name, schema),
         cache_function=_never,
         exported=exported,
         optional=optional,
@@ -134,10 +124,10 @@ def _tool_class() -> Any:
 
 
 def _read_arguments(
-    exported: ExportedTool, values: tuple[Any, ...], named: dict[str, Any], optional: frozenset[str]
+    exported: exporting.ExportedTool, values: tuple[Any, ...], named: dict[str, Any], optional: frozenset[str]
 ) -> dict[str, Any]:
     """Return the arguments of a call, without the optional ones that are null."""
-    bound = bind_arguments(exported, values, named)
+    bound = exporting.bind_arguments(exported, values, named)
     return {name: value for name, value in bound.items() if value is not None or name not in optional}
 
 
@@ -152,8 +142,8 @@ class ToolText(str):
 
 def _answer(reply: ToolReply, failed: Any) -> Any:
     """Return the text for the agent, or the failure."""
-    text = ToolText(full_text_of(reply))
-    text.payload = payload_of(reply)
+    text = ToolText(exporting.full_text_of(reply))
+    text.payload = exporting.payload_of(reply)
     return failed(message=str(text)) if reply.is_error else text
 
 

@@ -9,22 +9,13 @@ from toolsemble._runtime.event_loops import is_async
 from toolsemble._tools.schema import SchemaTool
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.result import ToolResult
-from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten
-from toolsemble.interop._exported import (
-    Approval,
-    CallSettings,
-    Choice,
-    ExportedTool,
-    Parameters,
-    export_tools,
-    full_text_of,
-    import_framework,
-)
+from toolsemble.interop import _exporting as exporting
+from toolsemble.interop._adopting import ForeignTool, adopt_tools, failure, flatten
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings
 
-_import = partial(import_framework, install="dspy", user="dspy")
+_import = partial(exporting.import_framework, install="dspy", user="dspy")
 _CANNOT_PAUSE = "DSPy cannot pause a run for approval"
 _RESERVED = ("finish", "submit")  # ReAct replaces a tool with the first name, ReActV2 rejects the second
 
@@ -32,10 +23,10 @@ _RESERVED = ("finish", "submit")  # ReAct replaces a tool with the first name, R
 def export(
     box: Toolbox,
     *,
-    memory_id: Choice = None,
-    run_id: Choice = None,
-    parameters: Parameters = None,
-    approval: Approval = "ours",
+    memory_id: exporting.Choice = None,
+    run_id: exporting.Choice = None,
+    parameters: exporting.Parameters = None,
+    approval: exporting.Approval = "ours",
 ) -> list[Any]:
     """Return the tools of a toolbox as DSPy tools, for ``dspy.ReAct(signature, tools=...)``.
 
@@ -57,8 +48,8 @@ def export(
     :param approval: "ours": the reviewer of the toolbox is asked
     """
     kind = _tool_class()
-    settings = CallSettings(memory_id, run_id, parameters)
-    found = export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE, fit_name=_fit_name)
+    settings = exporting.CallSettings(memory_id, run_id, parameters)
+    found = exporting.export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE, fit_name=_fit_name)
     return [kind(each) for each in found]
 
 
@@ -74,9 +65,9 @@ def _tool_class() -> Any:
     class ToolsembleTool(library.Tool):  # type: ignore[misc, name-defined]  # the library may be missing
         """A tool of a toolbox; DSPy's own check, which would reject what the toolbox repairs, is not used."""
 
-        def __init__(self, exported: ExportedTool) -> None:
+        def __init__(self, exported: exporting.ExportedTool) -> None:
             def execute(**arguments: Any) -> str:
-                return full_text_of(exported.execute(arguments, source=library.settings))
+                return exporting.full_text_of(exported.execute(arguments, source=library.settings))
 
             # On the function, which copies of a program share; a toolbox cannot be copied.
             execute.exported = exported  # type: ignore[attr-defined]  # read by adopt
@@ -99,8 +90,8 @@ def _tool_class() -> Any:
 
         @callbacks.with_callbacks  # type: ignore[untyped-decorator]  # as above
         async def _aanswer(self, kwargs: dict[str, Any]) -> str:
-            exported: ExportedTool = self.func.exported
-            return full_text_of(await exported.aexecute(kwargs, source=library.settings))
+            exported: exporting.ExportedTool = self.func.exported
+            return exporting.full_text_of(await exported.aexecute(kwargs, source=library.settings))
 
     return ToolsembleTool
 
@@ -139,7 +130,7 @@ def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
 
 def _read(tool: Any) -> ForeignTool:
     exported = getattr(tool.func, "exported", None)
-    if isinstance(exported, ExportedTool):
+    if isinstance(exported, exporting.ExportedTool):
         return _read_exported(exported)
 
     def call(arguments: dict[str, Any], _: str) -> Any:
@@ -152,10 +143,14 @@ def _read(tool: Any) -> ForeignTool:
     return ForeignTool(tool.name, tool.desc or "", schema, acall if is_async(tool.func) else call)
 
 
-def _read_exported(exported: ExportedTool) -> ForeignTool:
+def _read_exported(exported: exporting.ExportedTool) -> ForeignTool:
     async def call(arguments: dict[str, Any], call_id: str) -> ToolResult:
         reply = await exported.aexecute(arguments, call_id, _import("dspy").settings)
-        return failure(full_text_of(reply)) if reply.is_error else ToolResult.success(full_text_of(reply))
+        return (
+            failure(exporting.full_text_of(reply))
+            if reply.is_error
+            else ToolResult.success(exporting.full_text_of(reply))
+        )
 
     return ForeignTool(exported.shown_name, exported.description, exported.parameters, call, exported)
 

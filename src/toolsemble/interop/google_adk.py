@@ -12,33 +12,24 @@ from toolsemble._runtime.event_loops import is_async
 from toolsemble._tools.schema import SchemaTool
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply
-from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, read_exported, refuse
-from toolsemble.interop._exported import (
-    Approval,
-    CallSettings,
-    Choice,
-    ExportedTool,
-    Parameters,
-    export_tools,
-    import_framework,
-    payload_of,
-)
+from toolsemble.interop import _exporting as exporting
+from toolsemble.interop._adopting import ForeignTool, adopt_tools, failure, flatten, read_exported, refuse
 from toolsemble.interop._google_adk_confirmation import Confirmations
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings
 
-_import = partial(import_framework, install="google-adk", user="google_adk")
+_import = partial(exporting.import_framework, install="google-adk", user="google_adk")
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 
 def export(
     box: Toolbox,
     *,
-    memory_id: Choice = None,
-    run_id: Choice = None,
-    parameters: Parameters = None,
-    approval: Approval = "ours",
+    memory_id: exporting.Choice = None,
+    run_id: exporting.Choice = None,
+    parameters: exporting.Parameters = None,
+    approval: exporting.Approval = "ours",
 ) -> list[Any]:
     """Return the tools of a toolbox as tools of ADK, for ``LlmAgent(tools=...)``.
 
@@ -61,7 +52,9 @@ def export(
     """
     kind = _tool_class()
     user = _read_user if memory_id is None else memory_id
-    found = export_tools(box, CallSettings(user, run_id, parameters), approval, fit_name=_begin_with_letter)
+    found = exporting.export_tools(
+        box, exporting.CallSettings(user, run_id, parameters), approval, fit_name=_begin_with_letter
+    )
     confirmations = Confirmations() if approval == "theirs" else None
     return [kind(each, confirmations) for each in found]
 
@@ -83,7 +76,7 @@ def _tool_class() -> Any:
     class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
         """A tool of a toolbox."""
 
-        def __init__(self, exported: ExportedTool, confirmations: Confirmations | None) -> None:
+        def __init__(self, exported: exporting.ExportedTool, confirmations: Confirmations | None) -> None:
             super().__init__(name=exported.shown_name, description=exported.description)
             self.exported, self._confirmations = exported, confirmations
 
@@ -130,7 +123,7 @@ def write_response(types: Any, reply: ToolReply) -> ToolResponse:
     [text] = written["response"].values()
     # ADK moves parts out of the dict, and into the parts of the response.
     media = {"media": [types.Part(**each) for each in written["parts"]]} if "parts" in written else {}
-    return ToolResponse({"error" if reply.is_error else "result": text, **media}, payload_of(reply))
+    return ToolResponse({"error" if reply.is_error else "result": text, **media}, exporting.payload_of(reply))
 
 
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:

@@ -11,26 +11,14 @@ from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble._vocabulary.result import Content, FileContent, ImageContent, ToolResult
-from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, refuse
-from toolsemble.interop._exported import (
-    Approval,
-    CallSettings,
-    Choice,
-    ExportedTool,
-    Parameters,
-    export_tools,
-    full_text_of,
-    import_framework,
-    media_of,
-    payload_of,
-    text_of,
-)
+from toolsemble.interop import _exporting as exporting
+from toolsemble.interop._adopting import ForeignTool, adopt_tools, failure, flatten, refuse
 from toolsemble.models._adapter.wire import base64_text, describe_omitted
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings
 
-_import = partial(import_framework, install="haystack-ai", user="haystack")
+_import = partial(exporting.import_framework, install="haystack-ai", user="haystack")
 _CANNOT_PAUSE = "Haystack cannot pause a run for approval"
 # The model is shown the content, with its media; the payload is for the state of an agent.
 _SHOWN = {"source": "content", "raw_result": True}
@@ -39,10 +27,10 @@ _SHOWN = {"source": "content", "raw_result": True}
 def export(
     box: Toolbox,
     *,
-    memory_id: Choice = None,
-    run_id: Choice = None,
-    parameters: Parameters = None,
-    approval: Approval = "ours",
+    memory_id: exporting.Choice = None,
+    run_id: exporting.Choice = None,
+    parameters: exporting.Parameters = None,
+    approval: exporting.Approval = "ours",
 ) -> list[Any]:
     """Return the tools of a toolbox as Haystack tools, for ``Agent`` or a chat generator.
 
@@ -61,11 +49,13 @@ def export(
 
         agent = Agent(chat_generator=generator, tools=haystack.export(box))
     """
-    found = export_tools(box, CallSettings(memory_id, run_id, parameters), approval, cannot_pause=_CANNOT_PAUSE)
+    found = exporting.export_tools(
+        box, exporting.CallSettings(memory_id, run_id, parameters), approval, cannot_pause=_CANNOT_PAUSE
+    )
     return [_write_tool(each) for each in found]
 
 
-def _write_tool(exported: ExportedTool) -> Any:
+def _write_tool(exported: exporting.ExportedTool) -> Any:
     def run(**arguments: Any) -> dict[str, Any]:
         return _answer(exported.execute(arguments))
 
@@ -110,16 +100,16 @@ def _answer(reply: ToolReply) -> dict[str, Any]:
     """Return what a tool returns; raise what Haystack turns into a failed result."""
     if reply.is_error:
         error = _import("haystack.tools.errors").ToolInvocationError
-        raise error(full_text_of(reply), tool_name=reply.name)
-    return {"content": _write_content(reply), "payload": payload_of(reply)}
+        raise error(exporting.full_text_of(reply), tool_name=reply.name)
+    return {"content": _write_content(reply), "payload": exporting.payload_of(reply)}
 
 
 def _write_content(reply: ToolReply) -> Any:
     """Return the text, or a list of the text, images and files; audio and media at a URL are lines of the text."""
-    media: list[Any] = media_of(reply)
+    media: list[Any] = exporting.media_of(reply)
     carried = [each for each in media if isinstance(each, (FileContent, ImageContent)) and not each.url]
     lines = [describe_omitted(each) for each in media if each not in carried]
-    text = "\n".join([text_of(reply), *lines])
+    text = "\n".join([exporting.text_of(reply), *lines])
     return [_import("haystack.dataclasses").TextContent(text), *map(_write_media, carried)] if carried else text
 
 

@@ -11,19 +11,8 @@ from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply
 from toolsemble._vocabulary.result import AudioContent, Content, FileContent, ImageContent, ToolResult
 from toolsemble._vocabulary.serialization import compact_json, read_content
-from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, join_parts, refuse
-from toolsemble.interop._exported import (
-    Approval,
-    CallSettings,
-    Choice,
-    ExportedTool,
-    Parameters,
-    export_tools,
-    import_framework,
-    media_of,
-    payload_of,
-    text_of,
-)
+from toolsemble.interop import _exporting as exporting
+from toolsemble.interop._adopting import ForeignTool, adopt_tools, failure, flatten, join_parts, refuse
 from toolsemble.interop._langgraph_interrupts import Interrupts
 from toolsemble.models._adapter.wire import base64_text, describe_omitted
 
@@ -91,16 +80,16 @@ def _read_media(block: dict[str, Any]) -> Content | None:
         return None
 
 
-_import = partial(import_framework, install="langchain-core", user="langchain")
+_import = partial(exporting.import_framework, install="langchain-core", user="langchain")
 
 
 def export(
     box: Toolbox,
     *,
-    memory_id: Choice = None,
-    run_id: Choice = None,
-    parameters: Parameters = None,
-    approval: Approval = "ours",
+    memory_id: exporting.Choice = None,
+    run_id: exporting.Choice = None,
+    parameters: exporting.Parameters = None,
+    approval: exporting.Approval = "ours",
 ) -> list[Any]:
     """Return the tools of a toolbox as LangChain tools, for ``create_agent``, ``ToolNode`` or ``bind_tools``.
 
@@ -124,7 +113,7 @@ def export(
     """
     kind = _tool_class()
     caller = Interrupts() if approval == "theirs" else Direct()
-    found = export_tools(box, CallSettings(memory_id, run_id, parameters), approval)
+    found = exporting.export_tools(box, exporting.CallSettings(memory_id, run_id, parameters), approval)
     return [
         kind(
             name=each.shown_name,
@@ -164,7 +153,7 @@ def _tool_class() -> Any:
     return ToolsembleTool
 
 
-def _arguments(exported: ExportedTool, given: Any) -> Any:
+def _arguments(exported: exporting.ExportedTool, given: Any) -> Any:
     """Return the arguments; a plain text is the value of the only parameter, as it is for LangChain's own tools."""
     names = list(exported.parameters.get("properties", {}))
     return {names[0]: given} if isinstance(given, str) and len(names) == 1 else given
@@ -173,11 +162,13 @@ def _arguments(exported: ExportedTool, given: Any) -> Any:
 class Direct:
     """Calls that are made as they come: the reviewer of the toolbox is asked."""
 
-    def execute(self, tool: ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
+    def execute(self, tool: exporting.ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
         """Execute a call; its run is the conversation of the configuration."""
         return tool.execute(arguments, call_id, source, run_id=thread_of(source))
 
-    async def aexecute(self, tool: ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
+    async def aexecute(
+        self, tool: exporting.ExportedTool, arguments: Any, call_id: str | None, source: Any
+    ) -> ToolReply:
         """Execute a call without blocking the event loop."""
         return await tool.aexecute(arguments, call_id, source, run_id=thread_of(source))
 
@@ -194,10 +185,10 @@ def thread_of(source: Any) -> str | None:
 
 def _answer(reply: ToolReply) -> tuple[Any, Any]:
     """Return the content and the artifact of a message; raise what LangChain turns into a failed one."""
-    text, media = text_of(reply), media_of(reply)
+    text, media = exporting.text_of(reply), exporting.media_of(reply)
     if reply.is_error:
         raise _import("langchain_core.tools").ToolException(text)
-    return (write_blocks(text, media) if media else text), payload_of(reply)
+    return (write_blocks(text, media) if media else text), exporting.payload_of(reply)
 
 
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:

@@ -11,21 +11,8 @@ from toolsemble._tools.schema import SchemaTool
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply
 from toolsemble._vocabulary.result import AudioContent, Content, FileContent, ImageContent, ToolResult
-from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, join_parts, refuse
-from toolsemble.interop._exported import (
-    Approval,
-    CallSettings,
-    Choice,
-    ExportedTool,
-    Parameters,
-    bind_arguments,
-    export_tools,
-    import_framework,
-    media_of,
-    model_of,
-    payload_of,
-    text_of,
-)
+from toolsemble.interop import _exporting as exporting
+from toolsemble.interop._adopting import ForeignTool, adopt_tools, failure, flatten, join_parts, refuse
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings
@@ -100,7 +87,7 @@ def _read_document(block: Any) -> Content:
 _READERS = {"image": _read_image, "audio": _read_audio, "document": _read_document}
 
 
-_import = partial(import_framework, install="llama-index-core", user="llama_index")
+_import = partial(exporting.import_framework, install="llama-index-core", user="llama_index")
 _CANNOT_PAUSE = "LlamaIndex cannot pause a run for approval"
 # The name under which an agent passes its context; no schema has it.
 _CONTEXT = "toolsemble context"
@@ -109,10 +96,10 @@ _CONTEXT = "toolsemble context"
 def export(
     box: Toolbox,
     *,
-    memory_id: Choice = None,
-    run_id: Choice = None,
-    parameters: Parameters = None,
-    approval: Approval = "ours",
+    memory_id: exporting.Choice = None,
+    run_id: exporting.Choice = None,
+    parameters: exporting.Parameters = None,
+    approval: exporting.Approval = "ours",
 ) -> list[Any]:
     """Return the tools of a toolbox as LlamaIndex tools, for ``FunctionAgent`` and other agents.
 
@@ -132,8 +119,8 @@ def export(
         agent = FunctionAgent(tools=llama_index.export(box), llm=llm)
     """
     kind = _tool_class()
-    settings = CallSettings(memory_id, run_id, parameters)
-    return [kind(each) for each in export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE)]
+    settings = exporting.CallSettings(memory_id, run_id, parameters)
+    return [kind(each) for each in exporting.export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE)]
 
 
 @cache
@@ -147,9 +134,9 @@ def _tool_class() -> Any:
     class ToolsembleTool(library.FunctionTool):  # type: ignore[misc, name-defined]  # the library may be missing
         """A tool of a toolbox."""
 
-        def __init__(self, exported: ExportedTool) -> None:
+        def __init__(self, exported: exporting.ExportedTool) -> None:
             shown = metadata(
-                exported.description, exported.shown_name, model_of(exported.shown_name, exported.parameters)
+                exported.description, exported.shown_name, exporting.model_of(exported.shown_name, exported.parameters)
             )
             super().__init__(fn=_accept, metadata=shown)
             self.exported = exported
@@ -159,12 +146,12 @@ def _tool_class() -> Any:
             return self.call(*values, **named)
 
         def call(self, /, *values: Any, **named: Any) -> Any:
-            source, arguments = named.pop(_CONTEXT, None), bind_arguments(self.exported, values, named)
+            source, arguments = named.pop(_CONTEXT, None), exporting.bind_arguments(self.exported, values, named)
             run_id = tags.get().get("llamaindex.run_id")
             return _write_output(self.exported.execute(arguments, None, source, run_id=run_id), arguments)
 
         async def acall(self, /, *values: Any, **named: Any) -> Any:
-            source, arguments = named.pop(_CONTEXT, None), bind_arguments(self.exported, values, named)
+            source, arguments = named.pop(_CONTEXT, None), exporting.bind_arguments(self.exported, values, named)
             run_id = tags.get().get("llamaindex.run_id")
             return _write_output(await self.exported.aexecute(arguments, None, source, run_id=run_id), arguments)
 
@@ -189,10 +176,10 @@ def _accept(**arguments: Any) -> None:
 
 def _write_output(reply: ToolReply, arguments: dict[str, Any]) -> Any:
     """Return a reply as a ``ToolOutput``."""
-    text, payload = text_of(reply), payload_of(reply)
+    text, payload = exporting.text_of(reply), exporting.payload_of(reply)
     return _import("llama_index.core.tools").ToolOutput(
         tool_name=reply.name,
-        blocks=write_blocks(_import("llama_index.core.llms"), text, media_of(reply)),
+        blocks=write_blocks(_import("llama_index.core.llms"), text, exporting.media_of(reply)),
         raw_input=arguments,
         raw_output=text if payload is None else payload,
         is_error=reply.is_error,

@@ -14,19 +14,8 @@ from toolsemble._vocabulary.call import ToolReply
 from toolsemble._vocabulary.errors import CallPausedError, ToolDefinitionError
 from toolsemble._vocabulary.result import Content, FileContent, ImageContent, ToolResult
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, refuse
-from toolsemble.interop._exported import (
-    Approval,
-    CallSettings,
-    Choice,
-    ExportedTool,
-    Parameters,
-    export_tools,
-    import_framework,
-    media_of,
-    payload_of,
-    text_of,
-)
+from toolsemble.interop import _exporting as exporting
+from toolsemble.interop._adopting import ForeignTool, adopt_tools, failure, flatten, refuse
 from toolsemble.interop._pausing import CHANGED, ShownRequests, asks_before, bind_decision
 from toolsemble.models._adapter.wire import data_url, file_name
 from toolsemble.review._request import Continue
@@ -40,10 +29,10 @@ def write_output(agents: Any, reply: ToolReply) -> Any:
 
     :param agents: the package of the SDK
     """
-    media = media_of(reply)
+    media = exporting.media_of(reply)
     if not media:
-        return text_of(reply)
-    return [agents.ToolOutputText(text=text_of(reply)), *(_write_media(agents, each) for each in media)]
+        return exporting.text_of(reply)
+    return [agents.ToolOutputText(text=exporting.text_of(reply)), *(_write_media(agents, each) for each in media)]
 
 
 def _write_media(agents: Any, content: Any) -> Any:
@@ -83,17 +72,17 @@ def _read_media(item: Any) -> Content:
     return FileContent.from_url(address, name=item.filename)
 
 
-_import = partial(import_framework, install="openai-agents", user="openai_agents")
+_import = partial(exporting.import_framework, install="openai-agents", user="openai_agents")
 _RAISES = {"_failure_error_function": None, "_use_default_failure_error_function": False}
 
 
 def export(
     box: Toolbox,
     *,
-    memory_id: Choice = None,
-    run_id: Choice = None,
-    parameters: Parameters = None,
-    approval: Approval = "ours",
+    memory_id: exporting.Choice = None,
+    run_id: exporting.Choice = None,
+    parameters: exporting.Parameters = None,
+    approval: exporting.Approval = "ours",
 ) -> list[Any]:
     """Return the tools of a toolbox as tools for ``Agent(tools=...)`` of the OpenAI Agents SDK.
 
@@ -115,12 +104,12 @@ def export(
     >>> exported.name, exported.params_json_schema["required"]
     ('double', ['number'])
     """
-    found = export_tools(box, CallSettings(memory_id, run_id, parameters), approval)
+    found = exporting.export_tools(box, exporting.CallSettings(memory_id, run_id, parameters), approval)
     shown = ShownRequests() if approval == "theirs" else None
     return [_export(each, shown) for each in found]
 
 
-def _export(tool: ExportedTool, shown: ShownRequests | None) -> Any:
+def _export(tool: exporting.ExportedTool, shown: ShownRequests | None) -> Any:
     invoker = Invoker(tool, shown)
     return _import("agents").FunctionTool(
         name=tool.shown_name,
@@ -136,7 +125,7 @@ def _export(tool: ExportedTool, shown: ShownRequests | None) -> Any:
 class Invoker:
     """The function of an exported tool: it executes calls, and says which of them need approval."""
 
-    def __init__(self, exported: ExportedTool, shown: ShownRequests | None) -> None:
+    def __init__(self, exported: exporting.ExportedTool, shown: ShownRequests | None) -> None:
         self.exported = exported
         self._shown = shown
         self._payloads: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
@@ -145,7 +134,7 @@ class Invoker:
         """Execute a call and return its output; a failure is a text that begins with ``Error:``."""
         facts = {"call_id": context.tool_call_id, "source": context, "run_id": _find_run(context.tool_call_id)}
         reply = await self._execute(arguments, context, {**facts, "deps": context.context})
-        payload = payload_of(reply)
+        payload = exporting.payload_of(reply)
         if payload is not None:
             self._payloads[context] = payload
         return write_output(_import("agents"), reply)

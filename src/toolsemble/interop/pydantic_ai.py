@@ -13,28 +13,7 @@ from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply
 from toolsemble._vocabulary.errors import CallPausedError
 from toolsemble._vocabulary.result import AudioContent, Content, FileContent, ImageContent, ToolResult
-from toolsemble.interop._adopted import (
-    ForeignTool,
-    adopt_tools,
-    failure,
-    flatten,
-    join_parts,
-    read_exported,
-    read_media,
-    refuse,
-)
-from toolsemble.interop._exported import (
-    Approval,
-    CallSettings,
-    Choice,
-    ExportedTool,
-    Parameters,
-    export_tools,
-    import_framework,
-    media_of,
-    payload_of,
-    text_of,
-)
+from toolsemble.interop import _adopting as adopting, _exporting as exporting
 from toolsemble.interop._pausing import ShownRequests, asks_before, bind_decision, edit_arguments, show_request
 from toolsemble.review._request import Continue
 
@@ -56,12 +35,14 @@ def _write(messages: Any, content: Any) -> Any:
 
 def read_contents(messages: Any, value: Any) -> tuple[str, list[Content]]:
     """Return the text and the media of the return value of a tool; other values become JSON text."""
-    return join_parts(_read_content(messages, each) for each in (value if isinstance(value, list) else [value]))
+    return adopting.join_parts(
+        _read_content(messages, each) for each in (value if isinstance(value, list) else [value])
+    )
 
 
 def _read_content(messages: Any, item: Any) -> str | Content:
     if isinstance(item, messages.BinaryContent):
-        return read_media(item.data, item.media_type)
+        return adopting.read_media(item.data, item.media_type)
     urls: dict[Any, Any] = {
         messages.ImageUrl: ImageContent,
         messages.AudioUrl: AudioContent,
@@ -71,17 +52,17 @@ def _read_content(messages: Any, item: Any) -> str | Content:
     return found
 
 
-_import = partial(import_framework, install="pydantic-ai-slim", user="pydantic_ai")
+_import = partial(exporting.import_framework, install="pydantic-ai-slim", user="pydantic_ai")
 _TEXT = "__text__"  # the key of arguments that are not a JSON object
 
 
 def export(
     box: Toolbox,
     *,
-    memory_id: Choice = None,
-    run_id: Choice = None,
-    parameters: Parameters = None,
-    approval: Approval = "ours",
+    memory_id: exporting.Choice = None,
+    run_id: exporting.Choice = None,
+    parameters: exporting.Parameters = None,
+    approval: exporting.Approval = "ours",
 ) -> Any:
     """Return the tools of a toolbox as a toolset, for ``Agent(model, toolsets=[...])``.
 
@@ -102,7 +83,7 @@ def export(
     >>> export(Toolbox([double])).label
     'Toolbox: double'
     """
-    found = export_tools(box, CallSettings(memory_id, run_id, parameters), approval)
+    found = exporting.export_tools(box, exporting.CallSettings(memory_id, run_id, parameters), approval)
     return _toolset_class()(
         {each.shown_name: each for each in found}, ShownRequests() if approval == "theirs" else None
     )
@@ -117,7 +98,7 @@ def _toolset_class() -> Any:
     class ToolsembleToolset(base):  # type: ignore[misc]  # the library may be missing
         """The tools of a toolbox."""
 
-        def __init__(self, exported: dict[str, ExportedTool], shown: ShownRequests | None) -> None:
+        def __init__(self, exported: dict[str, exporting.ExportedTool], shown: ShownRequests | None) -> None:
             self.exported = exported
             self._shown = shown
 
@@ -132,7 +113,7 @@ def _toolset_class() -> Any:
         async def get_tools(self, ctx: Any) -> dict[str, Any]:
             return {name: self._describe(each, ctx.max_retries) for name, each in self.exported.items()}
 
-        def _describe(self, tool: ExportedTool, max_retries: int) -> Any:
+        def _describe(self, tool: exporting.ExportedTool, max_retries: int) -> Any:
             definition = tools.ToolDefinition(
                 name=tool.shown_name, description=tool.description, parameters_json_schema=tool.parameters
             )
@@ -167,7 +148,7 @@ class PassedArguments:
         return dict(input)
 
 
-async def ask(tool: ExportedTool, arguments: Any, ctx: Any, shown: ShownRequests) -> ToolReply:
+async def ask(tool: exporting.ExportedTool, arguments: Any, ctx: Any, shown: ShownRequests) -> ToolReply:
     """Execute a call; raise ``ApprovalRequired`` if it needs approval and nobody has approved what was shown."""
     execute = partial(tool.aexecute, call_id=ctx.tool_call_id, source=ctx, run_id=ctx.conversation_id, deps=ctx.deps)
     requested = _find_requested(ctx, arguments) if ctx.tool_call_approved else arguments
@@ -204,11 +185,11 @@ def _find_requested(ctx: Any, arguments: Any) -> Any:
 
 def write_answer(reply: ToolReply) -> Any:
     """Return what a tool of Pydantic AI returns; raise what it tells the model as a failure."""
-    text, media = text_of(reply), media_of(reply)
+    text, media = exporting.text_of(reply), exporting.media_of(reply)
     if reply.is_error:
         raise _import("pydantic_ai.exceptions").ToolFailed(text)
     content = [text, *write_contents(_import("pydantic_ai.messages"), media)] if media else text
-    return _import("pydantic_ai.messages").ToolReturn(content, metadata=payload_of(reply))
+    return _import("pydantic_ai.messages").ToolReturn(content, metadata=exporting.payload_of(reply))
 
 
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
@@ -227,31 +208,31 @@ def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
     '42'
     """
     kinds = _import("pydantic_ai.tools").Tool, _import("pydantic_ai.toolsets.abstract").AbstractToolset
-    found = flatten(tools, lambda each: isinstance(each, kinds), "a Tool or a toolset of Pydantic AI")
+    found = adopting.flatten(tools, lambda each: isinstance(each, kinds), "a Tool or a toolset of Pydantic AI")
     foreign = [tool for each in found for tool in _read(each, kinds[0])]
-    return adopt_tools("pydantic_ai", foreign, dict(settings))
+    return adopting.adopt_tools("pydantic_ai", foreign, dict(settings))
 
 
-def _read(source: Any, kind: type) -> list[ForeignTool]:
+def _read(source: Any, kind: type) -> list[adopting.ForeignTool]:
     if isinstance(source, kind):
         return [_read_tool(source)]
     if isinstance(source, _toolset_class()):
-        return [read_exported(each) for each in source.exported.values()]
+        return [adopting.read_exported(each) for each in source.exported.values()]
     if not isinstance(getattr(source, "tools", None), dict):
-        raise refuse(type(source).__name__, "a run of an agent, for its tools")
+        raise adopting.refuse(type(source).__name__, "a run of an agent, for its tools")
     return [_read_tool(each) for each in source.tools.values()]
 
 
-def _read_tool(tool: Any) -> ForeignTool:
+def _read_tool(tool: Any) -> adopting.ForeignTool:
     if tool.takes_ctx:
-        raise refuse(tool.name, "a RunContext")
+        raise adopting.refuse(tool.name, "a RunContext")
     schema = tool.function_schema
 
     async def call(arguments: dict[str, Any], _: str) -> Any:
         return await _run(lambda: schema.call(schema.validator.validate_python(arguments), None))
 
     gate = {"requires_approval": True} if tool.requires_approval else {}
-    return ForeignTool(tool.name, tool.description or "", schema.json_schema, call, settings=gate)
+    return adopting.ForeignTool(tool.name, tool.description or "", schema.json_schema, call, settings=gate)
 
 
 async def _run(call: Any) -> Any:
@@ -260,9 +241,11 @@ async def _run(call: Any) -> Any:
     try:
         value = await call()
     except (exceptions.ToolFailed, exceptions.ModelRetry) as told:
-        return failure(told.message)
+        return adopting.failure(told.message)
     except (exceptions.ApprovalRequired, exceptions.CallDeferred) as deferred:
-        return failure(f"The tool raised {type(deferred).__name__}, which only a run of Pydantic AI can handle")
+        return adopting.failure(
+            f"The tool raised {type(deferred).__name__}, which only a run of Pydantic AI can handle"
+        )
     if not isinstance(value, messages.ToolReturn):
         return value
     text, contents = read_contents(messages, value.return_value)

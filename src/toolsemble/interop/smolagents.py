@@ -13,23 +13,13 @@ from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolExecutionError
 from toolsemble._vocabulary.result import ImageContent, ToolResult
-from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, refuse
-from toolsemble.interop._exported import (
-    Approval,
-    CallSettings,
-    Choice,
-    ExportedTool,
-    Parameters,
-    bind_arguments,
-    export_tools,
-    full_text_of,
-    import_framework,
-)
+from toolsemble.interop import _exporting as exporting
+from toolsemble.interop._adopting import ForeignTool, adopt_tools, failure, flatten, refuse
 
 if TYPE_CHECKING:
     from toolsemble._tools.settings import ToolSettings
 
-_import = partial(import_framework, install="smolagents", user="smolagents")
+_import = partial(exporting.import_framework, install="smolagents", user="smolagents")
 _CANNOT_PAUSE = "smolagents cannot pause a run for approval"
 _MEDIA = frozenset({"image", "audio"})
 
@@ -37,10 +27,10 @@ _MEDIA = frozenset({"image", "audio"})
 def export(
     box: Toolbox,
     *,
-    memory_id: Choice = None,
-    run_id: Choice = None,
-    parameters: Parameters = None,
-    approval: Approval = "ours",
+    memory_id: exporting.Choice = None,
+    run_id: exporting.Choice = None,
+    parameters: exporting.Parameters = None,
+    approval: exporting.Approval = "ours",
 ) -> list[Any]:
     """Return the tools of a toolbox as smolagents tools, for ``ToolCallingAgent`` and ``CodeAgent``.
 
@@ -60,8 +50,8 @@ def export(
         agent = ToolCallingAgent(tools=smolagents.export(box), model=model)
     """
     kind = _tool_class()
-    settings = CallSettings(memory_id, run_id, parameters)
-    found = export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE, fit_name=_fit_name)
+    settings = exporting.CallSettings(memory_id, run_id, parameters)
+    found = exporting.export_tools(box, settings, approval, cannot_pause=_CANNOT_PAUSE, fit_name=_fit_name)
     return [kind(each) for each in found]
 
 
@@ -82,7 +72,7 @@ def _tool_class() -> Any:
         output_type = "string"
         skip_forward_signature_validation = True
 
-        def __init__(self, exported: ExportedTool) -> None:
+        def __init__(self, exported: exporting.ExportedTool) -> None:
             self.exported = exported
             self.name, self.description = exported.shown_name, exported.description
             self.inputs = _Inputs(_write_inputs(exported.parameters))
@@ -92,10 +82,10 @@ def _tool_class() -> Any:
         def __call__(self, /, *values: Any, sanitize_inputs_outputs: bool = False, **named: Any) -> str:
             if not sanitize_inputs_outputs:
                 return self.forward(*values, **named)
-            return full_text_of(self.exported.execute(_read_arguments(self.exported, values, named)))
+            return exporting.full_text_of(self.exported.execute(_read_arguments(self.exported, values, named)))
 
         def forward(self, /, *values: Any, **named: Any) -> str:
-            return _raise_failure(self.exported.execute(bind_arguments(self.exported, values, named)))
+            return _raise_failure(self.exported.execute(exporting.bind_arguments(self.exported, values, named)))
 
         def to_dict(self) -> dict[str, Any]:
             raise ToolConfigurationError(
@@ -149,15 +139,15 @@ def _write_input(name: str, schema: dict[str, Any], required: bool) -> _Input:  
     return _Input({**kept, "type": kind, "description": schema.get("description", name), **optional})
 
 
-def _read_arguments(exported: ExportedTool, values: tuple[Any, ...], named: dict[str, Any]) -> Any:
+def _read_arguments(exported: exporting.ExportedTool, values: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """Return the arguments of a call by an agent, which passes JSON that it cannot read as a single text."""
     broken = len(values) == 1 and isinstance(values[0], str) and values[0].lstrip().startswith("{")
-    return values[0] if broken else bind_arguments(exported, values, named)
+    return values[0] if broken else exporting.bind_arguments(exported, values, named)
 
 
 def _raise_failure(reply: ToolReply) -> str:
     """Return the text for code; raise if the call failed, because code would go on with the text of an error."""
-    text = full_text_of(reply)
+    text = exporting.full_text_of(reply)
     if reply.is_error:
         raise ToolExecutionError(text)
     return text

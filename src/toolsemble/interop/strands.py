@@ -14,17 +14,8 @@ from toolsemble._vocabulary.call import ToolReply, new_id
 from toolsemble._vocabulary.errors import CallPausedError
 from toolsemble._vocabulary.result import Content, FileContent, ImageContent, TextContent, ToolResult
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.interop._adopted import ForeignTool, adopt_tools, failure, flatten, join_parts, refuse
-from toolsemble.interop._exported import (
-    Approval,
-    CallSettings,
-    Choice,
-    ExportedTool,
-    Parameters,
-    export_tools,
-    import_framework,
-    payload_of,
-)
+from toolsemble.interop import _exporting as exporting
+from toolsemble.interop._adopting import ForeignTool, adopt_tools, failure, flatten, join_parts, refuse
 from toolsemble.interop._pausing import asks_before, bind_decision, fingerprint_of, read_decision, show_request
 from toolsemble.models._adapter.wire import describe_omitted, media_type
 from toolsemble.models.bedrock._wire import DOCUMENTS, IMAGES, VIDEOS
@@ -44,7 +35,7 @@ def write_result(reply: ToolReply) -> dict[str, Any]:
     {'toolUseId': 'c1', 'status': 'success', 'content': [{'text': 'noon'}]}
     """
     result: dict[str, Any] = _omit_videos(reply).to_bedrock()["toolResult"]
-    payload = payload_of(reply)
+    payload = exporting.payload_of(reply)
     return result if payload is None else {**result, "structuredContent": payload}
 
 
@@ -89,17 +80,17 @@ def _read_block(block: Mapping[str, Any]) -> str | Content:
     return compact_json(block.get("json", block), default=str)
 
 
-_import = partial(import_framework, install="strands-agents", user="strands")
+_import = partial(exporting.import_framework, install="strands-agents", user="strands")
 _RUN_IDS: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
 
 
 def export(
     box: Toolbox,
     *,
-    memory_id: Choice = None,
-    run_id: Choice = None,
-    parameters: Parameters = None,
-    approval: Approval = "ours",
+    memory_id: exporting.Choice = None,
+    run_id: exporting.Choice = None,
+    parameters: exporting.Parameters = None,
+    approval: exporting.Approval = "ours",
 ) -> list[Any]:
     """Return the tools of a toolbox as Strands tools, for ``Agent(tools=...)``.
 
@@ -121,7 +112,7 @@ def export(
     :param approval: "theirs" interrupts the agent; its reason is the request, and the response to it is a decision
     """
     kind = _tool_class()
-    find = partial(export_tools, box, CallSettings(memory_id, run_id, parameters), approval)
+    find = partial(exporting.export_tools, box, exporting.CallSettings(memory_id, run_id, parameters), approval)
     found = find()
     if len({_use_underscores(each.name) for each in found}) < len(found):
         found = find(fit_name=_use_underscores)  # Strands rejects two names that differ only by - and _
@@ -140,7 +131,7 @@ def _tool_class() -> Any:
     class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
         """A tool of a toolbox."""
 
-        def __init__(self, exported: ExportedTool, *, pausable: bool) -> None:
+        def __init__(self, exported: exporting.ExportedTool, *, pausable: bool) -> None:
             super().__init__()
             self.exported, self._pausable = exported, pausable
 
@@ -170,7 +161,7 @@ def _tool_class() -> Any:
 
 
 async def _execute(
-    tool: ExportedTool, tool_use: Any, state: dict[str, Any], *, box: Toolbox | None = None
+    tool: exporting.ExportedTool, tool_use: Any, state: dict[str, Any], *, box: Toolbox | None = None
 ) -> ToolReply:
     run_id = _find_run_id(state.get("agent"))
     return await tool.aexecute(tool_use["input"], tool_use["toolUseId"], state, run_id=run_id, deps=state, box=box)
@@ -192,7 +183,7 @@ def _make_context(tool_use: Any, state: dict[str, Any], settings: dict[str, Any]
     return agent and kind(tool_use=tool_use, agent=agent, invocation_state=state)
 
 
-async def _ask(tool: ExportedTool, execute: Callable[..., Awaitable[ToolReply]], context: Any) -> ToolReply:
+async def _ask(tool: exporting.ExportedTool, execute: Callable[..., Awaitable[ToolReply]], context: Any) -> ToolReply:
     """Execute a call; interrupt the agent if it needs approval and nobody has decided about what is shown."""
     box = None
     while True:

@@ -10,26 +10,13 @@ from urllib.parse import quote
 from toolsemble._vocabulary.result import AudioContent, ImageContent, Media
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble._vocabulary.specification import Note
+from toolsemble.models._adapter import wire
 from toolsemble.models._adapter.dialect import Schema, ensure_object
-from toolsemble.models._adapter.wire import (
-    Answer,
-    Call,
-    Offer,
-    base64_text,
-    decode_text,
-    field,
-    file_name,
-    make_call,
-    media_type,
-    parameters_of,
-    unexpected_source,
-    write_blocks,
-)
 
 _HINTS = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
 
 
-def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
+def write_tools(offers: Iterable[wire.Offer]) -> list[dict[str, Any]]:
     """Return the ``tools`` of a list result; the title and the hints come from the metadata.
 
     >>> from toolsemble import ToolSpecification
@@ -39,8 +26,8 @@ def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
     return [_tool(offer) for offer in offers]
 
 
-def _tool(offer: Offer) -> dict[str, Any]:
-    schema, _ = adapt(parameters_of(offer))
+def _tool(offer: wire.Offer) -> dict[str, Any]:
+    schema, _ = adapt(wire.parameters_of(offer))
     metadata = offer.metadata
     title = {"title": metadata["title"]} if isinstance(metadata.get("title"), str) else {}
     hints = {hint: metadata[hint] for hint in _HINTS if isinstance(metadata.get(hint), bool)}
@@ -69,20 +56,20 @@ def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
     return ensure_object(parameters), []
 
 
-def read_call(source: object) -> Call:
+def read_call(source: object) -> wire.Call:
     """Return the name, arguments and id of a ``tools/call`` request, or of its params.
 
     >>> read_call({"method": "tools/call", "id": 7, "params": {"name": "weather", "arguments": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, '7')
     """
-    params = field(source, "params") or source
-    name = field(params, "name")
+    params = wire.field(source, "params") or source
+    name = wire.field(params, "name")
     if not isinstance(name, str):
-        raise unexpected_source(source, "an MCP tools/call request, or its params")
-    return make_call(name, field(params, "arguments"), field(source, "id"))
+        raise wire.unexpected_source(source, "an MCP tools/call request, or its params")
+    return wire.make_call(name, wire.field(params, "arguments"), wire.field(source, "id"))
 
 
-def write_reply(answer: Answer) -> dict[str, Any]:
+def write_reply(answer: wire.Answer) -> dict[str, Any]:
     """Return the result of the ``tools/call`` request.
 
     >>> from types import SimpleNamespace
@@ -90,7 +77,7 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     >>> write_reply(answer)
     {'content': [{'type': 'text', 'text': 'noon'}], 'isError': False}
     """
-    written = {"content": write_blocks(answer, _text, _block) or [_text(answer.text)], "isError": answer.is_error}
+    written = {"content": wire.write_blocks(answer, _text, _block) or [_text(answer.text)], "isError": answer.is_error}
     structured = None if answer.is_error else _find_structured(answer)
     return written if structured is None else {**written, "structuredContent": structured}
 
@@ -120,14 +107,14 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _block(content: Media) -> dict[str, Any]:
-    kind = media_type(content)
+    kind = wire.media_type(content)
     if content.url:
-        return {"type": "resource_link", "uri": content.url, "name": file_name(content), "mimeType": kind}
-    data = base64_text(content.data)
+        return {"type": "resource_link", "uri": content.url, "name": wire.file_name(content), "mimeType": kind}
+    data = wire.base64_text(content.data)
     if isinstance(content, ImageContent | AudioContent):
         name = "image" if isinstance(content, ImageContent) else "audio"
         return {"type": name, "data": data, "mimeType": kind}
-    text = decode_text(content)
+    text = wire.decode_text(content)
     held = {"blob": data} if text is None else {"text": text}
-    uri = f"file:///{quote(file_name(content))}"
+    uri = f"file:///{quote(wire.file_name(content))}"
     return {"type": "resource", "resource": {"uri": uri, "mimeType": kind, **held}}

@@ -11,32 +11,22 @@ from typing import Any
 
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble._vocabulary.specification import Note
+from toolsemble.models._adapter import wire
 from toolsemble.models._adapter.dialect import Schema, describe, ensure_object, rewrite
-from toolsemble.models._adapter.wire import (
-    Answer,
-    Call,
-    Offer,
-    base64_text,
-    function_tool,
-    join_text,
-    parameters_of,
-    read_function_call,
-    select_media,
-)
 
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/webp"})
 _KEPT = ("type", "items", "description", "enum")
 _ROOT = ("type", "properties", "required")
 
 
-def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
+def write_tools(offers: Iterable[wire.Offer]) -> list[dict[str, Any]]:
     """Return the ``tools`` argument.
 
     >>> from toolsemble import ToolSpecification
     >>> write_tools([ToolSpecification("now", "The time")])[0]["function"]["parameters"]
     {'type': 'object', 'properties': {}}
     """
-    return [function_tool("ollama", offer, adapt(parameters_of(offer))[0]) for offer in offers]
+    return [wire.function_tool("ollama", offer, adapt(wire.parameters_of(offer))[0]) for offer in offers]
 
 
 def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
@@ -84,16 +74,16 @@ def _words(keyword: str, value: object) -> str:
     return f"{names.get(keyword, keyword)}: {compact_json(value)}"
 
 
-def read_call(source: object) -> Call:
+def read_call(source: object) -> wire.Call:
     """Return the name, arguments and id of an item of ``message.tool_calls``; the id is None if there is none.
 
     >>> read_call({"function": {"name": "weather", "arguments": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, None)
     """
-    return read_function_call(source, "an Ollama call, out of message.tool_calls")
+    return wire.read_function_call(source, "an Ollama call, out of message.tool_calls")
 
 
-def write_reply(answer: Answer) -> dict[str, Any]:
+def write_reply(answer: wire.Answer) -> dict[str, Any]:
     """Return the tool message.
 
     >>> from types import SimpleNamespace
@@ -101,6 +91,6 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     >>> write_reply(answer)
     {'role': 'tool', 'tool_name': 'now', 'content': 'noon'}
     """
-    message = {"role": "tool", "tool_name": answer.name, "content": join_text(answer, _IMAGES)}
-    images = [base64_text(image.data) for image in select_media(answer, _IMAGES)]
+    message = {"role": "tool", "tool_name": answer.name, "content": wire.join_text(answer, _IMAGES)}
+    images = [wire.base64_text(image.data) for image in wire.select_media(answer, _IMAGES)]
     return {**message, "images": images} if images else message

@@ -14,27 +14,19 @@ from typing import Any
 
 from toolsemble._runtime.text import preview
 from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
-from toolsemble.models._chat import (
-    ArgumentsDelta,
-    Assembly,
-    CallDelta,
-    ChatModel,
-    ChatReply,
-    ChatRequest,
-    Chunk,
-    PromptProgress,
-    StreamEnd,
-    StreamRestart,
-    TextDelta,
-    ThoughtDelta,
-    TokenUsage,
-    chunks_of,
-    closing,
-)
+from toolsemble.models import _chat as chat
 from toolsemble.models._message import read_call, visible_to_json, write_call
 
 _SHOWN = 80
-_CHUNKS = (TextDelta, ThoughtDelta, PromptProgress, CallDelta, ArgumentsDelta, StreamRestart, StreamEnd)
+_CHUNKS = (
+    chat.TextDelta,
+    chat.ThoughtDelta,
+    chat.PromptProgress,
+    chat.CallDelta,
+    chat.ArgumentsDelta,
+    chat.StreamRestart,
+    chat.StreamEnd,
+)
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in _CHUNKS}
 
 
@@ -55,7 +47,7 @@ class RecordedModel:
     'hi'
     """
 
-    def __init__(self, path: str | os.PathLike[str], model: ChatModel | None = None) -> None:
+    def __init__(self, path: str | os.PathLike[str], model: chat.ChatModel | None = None) -> None:
         """Read the file, which must exist unless a model is given.
 
         :param path: a file of JSON lines, one for each exchange
@@ -71,22 +63,22 @@ class RecordedModel:
                 self.native_output = entry["native_output"]
                 self._recorded.setdefault(entry["request"], deque()).append(entry)
 
-    async def reply(self, request: ChatRequest) -> ChatReply:
+    async def reply(self, request: chat.ChatRequest) -> chat.ChatReply:
         """Return the recorded reply, or a new one."""
         entry = self._take(request)
         if entry is None:
             entry = await self._ask(request)
         if "chunks" not in entry:
             return _read_reply(entry)
-        return Assembly().assemble(map(_read_chunk, entry["chunks"]))
+        return chat.Assembly().assemble(map(_read_chunk, entry["chunks"]))
 
-    async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
+    async def stream(self, request: chat.ChatRequest) -> AsyncIterator[chat.Chunk]:
         """Yield the recorded chunks, or new ones as they arrive."""
         entry = self._take(request)
         if entry is None and self._model is not None:
-            chunks: list[Chunk] = []
+            chunks: list[chat.Chunk] = []
             try:
-                async with closing(self._model.stream(request)) as stream:
+                async with chat.closing(self._model.stream(request)) as stream:
                     async for chunk in stream:
                         chunks.append(chunk)
                         yield chunk
@@ -97,15 +89,15 @@ class RecordedModel:
             return
         if entry is None:
             raise self._missing_error(request)
-        for chunk in map(_read_chunk, entry["chunks"]) if "chunks" in entry else chunks_of(_read_reply(entry)):
+        for chunk in map(_read_chunk, entry["chunks"]) if "chunks" in entry else chat.chunks_of(_read_reply(entry)):
             yield chunk
 
-    def _take(self, request: ChatRequest) -> dict[str, Any] | None:
+    def _take(self, request: chat.ChatRequest) -> dict[str, Any] | None:
         with self._lock:
             recorded = self._recorded.get(_digest(request))
             return recorded.popleft() if recorded else None
 
-    async def _ask(self, request: ChatRequest) -> dict[str, Any]:
+    async def _ask(self, request: chat.ChatRequest) -> dict[str, Any]:
         if self._model is None:
             raise self._missing_error(request)
         try:
@@ -117,13 +109,13 @@ class RecordedModel:
         self._add(request, answer)
         return answer
 
-    def _add(self, request: ChatRequest, answer: dict[str, Any]) -> None:
+    def _add(self, request: chat.ChatRequest, answer: dict[str, Any]) -> None:
         about = {"request": _digest(request), "asked": _preview_last(request), "native_output": self.native_output}
         line = json.dumps({**about, **answer}) + "\n"
         with self._lock, self._path.open("a", encoding="ascii") as file:
             file.write(line)  # in one write, so that a killed run leaves whole lines
 
-    def _missing_error(self, request: ChatRequest) -> ModelError:
+    def _missing_error(self, request: chat.ChatRequest) -> ModelError:
         return ModelError(
             f"'{self._path}' has no recording of this request ({len(request.messages)} messages, the last: "
             f"{_preview_last(request)!r}); record it with RecordedModel(path, model)"
@@ -143,7 +135,7 @@ def _read_entries(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def _digest(request: ChatRequest) -> str:
+def _digest(request: chat.ChatRequest) -> str:
     """Return a digest of everything that can affect the reply."""
     content = {
         "messages": [visible_to_json(message) for message in request.messages],
@@ -156,7 +148,7 @@ def _digest(request: ChatRequest) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _preview_last(request: ChatRequest) -> str:
+def _preview_last(request: chat.ChatRequest) -> str:
     return preview(request.messages[-1].text, _SHOWN) if request.messages else ""
 
 
@@ -164,7 +156,7 @@ def _write_error(error: ModelError) -> dict[str, Any]:
     return {"error": {"message": str(error), "retryable": error.retryable, "retry_after": error.retry_after}}
 
 
-def _write_reply(reply: ChatReply) -> dict[str, Any]:
+def _write_reply(reply: chat.ChatReply) -> dict[str, Any]:
     return {
         "text": reply.text,
         "calls": [write_call(call) for call in reply.calls],
@@ -174,18 +166,18 @@ def _write_reply(reply: ChatReply) -> dict[str, Any]:
     }
 
 
-def _read_reply(entry: dict[str, Any]) -> ChatReply:
+def _read_reply(entry: dict[str, Any]) -> chat.ChatReply:
     """Return the reply of an entry, or raise the recorded error."""
     if "error" in entry:
         facts = entry["error"]
         raise ModelError(facts["message"], retryable=facts["retryable"], retry_after=facts["retry_after"])
-    fields = {**entry["reply"], "usage": TokenUsage(*entry["reply"]["usage"])}
-    return ChatReply(**{**fields, "calls": tuple(map(read_call, fields["calls"]))})
+    fields = {**entry["reply"], "usage": chat.TokenUsage(*entry["reply"]["usage"])}
+    return chat.ChatReply(**{**fields, "calls": tuple(map(read_call, fields["calls"]))})
 
 
-def _write_chunk(chunk: Chunk) -> dict[str, Any]:
+def _write_chunk(chunk: chat.Chunk) -> dict[str, Any]:
     fields: dict[str, Any] = {name: getattr(chunk, name) for name in chunk.__slots__}
-    if isinstance(chunk, StreamEnd):
+    if isinstance(chunk, chat.StreamEnd):
         fields["usage"] = astuple(chunk.usage)
     return {"kind": type(chunk).__name__, **fields}
 
@@ -193,5 +185,5 @@ def _write_chunk(chunk: Chunk) -> dict[str, Any]:
 def _read_chunk(fields: dict[str, Any]) -> Any:
     values = {name: value for name, value in fields.items() if name != "kind"}
     if "usage" in values:
-        values["usage"] = TokenUsage(*values["usage"])
+        values["usage"] = chat.TokenUsage(*values["usage"])
     return _KINDS[fields["kind"]](**values)

@@ -15,32 +15,8 @@ from toolsemble._runtime.checks import check_count, check_seconds
 from toolsemble._runtime.processes.identity import ProcessIdentity
 from toolsemble._runtime.storage.sqlite import Database, translate_errors
 from toolsemble._vocabulary.errors import ToolDefinitionError
+from toolsemble.telemetry import _history_queries as queries, _history_records as records
 from toolsemble.telemetry._event_json import write_event
-from toolsemble.telemetry._history_queries import (
-    NO_STATES,
-    EventFilter,
-    RunFilter,
-    States,
-    delete_runs,
-    find_agents,
-    find_calls,
-    find_event,
-    find_events,
-    find_last,
-    find_reviews,
-    find_run,
-    find_runs,
-    find_turns,
-)
-from toolsemble.telemetry._history_records import (
-    AgentRun,
-    CallSummary,
-    HistoryEvent,
-    ReviewSummary,
-    RunState,
-    RunSummary,
-    TurnSummary,
-)
 from toolsemble.telemetry._history_tables import KIND
 from toolsemble.telemetry._history_writer import EventWriter
 
@@ -139,11 +115,11 @@ class RunHistory:
         *,
         limit: int = 50,
         before: int | None = None,
-        state: RunState | None = None,
+        state: records.RunState | None = None,
         tool: str | None = None,
         text: str | None = None,
         journal: KnowsRuns | None = None,
-    ) -> list[RunSummary]:
+    ) -> list[records.RunSummary]:
         """Return a page of runs, newest first.
 
         :param limit: the number of runs at most
@@ -155,48 +131,48 @@ class RunHistory:
         :param journal: the :class:`~toolsemble.RunJournal` of the runs, whose states count: a run that was parked may
             have been cancelled since, without an event
         """
-        wanted, states = RunFilter(before, state, tool, text), _read_states(journal)
+        wanted, states = queries.RunFilter(before, state, tool, text), _read_states(journal)
         with self._database.reading() as connection:
-            return find_runs(connection, wanted, limit, states)
+            return queries.find_runs(connection, wanted, limit, states)
 
-    def run(self, run_id: str, *, journal: KnowsRuns | None = None) -> RunSummary | None:
+    def run(self, run_id: str, *, journal: KnowsRuns | None = None) -> records.RunSummary | None:
         """Return one run; None if it is unknown.
 
         :param journal: the :class:`~toolsemble.RunJournal` of the run, whose state counts
         """
         states = _read_state(journal, run_id)
         with self._database.reading() as connection:
-            return find_run(connection, run_id, states)
+            return queries.find_run(connection, run_id, states)
 
-    def agents(self, run_id: str, *, journal: KnowsRuns | None = None) -> list[AgentRun]:
+    def agents(self, run_id: str, *, journal: KnowsRuns | None = None) -> list[records.AgentRun]:
         """Return the agents of a run in the order of their start: the outermost one, and those inside calls.
 
         :param journal: the :class:`~toolsemble.RunJournal` of the run, whose state counts
         """
         states = _read_state(journal, run_id)
         with self._database.reading() as connection:
-            return find_agents(connection, run_id, states)
+            return queries.find_agents(connection, run_id, states)
 
-    def turns(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[TurnSummary]:
+    def turns(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[records.TurnSummary]:
         """Return a page of the replies of models in a run, in order, those of nested agents among them.
 
         :param after: the ``number`` of the last reply of the page before
         """
         with self._database.reading() as connection:
-            return find_turns(connection, run_id, after, limit)
+            return queries.find_turns(connection, run_id, after, limit)
 
-    def calls(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[CallSummary]:
+    def calls(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[records.CallSummary]:
         """Return a page of the calls of a run, in the order of their start.
 
         :param after: the ``number`` of the last call of the page before
         """
         with self._database.reading() as connection:
-            return find_calls(connection, run_id, after, limit)
+            return queries.find_calls(connection, run_id, after, limit)
 
-    def reviews(self, run_id: str) -> list[ReviewSummary]:
+    def reviews(self, run_id: str) -> list[records.ReviewSummary]:
         """Return the questions to reviewers of a run, oldest first, with their answers."""
         with self._database.reading() as connection:
-            return find_reviews(connection, run_id)
+            return queries.find_reviews(connection, run_id)
 
     def events(
         self,
@@ -207,7 +183,7 @@ class RunHistory:
         call: str | None = None,
         kinds: Collection[str] = (),
         max_text: int | None = None,
-    ) -> list[HistoryEvent]:
+    ) -> list[records.HistoryEvent]:
         """Return a page of events, in order.
 
         The ``messages`` of a ``run_started`` are those that no earlier run started with; its ``earlier`` says which
@@ -220,19 +196,19 @@ class RunHistory:
         :param kinds: only events of these kinds; empty: all
         :param max_text: the characters that are left of long texts, see :attr:`HistoryEvent.cut`; None: all
         """
-        wanted = EventFilter(after, run, call, tuple(kinds))
+        wanted = queries.EventFilter(after, run, call, tuple(kinds))
         with self._database.reading() as connection:
-            return find_events(connection, wanted, limit, max_text)
+            return queries.find_events(connection, wanted, limit, max_text)
 
-    def event(self, number: int) -> HistoryEvent | None:
+    def event(self, number: int) -> records.HistoryEvent | None:
         """Return one event in full; None if there is none with this number."""
         with self._database.reading() as connection:
-            return find_event(connection, number)
+            return queries.find_event(connection, number)
 
     def last(self) -> int:
         """Return the number of the latest event; 0 if there is none."""
         with self._database.reading() as connection:
-            return find_last(connection)
+            return queries.find_last(connection)
 
     def forget(self, older_than: float, *, journal: KnowsRuns | None = None) -> int:
         """Delete the runs whose latest event happened more than so many seconds ago; return how many.
@@ -244,7 +220,7 @@ class RunHistory:
         check_seconds("RunHistory.forget older_than", older_than, zero=True)
         states = _read_states(journal)
         with self._database.writing() as connection:
-            return delete_runs(connection, self._clock() - older_than, states)
+            return queries.delete_runs(connection, self._clock() - older_than, states)
 
     def close(self) -> None:
         """Close the history; events that come later are lost."""
@@ -268,25 +244,25 @@ class RunHistory:
             return None
 
 
-def _read_states(journal: KnowsRuns | None) -> States:
+def _read_states(journal: KnowsRuns | None) -> queries.States:
     """Return the states of a journal's runs; "lost" until another process takes a run whose process has ended."""
     if journal is None:
-        return NO_STATES
+        return queries.NO_STATES
     free = {row.run for row in journal.find_work()}
     return {run.run_id: _find_state(run, free) for run in journal.list()}
 
 
-def _read_state(journal: KnowsRuns | None, run_id: str) -> States:
+def _read_state(journal: KnowsRuns | None, run_id: str) -> queries.States:
     """Return the state of one run, as a journal knows it."""
     run = None if journal is None else journal.find(run_id)
     if journal is None or run is None:
-        return NO_STATES
+        return queries.NO_STATES
     free = {row.run for row in journal.find_work()} if run.state == "running" else ()
     return {run_id: _find_state(run, free)}
 
 
-def _find_state(run: Any, free: Collection[str]) -> RunState:
-    state: RunState = run.state
+def _find_state(run: Any, free: Collection[str]) -> records.RunState:
+    state: records.RunState = run.state
     return "lost" if state == "running" and run.run_id in free else state
 
 

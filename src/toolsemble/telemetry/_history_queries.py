@@ -12,16 +12,7 @@ from toolsemble._runtime.processes.identity import ProcessIdentity
 from toolsemble._runtime.text import escape_surrogates
 from toolsemble._schema.problem import escape_token
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.telemetry import _history_conversations as conversations
-from toolsemble.telemetry._history_records import (
-    AgentRun,
-    CallSummary,
-    HistoryEvent,
-    ReviewSummary,
-    RunState,
-    RunSummary,
-    TurnSummary,
-)
+from toolsemble.telemetry import _history_conversations as conversations, _history_records as records
 
 
 def cut_texts(values: Any, max_text: int, max_items: int | None = None) -> tuple[Any, dict[str, int]]:
@@ -61,7 +52,7 @@ class _Cutter:
         return value[:limit]
 
 
-States: TypeAlias = Mapping[str, RunState]
+States: TypeAlias = Mapping[str, records.RunState]
 """The states of runs, by id, as a journal knows them."""
 NO_STATES: States = {}
 _OPEN = ("queued", "running", "waiting")
@@ -118,13 +109,13 @@ class RunFilter:
     """The conditions of a page of runs; None: any."""
 
     before: int | None = None
-    state: RunState | None = None
+    state: records.RunState | None = None
     tool: str | None = None
     text: str | None = None
 
     def __post_init__(self) -> None:
-        if self.state is not None and self.state not in get_args(RunState):
-            raise ValueError(f"state must be one of {', '.join(get_args(RunState))}, not {self.state!r:.80}")
+        if self.state is not None and self.state not in get_args(records.RunState):
+            raise ValueError(f"state must be one of {', '.join(get_args(records.RunState))}, not {self.state!r:.80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +130,7 @@ class EventFilter:
 
 def find_runs(
     connection: sqlite3.Connection, wanted: RunFilter, limit: int, states: States = NO_STATES
-) -> list[RunSummary]:
+) -> list[records.RunSummary]:
     """Return a page of runs, newest first; ``states`` are those that a journal knows."""
     values = {
         **_describe_states(connection, states),
@@ -158,47 +149,49 @@ def find_runs(
     return _build_runs(connection, rows)
 
 
-def find_run(connection: sqlite3.Connection, run_id: str, states: States = NO_STATES) -> RunSummary | None:
+def find_run(connection: sqlite3.Connection, run_id: str, states: States = NO_STATES) -> records.RunSummary | None:
     """Return one run, or None; ``states`` has the one that a journal knows."""
     values = {**_describe_states(connection, states), "run": escape_surrogates(run_id)}
     rows = connection.execute(f"SELECT {', '.join(_RUN.values())} FROM {_RUNS} WHERE run = :run", values).fetchall()
     return next(iter(_build_runs(connection, rows)), None)
 
 
-def find_agents(connection: sqlite3.Connection, run_id: str, states: States = NO_STATES) -> list[AgentRun]:
+def find_agents(connection: sqlite3.Connection, run_id: str, states: States = NO_STATES) -> list[records.AgentRun]:
     """Return the agents of a run, in the order of their start."""
     found = _select(connection, _AGENT, "agents WHERE run = ? ORDER BY number", escape_surrogates(run_id))
     run = find_run(connection, run_id, states)
     state = "" if run is None else run.state
-    return [AgentRun(**{**each, **_complete_agent(each, state)}) for each in found]
+    return [records.AgentRun(**{**each, **_complete_agent(each, state)}) for each in found]
 
 
-def find_turns(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[TurnSummary]:
+def find_turns(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[records.TurnSummary]:
     """Return a page of replies, in order."""
     where = "turns WHERE run = ? AND number > ? ORDER BY number LIMIT ?"
     found = _select(connection, _TURN, where, escape_surrogates(run_id), after, limit)
-    return [TurnSummary(**{**each, "calls": tuple(json.loads(each["calls"]))}) for each in found]
+    return [records.TurnSummary(**{**each, "calls": tuple(json.loads(each["calls"]))}) for each in found]
 
 
-def find_calls(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[CallSummary]:
+def find_calls(connection: sqlite3.Connection, run_id: str, after: int, limit: int) -> list[records.CallSummary]:
     """Return a page of calls, in the order of their start."""
     where = "calls WHERE run = ? AND number > ? ORDER BY number LIMIT ?"
     found = _select(connection, _CALL, where, escape_surrogates(run_id), after, limit)
     return [
-        CallSummary(**{**each, "is_cached": bool(each["is_cached"]), "is_timed_out": bool(each["is_timed_out"])})
+        records.CallSummary(
+            **{**each, "is_cached": bool(each["is_cached"]), "is_timed_out": bool(each["is_timed_out"])}
+        )
         for each in found
     ]
 
 
-def find_reviews(connection: sqlite3.Connection, run_id: str) -> list[ReviewSummary]:
+def find_reviews(connection: sqlite3.Connection, run_id: str) -> list[records.ReviewSummary]:
     """Return the questions of a run, oldest first."""
     found = _select(connection, _REVIEW, "reviews WHERE run = ? ORDER BY asked, rowid", escape_surrogates(run_id))
-    return [ReviewSummary(**each) for each in found]
+    return [records.ReviewSummary(**each) for each in found]
 
 
 def find_events(
     connection: sqlite3.Connection, wanted: EventFilter, limit: int, max_text: int | None
-) -> list[HistoryEvent]:
+) -> list[records.HistoryEvent]:
     """Return a page of events, in order."""
     conditions: list[str] = ["number > ?"]
     values: list[object] = [wanted.after]
@@ -214,7 +207,7 @@ def find_events(
     return [_build_event(row, max_text) for row in connection.execute(query, (*values, limit)).fetchall()]
 
 
-def find_event(connection: sqlite3.Connection, number: int) -> HistoryEvent | None:
+def find_event(connection: sqlite3.Connection, number: int) -> records.HistoryEvent | None:
     """Return one event in full, also with the messages that an earlier run started with; None if there is none."""
     found = find_events(connection, EventFilter(number - 1), 1, None)
     if not found or found[0].number != number:
@@ -282,11 +275,11 @@ def _has_ended(owner: str) -> bool:
         return False
 
 
-def _build_runs(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> list[RunSummary]:
+def _build_runs(connection: sqlite3.Connection, rows: list[tuple[Any, ...]]) -> list[records.RunSummary]:
     found = [dict(zip(_RUN, row, strict=True)) for row in rows]
     people = _find_people(connection, [each["run_id"] for each in found if each["reviews"]])
     return [
-        RunSummary(**{**each, "is_agent": bool(each["is_agent"])}, reviewers=people.get(each["run_id"], ()))
+        records.RunSummary(**{**each, "is_agent": bool(each["is_agent"])}, reviewers=people.get(each["run_id"], ()))
         for each in found
     ]
 
@@ -311,13 +304,13 @@ def _complete_agent(values: dict[str, Any], run_state: str) -> dict[str, Any]:
     return {"tools": tuple(json.loads(values["tools"])), "state": state, "stop_reason": reason}
 
 
-def _build_event(row: tuple[Any, ...], max_text: int | None) -> HistoryEvent:
+def _build_event(row: tuple[Any, ...], max_text: int | None) -> records.HistoryEvent:
     number, kind, run, at, parent, call, tool, body, cut = row
     values, lengths = json.loads(body), {} if cut is None else json.loads(cut)
     if max_text is not None and len(body) > min(max_text, _MAX_ITEMS):
         values, shorter = cut_texts(values, max_text, _MAX_ITEMS)
         lengths = {**shorter, **lengths}
-    return HistoryEvent(
+    return records.HistoryEvent(
         number=number,
         kind=kind,
         run_id=run,

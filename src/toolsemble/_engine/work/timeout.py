@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolsemble._engine.context import ToolContext, enter
 from toolsemble._engine.record import count_and_log
-from toolsemble._engine.work.body import (
-    RunBody,
-    TimedOutError,
-    Watched,
-    check_time_left,
-    choose_executor,
-    is_debugged,
-    remaining,
-    submit_job,
-)
+from toolsemble._engine.work import body
 from toolsemble._runtime.event_loops import OwnLoop, abandon_task, capture_outcome, is_awaitable, unwrap_outcome
 from toolsemble._runtime.locks import keep_until_done
 from toolsemble._runtime.threads import (
@@ -42,14 +33,14 @@ DAEMON_THREADS = SpareThreads()
 """Runs bodies that may have to be abandoned: they occupy no thread of a pool, and do not keep the program alive."""
 
 
-class RunUntil(RunBody):
+class RunUntil(body.RunBody):
     """Run the body of a tool with its input until the deadline."""
 
     __slots__ = ()
 
     def do(self) -> Any:
         """Run it in another thread, so that this one can continue at the deadline."""
-        check_time_left(self._context)
+        body.check_time_left(self._context)
         deadline, grace = self._context.deadline, 2 * GRACE if self._definition.awaits else 0.0
         future: JobFuture[Any] = JobFuture()
         loop = OwnLoop()
@@ -57,7 +48,7 @@ class RunUntil(RunBody):
             keep_until_done(future)
             DAEMON_THREADS.start(future, partial(self._run, loop))
             wait_until(future, None if deadline is None else deadline + grace)
-            while not future.done() and (left := remaining(self._context)):  # the run has waited for a person
+            while not future.done() and (left := body.remaining(self._context)):  # the run has waited for a person
                 wait_until(future, time.monotonic() + max(left, _LOOK) + grace)
         except BaseException:
             if not future.cancel():  # an interrupt: cancel an async body
@@ -68,7 +59,7 @@ class RunUntil(RunBody):
             if not future.done():
                 self._abandon(future)
         if not future.done():
-            raise TimedOutError
+            raise body.TimedOutError
         try:
             return future.result()
         finally:
@@ -78,7 +69,7 @@ class RunUntil(RunBody):
         """Await an async body; run a blocking one in a worker."""
         if self._definition.awaits:
             returned = self._body(self._value)
-            returned = Watched(returned, self._context) if is_debugged() else returned
+            returned = body.Watched(returned, self._context) if body.is_debugged() else returned
         else:
             returned = await self._in_worker()
         return await await_until_deadline(returned, self._context) if is_awaitable(returned) else returned
@@ -89,11 +80,11 @@ class RunUntil(RunBody):
         return loop.finish(await_until_deadline(returned, self._context)) if is_awaitable(returned) else returned
 
     async def _in_worker(self) -> Any:
-        check_time_left(self._context)
-        executor = choose_executor(self._workers)
+        body.check_time_left(self._context)
+        executor = body.choose_executor(self._workers)
         # In a shared pool, bodies that never end would leave no thread for others.
         executor = DAEMON_THREADS if isinstance(executor, (ContextThreadPool, ThreadPerJob)) else executor
-        future = submit_job(self._job(executor), executor)
+        future = body.submit_job(self._job(executor), executor)
         return unwrap_outcome(await wait_for_job(future, self._context, partial(self._abandon, future)))
 
     def _abandon(self, future: Future[Any]) -> None:
@@ -116,7 +107,7 @@ async def wait_for_job(future: Future[Any], context: ToolContext, give_up: Calla
             give_up()
             waiting.cancel()
     if late:
-        raise TimedOutError
+        raise body.TimedOutError
     return waiting.result()
 
 
@@ -132,7 +123,7 @@ async def await_until_deadline(work: Awaitable[Any], context: ToolContext) -> An
         if late:
             await _stop(task, context)
     if late:
-        raise TimedOutError
+        raise body.TimedOutError
     return unwrap_outcome(task.result())
 
 
@@ -140,9 +131,9 @@ async def _is_late(work: asyncio.Future[Any], context: ToolContext) -> bool:
     """Wait for work until the deadline, which moves while the run waits for a person; return whether it is not done."""
     import asyncio
 
-    left = remaining(context)
+    left = body.remaining(context)
     while not (await asyncio.wait([work], timeout=left))[0]:
-        left = remaining(context)
+        left = body.remaining(context)
         if not left:
             return True
         left = max(left, _LOOK)  # while the run waits for a person, its deadline stays ahead of the time

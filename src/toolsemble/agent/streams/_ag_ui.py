@@ -9,17 +9,9 @@ from toolsemble._vocabulary.call import ToolCall, new_id
 from toolsemble._vocabulary.result import AudioContent, FileContent, ImageContent, Media, ToolResult
 from toolsemble.agent._event import Event, RunParked
 from toolsemble.agent._result import ToolCallRecord
+from toolsemble.agent.streams import _request as requests
 from toolsemble.agent.streams._browser_view import BrowserView, ShownCall, TurnText, find_edited, view_result
 from toolsemble.agent.streams._delivery import PING, deliver
-from toolsemble.agent.streams._request import (
-    UiRequest,
-    load_body,
-    read_attachment_data,
-    read_attachment_url,
-    read_id,
-    read_messages,
-    split_prompt,
-)
 from toolsemble.models._adapter.history import (
     HistoryReader,
     describe,
@@ -36,7 +28,7 @@ _KINDS: dict[str, type] = {"image": ImageContent, "audio": AudioContent, "docume
 _NAMES = {"image": "an image", "audio": "audio", "document": "a document"}
 
 
-def read_ag_ui(body: object, *, system: bool = False) -> UiRequest:
+def read_ag_ui(body: object, *, system: bool = False) -> requests.UiRequest:
     """Return the request of an AG-UI client, a ``RunAgentInput``; raise ``ValueError`` if it is not one.
 
     Calls without a result, which a client has after it left a run, count as failed. Tools of the client are not
@@ -55,14 +47,14 @@ def read_ag_ui(body: object, *, system: bool = False) -> UiRequest:
     ...
     ValueError: messages[0].content: expected a str or a list, got 7
     """
-    values = load_body(body)
-    thread_id, run_id = read_id(values, "threadId"), read_id(values, "runId")
-    messages = read_messages(values)
+    values = requests.load_body(body)
+    thread_id, run_id = requests.read_id(values, "threadId"), requests.read_id(values, "runId")
+    messages = requests.read_messages(values)
     reader = HistoryReader(answer_open_calls=True)
     for place, message in messages:
         _read_message(reader, place, message, system=system)
-    prompt, history = split_prompt(reader)
-    return UiRequest(thread_id, prompt, history, run_id, tuple(message for _, message in messages), values)
+    prompt, history = requests.split_prompt(reader)
+    return requests.UiRequest(thread_id, prompt, history, run_id, tuple(message for _, message in messages), values)
 
 
 def _read_message(reader: HistoryReader, place: str, message: Mapping[str, Any], *, system: bool) -> None:
@@ -107,9 +99,9 @@ def _read_source(source: object, kind: str, place: str) -> Media:
     value, media_type = field(source, "value"), field(source, "mimeType")
     match field(source, "type"):
         case "data":
-            found = read_attachment_data(value, media_type, None, place)
+            found = requests.read_attachment_data(value, media_type, None, place)
         case "url":
-            found = read_attachment_url(value, media_type, None, place)
+            found = requests.read_attachment_url(value, media_type, None, place)
         case _:
             raise unsupported(place, source, "a source of the type data or url")
     if not isinstance(found, _KINDS[kind]):
@@ -122,9 +114,9 @@ def _read_binary(part: object, place: str) -> Media:
     url, data = field(part, "url"), field(part, "data")
     details = field(part, "mimeType"), field(part, "filename"), place
     if data is not None:
-        return read_attachment_data(data, *details)
+        return requests.read_attachment_data(data, *details)
     if url is not None:
-        return read_attachment_url(url, *details)
+        return requests.read_attachment_url(url, *details)
     raise ValueError(f"{place}: expected data or a url, got {describe(part)}")
 
 
@@ -144,7 +136,7 @@ def _read_result(message: Mapping[str, Any], place: str) -> ToolResult:
 
 def to_ag_ui(
     events: AsyncIterator[Event],
-    request: UiRequest,
+    request: requests.UiRequest,
     *,
     show_failures: bool = False,
     show_thoughts: bool = False,
@@ -175,7 +167,7 @@ def to_ag_ui(
     >>> [json.loads(chunk.removeprefix("data: "))["type"] for chunk in asyncio.run(chunks())][:3]
     ['RUN_STARTED', 'TEXT_MESSAGE_START', 'TEXT_MESSAGE_CONTENT']
     """
-    if not isinstance(request, UiRequest):
+    if not isinstance(request, requests.UiRequest):
         raise TypeError(f"to_ag_ui takes the UiRequest that read_ag_ui returns, not {request!r:.80}")
     view = BrowserView(show_failures=show_failures, show_thoughts=show_thoughts)
     return deliver(events, _AgUiEncoder(request, view), on_error, ping)
@@ -184,7 +176,7 @@ def to_ag_ui(
 class _AgUiEncoder:
     """The writer of events of the protocol."""
 
-    def __init__(self, request: UiRequest, view: BrowserView) -> None:
+    def __init__(self, request: requests.UiRequest, view: BrowserView) -> None:
         self._ids = {"threadId": request.thread_id, "runId": request.run_id}
         self._view = view
         self._answer = TurnText()

@@ -11,16 +11,9 @@ from toolsemble._vocabulary.result import Media, ToolResult
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.agent._event import Event
 from toolsemble.agent._result import ToolCallRecord
+from toolsemble.agent.streams import _request as requests
 from toolsemble.agent.streams._browser_view import BrowserView, ShownCall, TurnText, find_edited, view_result
 from toolsemble.agent.streams._delivery import PING, SSE_HEADERS, deliver
-from toolsemble.agent.streams._request import (
-    UiRequest,
-    load_body,
-    read_attachment_url,
-    read_id,
-    read_messages,
-    split_prompt,
-)
 from toolsemble.models._adapter.history import HistoryReader, describe, iterate_items, read_text, unsupported
 from toolsemble.models._message import AssistantMessage, SystemMessage, UserMessage
 
@@ -30,7 +23,7 @@ _DENIED = "The call was denied"
 _ERROR = "The call failed"
 
 
-def read_vercel(body: object, *, system: bool = False) -> UiRequest:
+def read_vercel(body: object, *, system: bool = False) -> requests.UiRequest:
     """Return the request of ``useChat`` of the Vercel AI SDK 5 and later; raise ``ValueError`` if it is not one.
 
     Calls without a result, which a client has after it left a run, count as failed. Reasoning, sources and data parts
@@ -44,13 +37,13 @@ def read_vercel(body: object, *, system: bool = False) -> UiRequest:
     >>> read_vercel({"id": "chat_1", "messages": [message]}).prompt.text
     'Where is Rome?'
     """
-    values = load_body(body)
-    thread_id, messages = read_id(values, "id"), read_messages(values)
+    values = requests.load_body(body)
+    thread_id, messages = requests.read_id(values, "id"), requests.read_messages(values)
     reader = HistoryReader(answer_open_calls=True)
     for place, message in messages:
         _read_message(reader, place, message, system=system)
-    prompt, history = split_prompt(reader)
-    return UiRequest(thread_id, prompt, history, "", tuple(message for _, message in messages), values)
+    prompt, history = requests.split_prompt(reader)
+    return requests.UiRequest(thread_id, prompt, history, "", tuple(message for _, message in messages), values)
 
 
 def _read_message(reader: HistoryReader, place: str, message: Mapping[str, Any], *, system: bool) -> None:
@@ -79,7 +72,7 @@ def _read_user(parts: list[tuple[str, Any]]) -> UserMessage:
     for where, part in parts:
         if part["type"] == "file":
             details = part.get("mediaType"), part.get("filename")
-            contents.append(read_attachment_url(part.get("url"), *details, f"{where}.url"))
+            contents.append(requests.read_attachment_url(part.get("url"), *details, f"{where}.url"))
         elif part["type"] != "text" and not part["type"].startswith("data-"):
             raise unsupported(where, part, "a text or a file")
     return UserMessage("\n".join(_read_texts(parts)), tuple(contents))

@@ -16,16 +16,7 @@ from toolsemble._engine.limits.rate import RateLimit
 from toolsemble._runtime.text import preview
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble.mcp._client.config import expand_variables
-from toolsemble.mcp._gateway.settings import (
-    AccessToken,
-    ApprovalSettings,
-    GatewaySettings,
-    HttpSettings,
-    LockSettings,
-    ServerSettings,
-    SinkSettings,
-    ToolRule,
-)
+from toolsemble.mcp._gateway import settings as gateway_settings
 from toolsemble.review._terms import OnTimeout
 
 T = TypeVar("T")
@@ -226,7 +217,7 @@ _REVIEWERS = ("client", "reject", "queue")
 _SHORTEST_TOKEN = 16
 
 
-def read_gateway(path: str | PathLike[str]) -> GatewaySettings:
+def read_gateway(path: str | PathLike[str]) -> gateway_settings.GatewaySettings:
     """Return the settings of a file; raise ToolConfigurationError with the key of what is wrong.
 
     >>> read_gateway("nothing.toml")
@@ -246,10 +237,10 @@ def read_gateway(path: str | PathLike[str]) -> GatewaySettings:
     return _read_gateway(Table(where, "", values))
 
 
-def _read_gateway(table: Table) -> GatewaySettings:
+def _read_gateway(table: Table) -> gateway_settings.GatewaySettings:
     limits = table.table("limits")
     ledger = None if limits is None else limits.text("ledger", None)
-    settings = GatewaySettings(
+    settings = gateway_settings.GatewaySettings(
         table.text("name", None),
         table.text("instructions", ""),
         table.texts("targets", ()),
@@ -268,7 +259,7 @@ def _read_gateway(table: Table) -> GatewaySettings:
     return settings
 
 
-def _read_server(name: str, table: Table) -> ServerSettings:
+def _read_server(name: str, table: Table) -> gateway_settings.ServerSettings:
     if not _NAME.fullmatch(name):
         raise ToolConfigurationError(
             f"{table.place()}: the name of a server must be at most 39 letters, digits, '_' or '-'; choose another one"
@@ -293,7 +284,7 @@ def _read_server(name: str, table: Table) -> ServerSettings:
         if value:
             raise ToolConfigurationError(f"{table.place(key)} is for a {'url' if command else 'command'}; remove it")
     used: Any = program if command else {**address, "transport": address["transport"] or "http"}
-    return ServerSettings(name, command, url=url, **used, **others)
+    return gateway_settings.ServerSettings(name, command, url=url, **used, **others)
 
 
 def _read_options(name: str, table: Table) -> dict[str, Any]:
@@ -320,9 +311,9 @@ def _read_passed_on(table: Table, key: str) -> tuple[str, ...] | bool:
     return table.flag(key, default=True) if table.is_flag(key) else table.texts(key, default=True)
 
 
-def _read_rule(pattern: str, table: Table) -> ToolRule:
+def _read_rule(pattern: str, table: Table) -> gateway_settings.ToolRule:
     hide, approve = table.flag("hide", default=False), table.flag("approve", default=False)
-    return ToolRule(pattern, hide, approve, _read_limits(table))
+    return gateway_settings.ToolRule(pattern, hide, approve, _read_limits(table))
 
 
 def _read_limits(table: Table, *more: str) -> dict[str, Any]:
@@ -342,9 +333,9 @@ def _read_limits(table: Table, *more: str) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if value is not None}
 
 
-def _read_approval(table: Table | None) -> ApprovalSettings:
+def _read_approval(table: Table | None) -> gateway_settings.ApprovalSettings:
     if table is None:
-        return ApprovalSettings()
+        return gateway_settings.ApprovalSettings()
     reviewer, file = table.text("reviewer", "client"), table.text("file", "")
     if reviewer not in _REVIEWERS and ":" not in reviewer:
         raise ToolConfigurationError(
@@ -358,7 +349,7 @@ def _read_approval(table: Table | None) -> ApprovalSettings:
         "approval_on_timeout": None if on_timeout is None else OnTimeout(on_timeout),
         "approval_role": table.text("role", None),
     }
-    settings = ApprovalSettings(
+    settings = gateway_settings.ApprovalSettings(
         table.texts("tools", ()),
         reviewer,
         file,
@@ -368,10 +359,10 @@ def _read_approval(table: Table | None) -> ApprovalSettings:
     return settings
 
 
-def _read_sinks(table: Table | None) -> SinkSettings:
+def _read_sinks(table: Table | None) -> gateway_settings.SinkSettings:
     if table is None:
-        return SinkSettings()
-    settings = SinkSettings(
+        return gateway_settings.SinkSettings()
+    settings = gateway_settings.SinkSettings(
         table.text("trace", None),
         table.flag("console", default=False),
         table.flag("opentelemetry", default=False),
@@ -381,10 +372,10 @@ def _read_sinks(table: Table | None) -> SinkSettings:
     return settings
 
 
-def _read_http(table: Table | None) -> HttpSettings | None:
+def _read_http(table: Table | None) -> gateway_settings.HttpSettings | None:
     if table is None:
         return None
-    settings = HttpSettings(
+    settings = gateway_settings.HttpSettings(
         table.text("address", ""),
         table.texts("allowed_hosts", ()),
         tuple(_read_token(each) for each in table.listed_tables("tokens")),
@@ -402,8 +393,8 @@ def _read_http(table: Table | None) -> HttpSettings | None:
     return settings
 
 
-def _read_token(table: Table) -> AccessToken:
-    settings = AccessToken(
+def _read_token(table: Table) -> gateway_settings.AccessToken:
+    settings = gateway_settings.AccessToken(
         table.text("token", "", is_secret=True),
         table.text("subject", None),
         table.text("client", "gateway"),
@@ -418,9 +409,9 @@ def _read_token(table: Table) -> AccessToken:
     return settings
 
 
-def _read_lock(table: Table) -> LockSettings | None:
+def _read_lock(table: Table) -> gateway_settings.LockSettings | None:
     if table.is_text("lock"):
-        return LockSettings(str(table.text("lock", "")))
+        return gateway_settings.LockSettings(str(table.text("lock", "")))
     found = table.table("lock")
     if found is None:
         return None
@@ -431,6 +422,6 @@ def _read_lock(table: Table) -> LockSettings | None:
         "first": ("refuse", "trust"),
     }
     actions = {key: value for key, known in choices.items() if (value := found.choice(key, known, None)) is not None}
-    settings = LockSettings(found.text("file", "toolsemble.lock"), actions)
+    settings = gateway_settings.LockSettings(found.text("file", "toolsemble.lock"), actions)
     found.end()
     return settings

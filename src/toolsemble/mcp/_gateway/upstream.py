@@ -7,18 +7,8 @@ from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+import mcp_types
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INVALID_PARAMS,
-    CompleteRequestParams,
-    CompleteResult,
-    Completion,
-    GetPromptResult,
-    Prompt,
-    PromptReference,
-    ReadResourceResult,
-    ResourceTemplateReference,
-)
 
 from toolsemble._engine.context import ToolContext
 from toolsemble.mcp._client.cleaning import MAX_DESCRIPTION, MAX_TITLE, clean_text
@@ -73,43 +63,45 @@ class ClientUpstream:
             if self._passes_uri(each.uri_template)
         ]
 
-    async def list_prompts(self) -> list[Prompt]:
+    async def list_prompts(self) -> list[mcp_types.Prompt]:
         """Return the prompts, with the names that they have at the gateway."""
         found = await self._list(lambda sdk: sdk.list_prompts, "prompts")
         return [self._show_prompt(each) for each in found if self._passes("prompts", each.name)]
 
-    async def read(self, uri: str, context: ToolContext) -> ReadResourceResult:
+    async def read(self, uri: str, context: ToolContext) -> mcp_types.ReadResourceResult:
         """Return the contents of a resource."""
         own = uri.removeprefix(self.uri_prefix)
         if not self._passes_uri(own):
-            raise MCPError(INVALID_PARAMS, "Unknown resource", {"uri": uri})
+            raise MCPError(mcp_types.INVALID_PARAMS, "Unknown resource", {"uri": uri})
         answer = await self._client.request(lambda sdk: sdk.read_resource(own, cache_mode="bypass"), context=context)
         contents = [each.model_copy(update={"uri": self.uri_prefix + each.uri}) for each in answer.contents]
-        return ReadResourceResult(contents=contents)
+        return mcp_types.ReadResourceResult(contents=contents)
 
-    async def get_prompt(self, name: str, arguments: Mapping[str, str], context: ToolContext) -> GetPromptResult:
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, str], context: ToolContext
+    ) -> mcp_types.GetPromptResult:
         """Return the messages of a prompt."""
         own = name.removeprefix(self.prompt_prefix)
         if not self._passes("prompts", own):
-            raise MCPError(INVALID_PARAMS, f"Unknown prompt: {clean_text(name, MAX_TITLE)}")
+            raise MCPError(mcp_types.INVALID_PARAMS, f"Unknown prompt: {clean_text(name, MAX_TITLE)}")
         answer = await self._client.request(lambda sdk: sdk.get_prompt(own, dict(arguments)), context=context)
         messages = [each.model_copy(update={"content": self._rewrite(each.content)}) for each in answer.messages]
-        return GetPromptResult(description=_clean(answer.description, MAX_DESCRIPTION), messages=messages)
+        return mcp_types.GetPromptResult(description=_clean(answer.description, MAX_DESCRIPTION), messages=messages)
 
-    async def complete(self, params: CompleteRequestParams) -> CompleteResult:
+    async def complete(self, params: mcp_types.CompleteRequestParams) -> mcp_types.CompleteResult:
         """Return values for an argument of a prompt or a template; none if the server has no completion."""
         if self._client.capabilities is None or self._client.capabilities.completions is None:
-            return CompleteResult(completion=Completion(values=[], total=0, has_more=False))
+            return mcp_types.CompleteResult(completion=mcp_types.Completion(values=[], total=0, has_more=False))
         reference = params.ref
         own: Any
-        if isinstance(reference, PromptReference):
-            own = PromptReference(name=reference.name.removeprefix(self.prompt_prefix))
+        if isinstance(reference, mcp_types.PromptReference):
+            own = mcp_types.PromptReference(name=reference.name.removeprefix(self.prompt_prefix))
         else:
-            own = ResourceTemplateReference(uri=reference.uri.removeprefix(self.uri_prefix))
+            own = mcp_types.ResourceTemplateReference(uri=reference.uri.removeprefix(self.uri_prefix))
         argument = {"name": params.argument.name, "value": params.argument.value}
         known = None if params.context is None else params.context.arguments
         answer = await self._client.request(lambda sdk: sdk.complete(own, argument, known))
-        return CompleteResult(completion=answer.completion)
+        return mcp_types.CompleteResult(completion=answer.completion)
 
     async def _list(self, choose: Callable[[Any], Any], key: str) -> list[Any]:
         options = self._client.options
@@ -138,12 +130,12 @@ class ClientUpstream:
         name = clean_text(item.name, MAX_TITLE)
         return item.model_copy(update={**texts, **names, "name": name, "icons": None, "meta": None})
 
-    def _show_prompt(self, prompt: Prompt) -> Prompt:
+    def _show_prompt(self, prompt: mcp_types.Prompt) -> mcp_types.Prompt:
         arguments = [
             each.model_copy(update={"description": _clean(each.description, MAX_DESCRIPTION)})
             for each in prompt.arguments or ()
         ]
-        shown: Prompt = self._show(prompt, name=prompt.name)
+        shown: mcp_types.Prompt = self._show(prompt, name=prompt.name)
         return shown.model_copy(update={"name": self.prompt_prefix + prompt.name, "arguments": arguments or None})
 
     def _rewrite(self, content: Any) -> Any:

@@ -9,16 +9,9 @@ from collections.abc import Callable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
+import mcp_types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INVALID_PARAMS,
-    MISSING_REQUIRED_CLIENT_CAPABILITY,
-    CallToolRequestParams,
-    ListToolsResult,
-    Tool as ListedTool,
-    ToolAnnotations,
-)
 from pydantic_core import to_json
 
 from toolsemble._engine.context import Exposure, InvocationParameters, ToolContext, enter, leave, new_unnamed_run
@@ -57,20 +50,22 @@ class Listing:
         self._outputs: dict[str, OutputSchema | None] = {}
 
     @cached_property
-    def result(self) -> ListToolsResult:
+    def result(self) -> mcp_types.ListToolsResult:
         """The result of ``tools/list``."""
-        return ListToolsResult(tools=[self._list_tool(name) for name in self.box.names])
+        return mcp_types.ListToolsResult(tools=[self._list_tool(name) for name in self.box.names])
 
     @cached_property
     def has_locks(self) -> bool:
         """Whether there are tools that a lock may refuse while they are served."""
         return any(is_lockable(tool) for tool in self.box)
 
-    def show(self) -> ListToolsResult:
+    def show(self) -> mcp_types.ListToolsResult:
         """Return the result of ``tools/list`` without the tools that a lock refuses now."""
         if not self.has_locks:
             return self.result
-        return ListToolsResult(tools=[each for each in self.result.tools if not is_refused(self.box[each.name])])
+        return mcp_types.ListToolsResult(
+            tools=[each for each in self.result.tools if not is_refused(self.box[each.name])]
+        )
 
     @cached_property
     def header_schemas(self) -> dict[str, dict[str, Any]]:
@@ -83,12 +78,12 @@ class Listing:
             self._outputs[name] = find_output(self.box.registered(name))
         return self._outputs[name]
 
-    def _list_tool(self, name: str) -> ListedTool:
+    def _list_tool(self, name: str) -> mcp_types.Tool:
         definition = self.box.registered(name).definition
         output, metadata = self.output(name), _metadata(self.box.registered(name))
         origin = metadata.get("mcp")
         title = metadata.get("title") or (origin.get("title") if isinstance(origin, Mapping) else None)
-        listed = ListedTool(
+        listed = mcp_types.Tool(
             name=name,
             title=title if isinstance(title, str) and title else None,
             description=definition.description,
@@ -99,12 +94,12 @@ class Listing:
         return _add_settings(listed, write_settings(metadata))
 
 
-def _add_settings(listed: ListedTool, settings: Mapping[str, Any]) -> ListedTool:
+def _add_settings(listed: mcp_types.Tool, settings: Mapping[str, Any]) -> mcp_types.Tool:
     """Return a tool with the keys of its metadata for MCP; those that the protocol does not know are left out."""
     if not settings:
         return listed
     try:
-        return ListedTool.model_validate({**listed.model_dump(by_alias=True, exclude_none=True), **settings})
+        return mcp_types.Tool.model_validate({**listed.model_dump(by_alias=True, exclude_none=True), **settings})
     except ValueError as problem:
         LOGGER.warning("The metadata for MCP of %s is left out: %s", listed.name, problem)
         return listed
@@ -116,9 +111,9 @@ def _metadata(entry: Registered) -> Mapping[str, Any]:
     return {**getattr(entry.tool, "listed_hints", {}), **hints, **definition.metadata}
 
 
-def _annotations(metadata: Mapping[str, Any]) -> ToolAnnotations | None:
+def _annotations(metadata: Mapping[str, Any]) -> mcp_types.ToolAnnotations | None:
     hints = {field: metadata[hint] for hint, field in _HINTS.items() if isinstance(metadata.get(hint), bool)}
-    return ToolAnnotations(**hints) if hints else None
+    return mcp_types.ToolAnnotations(**hints) if hints else None
 
 
 _MOST_WAITING = 64
@@ -224,7 +219,7 @@ class ToolCalls:
             self.listeners.record("tools", request, listed)
         return listed
 
-    async def list_now(self, caller: Caller) -> ListToolsResult:
+    async def list_now(self, caller: Caller) -> mcp_types.ListToolsResult:
         """Return the tools of a caller as they are now."""
         return self._list(await self._source.find(caller)).show()
 
@@ -233,7 +228,7 @@ class ToolCalls:
         box = self._source.shared
         return None if box is None else self._list(box).header_schemas.get(name)
 
-    async def call_tool(self, request: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> Any:
+    async def call_tool(self, request: ServerRequestContext[Any, Any], params: mcp_types.CallToolRequestParams) -> Any:
         """Return the result of a call, or the questions that its client has to answer first."""
         caller = current_caller()
         box = await self._source.find(caller)
@@ -251,10 +246,14 @@ class ToolCalls:
         """Raise the error of the protocol if there is no tool of this name, or a lock refuses it."""
         if name not in box:
             if self._source.is_hidden(box, name) or self._is_hidden(name):
-                raise MCPError(INVALID_PARAMS, f"The lock hides '{name}': its definition was not reviewed; {_REVIEW}")
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {preview(name, _LONGEST_NAME)}")
+                raise MCPError(
+                    mcp_types.INVALID_PARAMS, f"The lock hides '{name}': its definition was not reviewed; {_REVIEW}"
+                )
+            raise MCPError(mcp_types.INVALID_PARAMS, f"Unknown tool: {preview(name, _LONGEST_NAME)}")
         if self._list(box).has_locks and is_refused(box[name]):
-            raise MCPError(INVALID_PARAMS, f"The lock refuses '{name}': its definition was not reviewed; {_REVIEW}")
+            raise MCPError(
+                mcp_types.INVALID_PARAMS, f"The lock refuses '{name}': its definition was not reviewed; {_REVIEW}"
+            )
 
     async def _run(self, box: Toolbox, call: ToolCall, caller: Caller, exchange: Exchange) -> dict[str, Any]:
         reply = await execute(box, call, caller, exchange, self._expose_errors, self._deps)
@@ -339,7 +338,7 @@ def check_capability(exchange: Exchange, reply: ToolReply) -> None:
     """Raise the error of the version 2026-07-28 for a call that failed because its client cannot be asked."""
     if reply.is_error and exchange.missing is not None and exchange.is_modern:
         data = {"requiredCapabilities": {exchange.missing: dict[str, Any]()}}
-        raise MCPError(MISSING_REQUIRED_CLIENT_CAPABILITY, str(reply.result.error_message), data)
+        raise MCPError(mcp_types.MISSING_REQUIRED_CLIENT_CAPABILITY, str(reply.result.error_message), data)
 
 
 def _run_id(exchange: Exchange) -> str:

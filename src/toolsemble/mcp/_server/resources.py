@@ -10,29 +10,9 @@ from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
+import mcp_types
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
-from mcp_types import (
-    INTERNAL_ERROR,
-    INVALID_PARAMS,
-    BlobResourceContents,
-    CompleteRequestParams,
-    CompleteResult,
-    Completion,
-    GetPromptRequestParams,
-    GetPromptResult,
-    ListPromptsResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    Prompt,
-    PromptArgument,
-    PromptReference,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-    Resource,
-    ResourceTemplate,
-    TextResourceContents,
-)
 from pydantic import ValidationError
 
 from toolsemble._engine.context import Exposure
@@ -88,7 +68,7 @@ class ServedFunction:
         check_capability(exchange, reply)
         if reply.is_error:
             message = str(reply.result.error_message)
-            code = INVALID_PARAMS if message.startswith(_WRONG_ARGUMENTS) else INTERNAL_ERROR
+            code = mcp_types.INVALID_PARAMS if message.startswith(_WRONG_ARGUMENTS) else mcp_types.INTERNAL_ERROR
             raise MCPError(code, message)
         return reply.result.structured_output
 
@@ -180,11 +160,13 @@ class Resources:
         """Whether the resources come from a function of the caller."""
         return self.served.fixed is None
 
-    async def list_resources(self, request: ServerRequestContext[Any, Any], _: Any) -> ListResourcesResult:
+    async def list_resources(self, request: ServerRequestContext[Any, Any], _: Any) -> mcp_types.ListResourcesResult:
         """Return the resources that have no variables."""
         served = await self._record(request)
         fixed = (each for each in served if not each.is_template)
-        return ListResourcesResult(resources=[Resource(uri=each.uri, **_describe(each)) for each in fixed])
+        return mcp_types.ListResourcesResult(
+            resources=[mcp_types.Resource(uri=each.uri, **_describe(each)) for each in fixed]
+        )
 
     async def _record(self, request: ServerRequestContext[Any, Any]) -> Sequence[Served]:
         served = await self.served.find(current_caller())
@@ -196,13 +178,15 @@ class Resources:
         """Return what tells the resources of a caller apart from others."""
         return _summarize(await self.served.find(caller))
 
-    async def list_templates(self, request: ServerRequestContext[Any, Any], _: Any) -> ListResourceTemplatesResult:
+    async def list_templates(
+        self, request: ServerRequestContext[Any, Any], _: Any
+    ) -> mcp_types.ListResourceTemplatesResult:
         """Return the templates of resources."""
         found = (each for each in await self._record(request) if each.is_template)
-        templates = [ResourceTemplate(uri_template=each.uri, **_describe(each)) for each in found]
-        return ListResourceTemplatesResult(resource_templates=templates)
+        templates = [mcp_types.ResourceTemplate(uri_template=each.uri, **_describe(each)) for each in found]
+        return mcp_types.ListResourceTemplatesResult(resource_templates=templates)
 
-    async def read(self, request: ServerRequestContext[Any, Any], params: ReadResourceRequestParams) -> Any:
+    async def read(self, request: ServerRequestContext[Any, Any], params: mcp_types.ReadResourceRequestParams) -> Any:
         """Return the contents of a resource."""
         uri, caller = str(params.uri), current_caller()
         served, arguments = await self._find(uri, caller)
@@ -215,7 +199,7 @@ class Resources:
         try:
             request.lifespan_context[SUBSCRIPTIONS].add(request, str(params.uri))
         except ToolExecutionError as full:
-            raise MCPError(INTERNAL_ERROR, str(full)) from None
+            raise MCPError(mcp_types.INTERNAL_ERROR, str(full)) from None
         return {}
 
     async def unsubscribe(self, request: ServerRequestContext[Any, Any], params: Any) -> dict[str, Any]:
@@ -229,14 +213,14 @@ class Resources:
             found = each.pattern.fullmatch(uri)
             if found is not None:
                 return each, {name: unquote(value) for name, value in found.groupdict().items()}
-        raise MCPError(INVALID_PARAMS, "Unknown resource", {"uri": uri})
+        raise MCPError(mcp_types.INVALID_PARAMS, "Unknown resource", {"uri": uri})
 
     async def _read(
         self, served: Served, uri: str, arguments: dict[str, str], caller: Caller, exchange: Exchange
-    ) -> ReadResourceResult:
+    ) -> mcp_types.ReadResourceResult:
         value = await served.function.call(arguments, caller, exchange, self._expose_errors)
         values = value if isinstance(value, list) and any(hasattr(each, "mime_type") for each in value) else [value]
-        return ReadResourceResult(contents=[_write_contents(uri, each) for each in values])
+        return mcp_types.ReadResourceResult(contents=[_write_contents(uri, each) for each in values])
 
 
 def _read_functions(functions: Functions) -> tuple[Served, ...]:
@@ -258,16 +242,16 @@ def _describe(served: Served) -> dict[str, Any]:
     return {"name": function.name, "description": function.description or None, "mime_type": served.mime_type}
 
 
-def _write_contents(uri: str, value: Any) -> TextResourceContents | BlobResourceContents:
+def _write_contents(uri: str, value: Any) -> mcp_types.TextResourceContents | mcp_types.BlobResourceContents:
     """Return a value as contents: texts and bytes as they are, files with their type, anything else as JSON."""
     if isinstance(value, str | TextContent):
         text = value if isinstance(value, str) else value.text
-        return TextResourceContents(uri=uri, mime_type=_TEXT, text=text)
+        return mcp_types.TextResourceContents(uri=uri, mime_type=_TEXT, text=text)
     if isinstance(value, bytes):
-        return BlobResourceContents(uri=uri, mime_type=_BYTES, blob=base64_text(value))
+        return mcp_types.BlobResourceContents(uri=uri, mime_type=_BYTES, blob=base64_text(value))
     if hasattr(value, "mime_type"):
-        return BlobResourceContents(uri=uri, mime_type=value.mime_type, blob=base64_text(value.data))
-    return TextResourceContents(uri=uri, mime_type=_JSON, text=compact_json(to_exact_json(value)))
+        return mcp_types.BlobResourceContents(uri=uri, mime_type=value.mime_type, blob=base64_text(value.data))
+    return mcp_types.TextResourceContents(uri=uri, mime_type=_JSON, text=compact_json(to_exact_json(value)))
 
 
 PromptSource: TypeAlias = (
@@ -298,38 +282,40 @@ class Prompts:
         """Whether the prompts come from a function of the caller."""
         return self.served.fixed is None
 
-    async def list_prompts(self, request: ServerRequestContext[Any, Any], _: Any) -> ListPromptsResult:
+    async def list_prompts(self, request: ServerRequestContext[Any, Any], _: Any) -> mcp_types.ListPromptsResult:
         """Return the prompts."""
         listed = await self.list_now(current_caller())
         if self.listeners is not None:
             self.listeners.record("prompts", request, listed)
         return listed
 
-    async def list_now(self, caller: Caller) -> ListPromptsResult:
+    async def list_now(self, caller: Caller) -> mcp_types.ListPromptsResult:
         """Return the prompts of a caller as they are now."""
-        return ListPromptsResult(prompts=[_describe_prompt(each) for each in (await self.served.find(caller)).values()])
+        return mcp_types.ListPromptsResult(
+            prompts=[_describe_prompt(each) for each in (await self.served.find(caller)).values()]
+        )
 
-    async def get(self, request: ServerRequestContext[Any, Any], params: GetPromptRequestParams) -> Any:
+    async def get(self, request: ServerRequestContext[Any, Any], params: mcp_types.GetPromptRequestParams) -> Any:
         """Return the messages of a prompt."""
         caller = current_caller()
         function = (await self.served.find(caller)).get(params.name)
         if function is None:
-            raise MCPError(INVALID_PARAMS, f"Unknown prompt: {preview(params.name)}")
+            raise MCPError(mcp_types.INVALID_PARAMS, f"Unknown prompt: {preview(params.name)}")
         arguments = dict(params.arguments or {})
         work = partial(self._get, function, arguments, caller)
         return await self._parking.run(request, params, arguments, caller, work)
 
     async def _get(
         self, function: ServedFunction, arguments: dict[str, str], caller: Caller, exchange: Exchange
-    ) -> GetPromptResult:
+    ) -> mcp_types.GetPromptResult:
         value = await function.call(arguments, caller, exchange, self._expose_errors)
         messages = [_write_message(each) for each in (value if isinstance(value, list) else [value])]
         try:
-            return GetPromptResult.model_validate(
+            return mcp_types.GetPromptResult.model_validate(
                 {"description": function.description or None, "messages": messages}, by_name=False
             )
         except ValidationError:
-            raise MCPError(INTERNAL_ERROR, "The prompt returned what is not a message") from None
+            raise MCPError(mcp_types.INTERNAL_ERROR, "The prompt returned what is not a message") from None
 
 
 def _read_prompts(functions: Iterable[Callable[..., Any]]) -> dict[str, ServedFunction]:
@@ -341,13 +327,13 @@ def _read_prompts(functions: Iterable[Callable[..., Any]]) -> dict[str, ServedFu
     return by_name
 
 
-def _describe_prompt(function: ServedFunction) -> Prompt:
+def _describe_prompt(function: ServedFunction) -> mcp_types.Prompt:
     required = function.schema.get("required", ())
     arguments = [
-        PromptArgument(name=name, description=schema.get("description"), required=name in required)
+        mcp_types.PromptArgument(name=name, description=schema.get("description"), required=name in required)
         for name, schema in function.parameters.items()
     ]
-    return Prompt(name=function.name, description=function.description or None, arguments=arguments or None)
+    return mcp_types.Prompt(name=function.name, description=function.description or None, arguments=arguments or None)
 
 
 def _write_message(value: Any) -> dict[str, Any]:
@@ -374,17 +360,21 @@ class Completions:
         self._prompts = prompts
         self._resources = resources
 
-    async def complete(self, _: ServerRequestContext[Any, Any], params: CompleteRequestParams) -> CompleteResult:
+    async def complete(
+        self, _: ServerRequestContext[Any, Any], params: mcp_types.CompleteRequestParams
+    ) -> mcp_types.CompleteResult:
         """Return the values that begin with what was typed; none for a parameter of any value."""
         function = await self._find(params.ref, current_caller())
         schema = {} if function is None else function.parameters.get(params.argument.name, {})
         typed = params.argument.value
         found = [each for each in _choices(schema) if each.startswith(typed)]
         shown = found[:_MOST_VALUES]
-        return CompleteResult(completion=Completion(values=shown, total=len(found), has_more=len(found) > len(shown)))
+        return mcp_types.CompleteResult(
+            completion=mcp_types.Completion(values=shown, total=len(found), has_more=len(found) > len(shown))
+        )
 
     async def _find(self, reference: Any, caller: Caller) -> ServedFunction | None:
-        if isinstance(reference, PromptReference):
+        if isinstance(reference, mcp_types.PromptReference):
             return (await self._prompts.served.find(caller)).get(reference.name)
         served = await self._resources.served.find(caller)
         return next((each.function for each in served if each.uri == reference.uri), None)

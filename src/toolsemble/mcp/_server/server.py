@@ -8,19 +8,9 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
+import mcp_types
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import Server
-from mcp_types import (
-    CompleteRequestParams,
-    GetPromptRequestParams,
-    PaginatedRequestParams,
-    ReadResourceRequestParams,
-    ServerCapabilities,
-    SetLevelRequestParams,
-    SubscribeRequestParams,
-    SubscriptionsListenRequestParams,
-    UnsubscribeRequestParams,
-)
 
 from toolsemble._engine.context import Exposure
 from toolsemble.mcp._server.calls import ToolCalls
@@ -71,7 +61,7 @@ class ListServer(Server[Any]):
     changing: frozenset[str] = frozenset()
     """The lists that can change: "tools", "resources" and "prompts"."""
 
-    def get_capabilities(self, *args: Any, **kwargs: Any) -> ServerCapabilities:
+    def get_capabilities(self, *args: Any, **kwargs: Any) -> mcp_types.ServerCapabilities:
         """Return what the server can do."""
         found = super().get_capabilities(*args, **kwargs)
         for kind in ("tools", "resources", "prompts"):
@@ -116,9 +106,9 @@ def build_server(offer: Offer, expose_errors: Exposure) -> Server[Any]:
     server.changing = frozenset(changing)
     _add_functions(server, resources, PassThrough(offer.upstreams, resources, prompts, parking))
     if changing or resources.served.is_offered:
-        server.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, listeners.listen)
+        server.add_request_handler("subscriptions/listen", mcp_types.SubscriptionsListenRequestParams, listeners.listen)
     # Not as an argument: the SDK warns that it is deprecated in the newest version of the protocol.
-    server.add_request_handler("logging/setLevel", SetLevelRequestParams, set_log_level)
+    server.add_request_handler("logging/setLevel", mcp_types.SetLevelRequestParams, set_log_level)
     return server
 
 
@@ -126,14 +116,14 @@ def _add_functions(server: Server[Any], resources: Resources, handlers: PassThro
     """Add the handlers of resources, prompts and completion, for those that there are."""
     add = server.add_request_handler
     if handlers.has("resources"):
-        add("resources/list", PaginatedRequestParams, handlers.list_resources)
-        add("resources/templates/list", PaginatedRequestParams, handlers.list_templates)
-        add("resources/read", ReadResourceRequestParams, handlers.read)
+        add("resources/list", mcp_types.PaginatedRequestParams, handlers.list_resources)
+        add("resources/templates/list", mcp_types.PaginatedRequestParams, handlers.list_templates)
+        add("resources/read", mcp_types.ReadResourceRequestParams, handlers.read)
     if resources.served.is_offered:
-        add("resources/subscribe", SubscribeRequestParams, resources.subscribe)
-        add("resources/unsubscribe", UnsubscribeRequestParams, resources.unsubscribe)
+        add("resources/subscribe", mcp_types.SubscribeRequestParams, resources.subscribe)
+        add("resources/unsubscribe", mcp_types.UnsubscribeRequestParams, resources.unsubscribe)
     if handlers.has("prompts"):
-        add("prompts/list", PaginatedRequestParams, handlers.list_prompts)
-        add("prompts/get", GetPromptRequestParams, handlers.get_prompt)
+        add("prompts/list", mcp_types.PaginatedRequestParams, handlers.list_prompts)
+        add("prompts/get", mcp_types.GetPromptRequestParams, handlers.get_prompt)
     if handlers.has("resources") or handlers.has("prompts"):
-        add("completion/complete", CompleteRequestParams, handlers.complete)
+        add("completion/complete", mcp_types.CompleteRequestParams, handlers.complete)

@@ -21,18 +21,8 @@ from toolsemble._runtime.checks import check_count
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.threads import THREADS
 from toolsemble._vocabulary.errors import ModelError
+from toolsemble.models import _chat as chat
 from toolsemble.models._adapter.reasoning import reasoning_refusal
-from toolsemble.models._chat import (
-    Assembly,
-    ChatModel,
-    ChatReply,
-    ChatRequest,
-    Chunk,
-    PromptProgress,
-    StopReason,
-    StreamEnd,
-    TokenUsage,
-)
 from toolsemble.models._local.embedded_server import find_weights, load_library
 from toolsemble.models._local.engine import Engine, Setup, shared_engine
 from toolsemble.models._local.history import NOTE, PLAN, PromptMessage, Turn, find_described
@@ -191,7 +181,7 @@ def _split(text: str) -> list[str | int]:
 _MIN_CONTEXT = 256
 
 
-class LocalModel(ChatModel):
+class LocalModel(chat.ChatModel):
     """A model in this process, by the name of its weights or the path of a GGUF file.
 
     Models with the same weights and settings share one engine, which is loaded by the first request and unloaded with
@@ -235,15 +225,15 @@ class LocalModel(ChatModel):
         """The file of the weights."""
         return self._setup.path
 
-    async def reply(self, request: ChatRequest) -> ChatReply:
+    async def reply(self, request: chat.ChatRequest) -> chat.ChatReply:
         """Return the complete reply."""
-        assembly = Assembly()
+        assembly = chat.Assembly()
         async with aclosing(self.stream(request)) as chunks:
             async for chunk in chunks:
                 assembly.add(chunk)
         return assembly.reply()
 
-    async def stream(self, request: ChatRequest) -> AsyncGenerator[Chunk, None]:
+    async def stream(self, request: chat.ChatRequest) -> AsyncGenerator[chat.Chunk, None]:
         """Yield the reply in pieces; closing the generator stops the computation."""
         if request.reasoning is not None:
             raise reasoning_refusal("The local model")
@@ -277,14 +267,14 @@ class LocalModel(ChatModel):
         return self._engine
 
 
-def model_from_name(_provider: str, rest: str) -> ChatModel:
+def model_from_name(_provider: str, rest: str) -> chat.ChatModel:
     """Return the model with a name such as ``local``, ``local:small`` or ``local:/path/to/x.gguf``."""
     return LocalModel(rest)
 
 
 async def _generate(
     engine: Engine, prompt: Prompt, settings: dict[str, Any], reader: PlainReader | StepReader, spent: int
-) -> AsyncGenerator[Chunk, None]:
+) -> AsyncGenerator[chat.Chunk, None]:
     async with aclosing(engine.generate(prompt.tokens, settings)) as events:
         async for event in events:
             for chunk in (*_read_progress(event, prompt), *reader.add(event["content"])):
@@ -294,22 +284,22 @@ async def _generate(
                     yield chunk
 
 
-def _read_progress(event: Mapping[str, Any], prompt: Prompt) -> Iterator[Chunk]:
+def _read_progress(event: Mapping[str, Any], prompt: Prompt) -> Iterator[chat.Chunk]:
     """Yield how much of the prompt is read, until all of it is."""
     processed = (event.get("prompt_progress") or {}).get("processed", 0)
     if 0 < processed < len(prompt.tokens):
-        yield PromptProgress(processed / len(prompt.tokens))
+        yield chat.PromptProgress(processed / len(prompt.tokens))
 
 
-def _end_chunks(reader: PlainReader | StepReader, end: Mapping[str, Any], spent: int) -> Iterator[Chunk]:
+def _end_chunks(reader: PlainReader | StepReader, end: Mapping[str, Any], spent: int) -> Iterator[chat.Chunk]:
     reader.tokens = end["tokens_predicted"]
     if reader.repeated:
         return
     yield from reader.end()
     cut = end["stop_type"] == "limit"
-    reason: StopReason = "length" if cut else "calls" if reader.called else "stop"
-    usage = TokenUsage(end["tokens_evaluated"], spent + reader.tokens, end["timings"]["cache_n"])
-    yield StreamEnd(usage, reason, _details(reader) if reader.called else None)
+    reason: chat.StopReason = "length" if cut else "calls" if reader.called else "stop"
+    usage = chat.TokenUsage(end["tokens_evaluated"], spent + reader.tokens, end["timings"]["cache_n"])
+    yield chat.StreamEnd(usage, reason, _details(reader) if reader.called else None)
 
 
 def _details(reader: PlainReader | StepReader) -> dict[str, Any] | None:

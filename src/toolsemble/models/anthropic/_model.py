@@ -17,42 +17,19 @@ from toolsemble._runtime.text import preview
 from toolsemble._runtime.trace import trace_tools
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
+from toolsemble.models import _chat as chat
+from toolsemble.models._adapter import errors
 from toolsemble.models._adapter.conversation import MEGABYTE, Inputs, removed_tools, system_texts
 from toolsemble.models._adapter.dialect import require_model_name, require_strict_schema
-from toolsemble.models._adapter.errors import (
-    StopReasons,
-    connection_error,
-    cut_off_error,
-    find_keys,
-    quote,
-    status_error,
-    translate_errors,
-    unreadable_error,
-)
 from toolsemble.models._adapter.offer import CLIENT_KEY, Offer, find_key_source, key_hint, offer_with_key
 from toolsemble.models._adapter.per_loop import PerLoop
 from toolsemble.models._adapter.reasoning import claude_reasoning, merge_settings
 from toolsemble.models._adapter.replies import Block, append_text, has_text, join_texts, make_details
 from toolsemble.models._adapter.retry import is_retryable
-from toolsemble.models._chat import (
-    MAX_REPLY,
-    ArgumentsDelta,
-    Assembly,
-    CallDelta,
-    ChatModel,
-    ChatReply,
-    ChatRequest,
-    Chunk,
-    StreamEnd,
-    TextDelta,
-    ThoughtDelta,
-    TokenUsage,
-    limit_responses,
-)
 from toolsemble.models.anthropic._messages import write_messages
 from toolsemble.models.anthropic._wire import IMAGES, write_prompt, write_tools
 
-_STOP_REASONS = StopReasons(
+_STOP_REASONS = errors.StopReasons(
     "Anthropic",
     {
         "end_turn": "stop",
@@ -91,7 +68,7 @@ class ReplyReader:
         self._done: list[_Part] = []
         self._parts: dict[int | None, _Part] = {}
         self._calls = 0
-        self._before = TokenUsage()
+        self._before = chat.TokenUsage()
         self._counts: dict[str, int] = {}
         self._last: Mapping[str, Any] = {}
         self.is_complete = False
@@ -109,7 +86,7 @@ class ReplyReader:
         self._parts, self._last, self.is_complete = {}, {}, False
         return [block for block in self._content() if block["type"] != "text" or block["text"].strip()]
 
-    def read_message(self, message: Mapping[str, Any]) -> Iterator[Chunk]:
+    def read_message(self, message: Mapping[str, Any]) -> Iterator[chat.Chunk]:
         """Yield the chunks of a whole message."""
         for index, block in enumerate(message["content"]):
             yield from self._start_block(index, block)
@@ -117,7 +94,7 @@ class ReplyReader:
         self._counts, self._last = _counts(message.get("usage")), message
         self.is_complete = True
 
-    def read_event(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
+    def read_event(self, event: Mapping[str, Any]) -> Iterator[chat.Chunk]:
         """Yield the chunks of an event; unknown events have none."""
         index = event["index"] if isinstance(event.get("index"), int) else None
         match event.get("type"):
@@ -135,15 +112,15 @@ class ReplyReader:
             case "message_stop":
                 self.is_complete = True
 
-    def finish(self) -> StreamEnd:
+    def finish(self) -> chat.StreamEnd:
         """Return the end of the reply; raise a ``ModelError`` if it is empty for a known reason."""
         content, reason = self._content(), str(self._last.get("stop_reason"))
         details = _as_mapping(self._last.get("stop_details"))
         why = preview(str(details.get("explanation") or details.get("category") or ""))
         stop = _STOP_REASONS.read(reason, has_calls=self._calls > 0, has_text=has_text(content), why=why)
-        return StreamEnd(self._usage(), stop, make_details("anthropic", content))
+        return chat.StreamEnd(self._usage(), stop, make_details("anthropic", content))
 
-    def _start_block(self, index: int | None, block: object) -> Iterator[Chunk]:
+    def _start_block(self, index: int | None, block: object) -> Iterator[chat.Chunk]:
         fields = {name: value for name, value in _as_mapping(block).items() if value is not None}
         if fields.get("type") == "text":
             part = self._parts[index] = _Part({**fields, "text": ""})
@@ -151,27 +128,27 @@ class ReplyReader:
         elif fields.get("type") == "tool_use":
             call = ToolCall.from_anthropic(fields)
             self._parts[index] = _Part(fields, self._calls)
-            yield CallDelta(self._calls, call.name, call.id)
+            yield chat.CallDelta(self._calls, call.name, call.id)
             self._calls += 1
         elif isinstance(fields.get("type"), str):
             self._parts[index] = _Part(fields)
             if fields["type"] == "thinking" and isinstance(fields.get("thinking"), str) and fields["thinking"]:
-                yield ThoughtDelta(fields["thinking"])
+                yield chat.ThoughtDelta(fields["thinking"])
 
-    def _end_block(self, part: _Part | None) -> Iterator[Chunk]:
+    def _end_block(self, part: _Part | None) -> Iterator[chat.Chunk]:
         if part is not None and part.number is not None and not part.json:
             part.json.append(ToolCall.from_anthropic(part.block).json)
-            yield ArgumentsDelta(part.number, part.json[0])
+            yield chat.ArgumentsDelta(part.number, part.json[0])
 
     def _content(self) -> list[Block]:
         """Return the blocks without unsigned reasoning, which the API rejects."""
         blocks = map(_complete_block, (*self._done, *self._parts.values()))
         return [block for block in blocks if block["type"] != "thinking" or block.get("signature")]
 
-    def _usage(self) -> TokenUsage:
+    def _usage(self) -> chat.TokenUsage:
         counts, before = self._counts, self._before
         cached, written = counts.get("cache_read_input_tokens", 0), counts.get("cache_creation_input_tokens", 0)
-        return TokenUsage(
+        return chat.TokenUsage(
             before.input + counts.get("input_tokens", 0) + cached + written,
             before.output + counts.get("output_tokens", 0),
             before.cached + cached,
@@ -180,20 +157,20 @@ class ReplyReader:
         )
 
 
-def _add_delta(part: _Part, delta: Mapping[str, Any]) -> Iterator[Chunk]:
+def _add_delta(part: _Part, delta: Mapping[str, Any]) -> Iterator[chat.Chunk]:
     """Add a delta to a block; yield its chunk, if any."""
     piece = _read_piece(delta)
     match delta.get("type"):
         case "text_delta" if piece:
             append_text(part.block, "text", piece)
-            yield TextDelta(piece)
+            yield chat.TextDelta(piece)
         case "input_json_delta" if piece:
             part.json.append(piece)
             if part.number is not None:
-                yield ArgumentsDelta(part.number, piece)
+                yield chat.ArgumentsDelta(part.number, piece)
         case "thinking_delta" if piece:
             append_text(part.block, "thinking", piece)
-            yield ThoughtDelta(piece)
+            yield chat.ThoughtDelta(piece)
         case "signature_delta":
             part.block["signature"] = piece
         case "citations_delta":
@@ -230,7 +207,7 @@ LOGGER = logging.getLogger("toolsemble.models")
 TIMEOUT = 600.0
 """The default seconds to wait for data, the same as in Anthropic's package."""
 
-_Ask: TypeAlias = Callable[[Any, dict[str, Any], ReplyReader], AsyncGenerator[Chunk, None]]
+_Ask: TypeAlias = Callable[[Any, dict[str, Any], ReplyReader], AsyncGenerator[chat.Chunk, None]]
 
 _INPUTS = Inputs(
     "Anthropic", frozenset({*IMAGES, "application/pdf"}), frozenset({"image/*", "application/pdf"}), 32 * MEGABYTE
@@ -254,7 +231,7 @@ def offer() -> Offer:
     return offer_with_key("anthropic:claude-haiku-5-5", "anthropic", "ANTHROPIC_API_KEY")
 
 
-def model_from_name(provider: str, rest: str) -> ChatModel:
+def model_from_name(provider: str, rest: str) -> chat.ChatModel:
     """Return the model of a name such as ``anthropic:claude-haiku-5-5``."""
     return AnthropicModel(require_model_name(provider, rest, "claude-haiku-5-5"))
 
@@ -276,7 +253,7 @@ class AnthropicModel:
         max_tokens: int = 16_384,
         cache: bool = True,
         native_output: bool | None = None,
-        max_reply: int = MAX_REPLY,
+        max_reply: int = chat.MAX_REPLY,
         client: Any = None,
     ) -> None:
         """Set the model and its server; raise ``ToolConfigurationError`` if a required key is missing.
@@ -320,37 +297,37 @@ class AnthropicModel:
     def __repr__(self) -> str:
         return f"AnthropicModel({self.name!r})"
 
-    async def reply(self, request: ChatRequest) -> ChatReply:
+    async def reply(self, request: chat.ChatRequest) -> chat.ChatReply:
         """Return the whole reply."""
-        assembly = Assembly(self.max_reply)
+        assembly = chat.Assembly(self.max_reply)
         async for chunk in self._chunks(request, _send):
             assembly.add(chunk)
         return assembly.reply()
 
-    async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
+    async def stream(self, request: chat.ChatRequest) -> AsyncIterator[chat.Chunk]:
         """Yield the reply in chunks as they arrive."""
         async with aclosing(self._chunks(request, _stream)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
-    async def _chunks(self, request: ChatRequest, ask: _Ask) -> AsyncGenerator[Chunk, None]:
+    async def _chunks(self, request: chat.ChatRequest, ask: _Ask) -> AsyncGenerator[chat.Chunk, None]:
         client = self._given or await self._clients.get()
         arguments, reader = self._arguments(request), ReplyReader()
         messages = arguments["messages"]
-        with translate_errors("Anthropic", partial(_keys, client), self._translate):
+        with errors.translate_errors("Anthropic", partial(_keys, client), self._translate):
             for _ in range(_MAX_PAUSES):
                 trace_tools(LOGGER, f"anthropic {self.name}", arguments.get("tools"))
                 async with aclosing(ask(client, arguments, reader)) as chunks:
                     async for chunk in chunks:
                         yield chunk
                 if not reader.is_complete:
-                    raise cut_off_error("Anthropic")
+                    raise errors.cut_off_error("Anthropic")
                 if not reader.is_paused:
                     break
                 arguments["messages"] = [*messages, {"role": "assistant", "content": reader.resume()}]
             yield reader.finish()
 
-    def _arguments(self, request: ChatRequest) -> dict[str, Any]:
+    def _arguments(self, request: chat.ChatRequest) -> dict[str, Any]:
         """Return the arguments of the package's method; settings that it does not know are sent in the body."""
         _INPUTS.check(request.messages)
         settings = {name: value for name, value in request.settings.items() if name != "stream"}
@@ -368,14 +345,14 @@ class AnthropicModel:
             **self._format(request, known.get("output_config", {})),
         }
 
-    def _reasoning(self, request: ChatRequest) -> dict[str, Any]:
+    def _reasoning(self, request: chat.ChatRequest) -> dict[str, Any]:
         # The API rejects reasoning before a call that the model must make.
         if request.reasoning is None or request.tool_choice == "required":
             return {}
         most = request.settings.get("max_tokens", self._max_tokens)
         return claude_reasoning(request.reasoning, self.name, most)
 
-    def _conversation(self, request: ChatRequest) -> dict[str, Any]:
+    def _conversation(self, request: chat.ChatRequest) -> dict[str, Any]:
         tools = [*write_tools(request.specifications), *request.settings.get("tools", ())]
         choice = _CHOICES.get(request.tool_choice)
         if not tools:
@@ -390,7 +367,7 @@ class AnthropicModel:
         parts = {"system": system, "messages": messages, "tools": tools, "tool_choice": choice if tools else None}
         return {name: part for name, part in parts.items() if part or name == "messages"}
 
-    def _format(self, request: ChatRequest, settings: Mapping[str, Any]) -> dict[str, Any]:
+    def _format(self, request: chat.ChatRequest, settings: Mapping[str, Any]) -> dict[str, Any]:
         if request.output_schema is None:
             return {}
         schema = require_strict_schema(request.output_schema, "Anthropic", "AnthropicModel")
@@ -400,7 +377,7 @@ class AnthropicModel:
         return self._sdk.Timeout(seconds, connect=min(seconds, _CONNECT))
 
     def _create_client(self) -> Any:
-        http_client = limit_responses(self._sdk.DefaultAsyncHttpxClient(verify=self._certificates), self.max_reply)
+        http_client = chat.limit_responses(self._sdk.DefaultAsyncHttpxClient(verify=self._certificates), self.max_reply)
         return self._sdk.AsyncAnthropic(**self._address, max_retries=0, http_client=http_client)
 
     def _checked_client(self) -> Any:
@@ -422,19 +399,19 @@ class AnthropicModel:
         if isinstance(error, self._sdk.APIStatusError):
             return _status_error(error, keys, self._key_source)
         if isinstance(error, (self._sdk.APIConnectionError, self._http.HTTPError)):
-            return connection_error("Anthropic", error.__cause__ or error, keys)
+            return errors.connection_error("Anthropic", error.__cause__ or error, keys)
         if isinstance(error, self._sdk.AnthropicError):
-            return ModelError(f"Anthropic's package says: {quote(str(error), keys)}")
+            return ModelError(f"Anthropic's package says: {errors.quote(str(error), keys)}")
         return None
 
 
 def _keys(client: Any) -> list[str]:
     """Return the keys to mask in errors."""
     known = [getattr(client, name, None) for name in ("api_key", "auth_token")]
-    return [key for key in (*known, *find_keys(client.auth_headers)) if isinstance(key, str)]
+    return [key for key in (*known, *errors.find_keys(client.auth_headers)) if isinstance(key, str)]
 
 
-async def _send(client: Any, arguments: dict[str, Any], reader: ReplyReader) -> AsyncGenerator[Chunk, None]:
+async def _send(client: Any, arguments: dict[str, Any], reader: ReplyReader) -> AsyncGenerator[chat.Chunk, None]:
     message = _to_json_values(await client.messages.create(**arguments))
     if not isinstance(message.get("content"), list):
         raise ModelError("Anthropic's answer is not a message; is base_url right?")
@@ -442,7 +419,7 @@ async def _send(client: Any, arguments: dict[str, Any], reader: ReplyReader) -> 
         yield chunk
 
 
-async def _stream(client: Any, arguments: dict[str, Any], reader: ReplyReader) -> AsyncGenerator[Chunk, None]:
+async def _stream(client: Any, arguments: dict[str, Any], reader: ReplyReader) -> AsyncGenerator[chat.Chunk, None]:
     async with await client.messages.create(**arguments, stream=True) as events:
         async for event in events:
             for chunk in reader.read_event(_to_json_values(event)):
@@ -456,7 +433,7 @@ def _to_json_values(received: Any) -> Mapping[str, Any]:
     except AttributeError:
         return {}
     except ValueError as problem:
-        raise unreadable_error("Anthropic", problem) from problem
+        raise errors.unreadable_error("Anthropic", problem) from problem
     return fields
 
 
@@ -466,7 +443,9 @@ def _status_error(error: Any, keys: list[str], key_source: str | None) -> ModelE
     hint = key_hint(key_source, _KEY) if status == _UNAUTHORIZED else ""
     # An error inside of a stream has the status of success.
     retryable = is_retryable(status, headers) if status >= _CLIENT_ERROR else kind not in _FINAL
-    return status_error("Anthropic", f"{status}, {kind}", f"{quote(message, keys)}{hint}", headers, retryable=retryable)
+    return errors.status_error(
+        "Anthropic", f"{status}, {kind}", f"{errors.quote(message, keys)}{hint}", headers, retryable=retryable
+    )
 
 
 def _mark_for_cache(blocks: list[dict[str, Any]]) -> None:

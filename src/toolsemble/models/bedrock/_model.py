@@ -19,16 +19,8 @@ from toolsemble._runtime.text import escape_surrogates
 from toolsemble._runtime.trace import trace_tools
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
-from toolsemble.models._adapter.conversation import (
-    MEGABYTE,
-    CallIds,
-    Inputs,
-    merge_turns,
-    removed_tools,
-    sanitize_arguments,
-    sanitize_name,
-    system_texts,
-)
+from toolsemble.models import _chat as chat
+from toolsemble.models._adapter import conversation
 from toolsemble.models._adapter.dialect import require_model_name, require_strict_schema
 from toolsemble.models._adapter.errors import (
     StopReasons,
@@ -43,42 +35,29 @@ from toolsemble.models._adapter.reasoning import claude_reasoning, reasoning_ref
 from toolsemble.models._adapter.replies import Block, append_text, has_text, make_details, restore_blocks
 from toolsemble.models._adapter.retry import is_retryable
 from toolsemble.models._adapter.wire import base64_text
-from toolsemble.models._chat import (
-    MAX_REPLY,
-    NO_TOKENS,
-    ArgumentsDelta,
-    Assembly,
-    CallDelta,
-    ChatModel,
-    ChatReply,
-    ChatRequest,
-    Chunk,
-    StreamEnd,
-    TextDelta,
-    ThoughtDelta,
-    TokenUsage,
-)
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.models.bedrock._http import run_blocking, stream_blocking
 from toolsemble.models.bedrock._wire import AUDIO, DOCUMENTS, IMAGES, VIDEOS, write_prompt, write_reply, write_tools
 
-_INPUTS = Inputs("Bedrock", frozenset({*IMAGES, *DOCUMENTS, *VIDEOS, *AUDIO}), max_bytes=25 * MEGABYTE)
+_INPUTS = conversation.Inputs(
+    "Bedrock", frozenset({*IMAGES, *DOCUMENTS, *VIDEOS, *AUDIO}), max_bytes=25 * conversation.MEGABYTE
+)
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _CLAUDE_TOKENS = 32_000  # the model's own limit of an answer, or less
 _FIRST_TURN = {"role": "user", "content": [{"text": "(The conversation goes on.)"}]}
 
 
-def write_arguments(request: ChatRequest, model: str) -> dict[str, Any]:
+def write_arguments(request: chat.ChatRequest, model: str) -> dict[str, Any]:
     """Return the arguments of ``converse`` and ``converse_stream``; the user's settings take precedence.
 
-    >>> write_arguments(ChatRequest([UserMessage("hi")]), "amazon.nova-lite-v1:0")
+    >>> write_arguments(chat.ChatRequest([UserMessage("hi")]), "amazon.nova-lite-v1:0")
     {'modelId': 'amazon.nova-lite-v1:0', 'messages': [{'role': 'user', 'content': [{'text': 'hi'}]}]}
     """
     _INPUTS.check(request.messages)
     parts = {
         "modelId": model,
         "messages": write_messages(request.messages, model),
-        "system": [block for text in system_texts(request.messages) for block in write_prompt(text)],
+        "system": [block for text in conversation.system_texts(request.messages) for block in write_prompt(text)],
         "toolConfig": _tool_config(request),
         "outputConfig": _answer_format(request.output_schema),
         "additionalModelRequestFields": _write_reasoning(request, model),
@@ -90,7 +69,7 @@ def write_arguments(request: ChatRequest, model: str) -> dict[str, Any]:
     return arguments
 
 
-def _write_reasoning(request: ChatRequest, model: str) -> dict[str, Any]:
+def _write_reasoning(request: chat.ChatRequest, model: str) -> dict[str, Any]:
     """Return the reasoning setting of the model's maker; raise ``ToolConfigurationError`` if there is none."""
     reasoning = request.reasoning
     if reasoning is None:
@@ -107,9 +86,9 @@ def _write_reasoning(request: ChatRequest, model: str) -> dict[str, Any]:
     raise reasoning_refusal(model)
 
 
-def _tool_config(request: ChatRequest) -> dict[str, Any]:
+def _tool_config(request: chat.ChatRequest) -> dict[str, Any]:
     """Return the tools; listing none is the only way to forbid them, but a conversation with calls needs some."""
-    removed = removed_tools(request.messages)
+    removed = conversation.removed_tools(request.messages)
     if request.tool_choice == "none" and not removed:
         return {}
     tools = write_tools(request.specifications or removed)
@@ -131,12 +110,12 @@ def write_messages(messages: Sequence[Message], model: str) -> list[dict[str, An
     >>> write_messages([UserMessage("hi"), UserMessage("there")], "amazon.nova-lite-v1:0")
     [{'role': 'user', 'content': [{'text': 'hi'}, {'text': 'there'}]}]
     """
-    ids = CallIds(messages, _ID, "call_{}".format)
-    turns = merge_turns(_write_message(message, ids, model) for message in messages)
+    ids = conversation.CallIds(messages, _ID, "call_{}".format)
+    turns = conversation.merge_turns(_write_message(message, ids, model) for message in messages)
     return [_FIRST_TURN, *turns] if turns and turns[0]["role"] == "assistant" else turns
 
 
-def _write_message(message: Message, ids: CallIds, model: str) -> tuple[str, list[Block]]:
+def _write_message(message: Message, ids: conversation.CallIds, model: str) -> tuple[str, list[Block]]:
     if isinstance(message, AssistantMessage):
         calls = [_write_call(call, ids.assign(call)) for call in message.calls]
         return "assistant", [_write_block(block) for block in restore_blocks(f"bedrock:{model}", message, calls)]
@@ -149,7 +128,11 @@ def _write_message(message: Message, ids: CallIds, model: str) -> tuple[str, lis
 
 
 def _write_call(call: ToolCall, id: str) -> Block:
-    use = {"toolUseId": id, "name": sanitize_name(call.name), "input": sanitize_arguments(call)}
+    use = {
+        "toolUseId": id,
+        "name": conversation.sanitize_name(call.name),
+        "input": conversation.sanitize_arguments(call),
+    }
     return {"type": "tool_use", "toolUse": use}
 
 
@@ -197,10 +180,10 @@ class ReplyReader:
         self._blocks: list[Block] = []
         self._calls: set[int] = set()
         self._reasoning: dict[int, dict[str, list[Any]]] = {}
-        self._usage = NO_TOKENS
+        self._usage = chat.NO_TOKENS
         self._reason = ""
 
-    def read_response(self, response: Mapping[str, Any]) -> Iterator[Chunk]:
+    def read_response(self, response: Mapping[str, Any]) -> Iterator[chat.Chunk]:
         """Yield the chunks of a whole response."""
         message = (response.get("output") or {}).get("message") or {}
         for index, block in enumerate(message.get("content") or ()):
@@ -208,14 +191,14 @@ class ReplyReader:
             yield from self._add_text(block.get("text") or "".join(each.get("text", "") for each in cited))
             yield from self._start_call(index, block.get("toolUse"))
             if index in self._calls:
-                yield ArgumentsDelta(index, ToolCall.from_bedrock(block).json)
+                yield chat.ArgumentsDelta(index, ToolCall.from_bedrock(block).json)
             thought = block.get("reasoningContent") or {}
             yield from self._add_reasoning(index, {**thought, **(thought.get("reasoningText") or {})})
             self._store_reasoning(index)
         self._reason = response.get("stopReason") or ""
         self._read_usage(response)
 
-    def read_event(self, event: Mapping[str, Any]) -> Iterator[Chunk]:
+    def read_event(self, event: Mapping[str, Any]) -> Iterator[chat.Chunk]:
         """Yield the chunks of an event of a stream; unknown events have none."""
         for kind, fields in event.items():
             index = fields.get("contentBlockIndex", 0)
@@ -230,36 +213,36 @@ class ReplyReader:
             elif kind == "metadata":
                 self._read_usage(fields)
 
-    def finish(self) -> StreamEnd:
+    def finish(self) -> chat.StreamEnd:
         """Return the end of the reply; raise a ``ModelError`` if it is incomplete or empty."""
         stop = _STOP_REASONS.read(self._reason, has_calls=bool(self._calls), has_text=has_text(self._blocks))
-        return StreamEnd(self._usage, stop, make_details(f"bedrock:{self._model}", self._blocks))
+        return chat.StreamEnd(self._usage, stop, make_details(f"bedrock:{self._model}", self._blocks))
 
-    def _start_call(self, index: int, use: Mapping[str, Any] | None) -> Iterator[Chunk]:
+    def _start_call(self, index: int, use: Mapping[str, Any] | None) -> Iterator[chat.Chunk]:
         # A tool with a type is executed by Bedrock.
         if use and not use.get("type"):
             self._calls.add(index)
             self._blocks.append({"type": "tool_use"})
-            yield CallDelta(index, use.get("name", ""), use.get("toolUseId"))
+            yield chat.CallDelta(index, use.get("name", ""), use.get("toolUseId"))
 
-    def _read_delta(self, index: int, delta: Mapping[str, Any]) -> Iterator[Chunk]:
+    def _read_delta(self, index: int, delta: Mapping[str, Any]) -> Iterator[chat.Chunk]:
         yield from self._add_text(delta.get("text", ""))
         if index in self._calls and "toolUse" in delta:
-            yield ArgumentsDelta(index, delta["toolUse"]["input"])
+            yield chat.ArgumentsDelta(index, delta["toolUse"]["input"])
         yield from self._add_reasoning(index, delta.get("reasoningContent") or {})
 
-    def _add_text(self, text: str) -> Iterator[Chunk]:
+    def _add_text(self, text: str) -> Iterator[chat.Chunk]:
         last = self._blocks[-1] if self._blocks else {}
         if text and last.get("type") == "text":
             append_text(last, "text", text)
         elif text:
             self._blocks.append({"type": "text", "text": text})
         if text:
-            yield TextDelta(text)
+            yield chat.TextDelta(text)
 
-    def _add_reasoning(self, index: int, piece: Mapping[str, Any]) -> Iterator[Chunk]:
+    def _add_reasoning(self, index: int, piece: Mapping[str, Any]) -> Iterator[chat.Chunk]:
         if piece.get("text"):
-            yield ThoughtDelta(piece["text"])
+            yield chat.ThoughtDelta(piece["text"])
         thought = self._reasoning.setdefault(index, {})
         for name in _REASONING & piece.keys():
             thought.setdefault(name, []).append(piece[name])
@@ -278,7 +261,7 @@ class ReplyReader:
         cached, written = used.get("cacheReadInputTokens") or 0, used.get("cacheWriteInputTokens") or 0
         total = (used.get("inputTokens") or 0) + cached + written
         # The API does not tell how many of the output tokens were reasoning.
-        self._usage = TokenUsage(total, used.get("outputTokens") or 0, cached, cache_write=written)
+        self._usage = chat.TokenUsage(total, used.get("outputTokens") or 0, cached, cache_write=written)
 
 
 LOGGER = logging.getLogger("toolsemble.models")
@@ -311,7 +294,7 @@ def offer() -> Offer:
     return offer_with_package(name, "boto3", "AWS credentials and a region are set")
 
 
-def model_from_name(provider: str, rest: str) -> ChatModel:
+def model_from_name(provider: str, rest: str) -> chat.ChatModel:
     """Return the model of a name such as ``bedrock:amazon.nova-2-lite-v1:0``."""
     return BedrockModel(require_model_name(provider, rest, "amazon.nova-2-lite-v1:0"))
 
@@ -336,7 +319,7 @@ class BedrockModel:
         profile: str | None = None,
         timeout: float = TIMEOUT,
         native_output: bool = False,
-        max_reply: int = MAX_REPLY,
+        max_reply: int = chat.MAX_REPLY,
         client: Any = None,
     ) -> None:
         """Set the model and its server; raise ``ToolConfigurationError`` if there is no region.
@@ -373,14 +356,14 @@ class BedrockModel:
     def __repr__(self) -> str:
         return f"BedrockModel({self.name!r})"
 
-    async def reply(self, request: ChatRequest) -> ChatReply:
+    async def reply(self, request: chat.ChatRequest) -> chat.ChatReply:
         """Return the whole reply."""
         job, reader = partial(self._converse, write_arguments(request, self.name)), ReplyReader(self.name)
         with self._translate_errors():
             chunks = reader.read_response(await run_blocking(job))
-            return Assembly(self.max_reply).assemble([*chunks, reader.finish()])
+            return chat.Assembly(self.max_reply).assemble([*chunks, reader.finish()])
 
-    async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
+    async def stream(self, request: chat.ChatRequest) -> AsyncIterator[chat.Chunk]:
         """Yield the reply in chunks as they arrive."""
         job, reader = partial(self._converse_stream, write_arguments(request, self.name)), ReplyReader(self.name)
         with self._translate_errors():

@@ -8,22 +8,8 @@ from pathlib import PurePath
 from typing import Any
 
 from toolsemble._vocabulary.result import Media
+from toolsemble.models._adapter import wire
 from toolsemble.models._adapter.dialect import adapt
-from toolsemble.models._adapter.wire import (
-    Answer,
-    Call,
-    Offer,
-    describe_omitted,
-    field,
-    file_name,
-    make_call,
-    media_type,
-    parameters_of,
-    settings_for,
-    unexpected_source,
-    write_as_text,
-    write_blocks,
-)
 
 IMAGES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
 """The formats of images, by media type."""
@@ -68,7 +54,7 @@ _NOT_IN_A_NAME = re.compile(r"[^0-9A-Za-z()\[\]-]+")
 _LONGEST_NAME = 200
 
 
-def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
+def write_tools(offers: Iterable[wire.Offer]) -> list[dict[str, Any]]:
     """Return the ``tools`` of the ``toolConfig`` argument.
 
     >>> from toolsemble import ToolSpecification
@@ -78,28 +64,28 @@ def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
     return [{"toolSpec": _specification(offer)} for offer in offers]
 
 
-def _specification(offer: Offer) -> dict[str, Any]:
+def _specification(offer: wire.Offer) -> dict[str, Any]:
     strict = bool(offer.strict)
-    schema, _ = adapt(parameters_of(offer), strict=strict)
+    schema, _ = adapt(wire.parameters_of(offer), strict=strict)
     # An empty description is rejected.
     described = {"description": offer.description} if offer.description else {}
     tool = {"name": offer.name, **described, "inputSchema": {"json": schema}}
-    return {**tool, **({"strict": True} if strict else {}), **settings_for("bedrock", offer)}
+    return {**tool, **({"strict": True} if strict else {}), **wire.settings_for("bedrock", offer)}
 
 
-def read_call(source: object) -> Call:
+def read_call(source: object) -> wire.Call:
     """Return the name, arguments and id of a ``toolUse``, or of the content block around it.
 
     >>> read_call({"toolUse": {"toolUseId": "t1", "name": "weather", "input": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, 't1')
     """
-    use = field(source, "toolUse") or source
-    if field(use, "toolUseId", "name") is None:
-        raise unexpected_source(source, "a Bedrock toolUse, or the content block around it")
-    return make_call(field(use, "name"), field(use, "input"), field(use, "toolUseId"))
+    use = wire.field(source, "toolUse") or source
+    if wire.field(use, "toolUseId", "name") is None:
+        raise wire.unexpected_source(source, "a Bedrock toolUse, or the content block around it")
+    return wire.make_call(wire.field(use, "name"), wire.field(use, "input"), wire.field(use, "toolUseId"))
 
 
-def write_reply(answer: Answer) -> dict[str, Any]:
+def write_reply(answer: wire.Answer) -> dict[str, Any]:
     """Return the ``toolResult`` block, for the content of a user message.
 
     >>> from types import SimpleNamespace
@@ -108,7 +94,7 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     {'toolResult': {'toolUseId': 'c1', 'status': 'success', 'content': [{'text': 'noon'}]}}
     """
     # Blank text and empty content are rejected.
-    content = write_blocks(answer, _text, _block) or [_text("(no output)")]
+    content = wire.write_blocks(answer, _text, _block) or [_text("(no output)")]
     status = "error" if answer.is_error else "success"
     return {"toolResult": {"toolUseId": answer.call_id or "", "status": status, "content": content}}
 
@@ -126,10 +112,10 @@ def write_prompt(text: str, contents: Iterable[Media] = ()) -> list[dict[str, An
 
 
 def _prompt_block(content: Media) -> dict[str, Any]:
-    kind = media_type(content)
+    kind = wire.media_type(content)
     if kind in AUDIO and content.data:
         return {"audio": {"format": AUDIO[kind], "source": {"bytes": content.data}}}
-    return _block(content) or _text(write_as_text(content) or describe_omitted(content))
+    return _block(content) or _text(wire.write_as_text(content) or wire.describe_omitted(content))
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -137,7 +123,7 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _block(content: Media) -> dict[str, Any] | None:
-    kind, source = media_type(content), {"bytes": content.data}
+    kind, source = wire.media_type(content), {"bytes": content.data}
     if not content.data:
         return None
     if kind in IMAGES:
@@ -151,4 +137,4 @@ def _block(content: Media) -> dict[str, Any] | None:
 
 def _name(content: Media) -> str:
     """Return the file's name in the characters that Bedrock allows, which do not include a dot."""
-    return _NOT_IN_A_NAME.sub(" ", PurePath(file_name(content)).stem).strip()[:_LONGEST_NAME] or "document"
+    return _NOT_IN_A_NAME.sub(" ", PurePath(wire.file_name(content)).stem).strip()[:_LONGEST_NAME] or "document"

@@ -23,46 +23,15 @@ from toolsemble._runtime.text import escape_surrogates
 from toolsemble._runtime.trace import trace_tools
 from toolsemble._vocabulary.call import ToolCall, ToolReply
 from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
-from toolsemble.models._adapter.conversation import (
-    MEGABYTE,
-    Inputs,
-    sanitize_arguments,
-    sanitize_call,
-    sanitize_name,
-    system_texts,
-)
+from toolsemble.models import _chat as chat
+from toolsemble.models._adapter import conversation, errors
 from toolsemble.models._adapter.dialect import require_model_name
-from toolsemble.models._adapter.errors import (
-    StopReasons,
-    connection_error,
-    quote,
-    status_error,
-    translate_errors,
-    unreadable_error,
-)
 from toolsemble.models._adapter.offer import CLIENT_KEY, Offer, find_key_source, key_hint, offer_with_key
 from toolsemble.models._adapter.per_loop import PerLoop
 from toolsemble.models._adapter.reasoning import merge_settings
 from toolsemble.models._adapter.replies import Block, append_text, has_text, make_details, restore_blocks
 from toolsemble.models._adapter.retry import is_retryable
 from toolsemble.models._adapter.wire import base64_text
-from toolsemble.models._chat import (
-    MAX_REPLY,
-    NO_TOKENS,
-    ArgumentsDelta,
-    Assembly,
-    CallDelta,
-    ChatModel,
-    ChatReply,
-    ChatRequest,
-    Chunk,
-    Reasoning,
-    StreamEnd,
-    TextDelta,
-    ThoughtDelta,
-    TokenUsage,
-    limit_responses,
-)
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.models.google._wire import PROMPT_MEDIA, write_prompt, write_reply, write_tools
 
@@ -84,7 +53,9 @@ class LoopHttp(httpx2.AsyncClient):
         self._timeouts = httpx2.Timeout(timeout, connect=min(timeout, _CONNECT_TIMEOUT), pool=None).as_dict()
         # Many runs share a model, and none should wait for the connection of another.
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20)
-        self._clients = PerLoop(lambda: limit_responses(httpx2.AsyncClient(verify=trusted, limits=limits), max_reply))
+        self._clients = PerLoop(
+            lambda: chat.limit_responses(httpx2.AsyncClient(verify=trusted, limits=limits), max_reply)
+        )
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
         """Send a request through the client of the running loop; replace its timeouts."""
@@ -115,10 +86,10 @@ def signs_calls(model: str) -> bool:
     return found is not None and int(found[1]) >= _SIGNING_VERSION
 
 
-def write_config(request: ChatRequest, model: str) -> dict[str, Any]:
+def write_config(request: chat.ChatRequest, model: str) -> dict[str, Any]:
     """Return the ``config`` argument: everything but the conversation; the user's settings take precedence.
 
-    >>> write_config(ChatRequest([UserMessage("hi")], settings={"temperature": 0}), "gemini-3-flash")
+    >>> write_config(chat.ChatRequest([UserMessage("hi")], settings={"temperature": 0}), "gemini-3-flash")
     {'automatic_function_calling': {'disable': True}, 'temperature': 0}
     """
     settings = dict(request.settings)
@@ -126,7 +97,7 @@ def write_config(request: ChatRequest, model: str) -> dict[str, Any]:
     choice = dict(settings.pop("tool_config", ()))
     if request.specifications and request.tool_choice in _MODES:
         choice["function_calling_config"] = {"mode": _MODES[request.tool_choice]}
-    system = "\n\n".join(system_texts(request.messages))
+    system = "\n\n".join(conversation.system_texts(request.messages))
     return {
         "automatic_function_calling": {"disable": True},
         **({"system_instruction": system} if system else {}),
@@ -137,7 +108,7 @@ def write_config(request: ChatRequest, model: str) -> dict[str, Any]:
     }
 
 
-def _write_reasoning(reasoning: Reasoning | None, model: str) -> dict[str, Any]:
+def _write_reasoning(reasoning: chat.Reasoning | None, model: str) -> dict[str, Any]:
     if reasoning is None:
         return {}
     if isinstance(reasoning, str) and signs_calls(model):
@@ -146,7 +117,7 @@ def _write_reasoning(reasoning: Reasoning | None, model: str) -> dict[str, Any]:
     return {"thinking_config": {"thinking_budget": tokens, "include_thoughts": True}}
 
 
-def _answer_format(request: ChatRequest, model: str) -> dict[str, Any]:
+def _answer_format(request: chat.ChatRequest, model: str) -> dict[str, Any]:
     if request.output_schema is None:
         return {}
     if request.specifications and not signs_calls(model):
@@ -192,8 +163,11 @@ def _model_parts(message: AssistantMessage, model: str) -> list[dict[str, Any]]:
 
 def _write_call(call: ToolCall) -> Block:
     identified = {"id": call.id} if call.id else {}
-    arguments = sanitize_arguments(call, _MAX_DEPTH)
-    return {"type": "tool_use", "function_call": {**identified, "name": sanitize_name(call.name), "args": arguments}}
+    arguments = conversation.sanitize_arguments(call, _MAX_DEPTH)
+    return {
+        "type": "tool_use",
+        "function_call": {**identified, "name": conversation.sanitize_name(call.name), "args": arguments},
+    }
 
 
 def _write_part(block: Block) -> dict[str, Any]:
@@ -206,7 +180,7 @@ def _write_part(block: Block) -> dict[str, Any]:
 
 def _reply_parts(replies: Sequence[ToolReply], model: str) -> list[dict[str, Any]]:
     """Return the parts that answer the calls of a turn; images follow them if replies cannot contain images."""
-    parts = [write_reply(replace(each, call=sanitize_call(each.call, each.call_id))) for each in replies]
+    parts = [write_reply(replace(each, call=conversation.sanitize_call(each.call, each.call_id))) for each in replies]
     if signs_calls(model):
         return parts
     images = [image for part in parts for image in part["function_response"].pop("parts", ())]
@@ -257,7 +231,7 @@ _REFUSALS = (
     "SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY",
     "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION",
 )  # fmt: skip
-_STOP_REASONS = StopReasons(
+_STOP_REASONS = errors.StopReasons(
     "Gemini",
     {"STOP": "stop", "MAX_TOKENS": "length", "CONTINUATION": "length", **dict.fromkeys(_REFUSALS, "refusal")},
     {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE"},
@@ -281,11 +255,11 @@ class ReplyReader:
         self._model = model
         self._blocks: list[Block] = []
         self._calls = 0
-        self._usage = NO_TOKENS
+        self._usage = chat.NO_TOKENS
         self._reason = ""
         self._feedback: Any = None
 
-    def read_response(self, response: Any) -> Iterator[Chunk]:
+    def read_response(self, response: Any) -> Iterator[chat.Chunk]:
         """Yield the chunks of a response."""
         if response.usage_metadata is not None:
             self._usage = _usage(response.usage_metadata)
@@ -296,17 +270,17 @@ class ReplyReader:
             if candidate.finish_reason is not None:
                 self._reason = candidate.finish_reason.value
 
-    def finish(self) -> StreamEnd:
+    def finish(self) -> chat.StreamEnd:
         """Return the end of the reply; raise a ``ModelError`` if it is blocked, incomplete or empty."""
         if self._feedback is not None and self._feedback.block_reason is not None:
             raise _blocked_error(self._feedback)
         stop = _STOP_REASONS.read(self._reason, has_calls=self._calls > 0, has_text=has_text(self._blocks))
-        return StreamEnd(self._usage, stop, make_details(f"google:{self._model}", self._blocks))
+        return chat.StreamEnd(self._usage, stop, make_details(f"google:{self._model}", self._blocks))
 
-    def _read_part(self, part: Any) -> Iterator[Chunk]:
+    def _read_part(self, part: Any) -> Iterator[chat.Chunk]:
         signed = {"signature": base64_text(part.thought_signature)} if part.thought_signature else {}
         if part.thought and part.text:
-            yield ThoughtDelta(part.text)
+            yield chat.ThoughtDelta(part.text)
         if part.function_call is not None:
             yield from self._read_call(part, signed)
         elif part.text is not None and not part.thought:
@@ -315,24 +289,24 @@ class ReplyReader:
             # Code that Google executed, or an image: not part of the text, but needed back.
             self._blocks.append({"type": "part", "part": part.to_json_dict()})
 
-    def _read_text(self, text: str, signed: Mapping[str, str]) -> Iterator[Chunk]:
+    def _read_text(self, text: str, signed: Mapping[str, str]) -> Iterator[chat.Chunk]:
         last = self._blocks[-1] if self._blocks else {}
         if signed or last.keys() != {"type", "text"}:
             self._blocks.append({"type": "text", "text": text, **signed})
         else:
             append_text(last, "text", text)
         if text:
-            yield TextDelta(text)
+            yield chat.TextDelta(text)
 
-    def _read_call(self, part: Any, signed: Mapping[str, str]) -> Iterator[Chunk]:
+    def _read_call(self, part: Any, signed: Mapping[str, str]) -> Iterator[chat.Chunk]:
         if part.function_call.partial_args or part.function_call.will_continue:
             raise ModelError(
                 "Gemini streamed arguments of a call, which is not supported; turn off stream_function_call_arguments"
             )
         self._blocks.append({"type": "tool_use", **signed})
         call = ToolCall.from_google(part)
-        yield CallDelta(self._calls, call.name, call.id)
-        yield ArgumentsDelta(self._calls, call.json)
+        yield chat.CallDelta(self._calls, call.name, call.id)
+        yield chat.ArgumentsDelta(self._calls, call.json)
         self._calls += 1
 
 
@@ -341,18 +315,18 @@ def _blocked_error(feedback: Any) -> ModelError:
     return ModelError(f"Gemini blocked the prompt ({feedback.block_reason.value}){reason}")
 
 
-def _usage(usage: Any) -> TokenUsage:
+def _usage(usage: Any) -> chat.TokenUsage:
     given = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
     thoughts = usage.thoughts_token_count or 0
     output = (usage.candidates_token_count or 0) + thoughts
-    return TokenUsage(given, output, usage.cached_content_token_count or 0, thoughts)
+    return chat.TokenUsage(given, output, usage.cached_content_token_count or 0, thoughts)
 
 
 LOGGER = logging.getLogger("toolsemble.models")
 TIMEOUT = 600.0
 """The default seconds to wait for data."""
 
-_INPUTS = Inputs("Gemini", PROMPT_MEDIA, PROMPT_MEDIA, 100 * MEGABYTE)
+_INPUTS = conversation.Inputs("Gemini", PROMPT_MEDIA, PROMPT_MEDIA, 100 * conversation.MEGABYTE)
 _KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY")
 _KEY = f"set {_KEYS[0]}, or pass api_key="
 _CLOUD = "set GOOGLE_APPLICATION_CREDENTIALS, or run 'gcloud auth application-default login'"
@@ -365,7 +339,7 @@ def offer() -> Offer:
     return offer_with_key("google:gemini-3.5-flash-lite", "google.genai", "GEMINI_API_KEY", "GOOGLE_API_KEY")
 
 
-def model_from_name(provider: str, rest: str) -> ChatModel:
+def model_from_name(provider: str, rest: str) -> chat.ChatModel:
     """Return the model of a name such as ``google:gemini-3.8-flash``."""
     return GoogleModel(require_model_name(provider, rest, "gemini-3.8-flash"))
 
@@ -387,7 +361,7 @@ class GoogleModel:
         location: str | None = None,
         timeout: float = TIMEOUT,
         native_output: bool | None = None,
-        max_reply: int = MAX_REPLY,
+        max_reply: int = chat.MAX_REPLY,
         client: Any = None,
     ) -> None:
         """Set the model and its server; raise ``ToolConfigurationError`` if a required key is missing.
@@ -419,13 +393,13 @@ class GoogleModel:
     def __repr__(self) -> str:
         return f"GoogleModel({self.name!r})"
 
-    async def reply(self, request: ChatRequest) -> ChatReply:
+    async def reply(self, request: chat.ChatRequest) -> chat.ChatReply:
         """Return the whole reply."""
         ask, reader = self._prepare("generate_content", request), ReplyReader(self.name)
         with self._translate_errors():
-            return Assembly(self.max_reply).assemble([*reader.read_response(await ask()), reader.finish()])
+            return chat.Assembly(self.max_reply).assemble([*reader.read_response(await ask()), reader.finish()])
 
-    async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
+    async def stream(self, request: chat.ChatRequest) -> AsyncIterator[chat.Chunk]:
         """Yield the reply in chunks as they arrive."""
         ask, reader = self._prepare("generate_content_stream", request), ReplyReader(self.name)
         with self._translate_errors():
@@ -435,7 +409,7 @@ class GoogleModel:
                         yield chunk
             yield reader.finish()
 
-    def _prepare(self, method: str, request: ChatRequest) -> Callable[[], Awaitable[Any]]:
+    def _prepare(self, method: str, request: chat.ChatRequest) -> Callable[[], Awaitable[Any]]:
         """Return a function that sends the request by a method of the package."""
         _INPUTS.check(request.messages)
         types, config = self._sdk.types, write_config(request, self.name)
@@ -448,7 +422,7 @@ class GoogleModel:
         return partial(getattr(self._client.aio.models, method), model=self.name, contents=contents, config=checked)
 
     def _translate_errors(self) -> AbstractContextManager[None]:
-        return translate_errors(
+        return errors.translate_errors(
             "Gemini", lambda: self._secrets, partial(_translate, sdk=self._sdk, key_source=self._key_source)
         )
 
@@ -479,8 +453,8 @@ def _status_error(error: Any, keys: list[str], key_source: str) -> ModelError:
     message = error.message if isinstance(error.message, str) else "no reason is given"
     hint = key_hint(key_source, _KEY) if error.code in _DENIED or "API key" in message else ""
     headers = {"retry-after": _read_delay(error.details), **(getattr(error.response, "headers", None) or {})}
-    reason, retryable = f"{quote(message, keys)}{hint}", is_retryable(error.code)
-    return status_error("Gemini", f"{error.code}, {error.status}", reason, headers, retryable=retryable)
+    reason, retryable = f"{errors.quote(message, keys)}{hint}", is_retryable(error.code)
+    return errors.status_error("Gemini", f"{error.code}, {error.status}", reason, headers, retryable=retryable)
 
 
 def _read_delay(details: Any) -> str | None:
@@ -500,13 +474,13 @@ def _translate(error: Any, keys: list[str], sdk: Any, key_source: str) -> Except
         # The package's error contains the whole response, which may repeat the key.
         raise _status_error(error, keys, key_source) from None
     http, auth = _package("httpx2"), _package("google.auth.exceptions")
-    message = quote(str(error), keys)
+    message = errors.quote(str(error), keys)
     # The package does not validate responses, so unexpected ones raise these.
     unread = ValidationError, sdk.errors.UnknownApiResponseError, AttributeError, KeyError, TypeError
     if isinstance(error, (json.JSONDecodeError, *unread, RecursionError)):
-        return unreadable_error("Gemini", error)
+        return errors.unreadable_error("Gemini", error)
     if isinstance(error, (http.HTTPError, OSError)):
-        return connection_error("Gemini", error, keys)
+        return errors.connection_error("Gemini", error, keys)
     if isinstance(error, auth.GoogleAuthError):
         return ModelError(f"Google Cloud refused the credentials: {message}; {_CLOUD}", retryable=bool(error.retryable))
     if isinstance(error, ValueError):

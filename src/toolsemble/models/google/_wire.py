@@ -11,22 +11,8 @@ from typing import Any
 from toolsemble._vocabulary.result import Media
 from toolsemble._vocabulary.serialization import compact_json, json_type
 from toolsemble._vocabulary.specification import Note
+from toolsemble.models._adapter import wire
 from toolsemble.models._adapter.dialect import Schema, describe, ensure_object, move_default, rewrite
-from toolsemble.models._adapter.wire import (
-    Answer,
-    Call,
-    Offer,
-    describe_omitted,
-    field,
-    join_text,
-    make_call,
-    media_type,
-    parameters_of,
-    select_media,
-    settings_for,
-    unexpected_source,
-    write_as_text,
-)
 
 PROMPT_MEDIA = frozenset({
     "image/png", "image/jpeg", "image/webp", "image/heic", "image/heif", "application/pdf",
@@ -37,7 +23,7 @@ PROMPT_MEDIA = frozenset({
 _MEDIA = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 
 
-def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
+def write_tools(offers: Iterable[wire.Offer]) -> list[dict[str, Any]]:
     """Return the ``tools`` of the ``config`` argument: one tool with a declaration for each function.
 
     >>> from toolsemble import ToolSpecification
@@ -48,11 +34,11 @@ def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
     return [{"function_declarations": declarations}] if declarations else []
 
 
-def _declaration(offer: Offer) -> dict[str, Any]:
-    schema, _ = adapt(parameters_of(offer))
+def _declaration(offer: wire.Offer) -> dict[str, Any]:
+    schema, _ = adapt(wire.parameters_of(offer))
     # An object without properties is rejected; without a description it can be left out.
     taken = {} if schema == {"type": "OBJECT", "properties": {}} else {"parameters": schema}
-    return {"name": offer.name, "description": offer.description, **taken, **settings_for("google", offer)}
+    return {"name": offer.name, "description": offer.description, **taken, **wire.settings_for("google", offer)}
 
 
 def adapt(parameters: Schema) -> tuple[Schema, list[Note]]:
@@ -130,20 +116,20 @@ def _respell(schema: Schema, path: str) -> tuple[Schema, list[Note]]:  # noqa: A
     return spelled, []
 
 
-def read_call(source: object) -> Call:
+def read_call(source: object) -> wire.Call:
     """Return the name, arguments and id of a function call, or of the part around it.
 
     >>> read_call({"functionCall": {"name": "weather", "args": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, None)
     """
-    part = field(source, "function_call", "functionCall")
+    part = wire.field(source, "function_call", "functionCall")
     call = source if part is None else part
-    if part is None and not isinstance(field(call, "name"), str):
-        raise unexpected_source(source, "a Gemini function call, or the part around it")
-    return make_call(field(call, "name"), field(call, "args"), field(call, "id"))
+    if part is None and not isinstance(wire.field(call, "name"), str):
+        raise wire.unexpected_source(source, "a Gemini function call, or the part around it")
+    return wire.make_call(wire.field(call, "name"), wire.field(call, "args"), wire.field(call, "id"))
 
 
-def write_reply(answer: Answer) -> dict[str, Any]:
+def write_reply(answer: wire.Answer) -> dict[str, Any]:
     """Return the part with the function response, for a content with the role user.
 
     >>> from types import SimpleNamespace
@@ -151,8 +137,8 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     >>> write_reply(answer)
     {'function_response': {'id': 'c1', 'name': 'now', 'response': {'output': 'noon'}}}
     """
-    response = {"error" if answer.is_error else "output": join_text(answer, _MEDIA)}
-    parts = [_inline(content) for content in select_media(answer, _MEDIA)]
+    response = {"error" if answer.is_error else "output": wire.join_text(answer, _MEDIA)}
+    parts = [_inline(content) for content in wire.select_media(answer, _MEDIA)]
     found = {"id": answer.call_id} if answer.call_id else {}
     beside = {"parts": parts} if parts else {}
     return {"function_response": {**found, "name": answer.name, "response": response, **beside}}
@@ -170,11 +156,11 @@ def write_prompt(text: str, contents: Iterable[Media] = ()) -> list[dict[str, An
 
 def _prompt_part(content: Media) -> dict[str, Any]:
     if content.url:
-        return {"file_data": {"file_uri": content.url, "mime_type": media_type(content)}}
-    if content.data and media_type(content) in PROMPT_MEDIA:
+        return {"file_data": {"file_uri": content.url, "mime_type": wire.media_type(content)}}
+    if content.data and wire.media_type(content) in PROMPT_MEDIA:
         return _inline(content)
-    return {"text": write_as_text(content) or describe_omitted(content)}
+    return {"text": wire.write_as_text(content) or wire.describe_omitted(content)}
 
 
 def _inline(content: Media) -> dict[str, Any]:
-    return {"inline_data": {"mime_type": media_type(content), "data": content.data}}
+    return {"inline_data": {"mime_type": wire.media_type(content), "data": content.data}}

@@ -16,44 +16,15 @@ from toolsemble._runtime.text import escape_surrogates
 from toolsemble._runtime.trace import trace_tools
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
+from toolsemble.models import _chat as chat
+from toolsemble.models._adapter import errors, replies
 from toolsemble.models._adapter.conversation import CallIds, Inputs, sanitize_call, sanitize_name, system_texts
 from toolsemble.models._adapter.dialect import require_model_name, require_strict_schema
-from toolsemble.models._adapter.errors import (
-    StopReasons,
-    connection_error,
-    quote,
-    read_reason,
-    status_error,
-    translate_errors,
-)
 from toolsemble.models._adapter.offer import CLIENT_KEY, Offer, find_key_source, key_hint, offer_with_key
 from toolsemble.models._adapter.per_loop import PerLoop
 from toolsemble.models._adapter.reasoning import require_level
-from toolsemble.models._adapter.replies import (
-    Block,
-    StreamedCalls,
-    append_text,
-    has_text,
-    join_texts,
-    make_details,
-    read_usage,
-    restore_blocks,
-)
 from toolsemble.models._adapter.retry import is_retryable
 from toolsemble.models._adapter.wire import as_list, field
-from toolsemble.models._chat import (
-    MAX_REPLY,
-    NO_TOKENS,
-    Assembly,
-    ChatModel,
-    ChatReply,
-    ChatRequest,
-    Chunk,
-    StreamEnd,
-    TextDelta,
-    ThoughtDelta,
-    limit_responses,
-)
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.models.mistral._wire import AUDIO, DOCUMENTS, IMAGES, write_prompt, write_reply, write_tools
 
@@ -93,7 +64,7 @@ def _write_message(message: Message, ids: CallIds) -> list[dict[str, Any]]:
 
 
 def _write_assistant(message: AssistantMessage, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    blocks = restore_blocks("mistral", message, [])
+    blocks = replies.restore_blocks("mistral", message, [])
     plain = all(block["type"] == "text" for block in blocks)
     content = "".join(block["text"] for block in blocks) if plain else blocks
     if not content and not calls:
@@ -106,7 +77,7 @@ def _write_call(call: ToolCall, id: str) -> dict[str, Any]:
     return {"id": id, "function": {"name": sent.name, "arguments": sent.json}}
 
 
-_STOP_REASONS = StopReasons(
+_STOP_REASONS = errors.StopReasons(
     "Mistral",
     {"stop": "stop", "tool_calls": "calls", "length": "length", "model_length": "length", "content_filter": "refusal"},
     may_be_empty=True,
@@ -124,9 +95,9 @@ class ReplyReader:
     """
 
     def __init__(self) -> None:
-        self._blocks: list[Block] = []
-        self._calls = StreamedCalls()
-        self._usage = NO_TOKENS
+        self._blocks: list[replies.Block] = []
+        self._calls = replies.StreamedCalls()
+        self._usage = chat.NO_TOKENS
         self._reason = ""
 
     @property
@@ -134,10 +105,10 @@ class ReplyReader:
         """Whether the reply has a finish reason."""
         return bool(self._reason)
 
-    def read(self, part: object) -> Iterator[Chunk]:
+    def read(self, part: object) -> Iterator[chat.Chunk]:
         """Yield the chunks of a whole reply, or of a piece of a stream: the package's object, or a dict."""
         usage = field(part, "usage")
-        self._usage = self._usage if usage is None else read_usage(usage)
+        self._usage = self._usage if usage is None else replies.read_usage(usage)
         for choice in as_list(field(part, "choices")):
             if not field(choice, "index"):  # others are alternatives that were not requested
                 message = field(choice, "message", "delta")
@@ -146,18 +117,18 @@ class ReplyReader:
                     yield from self._read_call(call, is_whole=field(choice, "message") is not None)
                 self._reason = str(field(choice, "finish_reason") or self._reason)
 
-    def finish(self) -> Iterator[Chunk]:
+    def finish(self) -> Iterator[chat.Chunk]:
         """Yield the remaining chunks; raise a ``ModelError`` if the reply failed, or is incomplete or empty."""
         if self._reason == "error":
             raise ModelError("Mistral ended the answer with an error", retryable=True)
         yield from self._calls.finish()
-        is_text = has_text(self._blocks)
+        is_text = replies.has_text(self._blocks)
         for block in self._blocks:
-            join_texts([thought for thought in as_list(block.get("thinking")) if isinstance(thought, dict)])
+            replies.join_texts([thought for thought in as_list(block.get("thinking")) if isinstance(thought, dict)])
         stop = _STOP_REASONS.read(self._reason, has_calls=len(self._calls) > 0, has_text=is_text)
-        yield StreamEnd(self._usage, stop, make_details("mistral", self._blocks))
+        yield chat.StreamEnd(self._usage, stop, replies.make_details("mistral", self._blocks))
 
-    def _read_content(self, content: object) -> Iterator[Chunk]:
+    def _read_content(self, content: object) -> Iterator[chat.Chunk]:
         chunks = (
             [{"type": "text", "text": content}] if isinstance(content, str) else map(_to_json_values, as_list(content))
         )
@@ -168,20 +139,20 @@ class ReplyReader:
                 yield from _read_thoughts(chunk)
             elif isinstance(text, str) and text:
                 self._store(chunk)
-                yield TextDelta(text)
+                yield chat.TextDelta(text)
 
-    def _store(self, chunk: Block) -> None:
+    def _store(self, chunk: replies.Block) -> None:
         """Store a chunk; a piece of the same text or reasoning is added to the last one."""
-        last: Block = self._blocks[-1] if self._blocks else {"type": None}
+        last: replies.Block = self._blocks[-1] if self._blocks else {"type": None}
         if last["type"] != chunk.get("type") or last["type"] not in {"text", "thinking"}:
             self._blocks += [dict(chunk)] if isinstance(chunk.get("type"), str) else []
         elif last["type"] == "text":
-            append_text(last, "text", chunk["text"])
+            replies.append_text(last, "text", chunk["text"])
         else:
             thoughts = _add_reasoning(as_list(last.get("thinking")), as_list(chunk.get("thinking")))
             last |= {name: value for name, value in chunk.items() if value is not None} | {"thinking": thoughts}
 
-    def _read_call(self, call: object, *, is_whole: bool) -> Iterator[Chunk]:
+    def _read_call(self, call: object, *, is_whole: bool) -> Iterator[chat.Chunk]:
         """Yield the chunks of a call, or of a piece of one."""
         if field(call, "function") is None:
             return
@@ -193,11 +164,11 @@ class ReplyReader:
             yield from self._calls.add_piece(_read_position(call), read.id, read.name, arguments)
 
 
-def _read_thoughts(chunk: Block) -> Iterator[Chunk]:
+def _read_thoughts(chunk: replies.Block) -> Iterator[chat.Chunk]:
     for thought in as_list(chunk.get("thinking")):
         text = field(thought, "text")
         if isinstance(text, str) and text:
-            yield ThoughtDelta(text)
+            yield chat.ThoughtDelta(text)
 
 
 def _read_position(call: Any) -> int | None:
@@ -206,7 +177,7 @@ def _read_position(call: Any) -> int | None:
     return position if isinstance(position, int) else None
 
 
-def _to_json_values(chunk: Any) -> Block:
+def _to_json_values(chunk: Any) -> replies.Block:
     """Return a chunk as JSON values; the raw one if the package does not know its type."""
     if hasattr(chunk, "model_dump"):
         chunk = chunk.raw if hasattr(chunk, "raw") else chunk.model_dump(mode="json", by_alias=True)
@@ -218,7 +189,7 @@ def _add_reasoning(thoughts: list[Any], more: list[Any]) -> list[Any]:
     for thought in more:
         last = thoughts[-1] if thoughts else None
         if isinstance(last, dict) and field(thought, "type") == last.get("type") == "text":
-            append_text(last, "text", str(field(thought, "text") or ""))
+            replies.append_text(last, "text", str(field(thought, "text") or ""))
         else:
             thoughts.append(dict(thought) if isinstance(thought, dict) else thought)
     return thoughts
@@ -254,7 +225,7 @@ def offer() -> Offer:
     return offer_with_key("mistral:mistral-small-latest", "mistralai", "MISTRAL_API_KEY")
 
 
-def model_from_name(provider: str, rest: str) -> ChatModel:
+def model_from_name(provider: str, rest: str) -> chat.ChatModel:
     """Return the model of a name such as ``mistral:mistral-large-latest``."""
     return MistralModel(require_model_name(provider, rest, "mistral-large-latest"))
 
@@ -274,7 +245,7 @@ class MistralModel:
         base_url: str | None = None,
         timeout: float | None = None,
         native_output: bool = False,
-        max_reply: int = MAX_REPLY,
+        max_reply: int = chat.MAX_REPLY,
         client: Any = None,
     ) -> None:
         """Set the model and its server; raise ``ToolConfigurationError`` if a required key is missing.
@@ -314,7 +285,7 @@ class MistralModel:
     def __repr__(self) -> str:
         return f"MistralModel({self.name!r})"
 
-    async def reply(self, request: ChatRequest) -> ChatReply:
+    async def reply(self, request: chat.ChatRequest) -> chat.ChatReply:
         """Return the whole reply."""
         client, reader = self._given or await self._clients.get(), ReplyReader()
         arguments = self._arguments(request)
@@ -323,9 +294,9 @@ class MistralModel:
             chunks = list(reader.read(await self._complete(client, arguments)))
             if not reader.is_complete:
                 raise ModelError("Mistral's answer is empty; is base_url right?", retryable=True)
-            return Assembly(self.max_reply).assemble([*chunks, *reader.finish()])
+            return chat.Assembly(self.max_reply).assemble([*chunks, *reader.finish()])
 
-    async def stream(self, request: ChatRequest) -> AsyncIterator[Chunk]:
+    async def stream(self, request: chat.ChatRequest) -> AsyncIterator[chat.Chunk]:
         """Yield the reply in chunks as they arrive."""
         client, reader = self._given or await self._clients.get(), ReplyReader()
         arguments = self._arguments(request)
@@ -357,11 +328,11 @@ class MistralModel:
                 async for event in generator:
                     data = field(event, "data")
                     if field(data, "choices") is None:
-                        reason = quote(read_reason(data) or _NO_REASON, [self._key])
+                        reason = errors.quote(errors.read_reason(data) or _NO_REASON, [self._key])
                         raise ModelError(f"Mistral ended the answer with an error: {reason}", retryable=True)
                     yield data
 
-    def _arguments(self, request: ChatRequest) -> dict[str, Any]:
+    def _arguments(self, request: chat.ChatRequest) -> dict[str, Any]:
         """Return the arguments of the package's method."""
         _INPUTS.check(request.messages)
         settings = {name: value for name, value in request.settings.items() if name != "stream"}
@@ -379,7 +350,7 @@ class MistralModel:
             "retries": None,  # the agent retries
         }
 
-    def _format(self, request: ChatRequest) -> dict[str, Any]:
+    def _format(self, request: chat.ChatRequest) -> dict[str, Any]:
         if request.output_schema is None:
             return {}
         schema = require_strict_schema(request.output_schema, "Mistral", "MistralModel")
@@ -390,24 +361,24 @@ class MistralModel:
         settings = {"follow_redirects": True, "verify": self._certificates}
         # Without a sync client the package would create one, which is not needed.
         clients = {"client": self._http.Client(**settings), "async_client": self._http.AsyncClient(**settings)}
-        limit_responses(clients["async_client"], self.max_reply)
+        chat.limit_responses(clients["async_client"], self.max_reply)
         return _Client(self._sdk.Mistral(**self._address, **clients), clients["async_client"])
 
     def _translate_errors(self) -> AbstractContextManager[None]:
-        return translate_errors("Mistral", lambda: [self._key], self._translate)
+        return errors.translate_errors("Mistral", lambda: [self._key], self._translate)
 
     def _translate(self, error: Any, keys: list[str]) -> ModelError | None:
         if isinstance(error, self._errors.MistralError):
             return _status_error(error, keys, self._key_source)
         if isinstance(error, (self._http.HTTPError, self._errors.NoResponseError)):
-            return connection_error("Mistral", error, keys)
+            return errors.connection_error("Mistral", error, keys)
         if isinstance(error, self._http.StreamError):
             # Raised by the package when a request for a stream is rejected with an empty body.
             return ModelError("Mistral refused the request without a reason", retryable=True)
         return None
 
 
-def _write_reasoning(request: ChatRequest) -> dict[str, str]:
+def _write_reasoning(request: chat.ChatRequest) -> dict[str, str]:
     return {} if request.reasoning is None else {"reasoning_effort": require_level(request.reasoning, "Mistral")}
 
 
@@ -417,5 +388,5 @@ def _status_error(error: Any, keys: list[str], key_source: str | None) -> ModelE
     except ValueError:
         body = error.body
     hint = key_hint(key_source, _KEY) if error.status_code == _UNAUTHORIZED else ""
-    reason, retryable = quote(read_reason(body) or _NO_REASON, keys), is_retryable(error.status_code)
-    return status_error("Mistral", error.status_code, f"{reason}{hint}", error.headers, retryable=retryable)
+    reason, retryable = errors.quote(errors.read_reason(body) or _NO_REASON, keys), is_retryable(error.status_code)
+    return errors.status_error("Mistral", error.status_code, f"{reason}{hint}", error.headers, retryable=retryable)

@@ -6,22 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from toolsemble._vocabulary.result import Media
+from toolsemble.models._adapter import wire
 from toolsemble.models._adapter.dialect import adapt
-from toolsemble.models._adapter.wire import (
-    Answer,
-    Call,
-    Offer,
-    base64_text,
-    data_url,
-    describe_omitted,
-    file_name,
-    function_tool,
-    media_type,
-    parameters_of,
-    read_function_call,
-    write_as_text,
-    write_blocks,
-)
 
 IMAGES = {"image/png", "image/jpeg", "image/webp", "image/gif"}
 """The types of images."""
@@ -32,7 +18,7 @@ DOCUMENTS = {"application/pdf", f"{_OFFICE}wordprocessingml.document", f"{_OFFIC
 """The types of documents."""
 
 
-def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
+def write_tools(offers: Iterable[wire.Offer]) -> list[dict[str, Any]]:
     """Return the ``tools`` argument.
 
     >>> from toolsemble import ToolSpecification
@@ -42,23 +28,23 @@ def write_tools(offers: Iterable[Offer]) -> list[dict[str, Any]]:
     return [_tool(offer) for offer in offers]
 
 
-def _tool(offer: Offer) -> dict[str, Any]:
+def _tool(offer: wire.Offer) -> dict[str, Any]:
     strict = bool(offer.strict)
-    schema, _ = adapt(parameters_of(offer), strict=strict)
-    return function_tool("mistral", offer, schema, strict=strict)
+    schema, _ = adapt(wire.parameters_of(offer), strict=strict)
+    return wire.function_tool("mistral", offer, schema, strict=strict)
 
 
-def read_call(source: object) -> Call:
+def read_call(source: object) -> wire.Call:
     """Return the name, arguments and id of an item of ``message.tool_calls``.
 
     >>> read_call({"id": "abcdefghi", "function": {"name": "weather", "arguments": {"city": "Rome"}}})
     ('weather', {'city': 'Rome'}, 'abcdefghi')
     """
-    name, arguments, call_id = read_function_call(source, "a Mistral call, out of message.tool_calls")
+    name, arguments, call_id = wire.read_function_call(source, "a Mistral call, out of message.tool_calls")
     return name, arguments, None if call_id == "null" else call_id  # the SDK's text for a missing id
 
 
-def write_reply(answer: Answer) -> dict[str, Any]:
+def write_reply(answer: wire.Answer) -> dict[str, Any]:
     """Return the tool message.
 
     >>> from types import SimpleNamespace
@@ -66,7 +52,7 @@ def write_reply(answer: Answer) -> dict[str, Any]:
     >>> write_reply(answer)
     {'role': 'tool', 'tool_call_id': 'c1', 'name': 'now', 'content': 'noon'}
     """
-    content = write_blocks(answer, _text, _image) if answer.contents else ""
+    content = wire.write_blocks(answer, _text, _image) if answer.contents else ""
     found = {"tool_call_id": answer.call_id} if answer.call_id else {}
     return {"role": "tool", **found, "name": answer.name, "content": content or answer.text}
 
@@ -77,7 +63,9 @@ def write_prompt(text: str, contents: Iterable[Media] = ()) -> str | list[dict[s
     >>> write_prompt("hello")
     'hello'
     """
-    chunks = [_chunk(content) or _text(write_as_text(content) or describe_omitted(content)) for content in contents]
+    chunks = [
+        _chunk(content) or _text(wire.write_as_text(content) or wire.describe_omitted(content)) for content in contents
+    ]
     if not chunks:
         return text
     return [_text(text), *chunks] if text.strip() else chunks
@@ -88,15 +76,19 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _chunk(content: Media) -> dict[str, Any] | None:
-    kind = media_type(content)
+    kind = wire.media_type(content)
     if kind in AUDIO:
-        return {"type": "input_audio", "input_audio": content.url or base64_text(content.data)}
+        return {"type": "input_audio", "input_audio": content.url or wire.base64_text(content.data)}
     if kind in DOCUMENTS:
-        return {"type": "document_url", "document_url": data_url(content), "document_name": file_name(content)}
+        return {
+            "type": "document_url",
+            "document_url": wire.data_url(content),
+            "document_name": wire.file_name(content),
+        }
     return _image(content)
 
 
 def _image(content: Media) -> dict[str, Any] | None:
-    kind = media_type(content)
+    kind = wire.media_type(content)
     is_image = kind in IMAGES or (content.url and kind.startswith("image/"))
-    return {"type": "image_url", "image_url": data_url(content)} if is_image else None
+    return {"type": "image_url", "image_url": wire.data_url(content)} if is_image else None

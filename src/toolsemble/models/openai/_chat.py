@@ -16,14 +16,8 @@ from toolsemble.models._adapter.replies import StreamedCalls, read_usage
 from toolsemble.models._adapter.wire import as_list, field
 from toolsemble.models._chat import NO_TOKENS, ChatRequest, Chunk, StopReason, StreamEnd, TextDelta, ThoughtDelta
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage
+from toolsemble.models.openai import _parts as parts
 from toolsemble.models.openai._errors import error_from_body
-from toolsemble.models.openai._parts import (
-    join_text,
-    pair_with_calls,
-    to_json_values,
-    write_answer_format,
-    write_tool_parameters,
-)
 from toolsemble.models.openai._wire import write_prompt, write_reply
 
 _MAX_ID = 40
@@ -46,11 +40,14 @@ def write_parameters(request: ChatRequest, origin: str, *, streamed: bool) -> di
     >>> write_parameters(ChatRequest([UserMessage("hello")]), "", streamed=False)
     {'messages': [{'role': 'user', 'content': 'hello'}]}
     """
-    pairs = pair_with_calls(request.messages, _MAX_ID)
+    pairs = parts.pair_with_calls(request.messages, _MAX_ID)
     messages = [_write_message(message, calls, origin) for message, calls in pairs if not _is_empty(message)]
-    sent: dict[str, Any] = {"messages": messages, **write_tool_parameters(request, "chat")}
+    sent: dict[str, Any] = {"messages": messages, **parts.write_tool_parameters(request, "chat")}
     if request.output_schema is not None:
-        sent["response_format"] = {"type": "json_schema", "json_schema": write_answer_format(request.output_schema)}
+        sent["response_format"] = {
+            "type": "json_schema",
+            "json_schema": parts.write_answer_format(request.output_schema),
+        }
     if request.reasoning is not None:
         sent["reasoning_effort"] = require_level(request.reasoning, "This API")
     if streamed:
@@ -127,7 +124,7 @@ class ReplyReader:
         yield StreamEnd(self._usage, "refusal" if self._refused else stop, self._details())
 
     def _read_delta(self, delta: object) -> Iterator[Chunk]:
-        for name, text in (("content", join_text(field(delta, "content"))), ("refusal", field(delta, "refusal"))):
+        for name, text in (("content", parts.join_text(field(delta, "content"))), ("refusal", field(delta, "refusal"))):
             if isinstance(text, str) and text:
                 self._has_text = True
                 self._refused = self._refused or name == "refusal"
@@ -139,7 +136,13 @@ class ReplyReader:
     def _read_call(self, piece: object) -> Iterator[Chunk]:
         function, own = field(piece, "function", "custom"), field(piece, "id")
         name, arguments = str(field(function, "name") or ""), field(function, "arguments", "input")
-        text = arguments if isinstance(arguments, str) else json.dumps(to_json_values(arguments)) if arguments else ""
+        text = (
+            arguments
+            if isinstance(arguments, str)
+            else json.dumps(parts.to_json_values(arguments))
+            if arguments
+            else ""
+        )
         own = None if own is None else str(own)
         if self._streamed:
             yield from self._calls.add_piece(field(piece, "index"), own, name, text)
@@ -154,7 +157,7 @@ class ReplyReader:
         thought = field(delta, *_THOUGHTS)
         if isinstance(thought, str) and thought:
             yield ThoughtDelta(thought)
-        self._signed += map(to_json_values, as_list(field(delta, "reasoning_details")))
+        self._signed += map(parts.to_json_values, as_list(field(delta, "reasoning_details")))
 
     def _details(self) -> dict[str, Any] | None:
         reasoning = {"reasoning_content": "".join(self._reasoning), "reasoning_details": self._signed}

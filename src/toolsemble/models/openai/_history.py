@@ -8,20 +8,7 @@ from typing import Any, Literal
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.media_url import guess_media_type
 from toolsemble._vocabulary.result import AudioContent, Content, FileContent, TextContent
-from toolsemble.models._adapter.history import (
-    PDF,
-    HistoryReader,
-    iterate_items,
-    make_prompt,
-    make_result,
-    make_result_of,
-    read_base64,
-    read_call,
-    read_file_url,
-    read_image_url,
-    read_text,
-    unsupported,
-)
+from toolsemble.models._adapter import history
 from toolsemble.models._adapter.wire import field
 from toolsemble.models._chat import ChatRequest
 from toolsemble.models._message import AssistantMessage, Message, SystemMessage
@@ -47,8 +34,8 @@ def messages_from_openai(messages: Iterable[object]) -> Transcript:
     ...
     ValueError: messages[0].content[0]: expected a text, an image, audio or a file, got the type 'video'
     """
-    reader = HistoryReader()
-    for place, message in iterate_items(messages, "messages"):
+    reader = history.HistoryReader()
+    for place, message in history.iterate_items(messages, "messages"):
         _read_item(reader, place, message)
     return reader.finish()
 
@@ -70,21 +57,21 @@ def messages_to_openai(messages: Iterable[Message], api: Literal["chat", "respon
     return written
 
 
-def _read_item(reader: HistoryReader, place: str, item: object) -> None:
+def _read_item(reader: history.HistoryReader, place: str, item: object) -> None:
     """Read a message, or an item of a response that is not a message."""
     role, kind = field(item, "role"), field(item, "type")
     if role is not None:
         _read_message(reader, place, item, role)
     elif kind == "function_call":
-        reader.add_call(place, read_call(ToolCall.from_openai, item, place))
+        reader.add_call(place, history.read_call(ToolCall.from_openai, item, place))
     elif kind == "function_call_output":
-        result = make_result_of(_read_content(field(item, "output"), f"{place}.output"))
-        reader.add_reply(place, read_text(field(item, "call_id"), f"{place}.call_id"), result)
+        result = history.make_result_of(_read_content(field(item, "output"), f"{place}.output"))
+        reader.add_reply(place, history.read_text(field(item, "call_id"), f"{place}.call_id"), result)
     elif kind != "reasoning":
-        raise unsupported(place, item, "a message with a role, a function_call or a function_call_output")
+        raise history.unsupported(place, item, "a message with a role, a function_call or a function_call_output")
 
 
-def _read_message(reader: HistoryReader, place: str, message: object, role: object) -> None:
+def _read_message(reader: history.HistoryReader, place: str, message: object, role: object) -> None:
     content = field(message, "content")
     if role != "tool" and field(message, "name") is not None:  # that of a tool is the one of its call
         raise ValueError(f"{place}.name: the name of a participant is not supported; write it into the content")
@@ -92,12 +79,12 @@ def _read_message(reader: HistoryReader, place: str, message: object, role: obje
         case "system" | "developer":
             reader.add(place, SystemMessage(_read_plain(content, f"{place}.content")))
         case "user":
-            reader.add(place, make_prompt(_read_content(content, f"{place}.content")))
+            reader.add(place, history.make_prompt(_read_content(content, f"{place}.content")))
         case "assistant":
             reader.add(place, _read_assistant(place, message))
         case "tool":
-            call_id = read_text(field(message, "tool_call_id"), f"{place}.tool_call_id")
-            reader.add_reply(place, call_id, make_result(_read_plain(content, f"{place}.content")))
+            call_id = history.read_text(field(message, "tool_call_id"), f"{place}.tool_call_id")
+            reader.add_reply(place, call_id, history.make_result(_read_plain(content, f"{place}.content")))
         case _:
             raise ValueError(f"{place}.role: expected system, developer, user, assistant or tool, got {role!r:.80}")
 
@@ -107,15 +94,17 @@ def _read_assistant(place: str, message: object) -> AssistantMessage:
         raise ValueError(f"{place}: function_call and audio of an assistant are not supported; use tool_calls and text")
     content, refusal = field(message, "content"), field(message, "refusal")
     text = "" if content is None else _read_plain(content, f"{place}.content")
-    text += "" if refusal is None else read_text(refusal, f"{place}.refusal")
+    text += "" if refusal is None else history.read_text(refusal, f"{place}.refusal")
     sources = field(message, "tool_calls")
-    items: Sequence[tuple[str, Any]] = [] if sources is None else [*iterate_items(sources, f"{place}.tool_calls")]
-    return AssistantMessage(text, tuple(read_call(ToolCall.from_openai, each, where) for where, each in items))
+    items: Sequence[tuple[str, Any]] = (
+        [] if sources is None else [*history.iterate_items(sources, f"{place}.tool_calls")]
+    )
+    return AssistantMessage(text, tuple(history.read_call(ToolCall.from_openai, each, where) for where, each in items))
 
 
 def _read_plain(content: object, place: str) -> str:
     """Return content that may have text only, joined by newlines."""
-    prompt = make_prompt(_read_content(content, place))
+    prompt = history.make_prompt(_read_content(content, place))
     if prompt.contents:
         raise ValueError(f"{place}: expected text only, got {prompt.contents[0]!r:.80}")
     return prompt.text
@@ -124,42 +113,44 @@ def _read_plain(content: object, place: str) -> str:
 def _read_content(content: object, place: str) -> list[Content]:
     if isinstance(content, str):
         return [TextContent(content)]
-    return [_read_part(part, where) for where, part in iterate_items(content, place, "a str or a list")]
+    return [_read_part(part, where) for where, part in history.iterate_items(content, place, "a str or a list")]
 
 
 def _read_part(part: object, place: str) -> Content:
     kind = field(part, "type")
     if kind in _TEXTS:
-        return TextContent(read_text(field(part, "text", "refusal"), f"{place}.text"))
+        return TextContent(history.read_text(field(part, "text", "refusal"), f"{place}.text"))
     match kind:
         case "image_url":
-            return read_image_url(field(field(part, "image_url"), "url"), f"{place}.image_url.url")
+            return history.read_image_url(field(field(part, "image_url"), "url"), f"{place}.image_url.url")
         case "input_image":
-            return read_image_url(field(part, "image_url"), f"{place}.image_url")
+            return history.read_image_url(field(part, "image_url"), f"{place}.image_url")
         case "input_audio":
             return _read_audio(field(part, "input_audio"), f"{place}.input_audio")
         case "file":
             return _read_file(field(part, "file"), f"{place}.file")
         case "input_file":
             return _read_file(part, place)
-    raise unsupported(place, part, "a text, an image, audio or a file")
+    raise history.unsupported(place, part, "a text, an image, audio or a file")
 
 
 def _read_audio(audio: object, place: str) -> AudioContent:
     form = field(audio, "format")
     if not isinstance(form, str) or form not in _AUDIO:
         raise ValueError(f"{place}.format: expected wav or mp3, got {form!r:.80}")
-    return AudioContent(read_base64(field(audio, "data"), f"{place}.data"), _AUDIO[form])
+    return AudioContent(history.read_base64(field(audio, "data"), f"{place}.data"), _AUDIO[form])
 
 
 def _read_file(file: object, place: str) -> FileContent:
     """Return a file: a data URL, base64 text, or a URL."""
     given, data, url = field(file, "filename"), field(file, "file_data"), field(file, "file_url")
-    name = "" if given is None else read_text(given, f"{place}.filename")
+    name = "" if given is None else history.read_text(given, f"{place}.filename")
     if url is not None:
-        return read_file_url(url, name, f"{place}.file_url")
+        return history.read_file_url(url, name, f"{place}.file_url")
     if data is None:
         raise ValueError(f"{place}: expected file_data or file_url; a file by its id cannot be read")
-    if ":" in read_text(data, f"{place}.file_data"):
-        return read_file_url(data, name, f"{place}.file_data")
-    return FileContent(read_base64(data, f"{place}.file_data"), guess_media_type(name) or PDF, name or "file")
+    if ":" in history.read_text(data, f"{place}.file_data"):
+        return history.read_file_url(data, name, f"{place}.file_data")
+    return FileContent(
+        history.read_base64(data, f"{place}.file_data"), guess_media_type(name) or history.PDF, name or "file"
+    )

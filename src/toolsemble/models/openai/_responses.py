@@ -9,20 +9,11 @@ from typing import Any
 from toolsemble._runtime.text import escape_surrogates
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError
+from toolsemble.models import _chat as chat
 from toolsemble.models._adapter.errors import StopReasons, cut_off_error
 from toolsemble.models._adapter.reasoning import require_level
 from toolsemble.models._adapter.replies import read_usage
 from toolsemble.models._adapter.wire import as_list, field
-from toolsemble.models._chat import (
-    ArgumentsDelta,
-    CallDelta,
-    ChatRequest,
-    Chunk,
-    StopReason,
-    StreamEnd,
-    TextDelta,
-    ThoughtDelta,
-)
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.models.openai._errors import error_from_body
 from toolsemble.models.openai._parts import (
@@ -35,13 +26,13 @@ from toolsemble.models.openai._wire import write_prompt, write_reply
 
 _MAX_ID = 64
 _REBUILT = {"message", "function_call"}
-_REASONS: dict[str, StopReason] = {"stop": "stop", "max_output_tokens": "length", "content_filter": "refusal"}
+_REASONS: dict[str, chat.StopReason] = {"stop": "stop", "max_output_tokens": "length", "content_filter": "refusal"}
 
 
-def write_parameters(request: ChatRequest, origin: str, *, streamed: bool) -> dict[str, Any]:  # noqa: ARG001 - as in chat
+def write_parameters(request: chat.ChatRequest, origin: str, *, streamed: bool) -> dict[str, Any]:  # noqa: ARG001 - as in chat
     """Return the parameters of a request, without the model and the user's settings.
 
-    >>> write_parameters(ChatRequest([UserMessage("hello")]), "", streamed=False)
+    >>> write_parameters(chat.ChatRequest([UserMessage("hello")]), "", streamed=False)
     {'input': [{'role': 'user', 'content': 'hello'}]}
     """
     keep = request.settings.get("store") is not False
@@ -128,7 +119,7 @@ class ReplyReader:
         self._has_text = self._needs_newline = self._refused = False
         self._response: object = None
 
-    def read(self, event: object) -> Iterator[Chunk]:
+    def read(self, event: object) -> Iterator[chat.Chunk]:
         """Yield the chunks of an event, or store a whole response."""
         match field(event, "type"):
             case "response.output_text.delta":
@@ -153,7 +144,7 @@ class ReplyReader:
             case None if field(event, "object") == "response":
                 self._response = event
 
-    def finish(self) -> Iterator[Chunk]:
+    def finish(self) -> Iterator[chat.Chunk]:
         """Yield the remaining chunks; raise a ``ModelError`` if the response failed or is empty."""
         if self._response is None:
             raise cut_off_error(self._label)
@@ -166,23 +157,23 @@ class ReplyReader:
             if not streamed or _key(item, place) in self._calls:
                 yield from self._read_item(item, place)
         stop = self._stop_reason(items)
-        yield StreamEnd(read_usage(field(self._response, "usage")), stop, self._details(items))
+        yield chat.StreamEnd(read_usage(field(self._response, "usage")), stop, self._details(items))
 
-    def _read_text(self, text: object) -> Iterator[Chunk]:
+    def _read_text(self, text: object) -> Iterator[chat.Chunk]:
         if isinstance(text, str) and text:
-            yield TextDelta(f"\n{text}" if self._needs_newline and self._has_text else text)
+            yield chat.TextDelta(f"\n{text}" if self._needs_newline and self._has_text else text)
             self._has_text, self._needs_newline = True, False
 
-    def _read_start(self, item: object, place: object) -> Iterator[Chunk]:
+    def _read_start(self, item: object, place: object) -> Iterator[chat.Chunk]:
         """Read the start of an item."""
         kind, key = field(item, "type"), _key(item, place)
         self._needs_newline = self._needs_newline or kind == "message"
         if kind == "function_call" and key not in self._calls:
             index = self._calls[key] = len(self._calls)
             name, own = field(item, "name"), field(item, "call_id")
-            yield CallDelta(index, str(name or ""), None if own is None else str(own))
+            yield chat.CallDelta(index, str(name or ""), None if own is None else str(own))
 
-    def _read_item(self, item: object, place: object) -> Iterator[Chunk]:
+    def _read_item(self, item: object, place: object) -> Iterator[chat.Chunk]:
         """Read a whole item; a call may have been streamed already."""
         if field(item, "type") == "function_call":
             yield from self._read_start(item, place)
@@ -190,10 +181,10 @@ class ReplyReader:
             if index not in self._with_arguments:
                 yield from self._read_arguments(index, ToolCall.from_openai(to_json_values(item)).json)
 
-    def _read_arguments(self, index: int, text: object) -> Iterator[Chunk]:
+    def _read_arguments(self, index: int, text: object) -> Iterator[chat.Chunk]:
         if isinstance(text, str) and text and index >= 0:
             self._with_arguments.add(index)
-            yield ArgumentsDelta(index, text)
+            yield chat.ArgumentsDelta(index, text)
 
     def _check(self, items: Sequence[Any]) -> None:
         status, error = field(self._response, "status"), field(self._response, "error")
@@ -202,7 +193,7 @@ class ReplyReader:
         if not items and status not in {None, "completed", "incomplete"}:
             raise ModelError(f"{self._label} returned a response with status {status!r:.40} and no answer")
 
-    def _stop_reason(self, items: Sequence[Any]) -> StopReason:
+    def _stop_reason(self, items: Sequence[Any]) -> chat.StopReason:
         is_cut = field(self._response, "status") == "incomplete"
         reason = str(field(field(self._response, "incomplete_details"), "reason")) if is_cut else "stop"
         reasons = StopReasons(self._label, _REASONS, may_be_empty=True)
@@ -218,9 +209,9 @@ class ReplyReader:
         return None
 
 
-def _read_thought(text: object) -> Iterator[Chunk]:
+def _read_thought(text: object) -> Iterator[chat.Chunk]:
     if isinstance(text, str) and text:
-        yield ThoughtDelta(text)
+        yield chat.ThoughtDelta(text)
 
 
 def _key(item: object, place: object) -> str:

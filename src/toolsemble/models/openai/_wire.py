@@ -9,26 +9,8 @@ from typing import Any, Literal, TypeAlias, get_args
 from toolsemble._vocabulary.result import FileContent, Media
 from toolsemble._vocabulary.serialization import compact_json, json_type
 from toolsemble._vocabulary.specification import Note
+from toolsemble.models._adapter import wire
 from toolsemble.models._adapter.dialect import Schema, adapt_strict, ensure_object, rewrite
-from toolsemble.models._adapter.wire import (
-    Answer,
-    Call,
-    Offer,
-    base64_text,
-    data_url,
-    describe_omitted,
-    field,
-    file_name,
-    function_tool,
-    join_text,
-    make_call,
-    media_type,
-    parameters_of,
-    read_function_call,
-    settings_for,
-    write_as_text,
-    write_blocks,
-)
 
 Api: TypeAlias = Literal["chat", "responses"]
 
@@ -65,7 +47,7 @@ _MANY_VALUES = 250
 
 
 def write_tools(
-    offers: Iterable[Offer], api: Api = "chat", *, strict: bool | None = None, bounds: bool = False
+    offers: Iterable[wire.Offer], api: Api = "chat", *, strict: bool | None = None, bounds: bool = False
 ) -> list[dict[str, Any]]:
     """Return the ``tools`` argument; ``strict`` takes precedence over the setting of each tool.
 
@@ -80,12 +62,12 @@ def write_tools(
     ]
 
 
-def _tool(offer: Offer, api: Api, *, strict: bool, bounds: bool) -> dict[str, Any]:
-    parameters, _ = adapt(parameters_of(offer), strict=strict, bounds=bounds)
+def _tool(offer: wire.Offer, api: Api, *, strict: bool, bounds: bool) -> dict[str, Any]:
+    parameters, _ = adapt(wire.parameters_of(offer), strict=strict, bounds=bounds)
     if _is_chat(api):
-        return function_tool("openai", offer, parameters, strict=strict)
+        return wire.function_tool("openai", offer, parameters, strict=strict)
     named = {"type": "function", "name": offer.name, "description": offer.description}
-    more = settings_for("openai", offer)
+    more = wire.settings_for("openai", offer)
     return {**named, "parameters": parameters, "strict": strict, **more}  # responses are strict by default
 
 
@@ -199,18 +181,20 @@ def _count_chars(values: Iterable[object]) -> int:
     return sum(len(value if isinstance(value, str) else compact_json(value)) for value in values)
 
 
-def read_call(source: object) -> Call:
+def read_call(source: object) -> wire.Call:
     """Return the name, arguments and id of an item of ``message.tool_calls``, or of a ``function_call`` item.
 
     >>> read_call({"type": "function_call", "call_id": "c1", "name": "now", "arguments": "{}"})
     ('now', '{}', 'c1')
     """
-    if field(source, "type") == "function_call":
-        return make_call(field(source, "name"), field(source, "arguments"), field(source, "call_id"))
-    return read_function_call(source, "an OpenAI call, out of message.tool_calls or of type function_call")
+    if wire.field(source, "type") == "function_call":
+        return wire.make_call(
+            wire.field(source, "name"), wire.field(source, "arguments"), wire.field(source, "call_id")
+        )
+    return wire.read_function_call(source, "an OpenAI call, out of message.tool_calls or of type function_call")
 
 
-def write_reply(answer: Answer, api: Api = "chat") -> dict[str, Any]:
+def write_reply(answer: wire.Answer, api: Api = "chat") -> dict[str, Any]:
     """Return the tool message for a chat completion, or the ``function_call_output`` item for a response.
 
     >>> from types import SimpleNamespace
@@ -221,8 +205,8 @@ def write_reply(answer: Answer, api: Api = "chat") -> dict[str, Any]:
     {'type': 'function_call_output', 'call_id': 'c1', 'output': 'noon'}
     """
     if _is_chat(api):
-        return {"role": "tool", "tool_call_id": answer.call_id or "", "content": join_text(answer)}
-    output = write_blocks(answer, _input_text, _input_media) if answer.contents else ""
+        return {"role": "tool", "tool_call_id": answer.call_id or "", "content": wire.join_text(answer)}
+    output = wire.write_blocks(answer, _input_text, _input_media) if answer.contents else ""
     return {"type": "function_call_output", "call_id": answer.call_id or "", "output": output or answer.text}
 
 
@@ -234,7 +218,8 @@ def write_prompt(text: str, contents: Iterable[Media], api: Api = "chat") -> str
     """
     text_part, media_part = (_chat_text, _chat_media) if _is_chat(api) else (_input_text, _prompt_media)
     parts = [
-        media_part(content) or text_part(write_as_text(content) or describe_omitted(content)) for content in contents
+        media_part(content) or text_part(wire.write_as_text(content) or wire.describe_omitted(content))
+        for content in contents
     ]
     if not parts:
         return text
@@ -246,14 +231,14 @@ def _chat_text(text: str) -> dict[str, Any]:
 
 
 def _chat_media(content: Media) -> dict[str, Any] | None:
-    kind = media_type(content)
+    kind = wire.media_type(content)
     if kind in IMAGES or (content.url and kind.startswith("image/")):
-        return {"type": "image_url", "image_url": {"url": data_url(content)}}
+        return {"type": "image_url", "image_url": {"url": wire.data_url(content)}}
     if kind in AUDIO_FORMATS and not content.url:
-        audio = {"data": base64_text(content.data), "format": AUDIO_FORMATS[kind]}
+        audio = {"data": wire.base64_text(content.data), "format": AUDIO_FORMATS[kind]}
         return {"type": "input_audio", "input_audio": audio}
     if kind == "application/pdf":
-        return {"type": "file", "file": {"filename": file_name(content), "file_data": data_url(content)}}
+        return {"type": "file", "file": {"filename": wire.file_name(content), "file_data": wire.data_url(content)}}
     return None
 
 
@@ -267,11 +252,11 @@ def _input_text(text: str) -> dict[str, Any]:
 
 
 def _input_media(content: Media) -> dict[str, Any] | None:
-    kind = media_type(content)
+    kind = wire.media_type(content)
     if kind in IMAGES or (content.url and kind.startswith("image/")):
-        return {"type": "input_image", "image_url": data_url(content)}
+        return {"type": "input_image", "image_url": wire.data_url(content)}
     if content.url:
         return {"type": "input_file", "file_url": content.url} if isinstance(content, FileContent) else None
     if isinstance(content, FileContent) and (kind in FILES or kind.startswith("text/")):
-        return {"type": "input_file", "filename": file_name(content), "file_data": data_url(content)}
+        return {"type": "input_file", "filename": wire.file_name(content), "file_data": wire.data_url(content)}
     return None

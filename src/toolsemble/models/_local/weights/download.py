@@ -13,20 +13,13 @@ from pathlib import Path
 
 from toolsemble._runtime.extras import import_extra
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble.models._local.weights import catalogue
 from toolsemble.models._local.weights.cache import cache_path, file_size, is_complete, located
-from toolsemble.models._local.weights.catalogue import (
-    ProgressCallback,
-    PullProgress,
-    Source,
-    SourceError,
-    Weights,
-    entry,
-)
 from toolsemble.models._local.weights.hub import HubSource
 from toolsemble.models._local.weights.index import IndexSource
 
 LOGGER = logging.getLogger("toolsemble.weights")
-_SOURCES: dict[str, Callable[[], Source]] = {"hub": HubSource, "index": IndexSource}
+_SOURCES: dict[str, Callable[[], catalogue.Source]] = {"hub": HubSource, "index": IndexSource}
 _DEFAULT_SOURCES = "hub,index"
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 _CHUNK = 1024 * 1024
@@ -34,10 +27,10 @@ _POLL = 0.1
 
 
 def pull(
-    name: str | os.PathLike[str] | Weights | None = None,
+    name: str | os.PathLike[str] | catalogue.Weights | None = None,
     *,
-    sources: Sequence[Source | str] | None = None,
-    progress: ProgressCallback | None = None,
+    sources: Sequence[catalogue.Source | str] | None = None,
+    progress: catalogue.ProgressCallback | None = None,
     cache: str | os.PathLike[str] | None = None,
 ) -> Path:
     """Return the file of a model, after downloading it if necessary; raise if no source has it.
@@ -57,7 +50,7 @@ def pull(
     ...     name = "share"
     ...     def fetch(self, weights, target, progress):
     ...         target.write_bytes(b"GGUF")
-    >>> mine = Weights("mine", "mine.gguf", 4, hashlib.sha256(b"GGUF").hexdigest(), "MIT", "me/mine", "main")
+    >>> mine = catalogue.Weights("mine", "mine.gguf", 4, hashlib.sha256(b"GGUF").hexdigest(), "MIT", "me/mine", "main")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     pull(mine, sources=[Share()], cache=folder).read_bytes()
     b'GGUF'
@@ -66,7 +59,7 @@ def pull(
     found = located(name, cache=cache)
     if found is not None:
         return found
-    weights = entry(name)  # type: ignore[arg-type]  # a path has returned or raised above
+    weights = catalogue.entry(name)  # type: ignore[arg-type]  # a path has returned or raised above
     report = progress or (lambda _: None)
     place = cache_path(weights, cache)
     try:
@@ -81,7 +74,7 @@ def pull(
         ) from error
 
 
-def _choose_sources(sources: Sequence[Source | str] | None) -> list[Source]:
+def _choose_sources(sources: Sequence[catalogue.Source | str] | None) -> list[catalogue.Source]:
     origin = "sources"
     if sources is None:
         origin = "TOOLSEMBLE_SOURCES"
@@ -92,12 +85,12 @@ def _choose_sources(sources: Sequence[Source | str] | None) -> list[Source]:
     return chosen
 
 
-def _resolve_source(source: object, origin: str) -> Source:
+def _resolve_source(source: object, origin: str) -> catalogue.Source:
     if isinstance(source, str):
         if source not in _SOURCES:
             raise ToolConfigurationError(f"{origin}: unknown source {source!r:.80}; known: {', '.join(_SOURCES)}")
         return _SOURCES[source]()
-    if not isinstance(source, Source) or not _NAME.fullmatch(str(source.name)):
+    if not isinstance(source, catalogue.Source) or not _NAME.fullmatch(str(source.name)):
         raise ToolDefinitionError(
             f"{source!r:.80} is not a source: it needs a method fetch, and a name of lowercase letters, digits and "
             "hyphens"
@@ -106,14 +99,14 @@ def _resolve_source(source: object, origin: str) -> Source:
 
 
 @contextmanager
-def _hold_lock(lock: Path, weights: Weights, report: ProgressCallback) -> Iterator[None]:
+def _hold_lock(lock: Path, weights: catalogue.Weights, report: catalogue.ProgressCallback) -> Iterator[None]:
     """Lock a file against other processes and threads until the end of the block."""
     filelock = import_extra("filelock", extra="local", user="pull")
     held = filelock.FileLock(lock)
     try:
         held.acquire(blocking=False)
     except filelock.Timeout:
-        report(PullProgress("", "waiting", 0, weights.size))
+        report(catalogue.PullProgress("", "waiting", 0, weights.size))
         held.acquire(poll_interval=_POLL)
     try:
         yield
@@ -121,18 +114,20 @@ def _hold_lock(lock: Path, weights: Weights, report: ProgressCallback) -> Iterat
         held.release()
 
 
-def _download(weights: Weights, place: Path, sources: Sequence[Source], report: ProgressCallback) -> Path:
+def _download(
+    weights: catalogue.Weights, place: Path, sources: Sequence[catalogue.Source], report: catalogue.ProgressCallback
+) -> Path:
     work = place.parent / "partial"
     reasons = []
     for source, *later in (sources[place:] for place in range(len(sources))):
         target = work / source.name / weights.file
         _make_room(weights, target, work)
         target.parent.mkdir(parents=True, exist_ok=True)
-        report(PullProgress(source.name, "looking", file_size(target), weights.size))
+        report(catalogue.PullProgress(source.name, "looking", file_size(target), weights.size))
         try:
             source.fetch(weights, target, report)
             _check(weights, target, source.name, report)
-        except SourceError as reason:
+        except catalogue.SourceError as reason:
             if later:
                 LOGGER.warning("%s: %s; using the source '%s' instead", source.name, reason, later[0].name)
             reasons.append(f"{source.name}: {reason}")
@@ -150,7 +145,7 @@ def _download(weights: Weights, place: Path, sources: Sequence[Source], report: 
     )
 
 
-def _make_room(weights: Weights, target: Path, work: Path) -> None:
+def _make_room(weights: catalogue.Weights, target: Path, work: Path) -> None:
     """Raise if the disk is too full; partial files of other sources are deleted first."""
     # pip stores a part twice during the download: in its temporary directory and at the destination.
     parts = 2 * weights.size // weights.parts.count if weights.parts else 0
@@ -168,15 +163,15 @@ def _make_room(weights: Weights, target: Path, work: Path) -> None:
         )
 
 
-def _check(weights: Weights, target: Path, source: str, report: ProgressCallback) -> None:
+def _check(weights: catalogue.Weights, target: Path, source: str, report: catalogue.ProgressCallback) -> None:
     """Raise :class:`SourceError` if a file does not have the pinned hash, and delete it with its directory."""
     problem = _find_problem(weights, target, source, report)
     if problem:
         shutil.rmtree(target.parent, ignore_errors=True)
-        raise SourceError(f"{problem}; it was deleted")
+        raise catalogue.SourceError(f"{problem}; it was deleted")
 
 
-def _find_problem(weights: Weights, target: Path, source: str, report: ProgressCallback) -> str:
+def _find_problem(weights: catalogue.Weights, target: Path, source: str, report: catalogue.ProgressCallback) -> str:
     if file_size(target) != weights.size:
         return f"the file has {file_size(target):,} bytes instead of {weights.size:,}"
     digest, done = hashlib.sha256(), 0
@@ -184,7 +179,7 @@ def _find_problem(weights: Weights, target: Path, source: str, report: ProgressC
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
             done += len(chunk)
-            report(PullProgress(source, "checking", done, weights.size))
+            report(catalogue.PullProgress(source, "checking", done, weights.size))
     return "" if digest.hexdigest() == weights.sha256 else "the file does not have the pinned SHA-256"
 
 

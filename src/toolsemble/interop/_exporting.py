@@ -99,7 +99,7 @@ def bind_arguments(exported: ExportedTool, values: Sequence[Any], named: dict[st
     :param named: the keyword arguments
 
     >>> from toolsemble import Toolbox, tool
-    >>> from toolsemble.interop._exported import export_tools
+    >>> from toolsemble.interop._exporting import export_tools
     >>> @tool
     ... def order(item: str, count: int) -> str:
     ...     '''Order something.'''

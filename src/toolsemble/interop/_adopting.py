@@ -12,7 +12,7 @@ from toolsemble._tools.schema import SchemaTool
 from toolsemble._vocabulary.errors import CallPausedError, ToolDefinitionError
 from toolsemble._vocabulary.result import AudioContent, Content, FileContent, ImageContent, ToolResult
 from toolsemble._vocabulary.specification import read_metadata
-from toolsemble.interop._exported import ExportedTool, fit_name, map_names, media_of, payload_of, text_of
+from toolsemble.interop._exporting import ExportedTool, fit_name, map_names, media_of, payload_of, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def read_exported(exported: ExportedTool) -> ForeignTool:
     """Return a tool that came from a toolbox, without the framework in between; its gates and limits hold.
 
     >>> from toolsemble import Toolbox, tool
-    >>> from toolsemble.interop._exported import export_tools
+    >>> from toolsemble.interop._exporting import export_tools
     >>> @tool
     ... def double(number: int) -> int:
     ...     '''Double a number.'''
