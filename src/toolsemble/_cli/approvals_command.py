@@ -17,12 +17,7 @@ from toolsemble._cli.table import Column, find_short_ids, shorten_ids, show_list
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.limits.effect_ledger import Effect, EffectLedger
 from toolsemble._runtime.text import escape_line
-from toolsemble._vocabulary.errors import (
-    ReviewRefusedError,
-    ToolConfigurationError,
-    ToolDefinitionError,
-    ToolsembleError,
-)
+from toolsemble._vocabulary import errors
 from toolsemble.review import (
     Continue,
     Edit,
@@ -75,7 +70,7 @@ class Answer:
         """Return the decision; raise ToolDefinitionError for one that cannot be read or remembered."""
         if self.action == "approve":
             if self.always is not None and self.always not in request.scopes:
-                raise ToolDefinitionError(
+                raise errors.ToolDefinitionError(
                     "--always needs a run that remembers answers: wrap its reviewer in RememberReview(...)"
                 )
             return Continue(self.always)
@@ -153,9 +148,9 @@ def _find(store: SQLiteStore, request_id: str) -> ReviewRequest:
         each.request for each in store.requests(limit=_MAX_LISTED) if each.request.id.startswith(request_id)
     ]
     if not found:
-        raise ReviewRefusedError(f"no request in the store with the id {request_id!r:.80}; see the list")
+        raise errors.ReviewRefusedError(f"no request in the store with the id {request_id!r:.80}; see the list")
     if len(found) > 1:
-        raise ReviewRefusedError(f"{len(found)} requests begin with {request_id!r:.80}: {_name_requests(found)}")
+        raise errors.ReviewRefusedError(f"{len(found)} requests begin with {request_id!r:.80}: {_name_requests(found)}")
     return found[0]
 
 
@@ -176,7 +171,7 @@ def _check_object(text: str) -> None:
     except (ValueError, RecursionError):
         is_object = False
     if not is_object:
-        raise ToolDefinitionError(f"An edit is all arguments of the call as a JSON object, not {text!r:.80}")
+        raise errors.ToolDefinitionError(f"An edit is all arguments of the call as a JSON object, not {text!r:.80}")
 
 
 def _to_fields(request: ReviewRequest) -> dict[str, Any]:
@@ -260,7 +255,7 @@ _ENTRY_COLUMNS = (
 def open_ledger(file: str) -> EffectLedger:
     """Return the ledger of a file or a URL; raise ToolConfigurationError if a file has no key."""
     if "://" not in file and not Path(f"{file}.key").exists():
-        raise ToolConfigurationError(f"The effect ledger '{file}' has no file '{file}.key'; restore it")
+        raise errors.ToolConfigurationError(f"The effect ledger '{file}' has no file '{file}.key'; restore it")
     return EffectLedger(file)
 
 
@@ -283,7 +278,7 @@ def resolve(ledger: EffectLedger, key: str, screen: Screen, *, happened: bool, r
     found = [effect for effect in ledger.unknown() if effect.key.startswith(key)]
     if len(found) != 1:
         what = "no call" if not found else f"{len(found)} calls"
-        raise ToolsembleError(f"{what} of unknown outcome with the key {key!r:.80}; see the list")
+        raise errors.ToolsembleError(f"{what} of unknown outcome with the key {key!r:.80}; see the list")
     (effect,) = found
     ledger.resolve(effect.key, happened=happened, result=result)
     outcome = "done" if happened else "not done; the call may be repeated"

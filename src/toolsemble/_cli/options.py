@@ -10,20 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from toolsemble._vocabulary.errors import (
-    ExitEarlyError,
-    MaxIterationsExceededError,
-    RunParkedError,
-    ToolConfigurationError,
-    ToolDefinitionError,
-)
+from toolsemble._vocabulary import errors
 
 if TYPE_CHECKING:
     from toolsemble._cli.screen import Screen
     from toolsemble.review import SQLiteStore
 
-_STOPPED = (ExitEarlyError, MaxIterationsExceededError, RunParkedError)
-_USAGE_ERRORS = (ToolConfigurationError, ToolDefinitionError)
+_STOPPED = (errors.ExitEarlyError, errors.MaxIterationsExceededError, errors.RunParkedError)
+_USAGE_ERRORS = (errors.ToolConfigurationError, errors.ToolDefinitionError)
 
 
 class Exit(IntEnum):
@@ -51,7 +45,7 @@ class Exit(IntEnum):
 def exit_code_for(error: BaseException) -> Exit:
     """Return the exit code for an error.
 
-    >>> exit_code_for(ToolConfigurationError("no model")).name
+    >>> exit_code_for(errors.ToolConfigurationError("no model")).name
     'USAGE_ERROR'
     """
     if isinstance(error, _STOPPED):
@@ -62,7 +56,7 @@ def exit_code_for(error: BaseException) -> Exit:
 def format_error(error: BaseException) -> str:
     r"""Return the message of an error in one line.
 
-    >>> format_error(ToolDefinitionError("first\nsecond"))
+    >>> format_error(errors.ToolDefinitionError("first\nsecond"))
     'first; second'
     >>> format_error(KeyError("city"))
     "KeyError: 'city'"
@@ -93,7 +87,7 @@ def format_seconds(seconds: float) -> str:
 def open_store(file: str, secret: str | None) -> SQLiteStore:
     """Return the store of a file or a URL; raise ToolConfigurationError if its secret is not known."""
     if secret is None and "://" not in file and not Path(f"{file}.key").exists():
-        raise ToolConfigurationError(
+        raise errors.ToolConfigurationError(
             f"The review store '{file}' has no file '{file}.key'; set TOOLSEMBLE_REVIEW_SECRET to its secret"
         )
     from toolsemble.review import SQLiteStore

@@ -25,13 +25,7 @@ from typing import (
 from toolsemble._engine.work.wait import RunInThread
 from toolsemble._runtime.event_loops import is_async, is_awaitable
 from toolsemble._runtime.text import describe_error, describe_type, with_article
-from toolsemble._vocabulary.errors import (
-    CallPausedError,
-    RunInterruptedError,
-    RunParkedError,
-    ToolConfigurationError,
-    ToolDefinitionError,
-)
+from toolsemble._vocabulary import errors
 
 LOGGER = logging.getLogger("toolsemble.agent")
 T = TypeVar("T")
@@ -78,7 +72,7 @@ class DepsSource(NamedTuple):
         """Raise :class:`ToolConfigurationError` if deps are not of the type; their value is not shown."""
         if self.kind is not None and is_instance(deps, self.kind) is False:
             given = "None" if deps is None else with_article(type(deps).__name__)
-            raise ToolConfigurationError(
+            raise errors.ToolConfigurationError(
                 f"The deps of this agent must be {with_article(describe_type(self.kind))}, not {given}"
             )
 
@@ -105,7 +99,7 @@ def read_deps(deps: Any, make_deps: Any, deps_type: Any) -> DepsSource:
             source.check(deps)
         return source
     if deps is not None:
-        raise ToolDefinitionError("An Agent takes deps or make_deps, not both")
+        raise errors.ToolDefinitionError("An Agent takes deps or make_deps, not both")
     _check_function("Agent make_deps", make_deps)
     return DepsSource(None, make_deps, find_deps_type(make_deps) if deps_type is None else deps_type)
 
@@ -113,18 +107,22 @@ def read_deps(deps: Any, make_deps: Any, deps_type: Any) -> DepsSource:
 def _check_type(kind: object) -> None:
     """Raise unless this is a class, or a type of the ``typing`` module; a value is not shown, it may be the deps."""
     if not isinstance(kind, type) and type(kind).__module__ not in ("types", "typing", "typing_extensions"):
-        raise ToolDefinitionError(f"Agent deps_type must be a type, not {with_article(type(kind).__name__)}")
+        raise errors.ToolDefinitionError(f"Agent deps_type must be a type, not {with_article(type(kind).__name__)}")
 
 
 def _check_function(what: str, function: object) -> None:
     if isinstance(function, (_Manager, _AsyncManager)):  # callable, as contextlib's context managers are decorators
-        raise ToolDefinitionError(f"{what} must be a function of a RunView, not the context manager that it returns")
+        raise errors.ToolDefinitionError(
+            f"{what} must be a function of a RunView, not the context manager that it returns"
+        )
     if not callable(function):
-        raise ToolDefinitionError(f"{what} must be a function of a RunView, not {function!r:.80}")
+        raise errors.ToolDefinitionError(f"{what} must be a function of a RunView, not {function!r:.80}")
     try:
         inspect.signature(function).bind(None)
     except TypeError:
-        raise ToolDefinitionError(f"{what}: {function!r:.80} must take one argument, the RunView of its run") from None
+        raise errors.ToolDefinitionError(
+            f"{what}: {function!r:.80} must take one argument, the RunView of its run"
+        ) from None
     except ValueError:
         return  # its signature is unknown
 
@@ -183,7 +181,7 @@ async def use_deps(source: DepsSource, view: object, use: Callable[[Any, LeaveDe
     try:
         result = await use(await made.enter(view), partial(made.leave, None))
     except BaseException as error:
-        goes_on = isinstance(error, (CallPausedError, RunParkedError, RunInterruptedError))
+        goes_on = isinstance(error, (errors.CallPausedError, errors.RunParkedError, errors.RunInterruptedError))
         try:
             await made.leave(None if goes_on else error)
         except Exception as problem:  # the error of the run says more

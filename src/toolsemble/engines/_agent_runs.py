@@ -9,16 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from toolsemble._vocabulary.errors import (
-    AgentExecutionError,
-    ReviewRefusedError,
-    RunBusyError,
-    RunCancelledError,
-    RunInterruptedError,
-    RunParkedError,
-    ToolConfigurationError,
-    ToolDefinitionError,
-)
+from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.models._message import Message, Prompt, check_question, to_messages
 from toolsemble.models._transcript import messages_from_json, messages_to_json
@@ -36,7 +27,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("toolsemble.engines")
 LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing
 
-CANCELLED = RunCancelledError.__name__
+CANCELLED = errors.RunCancelledError.__name__
 """The kind of failure of a run that was cancelled."""
 
 
@@ -76,7 +67,7 @@ def write_request(run_id: str, agent: str, prompt: Prompt, begin: BeginSettings)
     texts: dict[str, object] = {"run_id": run_id, "agent": agent}
     for name, value in texts.items():
         if not isinstance(value, str) or not value.strip():
-            raise ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
+            raise errors.ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
     messages, history = to_messages(prompt), begin.get("history")
     check_question(messages, has_earlier=bool(history) or begin.get("memory_id") is not None)
     settings: dict[str, Any] = {"memory_id": begin.get("memory_id"), "parameters": dict(begin.get("parameters") or {})}
@@ -86,14 +77,16 @@ def write_request(run_id: str, agent: str, prompt: Prompt, begin: BeginSettings)
     try:
         copied: dict[str, Any] = json.loads(compact_json(request))
     except (TypeError, ValueError) as problem:
-        raise ToolConfigurationError(f"The parameters of run '{run_id}' are not JSON values: {problem}") from None
+        raise errors.ToolConfigurationError(
+            f"The parameters of run '{run_id}' are not JSON values: {problem}"
+        ) from None
     return copied
 
 
 def check_request(known: Any, request: Mapping[str, Any]) -> None:
     """Raise if a run was begun with another prompt, agent or settings."""
     if known != request:
-        raise ToolConfigurationError(
+        raise errors.ToolConfigurationError(
             f"Run '{request['run_id']}' was begun with another prompt, agent or settings; choose another run_id"
         )
 
@@ -109,8 +102,8 @@ def write_answer(request: ReviewRequest, decision: ReviewDecision, person: str, 
 def read_failure(run_id: str, kind: str, message: str) -> Exception:
     """Return the error of a run that did not come to an end, from its kind and its message."""
     if kind == CANCELLED:
-        return RunCancelledError(f"Run '{run_id}' was cancelled", run_id=run_id)
-    return AgentExecutionError(f"Run '{run_id}' failed: {message}")
+        return errors.RunCancelledError(f"Run '{run_id}' was cancelled", run_id=run_id)
+    return errors.AgentExecutionError(f"Run '{run_id}' failed: {message}")
 
 
 class AgentRuns:
@@ -124,10 +117,10 @@ class AgentRuns:
         store: ReviewStore | None,
     ) -> None:
         if not agents or journal is None:
-            raise ToolDefinitionError(f"A worker of {engine} needs agents by name, and journal=RunJournal(...)")
+            raise errors.ToolDefinitionError(f"A worker of {engine} needs agents by name, and journal=RunJournal(...)")
         for name, agent in agents.items():
             if not callable(getattr(agent, "run_journaled", None)):
-                raise ToolDefinitionError(f"{engine} takes agents by name; '{name:.80}' is {agent!r:.80}")
+                raise errors.ToolDefinitionError(f"{engine} takes agents by name; '{name:.80}' is {agent!r:.80}")
         self._agents = agents
         self._journal = journal
         self._store = store
@@ -144,7 +137,7 @@ class AgentRuns:
         agent, prompt = self._find(request["agent"]), [*messages_from_json(request["prompt"])]
         try:
             result = await agent.run_journaled(self._journal, request["agent"], prompt, settings)
-        except RunParkedError as parked:
+        except errors.RunParkedError as parked:
             return {"waiting": [each.to_json() for each in _find_questions(parked)]}
         return {"text": result.text, "stop_reason": result.stop_reason}
 
@@ -167,7 +160,7 @@ class AgentRuns:
                 return
             digest, person, role = answer.arguments_digest, answer.person, answer.role
             self._store.answer(request, answer.decision, person=person, role=role, arguments_digest=digest)
-        except (ValueError, ReviewRefusedError) as refusal:
+        except (ValueError, errors.ReviewRefusedError) as refusal:
             LOGGER.warning("An answer to run '%s' was refused: %s", run_id, refusal)
 
     def cancel(self, run_id: str) -> None:
@@ -182,15 +175,17 @@ class AgentRuns:
 
     def _find(self, name: str) -> Agent[Any]:
         if name not in self._agents:
-            raise ToolConfigurationError(f"This worker has no agent '{name:.80}'; it has {', '.join(self._agents)}")
+            raise errors.ToolConfigurationError(
+                f"This worker has no agent '{name:.80}'; it has {', '.join(self._agents)}"
+            )
         return self._agents[name]
 
 
-MUST_CALL_AGAIN = (RunBusyError, RunInterruptedError)
+MUST_CALL_AGAIN = (errors.RunBusyError, errors.RunInterruptedError)
 """The errors after which an engine calls again: another driver has the run, or this worker stops."""
 
 
-def _find_questions(parked: RunParkedError) -> list[ReviewRequest]:
+def _find_questions(parked: errors.RunParkedError) -> list[ReviewRequest]:
     """Return the requests that a parked run waits for; none if somebody has to settle a call."""
     cause: Any = parked.__cause__
     return [] if cause is None else [each.request for each in (cause, *cause.others)]

@@ -16,14 +16,8 @@ from toolsemble._engine.execution.failure import error_kind_of
 from toolsemble._schema.shape import to_json_value
 from toolsemble._tools.toolbox.approval import check_pauses, check_reviewer
 from toolsemble._tools.toolbox.toolbox import Toolbox
+from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.call import ToolCall, ToolReply
-from toolsemble._vocabulary.errors import (
-    CallPausedError,
-    ExitEarlyError,
-    ToolArgumentsError,
-    ToolConfigurationError,
-    ToolDefinitionError,
-)
 from toolsemble._vocabulary.result import Content, TextContent, ToolResult
 from toolsemble._vocabulary.specification import LONGEST_NAME, is_name
 from toolsemble.interop._pausing import make_pausable
@@ -47,7 +41,7 @@ pip install missing-core
         return import_module(module)
     except ModuleNotFoundError as problem:
         missing = problem.name or module
-        raise ToolDefinitionError(
+        raise errors.ToolDefinitionError(
             f"toolsemble.interop.{user} needs the package {missing!r}: pip install {install}"
         ) from problem
 
@@ -114,11 +108,13 @@ def bind_arguments(exported: ExportedTool, values: Sequence[Any], named: dict[st
     if len(values) == 1 and not named and isinstance(values[0], dict) and values[0].keys() <= set(names):
         return dict(values[0])
     if len(values) > len(names):
-        raise ToolArgumentsError(f"'{exported.shown_name}' takes {len(names)} positional values, not {len(values)}")
+        raise errors.ToolArgumentsError(
+            f"'{exported.shown_name}' takes {len(names)} positional values, not {len(values)}"
+        )
     bound = dict(zip(names, values, strict=False))
     twice = sorted(bound.keys() & named.keys())
     if twice:
-        raise ToolArgumentsError(f"'{exported.shown_name}' got two values for {', '.join(twice)}")
+        raise errors.ToolArgumentsError(f"'{exported.shown_name}' got two values for {', '.join(twice)}")
     return {**bound, **named}
 
 
@@ -172,7 +168,7 @@ class CallSettings:
         ):
             if value is not None and not isinstance(value, kind) and not callable(value):
                 wanted = f"{expected}, or a function that returns it for each call"
-                raise ToolConfigurationError(f"{name} of export must be {wanted}, not {value!r:.80}")
+                raise errors.ToolConfigurationError(f"{name} of export must be {wanted}, not {value!r:.80}")
 
     def for_call(self, source: Any, run_id: str | None, deps: Any) -> dict[str, Any]:
         """Return the keyword arguments of ``execute`` for one call.
@@ -244,7 +240,7 @@ class ExportedTool:
             return self._refuse_values(call_id, problem)
         try:
             return (box or self.box).execute(call, **self.settings.for_call(source, run_id, deps))
-        except ExitEarlyError as stop:
+        except errors.ExitEarlyError as stop:
             return _refuse(call, stop)
 
     async def aexecute(
@@ -258,7 +254,7 @@ class ExportedTool:
             return self._refuse_values(call_id, problem)
         try:
             return await (box or self.box).aexecute(call, **self.settings.for_call(source, run_id, deps))
-        except ExitEarlyError as stop:
+        except errors.ExitEarlyError as stop:
             return _refuse(call, stop)
 
     @property
@@ -279,7 +275,7 @@ class ExportedTool:
             return None
         try:
             await self.box.aexecute(call, **self.settings.for_call(source, run_id, deps), dry_run=True)
-        except CallPausedError as paused:
+        except errors.CallPausedError as paused:
             request: ReviewRequest = paused.request
             return request
         return None
@@ -297,7 +293,7 @@ class ExportedTool:
         return ToolReply(ToolCall(self.name, id=call_id), failure)
 
 
-def _refuse(call: ToolCall, stop: ExitEarlyError) -> ToolReply:
+def _refuse(call: ToolCall, stop: errors.ExitEarlyError) -> ToolReply:
     """Return the reply to a call whose reviewer stopped the run: a raise would end the framework's run without it."""
     return ToolReply(call, ToolResult.failure(str(stop) or "A reviewer stopped the run", error_kind="rejected"))
 
@@ -324,7 +320,9 @@ def export_tools(
 reviewer to the toolbox
     """
     if not isinstance(box, Toolbox):
-        raise ToolDefinitionError(f"export takes a Toolbox, not {type(box).__name__}; write export(Toolbox([...]))")
+        raise errors.ToolDefinitionError(
+            f"export takes a Toolbox, not {type(box).__name__}; write export(Toolbox([...]))"
+        )
     box = _prepare_approval(box, approval, cannot_pause)
     names = map_names(box.names, fit_name or str)
     return [
@@ -336,13 +334,13 @@ reviewer to the toolbox
 def _prepare_approval(box: Toolbox, approval: str, cannot_pause: str | None) -> Toolbox:
     """Return the toolbox with a reviewer for the setting; raise ToolConfigurationError if nobody could ask."""
     if approval not in ("ours", "theirs"):
-        raise ToolConfigurationError(f'approval must be "ours" or "theirs", not {approval!r:.80}')
+        raise errors.ToolConfigurationError(f'approval must be "ours" or "theirs", not {approval!r:.80}')
     if approval == "ours":
         check_reviewer(box, ToolContext())
         _refuse_pauses(box)
         return box
     if cannot_pause is not None:
-        raise ToolConfigurationError(f'{cannot_pause}; pass approval="ours", and a reviewer to the toolbox')
+        raise errors.ToolConfigurationError(f'{cannot_pause}; pass approval="ours", and a reviewer to the toolbox')
     return make_pausable(box)
 
 
@@ -350,8 +348,8 @@ def _refuse_pauses(box: Toolbox) -> None:
     """Raise ToolConfigurationError if a reviewer of the toolbox would leave a call open."""
     try:
         check_pauses(box, ToolContext(), nested=True)
-    except ToolConfigurationError as problem:
-        raise ToolConfigurationError(
+    except errors.ToolConfigurationError as problem:
+        raise errors.ToolConfigurationError(
             "PauseReview can pause the runs of an Agent only; pass the toolbox a reviewer that waits, such as "
             'QueueReview, or export it with approval="theirs" if the framework can pause a run'
         ) from problem

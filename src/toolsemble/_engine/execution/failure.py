@@ -7,34 +7,21 @@ from toolsemble._engine.record import count
 from toolsemble._engine.work.body import TimedOutError
 from toolsemble._runtime.text import describe_error, describe_with_class
 from toolsemble._schema.masking import mask_error, mask_text
+from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.call import new_id
-from toolsemble._vocabulary.errors import (
-    AgentExecutionError,
-    InvalidJsonError,
-    LimitReachedError,
-    LostError,
-    MaxIterationsExceededError,
-    PassThroughError,
-    RejectedError,
-    ReviewTimeoutError,
-    ToolArgumentsError,
-    ToolExecutionError,
-    UnclearError,
-    UnknownToolError,
-)
 from toolsemble._vocabulary.result import ErrorKind, ToolResult
 
-_FATAL = PassThroughError
-_CODED = (ToolArgumentsError, ToolExecutionError)
-_DECLARED = (*_CODED, RejectedError, ReviewTimeoutError)
+_FATAL = errors.PassThroughError
+_CODED = (errors.ToolArgumentsError, errors.ToolExecutionError)
+_DECLARED = (*_CODED, errors.RejectedError, errors.ReviewTimeoutError)
 # The first that fits: subclasses come before their base classes.
 _KINDS: tuple[tuple[tuple[type[BaseException], ...], ErrorKind], ...] = (
-    ((UnknownToolError,), "unknown_tool"),
-    ((InvalidJsonError,), "json"),
-    ((ToolArgumentsError,), "arguments"),
-    ((RejectedError, ReviewTimeoutError), "rejected"),
-    ((LostError,), "unknown_outcome"),
-    ((LimitReachedError, MaxIterationsExceededError), "limit"),
+    ((errors.UnknownToolError,), "unknown_tool"),
+    ((errors.InvalidJsonError,), "json"),
+    ((errors.ToolArgumentsError,), "arguments"),
+    ((errors.RejectedError, errors.ReviewTimeoutError), "rejected"),
+    ((errors.LostError,), "unknown_outcome"),
+    ((errors.LimitReachedError, errors.MaxIterationsExceededError), "limit"),
     ((TimeoutError, TimedOutError), "timeout"),
 )
 
@@ -60,12 +47,12 @@ def to_failure(error: BaseException, context: ToolContext, about: str = "") -> T
 
     :param about: what failed, if it was not the tool itself
 
-    >>> to_failure(ToolExecutionError("no such city", error_code="city"), ToolContext()).attributes["error_code"]
+    >>> to_failure(errors.ToolExecutionError("no such city", error_code="city"), ToolContext()).attributes["error_code"]
     'city'
     >>> to_failure(KeyError("user_17"), ToolContext(expose_errors="declared")).text[:33]
     'Error: internal error (reference '
     """
-    cause = error.__cause__ if isinstance(error, UnclearError) else None
+    cause = error.__cause__ if isinstance(error, errors.UnclearError) else None
     declared = isinstance(cause or error, _DECLARED)
     if context.expose_errors == "declared" and not declared:
         reference = new_id()
@@ -74,7 +61,7 @@ def to_failure(error: BaseException, context: ToolContext, about: str = "") -> T
     # From the instance dict: a property of a subclass could raise.
     code = vars(error).get("error_code") if isinstance(error, _CODED) else None
     facts = {} if code is None else {"error_code": code}
-    if isinstance(error, LostError):
+    if isinstance(error, errors.LostError):
         facts["outcome"] = "unknown"
     said = describe_error(error) if declared or not about else f"{about} failed: {describe_with_class(error)}"
     return ToolResult.failure(mask_text(said), attributes=facts or None, error_kind=error_kind_of(error))
@@ -83,10 +70,10 @@ def to_failure(error: BaseException, context: ToolContext, about: str = "") -> T
 def error_kind_of(error: BaseException) -> ErrorKind:
     """Return the kind of failure that an exception stands for.
 
-    >>> error_kind_of(ToolArgumentsError("city: unknown")), error_kind_of(KeyError("rome"))
+    >>> error_kind_of(errors.ToolArgumentsError("city: unknown")), error_kind_of(KeyError("rome"))
     ('arguments', 'execution')
     """
-    if isinstance(error, AgentExecutionError) and isinstance(error.__cause__, LimitReachedError):
+    if isinstance(error, errors.AgentExecutionError) and isinstance(error.__cause__, errors.LimitReachedError):
         return "limit"  # agents are nested too deep
     return next((kind for classes, kind in _KINDS if isinstance(error, classes)), "execution")
 
@@ -94,10 +81,10 @@ def error_kind_of(error: BaseException) -> ErrorKind:
 def to_refusal(refusal: BaseException, context: ToolContext) -> ToolResult:
     """Return the failed result of a call whose body did not run: invalid arguments, or a reviewer refused.
 
-    >>> to_refusal(RejectedError("Rejected by reviewer: too late"), ToolContext()).error_message
+    >>> to_refusal(errors.RejectedError("Rejected by reviewer: too late"), ToolContext()).error_message
     'Rejected by reviewer: too late'
     """
-    if isinstance(refusal, RejectedError):
+    if isinstance(refusal, errors.RejectedError):
         count(context, "denials")
     return to_failure(refusal, context)
 

@@ -23,14 +23,8 @@ from toolsemble._runtime.text import describe_error, preview
 from toolsemble._runtime.threads import THREADS, fork_safe_lock
 from toolsemble._schema.display import to_display
 from toolsemble._schema.shape import to_result
+from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.call import new_id
-from toolsemble._vocabulary.errors import (
-    LimitReachedError,
-    LostError,
-    ToolArgumentsError,
-    ToolDefinitionError,
-    ToolExecutionError,
-)
 from toolsemble._vocabulary.result import NO_ATTRIBUTES, ToolResult
 from toolsemble._vocabulary.serialization import without_retries, write_result
 
@@ -96,7 +90,9 @@ class IdempotencyLayer(Layer):
         """Raise ToolDefinitionError for a flow, and for a method of objects that cannot be identified."""
         owner = f"Tool '{definition.name}'"
         if definition.flow is not None:
-            raise ToolDefinitionError(f"{owner}: idempotency is for a tool with a body; declare it on the tools inside")
+            raise errors.ToolDefinitionError(
+                f"{owner}: idempotency is for a tool with a body; declare it on the tools inside"
+            )
         if self._settings.key is None:
             definition.check_no_init_vars("a ledger could not tell calls by it")
         if self._settings.ledger is None or self._settings.ledger.in_memory:
@@ -124,9 +120,11 @@ class IdempotencyLayer(Layer):
             try:
                 yield from flight.wait(context)
             except CANNOT_WAIT:
-                raise LimitReachedError("The same call is running, and waiting for it here would never end") from None
+                raise errors.LimitReachedError(
+                    "The same call is running, and waiting for it here would never end"
+                ) from None
             if flight.is_open:
-                raise LimitReachedError("The call is nested in the same call, which has not ended")
+                raise errors.LimitReachedError("The call is nested in the same call, which has not ended")
 
     def find_answer(
         self, definition: ToolDefinition, value: Any, context: ToolContext
@@ -179,7 +177,7 @@ class IdempotencyLayer(Layer):
                 # An interrupt may come after the reservation was written, and before this call knows it.
                 yield from _record(ledger, settle, context)
             raise
-        if isinstance(result, ToolExecutionError):
+        if isinstance(result, errors.ToolExecutionError):
             raise result
         return result
 
@@ -195,7 +193,7 @@ class IdempotencyLayer(Layer):
             except Exception as error:
                 line = f"{context.tool_name} was not called; its effect ledger cannot be used: {describe_error(error)}"
                 count_and_log(context, "ledger_errors", line, level=logging.ERROR)
-                raise ToolExecutionError(
+                raise errors.ToolExecutionError(
                     "The call was not made: it must be recorded first, and its effect ledger cannot be written. "
                     "Nothing was done; tell the operator"
                 ) from error
@@ -238,7 +236,7 @@ one that only reads, use cache=
     if setting is None or setting is False:
         return None
     if reads:
-        raise ToolDefinitionError(
+        raise errors.ToolDefinitionError(
             f"{owner}: idempotency needs a tool that changes something; for one that only reads, use cache="
         )
     settings = _read_setting(owner, setting)
@@ -252,7 +250,7 @@ def check_ledger(what: str, ledger: object) -> None:
     from toolsemble._engine.limits.effect_ledger import EffectLedger
 
     if not isinstance(ledger, EffectLedger):
-        raise ToolDefinitionError(f"{what} must be an EffectLedger, not {ledger!r:.80}")
+        raise errors.ToolDefinitionError(f"{what} must be an EffectLedger, not {ledger!r:.80}")
 
 
 def _read_setting(owner: str, setting: Any) -> Idempotency:
@@ -260,22 +258,24 @@ def _read_setting(owner: str, setting: Any) -> Idempotency:
         return Idempotency()
     if not isinstance(setting, Idempotency):
         if not callable(setting):
-            raise ToolDefinitionError(
+            raise errors.ToolDefinitionError(
                 f"{owner}: idempotency must be True, a function of the arguments, or an Idempotency, "
                 f"not {setting!r:.80}"
             )
         return Idempotency(setting)
     if setting.scope not in ("run", "ledger"):
-        raise ToolDefinitionError(f"{owner}: scope of idempotency must be 'run' or 'ledger', not {setting.scope!r:.80}")
+        raise errors.ToolDefinitionError(
+            f"{owner}: scope of idempotency must be 'run' or 'ledger', not {setting.scope!r:.80}"
+        )
     check_ledger(f"{owner}: ledger of idempotency", setting.ledger)
     return setting
 
 
-def _outcome(returned: Any) -> tuple[ToolResult | ToolExecutionError, str | None]:
+def _outcome(returned: Any) -> tuple[ToolResult | errors.ToolExecutionError, str | None]:
     """Return the result of a call or the error to raise, and the text to store; None for a failure."""
     try:
         result = to_result(returned)
-    except ToolExecutionError as error:
+    except errors.ToolExecutionError as error:
         # Its effect has happened, although its result cannot be shown.
         return error, write_result(ToolResult.failure(describe_error(error)))
     return result, _storable(result) if result.is_success else None
@@ -283,7 +283,9 @@ def _outcome(returned: Any) -> tuple[ToolResult | ToolExecutionError, str | None
 
 def _is_definite(error: BaseException | None) -> bool:
     """Return whether an error means that nothing was done: only the tool itself can know, and raises these."""
-    return isinstance(error, (ToolArgumentsError, ToolExecutionError)) and not isinstance(error, LostError)
+    return isinstance(error, (errors.ToolArgumentsError, errors.ToolExecutionError)) and not isinstance(
+        error, errors.LostError
+    )
 
 
 def _answer(known: Effect, context: ToolContext) -> ToolResult:
