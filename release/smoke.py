@@ -113,7 +113,7 @@ PROGRAMS = {
         import subprocess, sys
         command = [sys.executable, "-m", "toolsemble", "ui", "--help"]
         assert "--read-only" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        import toolsemble._ui.app
+        import toolsemble._ui.server
     """,
     "web": """
         from toolsemble.builtin import WebScraperTool

@@ -6,10 +6,10 @@ from pathlib import Path
 from starlette.testclient import TestClient
 
 from toolsemble._runtime.http_server import Hosts
-from toolsemble._ui.app import build_app
 from toolsemble._ui.guard import Sessions
 from toolsemble._ui.interface import DataFolder, Interface, Targets
 from toolsemble._ui.people import LocalUser, PeopleFile
+from toolsemble._ui.server import build_app
 
 ADDRESS = "http://127.0.0.1:7771"
 SAME_ORIGIN = {"sec-fetch-site": "same-origin"}

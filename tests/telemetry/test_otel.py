@@ -594,7 +594,7 @@ def test_each_metrics_object_counts_a_call_once(counts):
 
 
 def test_roles_beyond_the_attribute_cache_are_counted(monkeypatch, counts):
-    monkeypatch.setattr("toolsemble.telemetry._meters._MOST_KNOWN", 2)
+    monkeypatch.setattr("toolsemble.telemetry._otel._MOST_KNOWN", 2)
     metrics = OpenTelemetryMetrics(counts.provider)
     for role in ("first", "second", "third", "first", "third"):
         metrics.increment_success("add", role)

@@ -17,10 +17,9 @@ import toolsemble
 from helpers.wait import LONG, until
 from toolsemble._cli import main
 from toolsemble._cli.ui_targets import load_targets
-from toolsemble._ui.app import STATIC
 from toolsemble._ui.interface import Targets
 from toolsemble._ui.people import add_person
-from toolsemble._ui.server import ServerSettings, serve
+from toolsemble._ui.server import STATIC, ServerSettings, serve
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 
 SHOP = str(Path(__file__).parents[1] / "helpers" / "ui_shop.py")

@@ -225,8 +225,8 @@ class TestInsideAnother:
             def do(self):
                 early.now += self.seconds
 
-        monkeypatch.setattr("toolsemble._engine.limits.apply.time", early)
-        monkeypatch.setattr("toolsemble._engine.limits.apply.Sleep", Nap)
+        monkeypatch.setattr("toolsemble._engine.execution.limited_call.time", early)
+        monkeypatch.setattr("toolsemble._engine.execution.limited_call.Sleep", Nap)
         result = AsyncFunction(lambda _: asyncio.sleep(LONG), "inner").execute("x", ToolContext(deadline=deadline))
         assert (result.error_message, early.now >= deadline) == ("Tool 'inner' timed out after 0.02 s", True)
 

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
         messages_from_json as messages_from_json,
         messages_to_json as messages_to_json,
     )
-    from toolsemble.models.anthropic._messages import (
+    from toolsemble.models.anthropic._model import (
+        AnthropicModel as AnthropicModel,
         messages_from_anthropic as messages_from_anthropic,
         messages_to_anthropic as messages_to_anthropic,
     )
-    from toolsemble.models.anthropic._model import AnthropicModel as AnthropicModel
     from toolsemble.models.bedrock._model import BedrockModel as BedrockModel
     from toolsemble.models.google._model import GoogleModel as GoogleModel
     from toolsemble.models.mistral._model import MistralModel as MistralModel

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
         RunSummary as RunSummary,
         TurnSummary as TurnSummary,
     )
-    from toolsemble.telemetry._meters import OpenTelemetryMetrics as OpenTelemetryMetrics
-    from toolsemble.telemetry._otel import OpenTelemetry as OpenTelemetry
+    from toolsemble.telemetry._otel import OpenTelemetry as OpenTelemetry, OpenTelemetryMetrics as OpenTelemetryMetrics
     from toolsemble.telemetry._prometheus import PrometheusMetrics as PrometheusMetrics
     from toolsemble.telemetry._trace import (
         CallTrace as CallTrace,
@@ -43,8 +42,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "RunSummary",
             "TurnSummary",
         ),
-        "_meters": ("OpenTelemetryMetrics",),
-        "_otel": ("OpenTelemetry",),
+        "_otel": ("OpenTelemetry", "OpenTelemetryMetrics"),
         "_prometheus": ("PrometheusMetrics",),
         "_trace": ("CallTrace", "Trace", "TraceFile", "Unreadable", "read_trace"),
     },

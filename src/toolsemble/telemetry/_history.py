@@ -17,8 +17,7 @@ from toolsemble._runtime.storage.sqlite import Database, translate_errors
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.telemetry import _history_queries as queries, _history_records as records
 from toolsemble.telemetry._event_json import write_event
-from toolsemble.telemetry._history_tables import KIND
-from toolsemble.telemetry._history_writer import EventWriter
+from toolsemble.telemetry._history_writer import KIND, EventWriter
 
 LOGGER = logging.getLogger("toolsemble.history")
 LOGGER.addHandler(logging.NullHandler())

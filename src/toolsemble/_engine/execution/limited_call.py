@@ -1,24 +1,230 @@
-"""The body of a call with limits: its own, those of the toolbox, or the deadline of a call around it.
-
-Most calls have none, and do not load this.
-"""
+"""The body of a call with limits: its own, those of the toolbox, or the deadline of a call around it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Hashable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolsemble._engine.context import ToolContext
-from toolsemble._engine.definition import ToolDefinition
+from toolsemble._engine.definition import Inner, Layer, Policy, ToolDefinition
 from toolsemble._engine.execution.call import Call
-from toolsemble._engine.limits.apply import apply_limits
-from toolsemble._engine.work.body import RunBody, Work, run_in_context
+from toolsemble._engine.limits.rate import RateLimit, count_start, wait_for_turn
+from toolsemble._engine.record import count_and_log
+from toolsemble._engine.work.body import (
+    RunBody,
+    Start,
+    TimedOutError,
+    Work,
+    check_time_left,
+    earliest,
+    is_past,
+    run_in_context,
+)
 from toolsemble._engine.work.snapshot import Snapshot, is_bound
 from toolsemble._engine.work.timeout import RunUntil
+from toolsemble._engine.work.wait import Acquire, Sleep, WouldBlockLoopError
 from toolsemble._runtime.lazy import LazyModule
+from toolsemble._runtime.locks import TABLE, DeadlockError, Hold, Slots, current_hold
+from toolsemble._runtime.text import describe_with_class
+from toolsemble._runtime.watchers import tell
 from toolsemble._runtime.work_clock import WorkClock, current_clock
+from toolsemble._vocabulary.errors import LimitReachedError, PassThroughError
+from toolsemble._vocabulary.result import ToolResult
+from toolsemble.events import CallTimedOut
+
+Path: TypeAlias = Generator[Work, Any, Any]
+
+_NO_LIMITS = Policy()
+_UNCAUGHT = PassThroughError
+_DEADLOCK = "Deadlock: it needs a resource that an enclosing call holds"
+
+
+def apply_limits(definition: ToolDefinition, value: Any, context: ToolContext, box: Slots | None, body: Inner) -> Path:
+    """Run the layers of a tool and its body within its timeout; return what the body returns.
+
+    :param box: the slots of the toolbox; None for no limit
+    :param body: returns the path of the body itself, for the context that it has to run in
+    """
+    policy = definition.policy or _NO_LIMITS
+    for layer in policy.nearest:
+        body = _wrap(layer, definition, value, body)
+    if policy.layers or policy.timeout is not None or context.deadline is not None:
+        return _run_within_timeout(definition, policy, value, context, box, body)
+    return _run_in_slots(box, definition, value, body, context)
+
+
+def _run_within_timeout(
+    definition: ToolDefinition, policy: Policy, value: Any, context: ToolContext, box: Slots | None, body: Inner
+) -> Path:
+    """Run the layers of a tool and its body until the deadline; whatever ends later is a timeout.
+
+    A nested call with the same deadline may notice it first, and the body may then return or raise anything: so what
+    counts is when the body ended, not what it returned.
+    """
+    started = time.monotonic()
+    own = None if policy.timeout is None else started + policy.timeout
+    deadline = earliest(own, context.deadline)
+    bounded = context if deadline == context.deadline else context.derive({"deadline": deadline})
+    started_bodies: list[Inner] = []
+    body = partial(_start_body, started_bodies, body)
+    if box is not None or policy.needs is not None or policy.rates:
+        body = partial(_run_in_slots, box, definition, value, body)
+    for layer in policy.layers:
+        body = _wrap(layer, definition, value, body)
+    returned: Any = None
+    cause = ""
+    try:
+        check_time_left(bounded)
+        returned = yield from body(bounded)
+    except TimedOutError:
+        yield from _wait_until(deadline)
+    except Exception as error:
+        # The reason why a call could not start is more useful than a timeout.
+        if not started_bodies or not is_past(deadline) or _is_uncaught(error):
+            raise
+        cause = f"; then it raised {describe_with_class(error)}"
+    else:
+        # A flow checks the deadline itself, while it can still undo its steps.
+        is_flow = definition.flow is not None and isinstance(returned, ToolResult)
+        if not is_past(deadline) or (is_flow and returned.is_success):
+            return returned
+    seconds = policy.timeout if deadline == own and policy.timeout is not None else time.monotonic() - started
+    message = f"Tool '{definition.name}' timed out after {round(seconds, 3):g} s"
+    count_and_log(context, "timeouts", message + cause)
+    tell(CallTimedOut.of(context, seconds=seconds))
+    if isinstance(returned, ToolResult) and not returned.is_success:
+        # Its attributes say what a pipeline did until then.
+        return replace(returned, error_message=message, error_kind="timeout")
+    # For a journal: a body that was cut off may have taken effect.
+    is_unknown = bool(started_bodies) and context.place is not None
+    facts = {"outcome": "unknown"} if is_unknown else None
+    return ToolResult.failure(message, attributes=facts, error_kind="timeout")
+
+
+def _start_body(started_bodies: list[Inner], body: Inner, context: ToolContext) -> Path:
+    """Return the path of a body, and record that it was started."""
+    started_bodies.append(body)
+    return body(context)
+
+
+def _wait_until(deadline: float | None) -> Path:
+    """Wait until a deadline has passed: timers may wake a little early, and others compare the clock."""
+    while deadline is not None and (rest := deadline - time.monotonic()) > 0:
+        yield Sleep(rest)
+
+
+def _is_uncaught(error: Exception) -> bool:
+    """Return whether an exception, or one inside of a group, must reach the caller."""
+    return isinstance(error, _UNCAUGHT) or (isinstance(error, ExceptionGroup) and error.subgroup(_UNCAUGHT) is not None)
+
+
+def _run_in_slots(
+    box: Slots | None, definition: ToolDefinition, value: Any, inner: Inner, context: ToolContext
+) -> Path:
+    """Run what is inside once the call has its slots and resources, and its rate limits let it start."""
+    policy, enclosing = definition.policy or _NO_LIMITS, current_hold()
+    needed: tuple[Hashable, ...] = () if policy.needs is None else tuple(policy.needs(value))
+    # Calls nested in a call that has a slot of a toolbox need no other.
+    if box is not None and not (enclosing is not None and enclosing.has_box_slot()):
+        needed = (*needed, box)
+    if policy.rates:
+        return (
+            yield from _run_rate_limited(definition, policy.rates, partial(Hold, needed, enclosing), inner, context)
+        )
+    if not needed:
+        return (yield from inner(context))
+    hold = Hold(needed, enclosing)
+    try:
+        if not TABLE.acquire(hold):
+            yield from _wait_for_hold(hold, context)
+        hold.enter()
+        return (yield from inner(context))
+    except DeadlockError:
+        raise LimitReachedError(_DEADLOCK) from None
+    finally:
+        try:
+            hold.leave()
+        except BaseException:
+            hold.leave()  # an interrupt cut it off
+            raise
+
+
+def _wait_for_hold(hold: Hold, context: ToolContext) -> Path:
+    """Wait until a call has what it needs, or can continue without."""
+    try:
+        yield Acquire(hold, context)
+    except WouldBlockLoopError:
+        # If only the toolbox is full, tasks of this event loop may hold its slots: the call then runs without one.
+        if not all(isinstance(name, Slots) and name.box for name in hold.names):
+            raise
+        TABLE.release(hold)
+
+
+def _run_rate_limited(
+    definition: ToolDefinition,
+    rates: tuple[RateLimit, ...],
+    make_hold: Callable[[], Hold],
+    inner: Inner,
+    context: ToolContext,
+) -> Path:
+    """Run what is inside once the call has its slots and resources, and its rate limits let it start.
+
+    No slot is held during the wait for a rate limit: other calls may need it. A call that has its slots but may not
+    start releases them and queues again, at its old position.
+    """
+    number: int | None = None
+    while True:
+        hold, start = make_hold(), Start()
+        number = hold.number = hold.number if number is None else number
+        try:
+            started = yield from wait_for_turn(rates, start, number, context, partial(_has_slots, hold))
+            if not started and not hold.slots and hold.names:
+                yield from _wait_for_hold(hold, context)
+                started = count_start(rates, start)
+            if started:
+                hold.enter()
+                return (yield from _count_body(definition, inner(context), start))
+        except DeadlockError:
+            raise LimitReachedError(_DEADLOCK) from None
+        finally:
+            start.wanted = False
+            try:
+                hold.leave()
+            except BaseException:
+                hold.leave()  # as above
+                raise
+
+
+def _has_slots(hold: Hold) -> bool:
+    return not hold.names or TABLE.acquire(hold)
+
+
+def _count_body(definition: ToolDefinition, path: Path, start: Start) -> Path:
+    """Run the path of a body, and count the body when it starts."""
+    if definition.flow is not None or (definition.policy or _NO_LIMITS).nearest:
+        start.begin()
+        return (yield from path)
+    try:
+        work: Any = next(path)  # the body: the path of a tool that is not a flow yields nothing else
+        work.track_start(start)
+        done = yield work
+    except BaseException as error:
+        if path.gi_frame is None:  # type: ignore[attr-defined]  # a generator
+            raise  # the path has ended with it
+        return path.throw(error)
+    try:
+        return path.send(done)
+    except StopIteration as end:
+        return end.value
+
+
+def _wrap(layer: Layer, definition: ToolDefinition, value: Any, inner: Inner) -> Inner:
+    return lambda context: layer.around(definition, value, context, inner)
+
 
 if TYPE_CHECKING:
     from toolsemble._engine.execution import journaled_call as journaled

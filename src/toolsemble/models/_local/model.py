@@ -22,7 +22,7 @@ from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.threads import THREADS
 from toolsemble._vocabulary.errors import ModelError
 from toolsemble.models import _chat as chat
-from toolsemble.models._adapter.reasoning import reasoning_refusal
+from toolsemble.models._adapter.dialect import reasoning_refusal
 from toolsemble.models._local.embedded_server import find_weights, load_library
 from toolsemble.models._local.engine import Engine, Setup, shared_engine
 from toolsemble.models._local.history import NOTE, PLAN, PromptMessage, Turn, find_described

@@ -21,7 +21,13 @@ from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
 from toolsemble.models import _chat as chat
 from toolsemble.models._adapter import conversation
-from toolsemble.models._adapter.dialect import require_model_name, require_strict_schema
+from toolsemble.models._adapter.dialect import (
+    claude_reasoning,
+    reasoning_refusal,
+    require_level,
+    require_model_name,
+    require_strict_schema,
+)
 from toolsemble.models._adapter.errors import (
     StopReasons,
     connection_error,
@@ -31,7 +37,6 @@ from toolsemble.models._adapter.errors import (
     unreadable_error,
 )
 from toolsemble.models._adapter.offer import Offer, find_key_source, is_set, key_hint, offer_with_package
-from toolsemble.models._adapter.reasoning import claude_reasoning, reasoning_refusal, require_level
 from toolsemble.models._adapter.replies import Block, append_text, has_text, make_details, restore_blocks
 from toolsemble.models._adapter.retry import is_retryable
 from toolsemble.models._adapter.wire import base64_text

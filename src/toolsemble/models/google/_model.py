@@ -25,10 +25,9 @@ from toolsemble._vocabulary.call import ToolCall, ToolReply
 from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
 from toolsemble.models import _chat as chat
 from toolsemble.models._adapter import conversation, errors
-from toolsemble.models._adapter.dialect import require_model_name
+from toolsemble.models._adapter.dialect import merge_settings, require_model_name
 from toolsemble.models._adapter.offer import CLIENT_KEY, Offer, find_key_source, key_hint, offer_with_key
 from toolsemble.models._adapter.per_loop import PerLoop
-from toolsemble.models._adapter.reasoning import merge_settings
 from toolsemble.models._adapter.replies import Block, append_text, has_text, make_details, restore_blocks
 from toolsemble.models._adapter.retry import is_retryable
 from toolsemble.models._adapter.wire import base64_text

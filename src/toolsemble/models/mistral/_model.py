@@ -19,10 +19,9 @@ from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
 from toolsemble.models import _chat as chat
 from toolsemble.models._adapter import errors, replies
 from toolsemble.models._adapter.conversation import CallIds, Inputs, sanitize_call, sanitize_name, system_texts
-from toolsemble.models._adapter.dialect import require_model_name, require_strict_schema
+from toolsemble.models._adapter.dialect import require_level, require_model_name, require_strict_schema
 from toolsemble.models._adapter.offer import CLIENT_KEY, Offer, find_key_source, key_hint, offer_with_key
 from toolsemble.models._adapter.per_loop import PerLoop
-from toolsemble.models._adapter.reasoning import require_level
 from toolsemble.models._adapter.retry import is_retryable
 from toolsemble.models._adapter.wire import as_list, field
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage

@@ -10,8 +10,8 @@ from typing import Any
 from toolsemble._runtime.text import escape_surrogates
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError
+from toolsemble.models._adapter.dialect import require_level
 from toolsemble.models._adapter.errors import StopReasons
-from toolsemble.models._adapter.reasoning import require_level
 from toolsemble.models._adapter.replies import StreamedCalls, read_usage
 from toolsemble.models._adapter.wire import as_list, field
 from toolsemble.models._chat import NO_TOKENS, ChatRequest, Chunk, StopReason, StreamEnd, TextDelta, ThoughtDelta

@@ -23,8 +23,7 @@ from toolsemble.models._adapter.offer import Offer, offer_with_key
 from toolsemble.models._adapter.per_loop import PerLoop
 from toolsemble.models._chat import MAX_REPLY, Assembly, ChatReply, ChatRequest, Chunk, limit_responses
 from toolsemble.models.openai import _chat as chat, _responses as responses
-from toolsemble.models.openai._address import is_openai, resolve_site, site_from_client
-from toolsemble.models.openai._errors import translate
+from toolsemble.models.openai._errors import is_openai, resolve_site, site_from_client, translate
 from toolsemble.models.openai._parts import INPUT_KINDS, openai_inputs, server_inputs
 from toolsemble.models.openai._wire import Api
 

@@ -10,8 +10,8 @@ from toolsemble._runtime.text import escape_surrogates
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError
 from toolsemble.models import _chat as chat
+from toolsemble.models._adapter.dialect import require_level
 from toolsemble.models._adapter.errors import StopReasons, cut_off_error
-from toolsemble.models._adapter.reasoning import require_level
 from toolsemble.models._adapter.replies import read_usage
 from toolsemble.models._adapter.wire import as_list, field
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage
