@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from toolsemble import review
 from toolsemble._cli.json_output import json_line
 from toolsemble._cli.options import Exit, format_seconds
 from toolsemble._cli.screen import Screen
@@ -18,17 +19,6 @@ from toolsemble._engine.context import ToolContext
 from toolsemble._engine.limits.effect_ledger import Effect, EffectLedger
 from toolsemble._runtime.text import escape_line
 from toolsemble._vocabulary import errors
-from toolsemble.review import (
-    Continue,
-    Edit,
-    ExitEarly,
-    Receipt,
-    ReviewDecision,
-    ReviewEvent,
-    ReviewRequest,
-    SQLiteStore,
-    StoredRequest,
-)
 from toolsemble.review._request_view import RequestView
 
 _CALL = (Column("id"), Column("tool", is_cut=True), Column("arguments", is_cut=True))
@@ -47,7 +37,7 @@ _UNCHECKED = "The run that waits checks the new arguments, and asks again if the
 class Answer:
     """An answer as it was given at the command line.
 
-    >>> Answer("reject", "4f1c", reason="not today").decision(ReviewRequest("Pays", "pay", {"order": 7}))
+    >>> Answer("reject", "4f1c", reason="not today").decision(review.ReviewRequest("Pays", "pay", {"order": 7}))
     ExitEarly(reason='not today', timed_out=False)
     """
 
@@ -66,23 +56,23 @@ class Answer:
     always: Literal["tool", "arguments"] | None = None
     """What is approved for the rest of the run."""
 
-    def decision(self, request: ReviewRequest) -> ReviewDecision:
+    def decision(self, request: review.ReviewRequest) -> review.ReviewDecision:
         """Return the decision; raise ToolDefinitionError for one that cannot be read or remembered."""
         if self.action == "approve":
             if self.always is not None and self.always not in request.scopes:
                 raise errors.ToolDefinitionError(
                     "--always needs a run that remembers answers: wrap its reviewer in RememberReview(...)"
                 )
-            return Continue(self.always)
+            return review.Continue(self.always)
         if self.action == "reject":
-            return ExitEarly(self.reason or "")
+            return review.ExitEarly(self.reason or "")
         revised = self.revised or ""
         if isinstance(request.arguments, dict) and not request.editable:
             _check_object(revised)
-        return Edit(revised)
+        return review.Edit(revised)
 
 
-def list_reviews(store: SQLiteStore, screen: Screen, *, as_json: bool, everything: bool = False) -> Exit:
+def list_reviews(store: review.SQLiteStore, screen: Screen, *, as_json: bool, everything: bool = False) -> Exit:
     """Write the requests that wait, oldest first; or the latest ones in any state, newest first."""
     if everything:
         return _list_all(store, screen, as_json=as_json)
@@ -98,7 +88,7 @@ def list_reviews(store: SQLiteStore, screen: Screen, *, as_json: bool, everythin
     return Exit.DONE
 
 
-def _list_all(store: SQLiteStore, screen: Screen, *, as_json: bool) -> Exit:
+def _list_all(store: review.SQLiteStore, screen: Screen, *, as_json: bool) -> Exit:
     found = store.requests(limit=_MAX_LISTED)
     if as_json:
         for each in found:
@@ -110,7 +100,7 @@ def _list_all(store: SQLiteStore, screen: Screen, *, as_json: bool) -> Exit:
     return Exit.DONE
 
 
-def show_review(store: SQLiteStore, request_id: str, screen: Screen, *, as_json: bool) -> Exit:
+def show_review(store: review.SQLiteStore, request_id: str, screen: Screen, *, as_json: bool) -> Exit:
     """Write one request in full, and what happened to it."""
     request = _find(store, request_id)
     events = store.audit(request.id)
@@ -123,7 +113,7 @@ def show_review(store: SQLiteStore, request_id: str, screen: Screen, *, as_json:
     return Exit.DONE
 
 
-def send_answer(store: SQLiteStore, answer: Answer, screen: Screen, *, as_json: bool) -> Exit:
+def send_answer(store: review.SQLiteStore, answer: Answer, screen: Screen, *, as_json: bool) -> Exit:
     """Answer a request; raise ReviewRefusedError if the store refuses it."""
     request = _find(store, answer.request_id)
     person = _find_user() if answer.person is None else answer.person
@@ -138,7 +128,7 @@ def send_answer(store: SQLiteStore, answer: Answer, screen: Screen, *, as_json: 
     return Exit.DONE
 
 
-def _find(store: SQLiteStore, request_id: str) -> ReviewRequest:
+def _find(store: review.SQLiteStore, request_id: str) -> review.ReviewRequest:
     """Return the request with an id, or the only one whose id begins so, if none waits also of the latest ones."""
     request = store.find(request_id)
     if request is not None:
@@ -154,11 +144,11 @@ def _find(store: SQLiteStore, request_id: str) -> ReviewRequest:
     return found[0]
 
 
-def _find_begun(requests: Iterable[ReviewRequest], start: str) -> list[ReviewRequest]:
+def _find_begun(requests: Iterable[review.ReviewRequest], start: str) -> list[review.ReviewRequest]:
     return [each for each in requests if each.id.startswith(start)]
 
 
-def _name_requests(found: Sequence[ReviewRequest]) -> str:
+def _name_requests(found: Sequence[review.ReviewRequest]) -> str:
     """Return the shortest ids that tell requests apart, with their tools; the first few."""
     ids = find_short_ids([each.id for each in found])
     named = [f"{escape_line(ids[each.id])} ({escape_line(each.tool_name)})" for each in found[:_MAX_NAMED]]
@@ -174,12 +164,12 @@ def _check_object(text: str) -> None:
         raise errors.ToolDefinitionError(f"An edit is all arguments of the call as a JSON object, not {text!r:.80}")
 
 
-def _to_fields(request: ReviewRequest) -> dict[str, Any]:
+def _to_fields(request: review.ReviewRequest) -> dict[str, Any]:
     values: dict[str, Any] = json.loads(request.to_json())
     return {**values, "deadline": request.deadline, "arguments_digest": request.arguments_digest}
 
 
-def _to_row(request: ReviewRequest, now: float) -> Sequence[str]:
+def _to_row(request: review.ReviewRequest, now: float) -> Sequence[str]:
     left = "" if request.deadline is None else format_seconds(request.deadline - now)
     return (
         request.tool_name,
@@ -192,7 +182,7 @@ def _to_row(request: ReviewRequest, now: float) -> Sequence[str]:
     )
 
 
-def _to_full_row(stored: StoredRequest, now: float) -> Sequence[str]:
+def _to_full_row(stored: review.StoredRequest, now: float) -> Sequence[str]:
     request, receipt = stored.request, stored.receipt
     return (
         request.tool_name,
@@ -205,20 +195,20 @@ def _to_full_row(stored: StoredRequest, now: float) -> Sequence[str]:
     )
 
 
-def _to_answer(receipt: Receipt | None) -> dict[str, Any]:
+def _to_answer(receipt: review.Receipt | None) -> dict[str, Any]:
     if receipt is None:
         return {}
     return {"decision": receipt.kind, "person": receipt.person, "role": receipt.role, "answered_at": receipt.issued_at}
 
 
-def _describe_event(event: ReviewEvent, now: float) -> str:
+def _describe_event(event: review.ReviewEvent, now: float) -> str:
     by = f" by {event.person}" if event.person else ""
     role = f" ({event.role})" if event.role else ""
     detail = f": {event.detail}" if event.detail else ""
     return f"{event.kind} {format_seconds(now - event.at)} ago{by}{role}{detail}"
 
 
-def _format_answered(request: ReviewRequest, revised: str | None) -> str:
+def _format_answered(request: review.ReviewRequest, revised: str | None) -> str:
     """Return the call with the arguments of the answer; an edit of a call with secrets may contain one."""
     name = escape_line(request.tool_name)
     if revised is None:
@@ -230,7 +220,7 @@ def _format_answered(request: ReviewRequest, revised: str | None) -> str:
     )
 
 
-def _format_arguments(request: ReviewRequest) -> str:
+def _format_arguments(request: review.ReviewRequest) -> str:
     arguments = request.arguments
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 

@@ -17,25 +17,16 @@ from toolsemble._runtime.watchers import tell
 from toolsemble._runtime.work_clock import WaitingForPerson
 from toolsemble._schema.masking import mask_error, mask_text
 from toolsemble._vocabulary.errors import CallPausedError, JournalError, ReviewTimeoutError, RunError
+from toolsemble.review import _request as reviews
 from toolsemble.review._ask import REVIEWERS, ask
 from toolsemble.review._open_question import CURRENT, Check, OpenQuestion
-from toolsemble.review._request import (
-    LOGGER,
-    Continue,
-    Edit,
-    ExitEarly,
-    ReviewDecided,
-    ReviewDecision,
-    ReviewHandler,
-    ReviewRequest,
-)
 from toolsemble.review._terms import OnTimeout
 
 if TYPE_CHECKING:
     import asyncio
 
 _LEEWAY = 0.1  # seconds for an abandoned handler to end
-_INTERRUPTED = ExitEarly("the prompt was interrupted")
+_INTERRUPTED = reviews.ExitEarly("the prompt was interrupted")
 _ABANDONED: set[asyncio.Task[Any]] = set()  # abandoned answers, until they have ended
 
 
@@ -47,14 +38,19 @@ class Question:
     >>> class Silent:
     ...     def review(self, request):
     ...         return None
-    >>> Question(Silent(), ReviewRequest("Deletes a file", "delete", "old.log")).do()
+    >>> Question(Silent(), reviews.ReviewRequest("Deletes a file", "delete", "old.log")).do()
     ExitEarly(reason='the answer was not a decision', timed_out=False)
     """
 
     __slots__ = ("_handler", "_question", "_request")
 
     def __init__(
-        self, handler: ReviewHandler, request: ReviewRequest, check: Check | None = None, *, is_known: bool = False
+        self,
+        handler: reviews.ReviewHandler,
+        request: reviews.ReviewRequest,
+        check: Check | None = None,
+        *,
+        is_known: bool = False,
     ) -> None:
         """Store what to ask.
 
@@ -65,7 +61,7 @@ class Question:
         self._request = request
         self._question = OpenQuestion(request, check, is_known=is_known)
 
-    def do(self) -> ReviewDecision:
+    def do(self) -> reviews.ReviewDecision:
         """Ask, and wait in this thread; raise only errors that a reviewer may cause, and what must end the program."""
         # In an event loop of another thread: a handler that blocks its loop does not block this thread.
         asking = _InThread(self.ado())
@@ -82,22 +78,22 @@ class Question:
             self._question.abandoned.set()
             asking.leave()
 
-    async def ado(self) -> ReviewDecision:
+    async def ado(self) -> reviews.ReviewDecision:
         """Ask without blocking the event loop."""
         with WaitingForPerson():
             decision = await self._ask()
         # A rule may have decided without asking anybody.
         self._question.announce(self._request)
-        tell(ReviewDecided(self._question.request or self._request, self._mask(decision)))
+        tell(reviews.ReviewDecided(self._question.request or self._request, self._mask(decision)))
         return decision
 
-    async def _ask(self) -> ReviewDecision:
+    async def _ask(self) -> reviews.ReviewDecision:
         import asyncio
 
         request = self._request
         if not self._question.is_known:
             shown = preview(request.arguments_text)
-            LOGGER.info("asked: %s(%s)", request.tool_name, shown, extra=_log_fields(request))
+            reviews.LOGGER.info("asked: %s(%s)", request.tool_name, shown, extra=_log_fields(request))
         ends = time.monotonic() + request.timeout if request.timeout else None
         token = CURRENT.set(self._question)
         answering = asyncio.ensure_future(capture_outcome(ask(self._handler, request)))
@@ -107,7 +103,7 @@ class Question:
         except asyncio.CancelledError:
             self._question.interrupted = True
             what = "interrupted" if request.resumable else "withdrawn"
-            LOGGER.info("%s: %s", what, request.tool_name, extra=_log_fields(request))
+            reviews.LOGGER.info("%s: %s", what, request.tool_name, extra=_log_fields(request))
             raise
         finally:
             self._question.abandoned.set()
@@ -118,7 +114,7 @@ class Question:
         late = not done or (ends is not None and time.monotonic() > ends)
         return self.expire() if late else self._evaluate(*answering.result())
 
-    def _evaluate(self, answer: Any, error: BaseException | None) -> ReviewDecision:
+    def _evaluate(self, answer: Any, error: BaseException | None) -> reviews.ReviewDecision:
         if isinstance(error, (SystemExit, CallPausedError, RunError, JournalError)):
             raise error
         if isinstance(error, KeyboardInterrupt):
@@ -126,58 +122,62 @@ class Question:
         if error is not None:
             name = self._request.tool_name
             shown = mask_error(error)
-            LOGGER.warning("The reviewer of '%s' failed", name, exc_info=shown, extra=_log_fields(self._request))
-            return ExitEarly("the reviewer failed to answer")
+            reviews.LOGGER.warning(
+                "The reviewer of '%s' failed", name, exc_info=shown, extra=_log_fields(self._request)
+            )
+            return reviews.ExitEarly("the reviewer failed to answer")
         return self._log_decision(_check_answer(answer))
 
-    def expire(self) -> ReviewDecision:
+    def expire(self) -> reviews.ReviewDecision:
         """Return the decision for a question whose time is over; raise if its request says so."""
         request = self._request
         within = f"within {request.timeout:g} s"
-        LOGGER.warning("expired: %s", request.tool_name, extra=_log_fields(request))
+        reviews.LOGGER.warning("expired: %s", request.tool_name, extra=_log_fields(request))
         if request.on_timeout is OnTimeout.CONTINUE:
-            return Continue()
+            return reviews.Continue()
         if request.on_timeout is OnTimeout.FAIL:
             raise ReviewTimeoutError(f"Nobody answered the review of '{request.tool_name}' {within}")
-        return ExitEarly(f"no answer {within}", timed_out=True)
+        return reviews.ExitEarly(f"no answer {within}", timed_out=True)
 
-    def _log_decision(self, decision: ReviewDecision) -> ReviewDecision:
-        LOGGER.info("decided: %s: %s", self._request.tool_name, self._mask(decision), extra=_log_fields(self._request))
+    def _log_decision(self, decision: reviews.ReviewDecision) -> reviews.ReviewDecision:
+        reviews.LOGGER.info(
+            "decided: %s: %s", self._request.tool_name, self._mask(decision), extra=_log_fields(self._request)
+        )
         return decision
 
-    def _mask(self, decision: ReviewDecision) -> ReviewDecision:
+    def _mask(self, decision: reviews.ReviewDecision) -> reviews.ReviewDecision:
         """Return a decision for logs and events: an edit of secret arguments is masked."""
-        if type(decision) is ExitEarly:
+        if type(decision) is reviews.ExitEarly:
             return replace(decision, reason=decision.reason and mask_text(str(decision.reason)))
-        if type(decision) is Edit:
+        if type(decision) is reviews.Edit:
             return replace(decision, revised=HIDDEN if self._request.hidden_digest else mask_text(decision.revised))
         return decision
 
 
-def _check_answer(answer: Any) -> ReviewDecision:
+def _check_answer(answer: Any) -> reviews.ReviewDecision:
     """Return the answer if it is one of the three decisions, else a rejection.
 
     Compared by type: an object can pretend to be an instance of any class, as a mock does, and the call path does not
     know what a subclass means.
     """
     kind = type(answer)
-    if kind is Continue or kind is ExitEarly:
+    if kind is reviews.Continue or kind is reviews.ExitEarly:
         return answer  # type: ignore[no-any-return]  # just checked
-    if kind is Edit and issubclass(type(answer.revised), str):
+    if kind is reviews.Edit and issubclass(type(answer.revised), str):
         revised = str.__str__(answer.revised)  # a subclass of str may compare equal to anything
-        return Edit(revised, person=answer.person)
-    return ExitEarly("the answer was not a decision")
+        return reviews.Edit(revised, person=answer.person)
+    return reviews.ExitEarly("the answer was not a decision")
 
 
 class _InThread:
     """A question in an event loop of another thread, which may outlive the wait for the decision."""
 
-    def __init__(self, asking: Coroutine[Any, Any, ReviewDecision]) -> None:
-        self.decision: Future[ReviewDecision] = Future()
+    def __init__(self, asking: Coroutine[Any, Any, reviews.ReviewDecision]) -> None:
+        self.decision: Future[reviews.ReviewDecision] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         REVIEWERS.submit(finish, self._ask(asking))
 
-    async def _ask(self, asking: Coroutine[Any, Any, ReviewDecision]) -> None:
+    async def _ask(self, asking: Coroutine[Any, Any, reviews.ReviewDecision]) -> None:
         import asyncio
 
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
@@ -203,7 +203,7 @@ async def _leave(answering: asyncio.Task[Any]) -> None:
     await asyncio.wait([answering], timeout=_LEEWAY)
 
 
-def _log_fields(request: ReviewRequest) -> dict[str, Any]:
+def _log_fields(request: reviews.ReviewRequest) -> dict[str, Any]:
     return {
         "review_id": request.id,
         "tool": request.tool_name,

@@ -11,17 +11,9 @@ from typing import TYPE_CHECKING, Any
 from toolsemble._engine.context import ToolContext, enter
 from toolsemble._engine.record import count_and_log
 from toolsemble._engine.work import body
+from toolsemble._runtime import threads
 from toolsemble._runtime.event_loops import OwnLoop, abandon_task, capture_outcome, is_awaitable, unwrap_outcome
 from toolsemble._runtime.locks import keep_until_done
-from toolsemble._runtime.threads import (
-    GRACE,
-    ContextThreadPool,
-    JobFuture,
-    SpareThreads,
-    ThreadPerJob,
-    wait_for,
-    wait_until,
-)
 from toolsemble._runtime.watchers import tell
 from toolsemble.events import CallAbandoned
 
@@ -29,7 +21,7 @@ if TYPE_CHECKING:
     import asyncio
 
 _LOOK = 0.01  # seconds
-DAEMON_THREADS = SpareThreads()
+DAEMON_THREADS = threads.SpareThreads()
 """Runs bodies that may have to be abandoned: they occupy no thread of a pool, and do not keep the program alive."""
 
 
@@ -41,19 +33,19 @@ class RunUntil(body.RunBody):
     def do(self) -> Any:
         """Run it in another thread, so that this one can continue at the deadline."""
         body.check_time_left(self._context)
-        deadline, grace = self._context.deadline, 2 * GRACE if self._definition.awaits else 0.0
-        future: JobFuture[Any] = JobFuture()
+        deadline, grace = self._context.deadline, 2 * threads.GRACE if self._definition.awaits else 0.0
+        future: threads.JobFuture[Any] = threads.JobFuture()
         loop = OwnLoop()
         try:
             keep_until_done(future)
             DAEMON_THREADS.start(future, partial(self._run, loop))
-            wait_until(future, None if deadline is None else deadline + grace)
+            threads.wait_until(future, None if deadline is None else deadline + grace)
             while not future.done() and (left := body.remaining(self._context)):  # the run has waited for a person
-                wait_until(future, time.monotonic() + max(left, _LOOK) + grace)
+                threads.wait_until(future, time.monotonic() + max(left, _LOOK) + grace)
         except BaseException:
             if not future.cancel():  # an interrupt: cancel an async body
                 loop.cancel()
-                wait_for(future, grace)
+                threads.wait_for(future, grace)
             raise
         finally:
             if not future.done():
@@ -83,7 +75,9 @@ class RunUntil(body.RunBody):
         body.check_time_left(self._context)
         executor = body.choose_executor(self._workers)
         # In a shared pool, bodies that never end would leave no thread for others.
-        executor = DAEMON_THREADS if isinstance(executor, (ContextThreadPool, ThreadPerJob)) else executor
+        executor = (
+            DAEMON_THREADS if isinstance(executor, (threads.ContextThreadPool, threads.ThreadPerJob)) else executor
+        )
         future = body.submit_job(self._job(executor), executor)
         return unwrap_outcome(await wait_for_job(future, self._context, partial(self._abandon, future)))
 
@@ -145,7 +139,7 @@ async def _stop(task: asyncio.Task[Any], context: ToolContext) -> None:
 
     task.cancel()
     try:
-        await asyncio.wait([task], timeout=GRACE)
+        await asyncio.wait([task], timeout=threads.GRACE)
     finally:
         if not task.done():
             future: Future[None] = Future()

@@ -21,23 +21,10 @@ from toolsemble._runtime.lazy import LazyModule
 from toolsemble._runtime.locks import Slots
 from toolsemble._runtime.metrics import ToolMetrics
 from toolsemble._runtime.threads import ContextThreadPool
+from toolsemble._tools.toolbox import settings as box_settings
 from toolsemble._tools.toolbox.formats import ToolSet
 from toolsemble._tools.toolbox.members import collect_members
 from toolsemble._tools.toolbox.registry import register_tools
-from toolsemble._tools.toolbox.settings import (
-    add_approval,
-    add_gates_around,
-    check_counts,
-    context_of,
-    gate_of,
-    hooks_of,
-    limits_of,
-    pages_of,
-    pass_on_gate,
-    place_tools,
-    repair_steps,
-    sinks_of,
-)
 from toolsemble._tools.toolbox.turn import Turn
 from toolsemble._vocabulary.call import NumberedCall, ToolCall, ToolReply, new_id
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
@@ -161,9 +148,9 @@ class Toolbox(_CheckedArguments, ToolSet):
         after_call: AfterCall | None = None,
         sinks: Iterable[Sink] = (),
     ) -> None:
-        check_counts(max_concurrency=(max_concurrency, 1), max_output=(max_output, 0))
+        box_settings.check_counts(max_concurrency=(max_concurrency, 1), max_output=(max_output, 0))
         check_count("Toolbox log_limit", log_limit, least=0)
-        self._context = context_of(
+        self._context = box_settings.context_of(
             memory_id=memory_id,
             agent_role=agent_role,
             metrics=metrics,
@@ -171,27 +158,27 @@ class Toolbox(_CheckedArguments, ToolSet):
             review=review,
             expose_errors=expose_errors,
         )
-        gate = gate_of(approve, approval_timeout, approval_on_timeout, approval_role)
+        gate = box_settings.gate_of(approve, approval_timeout, approval_on_timeout, approval_role)
         if gate is not None:
-            self._context = pass_on_gate(self._context, gate)
-        limits = limits_of(timeout, retries, rate_limit, cache, ledger)
+            self._context = box_settings.pass_on_gate(self._context, gate)
+        limits = box_settings.limits_of(timeout, retries, rate_limit, cache, ledger)
         found = collect_members(tools, reviewed=review is None)
         if executor is not None:
-            found = place_tools(found, executor)
+            found = box_settings.place_tools(found, executor)
         super().__init__(register_tools(found, gate, limits, self._context, max_output))
         self._max_output = max_output
         self._cuts = max_output is not None or any(entry.limit is not None for entry in self._entries.values())
         has_flows = any(entry.definition.flow is not None for entry in self._entries.values())
         self._is_plain = not (self._cuts or has_flows)  # replies need neither limits nor notes about edits of steps
-        self._pages = pages_of(pages, self._entries, self._context, truncates=self._cuts)
+        self._pages = box_settings.pages_of(pages, self._entries, self._context, truncates=self._cuts)
         # Reviews and paging have to know whether the program set the run id.
         self._new_run = choose_new_run(reviews=review is not None, pages=self._pages is not None)
         # Bodies have a separate pool, so that jobs which they submit and wait for never queue behind them.
         workers = ContextThreadPool(_POOL_THREADS) if executor is None else executor
         slots = None if max_concurrency is None else Slots(max_concurrency, box=True)
-        steps, own_hooks = repair_steps(repair), hooks_of(before_call, after_call)
+        steps, own_hooks = box_settings.repair_steps(repair), box_settings.hooks_of(before_call, after_call)
         self._settings = CallSettings(steps, slots, workers, log_limit, own_hooks)
-        self._sinks = sinks_of(sinks)
+        self._sinks = box_settings.sinks_of(sinks)
 
     def __copy__(self) -> Self:
         made = object.__new__(type(self))
@@ -335,7 +322,7 @@ class Toolbox(_CheckedArguments, ToolSet):
         'midnight'
         """
         box = copy(self)
-        combined = hooks.nest_hooks(hooks_of(before_call, after_call), self._settings.hooks)
+        combined = hooks.nest_hooks(box_settings.hooks_of(before_call, after_call), self._settings.hooks)
         box._settings = replace(self._settings, hooks=combined)  # noqa: SLF001 - a new object of this class
         if layer is not None:
             box._entries = {  # noqa: SLF001 - as above
@@ -345,7 +332,7 @@ class Toolbox(_CheckedArguments, ToolSet):
                 for name, entry in self._entries.items()
             }
         if approve is not None:
-            box._entries, box._context = add_approval(box._entries, box._context, approve)  # noqa: SLF001 - as above
+            box._entries, box._context = box_settings.add_approval(box._entries, box._context, approve)  # noqa: SLF001 - as above
         return box
 
     def flush(self, timeout: float | None = None) -> bool:
@@ -432,7 +419,7 @@ class Toolbox(_CheckedArguments, ToolSet):
         """Return the definition with the gates of the toolboxes around this one added; it has its own already."""
         if self._pages is not None and definition.name == self._pages.name:
             return definition  # the result that it pages was approved
-        return add_gates_around(definition, self._context, context)
+        return box_settings.add_gates_around(definition, self._context, context)
 
     def _only_blocks(self, calls: Iterable[object], run: Run) -> bool:
         """Return whether no call of a turn needs an event loop: all bodies block, and nothing else is awaited."""

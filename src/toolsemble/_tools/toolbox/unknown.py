@@ -17,13 +17,7 @@ from toolsemble._schema.decode import Decoded
 from toolsemble._schema.masking import add_secrets, find_texts, start_masking, stop_masking
 from toolsemble._schema.secret import parameters
 from toolsemble._tools.base import Tool
-from toolsemble._tools.toolbox.registry import (
-    LONGEST_NAME,
-    has_secret_parameters,
-    register_tool,
-    unknown_tool,
-    unknown_tool_message,
-)
+from toolsemble._tools.toolbox import registry
 from toolsemble._vocabulary.call import ToolCall, new_id
 from toolsemble._vocabulary.specification import is_name
 
@@ -43,7 +37,7 @@ def unknown_path(
     :param tools: the tools of the toolbox
     :param members: its tool objects, which know what the lock of their source hides
     """
-    definition = unknown_tool(call.name, [each.name for each in tools], _find_refusal(call.name, members))
+    definition = registry.unknown_tool(call.name, [each.name for each in tools], _find_refusal(call.name, members))
     return refused_path(call, definition, box, run, tools, settings, report)
 
 
@@ -68,8 +62,8 @@ def refused_path(
     :param box: the context of the toolbox
     :param tools: the tools that the call may have been meant for
     """
-    context = register_tool(None, definition, box, None).context.of_call(run, call.id or new_id())
-    if has_secret_parameters(tools):
+    context = registry.register_tool(None, definition, box, None).context.of_call(run, call.id or new_id())
+    if registry.has_secret_parameters(tools):
         if report is not None:
             report.arguments = {}  # any of them may be a secret
         return masked_path(call, definition, tools, context, settings)
@@ -96,7 +90,9 @@ def masked_path(
     names = {name for each in known if each.arguments is not None for name in parameters(each.arguments.schema)}
     tool_names, shown = [each.name for each in known], _show_names(call.json, names)
     # The words of the error message and the names of tools are not secret when a model sends them as values.
-    public = "\n".join([unknown_tool_message(call.name if is_name(call.name) else "", tool_names), *tool_names])
+    public = "\n".join(
+        [registry.unknown_tool_message(call.name if is_name(call.name) else "", tool_names), *tool_names]
+    )
 
     def refuse(text: str, steps: frozenset[str]) -> Decoded:
         if text != shown:
@@ -106,7 +102,7 @@ def masked_path(
     token = start_masking()
     try:
         if not is_name(call.name):
-            add_secrets([call.name, preview(call.name, LONGEST_NAME)])  # it may contain the arguments
+            add_secrets([call.name, preview(call.name, registry.LONGEST_NAME)])  # it may contain the arguments
         if settings.hooks is None:
             read: Any = unknown.decode  # only a hook can quote the arguments
         else:

@@ -12,15 +12,7 @@ from toolsemble.agent._result import ToolCallRecord
 from toolsemble.agent.streams import _request as requests
 from toolsemble.agent.streams._browser_view import BrowserView, ShownCall, TurnText, find_edited, view_result
 from toolsemble.agent.streams._delivery import PING, deliver
-from toolsemble.models._adapter.history import (
-    HistoryReader,
-    describe,
-    iterate_items,
-    make_result,
-    read_call,
-    read_text,
-    unsupported,
-)
+from toolsemble.models._adapter import history as provider_history
 from toolsemble.models._adapter.wire import field
 from toolsemble.models._message import AssistantMessage, SystemMessage, UserMessage
 
@@ -50,14 +42,16 @@ def read_ag_ui(body: object, *, system: bool = False) -> requests.UiRequest:
     values = requests.load_body(body)
     thread_id, run_id = requests.read_id(values, "threadId"), requests.read_id(values, "runId")
     messages = requests.read_messages(values)
-    reader = HistoryReader(answer_open_calls=True)
+    reader = provider_history.HistoryReader(answer_open_calls=True)
     for place, message in messages:
         _read_message(reader, place, message, system=system)
     prompt, history = requests.split_prompt(reader)
     return requests.UiRequest(thread_id, prompt, history, run_id, tuple(message for _, message in messages), values)
 
 
-def _read_message(reader: HistoryReader, place: str, message: Mapping[str, Any], *, system: bool) -> None:
+def _read_message(
+    reader: provider_history.HistoryReader, place: str, message: Mapping[str, Any], *, system: bool
+) -> None:
     content = message.get("content")
     match message.get("role"):
         case "user":
@@ -65,11 +59,11 @@ def _read_message(reader: HistoryReader, place: str, message: Mapping[str, Any],
         case "assistant":
             reader.add(place, _read_assistant(message, place))
         case "tool":
-            call_id = read_text(message.get("toolCallId"), f"{place}.toolCallId")
+            call_id = provider_history.read_text(message.get("toolCallId"), f"{place}.toolCallId")
             reader.add_reply(place, call_id, _read_result(message, place))
         case "system" | "developer":
             if system:
-                reader.add(place, SystemMessage(read_text(content, f"{place}.content")))
+                reader.add(place, SystemMessage(provider_history.read_text(content, f"{place}.content")))
         case "reasoning" | "activity":
             pass  # for people, not for the model
         case role:
@@ -81,16 +75,16 @@ def _read_user(content: object, place: str) -> UserMessage:
         return UserMessage(content)
     texts: list[str] = []
     contents: list[Media] = []
-    for where, part in iterate_items(content, place, "a str or a list"):
+    for where, part in provider_history.iterate_items(content, place, "a str or a list"):
         match field(part, "type"):
             case "text":
-                texts.append(read_text(field(part, "text"), f"{where}.text"))
+                texts.append(provider_history.read_text(field(part, "text"), f"{where}.text"))
             case "image" | "audio" | "document" as kind:
                 contents.append(_read_source(field(part, "source"), kind, f"{where}.source"))
             case "binary":
                 contents.append(_read_binary(part, where))
             case _:
-                raise unsupported(where, part, "a text, an image, audio or a document")
+                raise provider_history.unsupported(where, part, "a text, an image, audio or a document")
     return UserMessage("\n".join(texts), tuple(contents))
 
 
@@ -103,7 +97,7 @@ def _read_source(source: object, kind: str, place: str) -> Media:
         case "url":
             found = requests.read_attachment_url(value, media_type, None, place)
         case _:
-            raise unsupported(place, source, "a source of the type data or url")
+            raise provider_history.unsupported(place, source, "a source of the type data or url")
     if not isinstance(found, _KINDS[kind]):
         raise ValueError(f"{place}: expected the media type of {_NAMES[kind]}, got {found.mime_type!r:.80}")
     return found
@@ -117,21 +111,23 @@ def _read_binary(part: object, place: str) -> Media:
         return requests.read_attachment_data(data, *details)
     if url is not None:
         return requests.read_attachment_url(url, *details)
-    raise ValueError(f"{place}: expected data or a url, got {describe(part)}")
+    raise ValueError(f"{place}: expected data or a url, got {provider_history.describe(part)}")
 
 
 def _read_assistant(message: Mapping[str, Any], place: str) -> AssistantMessage:
     content, sources = message.get("content"), message.get("toolCalls")
-    text = "" if content is None else read_text(content, f"{place}.content")
-    items = [] if sources is None else list(iterate_items(sources, f"{place}.toolCalls"))
-    return AssistantMessage(text, tuple(read_call(ToolCall.from_openai, each, where) for where, each in items))
+    text = "" if content is None else provider_history.read_text(content, f"{place}.content")
+    items = [] if sources is None else list(provider_history.iterate_items(sources, f"{place}.toolCalls"))
+    return AssistantMessage(
+        text, tuple(provider_history.read_call(ToolCall.from_openai, each, where) for where, each in items)
+    )
 
 
 def _read_result(message: Mapping[str, Any], place: str) -> ToolResult:
     error = message.get("error")
     if error is not None:
-        return ToolResult.failure(read_text(error, f"{place}.error"))
-    return make_result(read_text(message.get("content"), f"{place}.content"))
+        return ToolResult.failure(provider_history.read_text(error, f"{place}.error"))
+    return provider_history.make_result(provider_history.read_text(message.get("content"), f"{place}.content"))
 
 
 def to_ag_ui(

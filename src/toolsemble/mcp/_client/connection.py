@@ -23,40 +23,9 @@ from toolsemble._vocabulary.specification import check_name, read_metadata
 from toolsemble.catalog._lock.diff import Verdict
 from toolsemble.catalog._lock.lock import ToolLock
 from toolsemble.mcp._changes import announce_changes
-from toolsemble.mcp._client.cleaning import (
-    MAX_DESCRIPTION,
-    MAX_TITLE,
-    PROMPT,
-    READ_RESOURCE,
-    TOOL,
-    Listing,
-    PlainArguments,
-    RemoteDefinition,
-    clean_line,
-    clean_schema,
-    clean_text,
-)
+from toolsemble.mcp._client import cleaning, remote_call, results
 from toolsemble.mcp._client.options import DESTRUCTIVE, Options
 from toolsemble.mcp._client.process_group import LOGGER
-from toolsemble.mcp._client.remote_call import (
-    Inbox,
-    LoopInbox,
-    Outcome,
-    Progress,
-    RemoteCall,
-    ServerQuestion,
-    ThreadInbox,
-    is_in_loop,
-)
-from toolsemble.mcp._client.results import (
-    InvalidAnswerError,
-    OutputCheck,
-    build_output_check,
-    invalid_answer,
-    read_block,
-    read_resource,
-    read_result,
-)
 from toolsemble.review._gate import aask_during_call, ask_during_call
 from toolsemble.review._request import ReviewDecision, ReviewHandler
 from toolsemble.review._rules.pattern import matches_name
@@ -70,10 +39,10 @@ if TYPE_CHECKING:
 class RemoteTool(SchemaTool):
     """A tool that runs on an MCP server; a call is checked, gated, limited and recorded like any other."""
 
-    def __init__(self, name: str, remote: RemoteDefinition, connection: Any, options: Options) -> None:
+    def __init__(self, name: str, remote: cleaning.RemoteDefinition, connection: Any, options: Options) -> None:
         description = (
-            clean_text(remote.description, MAX_DESCRIPTION)
-            or clean_text(remote.title, MAX_TITLE)
+            cleaning.clean_text(remote.description, cleaning.MAX_DESCRIPTION)
+            or cleaning.clean_text(remote.title, cleaning.MAX_TITLE)
             or f"The tool {name} of the MCP server {options.name}"
         )
         self.remote = remote
@@ -81,9 +50,9 @@ class RemoteTool(SchemaTool):
         settings = _tool_settings(name, remote, options)
         super().__init__(name, description, self._call_remote, remote.input_schema, **settings)
         self._connection = connection
-        self._check: OutputCheck | None = None
+        self._check: results.OutputCheck | None = None
         self._name = name
-        check = build_output_check(name, remote.output_schema)
+        check = results.build_output_check(name, remote.output_schema)
         if isinstance(check, str):
             LOGGER.warning("The results of '%s' are not checked: %s", name, check)
         else:
@@ -91,8 +60,8 @@ class RemoteTool(SchemaTool):
 
     def _build_arguments(self, parameters: Any) -> SchemaArguments:
         if self.remote.is_plain:
-            return PlainArguments(self.name, parameters)
-        return SchemaArguments(self.name, clean_schema(parameters))
+            return cleaning.PlainArguments(self.name, parameters)
+        return SchemaArguments(self.name, cleaning.clean_schema(parameters))
 
     def _call_remote(self, arguments: dict[str, Any]) -> Any:
         """Return the result of a call, or a coroutine of it where an event loop runs."""
@@ -108,7 +77,7 @@ class RemoteTool(SchemaTool):
         """The schema of its results, for a server that passes it on; None if there is none, or it is not checked."""
         schema = self.remote.output_schema
         is_object = isinstance(schema, dict) and schema.get("type") == "object"
-        return clean_schema(schema) if is_object and self._check is not None else None
+        return cleaning.clean_schema(schema) if is_object and self._check is not None else None
 
     @property
     def listed_hints(self) -> dict[str, bool]:
@@ -159,7 +128,9 @@ class RemoteTool(SchemaTool):
         return add_check(definition, self.pin.digest, self.check_lock)
 
 
-def build_remote_tool(name: str, remote: RemoteDefinition, connection: Any, options: Options) -> RemoteTool | None:
+def build_remote_tool(
+    name: str, remote: cleaning.RemoteDefinition, connection: Any, options: Options
+) -> RemoteTool | None:
     """Return the tool for a definition; None, with a warning in the log, if the definition cannot be used."""
     try:
         tool = RemoteTool(name, remote, connection, options)
@@ -170,9 +141,9 @@ def build_remote_tool(name: str, remote: RemoteDefinition, connection: Any, opti
     return tool
 
 
-def _tool_settings(name: str, remote: RemoteDefinition, options: Options) -> dict[str, Any]:
+def _tool_settings(name: str, remote: cleaning.RemoteDefinition, options: Options) -> dict[str, Any]:
     """Return the settings of a tool: those of the client, as far as they fit the tool, and what its hints say."""
-    title = clean_text(remote.title, MAX_TITLE)
+    title = cleaning.clean_text(remote.title, cleaning.MAX_TITLE)
     origin = {"server": options.name, "name": remote.name, "title": title}
     settings = {**_read_hints(remote, options), **options.settings}
     settings["metadata"] = {**read_metadata("MCPClient", options.settings.get("metadata")), "mcp": origin}
@@ -188,7 +159,7 @@ def _tool_settings(name: str, remote: RemoteDefinition, options: Options) -> dic
     return settings
 
 
-def _read_hints(remote: RemoteDefinition, options: Options) -> dict[str, Any]:
+def _read_hints(remote: cleaning.RemoteDefinition, options: Options) -> dict[str, Any]:
     """Return what the hints say, if they are believed."""
     if not options.trust_hints:
         return {}
@@ -202,14 +173,14 @@ def _read_hints(remote: RemoteDefinition, options: Options) -> dict[str, Any]:
     return believed
 
 
-def is_destructive(remote: RemoteDefinition) -> bool:
+def is_destructive(remote: cleaning.RemoteDefinition) -> bool:
     """Return whether a tool may destroy something, by its hints; by the specification, so may one without hints."""
     if remote.hints.get("destructiveHint") is True:
         return True
     return remote.hints.get("destructiveHint") is not False and remote.hints.get("readOnlyHint") is not True
 
 
-def _needs_approval(name: str, remote: RemoteDefinition, options: Options) -> Any:
+def _needs_approval(name: str, remote: cleaning.RemoteDefinition, options: Options) -> Any:
     approve = options.approve
     if approve is None:
         return False
@@ -289,18 +260,20 @@ Read = Callable[[Any], ToolResult]
 """Returns the result for an answer."""
 
 
-def build_request(remote: RemoteDefinition, arguments: dict[str, Any], check: OutputCheck | None) -> tuple[Send, Read]:
+def build_request(
+    remote: cleaning.RemoteDefinition, arguments: dict[str, Any], check: results.OutputCheck | None
+) -> tuple[Send, Read]:
     """Return how to send a call of a remote tool, and how to read its answer."""
-    if remote.kind == TOOL:
+    if remote.kind == cleaning.TOOL:
 
         async def call_tool(client: Any, call: Any) -> Any:
             report = call.report if call.watched else None
             return await client.call_tool(remote.target, arguments, progress_callback=report)
 
-        return call_tool, lambda answer: read_result(answer, check)
-    if remote.kind == PROMPT:
+        return call_tool, lambda answer: results.read_result(answer, check)
+    if remote.kind == cleaning.PROMPT:
         return lambda client, _: client.get_prompt(remote.target, arguments), _read_prompt
-    if remote.kind == READ_RESOURCE:
+    if remote.kind == cleaning.READ_RESOURCE:
         return lambda client, _: client.read_resource(arguments["uri"], cache_mode="bypass"), _read_resources
     cursor = arguments.get("cursor")
     return lambda client, _: client.list_resources(cursor=cursor, cache_mode="bypass"), _read_list
@@ -311,7 +284,7 @@ def _read_prompt(answer: Any) -> ToolResult:
     contents: list[Content] = []
     for message in answer.messages:
         said: list[str] = []
-        read_block(message.content, said, contents)
+        results.read_block(message.content, said, contents)
         texts += [f"{message.role}: {text}" for text in said]
     return ToolResult.success("\n".join(texts), contents=contents)
 
@@ -320,21 +293,21 @@ def _read_resources(answer: Any) -> ToolResult:
     texts: list[str] = []
     contents: list[Content] = []
     for resource in answer.contents:
-        read_resource(resource, texts, contents)
+        results.read_resource(resource, texts, contents)
     return ToolResult.success("\n".join(texts), contents=contents)
 
 
 def _read_list(answer: Any) -> ToolResult:
     lines = [_describe(each) for each in answer.resources]
     if answer.next_cursor is not None:
-        lines.append(f"There are more; call again with cursor: {clean_line(answer.next_cursor, _MAX_LINE)}")
+        lines.append(f"There are more; call again with cursor: {cleaning.clean_line(answer.next_cursor, _MAX_LINE)}")
     return ToolResult.success("\n".join(lines), [str(each.uri) for each in answer.resources])
 
 
 def _describe(resource: Any) -> str:
     words = (resource.title or resource.name, resource.mime_type, resource.description)
-    details = ", ".join(clean_line(each, _MAX_LINE) for each in words if each)
-    return f"{clean_line(str(resource.uri), _MAX_LINE)} ({details})"
+    details = ", ".join(cleaning.clean_line(each, _MAX_LINE) for each in words if each)
+    return f"{cleaning.clean_line(str(resource.uri), _MAX_LINE)} ({details})"
 
 
 class ServerLock:
@@ -350,7 +323,7 @@ class ServerLock:
         self._source = source
         self._review = review
 
-    async def check(self, shown: Sequence[RemoteDefinition]) -> AsyncIterator[Verdict]:
+    async def check(self, shown: Sequence[cleaning.RemoteDefinition]) -> AsyncIterator[Verdict]:
         """Yield the verdict about a list; before it, if a reviewer is asked, one that refuses what has changed."""
         listed = [each.to_listed() for each in shown]
         checking = asyncio.ensure_future(self._lock.acheck(self._source, listed, review=self._review))
@@ -362,7 +335,7 @@ class ServerLock:
         finally:
             checking.cancel()
 
-    def check_now(self, shown: Sequence[RemoteDefinition]) -> Verdict:
+    def check_now(self, shown: Sequence[cleaning.RemoteDefinition]) -> Verdict:
         """Return the verdict about a list; a reviewer is waited for."""
         return self._lock.check(self._source, [each.to_listed() for each in shown], review=self._review)
 
@@ -399,7 +372,7 @@ class Connection:
         self._names = NameMap(options.prefix)
         self.tools: dict[str, RemoteTool] = {}
         """The tools by the names of the server."""
-        self.shown: tuple[RemoteDefinition, ...] = ()
+        self.shown: tuple[cleaning.RemoteDefinition, ...] = ()
         """All that the server showed last, also what is not wanted, or refused by the lock."""
         self.facts: dict[str, Any] = {}
         """What the server said about itself: instructions, protocol_version, server_info, capabilities."""
@@ -482,7 +455,7 @@ class Connection:
         verdict = self.lock.check_now(self.shown)
         self.tools = {name: tool for name, tool in self.tools.items() if verdict.admits(name)}
 
-    async def _publish(self, listing: Listing, client: Any) -> AsyncIterator[None]:
+    async def _publish(self, listing: cleaning.Listing, client: Any) -> AsyncIterator[None]:
         """Take over a list of tools; yield when that is done, and before, while a reviewer is asked about changes."""
         self.shown = listing.shown
         self.facts = {
@@ -503,7 +476,7 @@ class Connection:
             self._take_over(())
             raise
 
-    def _take_over(self, listed: Sequence[RemoteDefinition]) -> None:
+    def _take_over(self, listed: Sequence[cleaning.RemoteDefinition]) -> None:
         """Replace the tools; a tool whose definition is unchanged stays the same object."""
         names = self._names.assign(each.name for each in listed)
         tools = {}
@@ -543,7 +516,7 @@ class Connection:
             LOGGER.warning("%s: %r matches none of the tools of %s", option, pattern, self.options.name)
 
     def call_tool(
-        self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext, check: OutputCheck | None
+        self, tool: RemoteTool, arguments: dict[str, Any], context: ToolContext, check: results.OutputCheck | None
     ) -> Any:
         """Return the result of a call; in an event loop, a coroutine of it."""
         send, read = build_request(tool.remote, arguments, check)
@@ -551,8 +524,8 @@ class Connection:
         def read_answer(answer: Any) -> ToolResult:
             try:
                 return read(answer)
-            except InvalidAnswerError as problem:
-                raise invalid_answer(self.options.name, problem) from None
+            except results.InvalidAnswerError as problem:
+                raise results.invalid_answer(self.options.name, problem) from None
 
         check_lock = None if self.lock is None else tool.check_lock
         return self.exchange(send, read_answer, context, repeatable=tool.repeatable, check=check_lock)
@@ -570,18 +543,18 @@ class Connection:
 
         :param check: raises if the request may not be sent; called when the server is ready
         """
-        if is_in_loop():
+        if remote_call.is_in_loop():
             return self._wait_in_loop(send, read, context, repeatable=repeatable, check=check)
-        inbox = ThreadInbox()
+        inbox = remote_call.ThreadInbox()
         worker, call = self._begin_call(send, context, inbox, repeatable=repeatable, check=check)
         try:
             while True:
                 item = inbox.get(remaining(context))
                 _check_time(item)
-                if isinstance(item, Outcome):
+                if isinstance(item, remote_call.Outcome):
                     return read(_unwrap(item))
                 _receive(item, call)
-                if isinstance(item, ServerQuestion):
+                if isinstance(item, remote_call.ServerQuestion):
                     self._ask_in_thread(item, context)
         except BaseException:
             worker.cancel(call)
@@ -590,25 +563,27 @@ class Connection:
     async def _wait_in_loop(
         self, send: Callable[..., Any], read: Callable[[Any], Any], context: ToolContext, **how: Any
     ) -> Any:
-        inbox = LoopInbox()
+        inbox = remote_call.LoopInbox()
         worker, call = self._begin_call(send, context, inbox, **how)
         try:
             while True:
                 item = await inbox.get()
-                if isinstance(item, Outcome):
+                if isinstance(item, remote_call.Outcome):
                     return read(_unwrap(item))
                 _receive(item, call)
-                if isinstance(item, ServerQuestion):
+                if isinstance(item, remote_call.ServerQuestion):
                     await self._ask_in_loop(item, context)
         except BaseException:
             worker.cancel(call)
             raise
 
     def _begin_call(
-        self, send: Callable[..., Any], context: ToolContext, inbox: Inbox, **how: Any
-    ) -> tuple[Worker, RemoteCall]:
+        self, send: Callable[..., Any], context: ToolContext, inbox: remote_call.Inbox, **how: Any
+    ) -> tuple[Worker, remote_call.RemoteCall]:
         worker = self._running_worker()
-        call = RemoteCall(send, context, inbox, timeout=self.options.timeout, watched=bool(watchers()), **how)
+        call = remote_call.RemoteCall(
+            send, context, inbox, timeout=self.options.timeout, watched=bool(watchers()), **how
+        )
         if worker is None or not worker.begin(call):
             raise ToolExecutionError(f"The MCP server '{self.options.name}' is not running")
         return worker, call
@@ -621,7 +596,7 @@ class Connection:
             worker = self._worker
         return worker
 
-    def _ask_in_thread(self, question: ServerQuestion, context: ToolContext) -> None:
+    def _ask_in_thread(self, question: remote_call.ServerQuestion, context: ToolContext) -> None:
         asking, context = self._prepare(question, context)
         try:
             step = next(asking)
@@ -630,7 +605,7 @@ class Connection:
         except BaseException as raised:  # raised again if it must end the call
             _settle(question, raised)
 
-    async def _ask_in_loop(self, question: ServerQuestion, context: ToolContext) -> None:
+    async def _ask_in_loop(self, question: remote_call.ServerQuestion, context: ToolContext) -> None:
         asking, context = self._prepare(question, context)
         try:
             step = next(asking)
@@ -640,7 +615,7 @@ class Connection:
             _settle(question, raised)
 
     def _prepare(
-        self, question: ServerQuestion, context: ToolContext
+        self, question: remote_call.ServerQuestion, context: ToolContext
     ) -> tuple[Generator[dict[str, Any], ReviewDecision, Any], ToolContext]:
         from toolsemble.mcp._client.questions import answer_question  # loaded with the worker
 
@@ -648,7 +623,7 @@ class Connection:
         return answer_question(question), context.derive({"review": review})
 
 
-def _settle(question: ServerQuestion, raised: BaseException) -> None:
+def _settle(question: remote_call.ServerQuestion, raised: BaseException) -> None:
     """Pass the answer to the server; raise what must end the call."""
     from toolsemble.mcp._client.questions import settle  # loaded with the worker
 
@@ -664,13 +639,13 @@ def _check_time(item: Any) -> None:
         raise TimedOutError
 
 
-def _receive(item: Any, call: RemoteCall) -> None:
-    if isinstance(item, Progress):
+def _receive(item: Any, call: remote_call.RemoteCall) -> None:
+    if isinstance(item, remote_call.Progress):
         call.received += 1
         call.context.progress(item.fraction, item.message)
 
 
-def _unwrap(outcome: Outcome) -> Any:
+def _unwrap(outcome: remote_call.Outcome) -> Any:
     if outcome.error is not None:
         raise outcome.error
     return outcome.value

@@ -14,16 +14,9 @@ from contextvars import Context
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
+from mcp.server import subscriptions
 from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
-from mcp.server.subscriptions import (
-    InMemorySubscriptionBus,
-    ListenHandler,
-    PromptsListChanged,
-    ResourcesListChanged,
-    ResourceUpdated,
-    ToolsListChanged,
-)
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -37,9 +30,9 @@ Lister: TypeAlias = Callable[[Caller], Awaitable[Any]]
 
 LOGGER = logging.getLogger("toolsemble.mcp")
 _EVENTS: Mapping[str, Callable[[], Any]] = {
-    "tools": ToolsListChanged,
-    "resources": ResourcesListChanged,
-    "prompts": PromptsListChanged,
+    "tools": subscriptions.ToolsListChanged,
+    "resources": subscriptions.ResourcesListChanged,
+    "prompts": subscriptions.PromptsListChanged,
 }
 _SENDERS: Mapping[str, Callable[[ServerSession], Awaitable[None]]] = {
     "tools": ServerSession.send_tool_list_changed,
@@ -74,8 +67,8 @@ class Audience:
 
     def __init__(self, caller: Caller) -> None:
         self.caller = caller
-        self.bus = InMemorySubscriptionBus()
-        self.answer = ListenHandler(self.bus, max_subscriptions=_MOST)
+        self.bus = subscriptions.InMemorySubscriptionBus()
+        self.answer = subscriptions.ListenHandler(self.bus, max_subscriptions=_MOST)
         self.streams = 0
         """How many requests listen."""
         self.sessions: dict[int, ServerSession] = {}
@@ -169,7 +162,7 @@ class Listeners:
     async def announce_resource(self, uri: str) -> None:
         """Tell the clients that listen for a resource that it has changed."""
         for audience in list(self._audiences.values()):
-            await audience.bus.publish(ResourceUpdated(uri=uri))
+            await audience.bus.publish(subscriptions.ResourceUpdated(uri=uri))
 
     def _add_session(self, audience: Audience, request: ServerRequestContext[Any, Any]) -> None:
         connection = connection_of(request)

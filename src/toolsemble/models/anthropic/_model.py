@@ -20,14 +20,8 @@ from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
 from toolsemble._vocabulary.result import Content, FileContent, ImageContent, TextContent, ToolResult
 from toolsemble.models import _chat as chat
-from toolsemble.models._adapter import conversation, errors, history, wire
+from toolsemble.models._adapter import conversation, dialect, errors, history, wire
 from toolsemble.models._adapter.conversation import MEGABYTE, Inputs, removed_tools, system_texts
-from toolsemble.models._adapter.dialect import (
-    claude_reasoning,
-    merge_settings,
-    require_model_name,
-    require_strict_schema,
-)
 from toolsemble.models._adapter.offer import CLIENT_KEY, Offer, find_key_source, key_hint, offer_with_key
 from toolsemble.models._adapter.per_loop import PerLoop
 from toolsemble.models._adapter.replies import Block, append_text, has_text, join_texts, make_details, restore_blocks
@@ -408,7 +402,7 @@ def offer() -> Offer:
 
 def model_from_name(provider: str, rest: str) -> chat.ChatModel:
     """Return the model of a name such as ``anthropic:claude-haiku-5-5``."""
-    return AnthropicModel(require_model_name(provider, rest, "claude-haiku-5-5"))
+    return AnthropicModel(dialect.require_model_name(provider, rest, "claude-haiku-5-5"))
 
 
 class AnthropicModel:
@@ -510,7 +504,7 @@ class AnthropicModel:
         unknown = {name: value for name, value in settings.items() if name not in self._known}
         if unknown:
             known["extra_body"] = {**unknown, **known.get("extra_body", {})}
-        known = merge_settings(self._reasoning(request), known)
+        known = dialect.merge_settings(self._reasoning(request), known)
         return {
             "model": self.name,
             "max_tokens": self._max_tokens,
@@ -525,7 +519,7 @@ class AnthropicModel:
         if request.reasoning is None or request.tool_choice == "required":
             return {}
         most = request.settings.get("max_tokens", self._max_tokens)
-        return claude_reasoning(request.reasoning, self.name, most)
+        return dialect.claude_reasoning(request.reasoning, self.name, most)
 
     def _conversation(self, request: chat.ChatRequest) -> dict[str, Any]:
         tools = [*write_tools(request.specifications), *request.settings.get("tools", ())]
@@ -545,7 +539,7 @@ class AnthropicModel:
     def _format(self, request: chat.ChatRequest, settings: Mapping[str, Any]) -> dict[str, Any]:
         if request.output_schema is None:
             return {}
-        schema = require_strict_schema(request.output_schema, "Anthropic", "AnthropicModel")
+        schema = dialect.require_strict_schema(request.output_schema, "Anthropic", "AnthropicModel")
         return {"output_config": {**settings, "format": {"type": "json_schema", "schema": schema}}}
 
     def _timeout(self, seconds: float) -> Any:

@@ -20,22 +20,7 @@ from toolsemble._runtime.trace import trace_tools
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
 from toolsemble.models import _chat as chat
-from toolsemble.models._adapter import conversation
-from toolsemble.models._adapter.dialect import (
-    claude_reasoning,
-    reasoning_refusal,
-    require_level,
-    require_model_name,
-    require_strict_schema,
-)
-from toolsemble.models._adapter.errors import (
-    StopReasons,
-    connection_error,
-    quote,
-    status_error,
-    translate_errors,
-    unreadable_error,
-)
+from toolsemble.models._adapter import conversation, dialect, errors as provider_errors
 from toolsemble.models._adapter.offer import Offer, find_key_source, is_set, key_hint, offer_with_package
 from toolsemble.models._adapter.replies import Block, append_text, has_text, make_details, restore_blocks
 from toolsemble.models._adapter.retry import is_retryable
@@ -82,13 +67,13 @@ def _write_reasoning(request: chat.ChatRequest, model: str) -> dict[str, Any]:
     if "anthropic.claude" in model:
         # Claude rejects reasoning before a call that it must make.
         most = request.settings.get("inferenceConfig", {}).get("maxTokens", _CLAUDE_TOKENS)
-        return {} if request.tool_choice == "required" else claude_reasoning(reasoning, model, most)
+        return {} if request.tool_choice == "required" else dialect.claude_reasoning(reasoning, model, most)
     if "amazon.nova" in model:
-        level = require_level(reasoning, "Nova")
+        level = dialect.require_level(reasoning, "Nova")
         return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": level}}
     if "openai.gpt" in model:
-        return {"reasoning_effort": require_level(reasoning, "OpenAI on Bedrock")}
-    raise reasoning_refusal(model)
+        return {"reasoning_effort": dialect.require_level(reasoning, "OpenAI on Bedrock")}
+    raise dialect.reasoning_refusal(model)
 
 
 def _tool_config(request: chat.ChatRequest) -> dict[str, Any]:
@@ -104,7 +89,7 @@ def _tool_config(request: chat.ChatRequest) -> dict[str, Any]:
 def _answer_format(schema: Mapping[str, Any] | None) -> dict[str, Any]:
     if schema is None:
         return {}
-    strict = require_strict_schema(schema, "Bedrock", "BedrockModel")
+    strict = dialect.require_strict_schema(schema, "Bedrock", "BedrockModel")
     structure = {"jsonSchema": {"name": "answer", "schema": json.dumps(strict)}}
     return {"textFormat": {"type": "json_schema", "structure": structure}}
 
@@ -152,7 +137,7 @@ def _write_block(block: Block) -> dict[str, Any]:
 
 
 _REASONING = {"text", "signature", "redactedContent"}
-_STOP_REASONS = StopReasons(
+_STOP_REASONS = provider_errors.StopReasons(
     "Bedrock",
     {
         "end_turn": "stop",
@@ -301,7 +286,7 @@ def offer() -> Offer:
 
 def model_from_name(provider: str, rest: str) -> chat.ChatModel:
     """Return the model of a name such as ``bedrock:amazon.nova-2-lite-v1:0``."""
-    return BedrockModel(require_model_name(provider, rest, "amazon.nova-2-lite-v1:0"))
+    return BedrockModel(dialect.require_model_name(provider, rest, "amazon.nova-2-lite-v1:0"))
 
 
 class BedrockModel:
@@ -399,7 +384,7 @@ class BedrockModel:
             return self._created
 
     def _translate_errors(self) -> AbstractContextManager[None]:
-        return translate_errors(
+        return provider_errors.translate_errors(
             "Bedrock", self._secrets, partial(_translate, errors=self._errors, key_source=self._key_source)
         )
 
@@ -454,14 +439,14 @@ def _translate(error: Any, keys: list[str], errors: Any, key_source: str) -> Exc
     unread = _package("botocore.eventstream").ParserError, _package("botocore.parsers").ResponseParserError
     # The package does not validate responses, so unexpected ones raise these.
     if isinstance(error, (*unread, AttributeError, KeyError, TypeError, RecursionError)):
-        return unreadable_error("Bedrock", error)
+        return provider_errors.unreadable_error("Bedrock", error)
     if isinstance(
         error, (errors.HTTPClientError, errors.ConnectionError, _package("urllib3.exceptions").HTTPError, OSError)
     ):
-        return connection_error("Bedrock", error, keys)
+        return provider_errors.connection_error("Bedrock", error, keys)
     if isinstance(error, (errors.ParamValidationError, ValueError)):
-        return ToolConfigurationError(f"Invalid request for Bedrock: {quote(str(error), keys)}")
-    return ModelError(f"Amazon's package says: {quote(str(error), keys)}; {_CREDENTIALS}")
+        return ToolConfigurationError(f"Invalid request for Bedrock: {provider_errors.quote(str(error), keys)}")
+    return ModelError(f"Amazon's package says: {provider_errors.quote(str(error), keys)}; {_CREDENTIALS}")
 
 
 def _status_error(error: Any, keys: list[str], key_source: str) -> ModelError:
@@ -474,7 +459,9 @@ def _status_error(error: Any, keys: list[str], key_source: str) -> ModelError:
     original = error.response.get("originalStatusCode")
     retryable = is_retryable(original or status) or (not original and code.lower() in _RETRYABLE)
     waiting = {"retry-after-ms": headers.get("x-amz-retry-after"), **headers}
-    return status_error("Bedrock", code, f"{quote(first, keys)}{hint}", waiting, retryable=retryable)
+    return provider_errors.status_error(
+        "Bedrock", code, f"{provider_errors.quote(first, keys)}{hint}", waiting, retryable=retryable
+    )
 
 
 def _package(name: str) -> Any:
