@@ -65,11 +65,11 @@ __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
         "_adapter.offer": ("Offer",),
-        "anthropic._messages": (
+        "anthropic._model": (
+            "AnthropicModel",
             "messages_from_anthropic",
             "messages_to_anthropic",
         ),
-        "anthropic._model": ("AnthropicModel",),
         "bedrock._model": ("BedrockModel",),
         "_chat": (
             "ArgumentsDelta",
