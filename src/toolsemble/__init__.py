@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from toolsemble._vocabulary.param import (
         MemoryId as MemoryId,
         Param as Param,
-        Secret as Secret,
-        SecretStr as SecretStr,
     )
     from toolsemble._vocabulary.result import (
         AudioContent as AudioContent,
@@ -76,6 +74,7 @@ if TYPE_CHECKING:
         TextContent as TextContent,
         ToolResult as ToolResult,
     )
+    from toolsemble._vocabulary.secret import Secret as Secret, SecretStr as SecretStr
     from toolsemble._vocabulary.specification import (
         Note as Note,
         ToolParameters as ToolParameters,
@@ -174,6 +173,8 @@ __getattr__, __dir__, __all__ = export_lazily(
         "_vocabulary.param": (
             "MemoryId",
             "Param",
+        ),
+        "_vocabulary.secret": (
             "Secret",
             "SecretStr",
         ),

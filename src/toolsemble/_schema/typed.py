@@ -656,9 +656,7 @@ class TypedArguments:
 
     def _generate_schemas(self) -> Schemas:
         """Return both schemas from pydantic's own generators."""
-        from toolsemble._schema.pydantic_schema import (
-            generate_schemas,
-        )  # pydantic is slow to import; common types need only pydantic-core
+        from toolsemble._schema.generate import generate_schemas
 
         try:
             return generate_schemas(self._kind)

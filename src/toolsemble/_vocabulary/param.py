@@ -1,16 +1,10 @@
-"""Metadata of parameters for ``Annotated``: ``Param`` and ``MemoryId``; and the types of secret values.
-
->>> str(Secret("hunter2")), Secret("hunter2").get_secret_value()
-('**********', 'hunter2')
-"""
+"""Metadata of parameters for ``Annotated``: ``Param`` and ``MemoryId``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
-
-from pydantic import Secret, SecretStr
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -60,6 +54,3 @@ class MemoryId:
     >>> Toolbox([whoami]).execute(ToolCall("whoami"), memory_id="ada").text
     'ada'
     """
-
-
-__all__ = ["Secret", "SecretStr"]
