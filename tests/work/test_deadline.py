@@ -43,6 +43,8 @@ class Clock:
     def monotonic(self):
         return time.monotonic() + self.offset
 
+    perf_counter = staticmethod(time.perf_counter)
+
     def strike(self, *_):
         """Let all time that any call has pass at once."""
         self.offset += 10 * LONG
@@ -51,7 +53,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    for module in ("work.deadline", "limits.apply"):
+    for module in ("work.body", "execution.limited_call"):
         monkeypatch.setattr(f"toolsemble._engine.{module}.time", made)
     return made
 
@@ -216,7 +218,7 @@ class TestInsideAnother:
 
     def test_early_timer_waits_until_the_deadline(self, monkeypatch):
         deadline = time.monotonic() + 0.05
-        early = SimpleNamespace(now=deadline - 0.02, monotonic=lambda: early.now)
+        early = SimpleNamespace(now=deadline - 0.02, monotonic=lambda: early.now, perf_counter=time.perf_counter)
 
         class Nap:
             def __init__(self, seconds):

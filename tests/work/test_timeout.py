@@ -29,7 +29,7 @@ from toolsemble import (
     fan_out,
     tool,
 )
-from toolsemble._engine.work import timeout as work_timeout
+from toolsemble._engine.work import body as work_body
 from toolsemble._runtime.event_loops import forget_dead_tasks
 from toolsemble._runtime.locks import TABLE
 from toolsemble._runtime.threads import GRACE, SpareThreads
@@ -285,7 +285,7 @@ def test_interrupt_abandons_the_body(gate, monkeypatch):
         raise KeyboardInterrupt
 
     metrics = InMemoryMetrics()
-    monkeypatch.setattr("toolsemble._engine.work.timeout.wait_until", interrupt)
+    monkeypatch.setattr("toolsemble._runtime.threads.wait_until", interrupt)
     with pytest.raises(KeyboardInterrupt):
         Function(gate, timeout=LONG).execute("x", ToolContext(metrics=metrics))
     assert metrics.counter("abandoned_threads", "function") == 1
@@ -536,7 +536,7 @@ def test_exception_of_a_body_is_freed_without_the_garbage_collector(settings, ki
 
 
 async def test_deadline_that_passes_while_a_call_begins_to_wait_ends_the_call(clock, monkeypatch):
-    left = work_timeout.remaining
+    left = work_body.remaining
 
     def read_then_advance(context):
         seconds = left(context)
@@ -545,7 +545,7 @@ async def test_deadline_that_passes_while_a_call_begins_to_wait_ends_the_call(cl
         thread.join()
         return seconds
 
-    monkeypatch.setattr(work_timeout, "remaining", read_then_advance)
+    monkeypatch.setattr(work_body, "remaining", read_then_advance)
     box = Toolbox([tool(name="hang", description="Hangs.", timeout=SHORT)(hang)])
     reply = await box.aexecute(ToolCall("hang", {}))
     assert reply.text == f"Error: Tool 'hang' timed out after {SHORT} s"

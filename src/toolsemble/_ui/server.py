@@ -30,7 +30,7 @@ from toolsemble._ui.feed import count_waiting, feed
 from toolsemble._ui.guard import LIFETIME, Guard, Sessions, refuse
 from toolsemble._ui.interface import DataFolder, Interface, Targets
 from toolsemble._ui.people import LocalUser, People, PeopleFile, Person
-from toolsemble._ui.routes import approvals, chat, durable, durable as outcomes, playground, runs
+from toolsemble._ui.routes import approvals, chat, durable, playground, runs
 from toolsemble._vocabulary.errors import ToolConfigurationError
 
 STATIC = Path(__file__).parent / "static"
@@ -59,7 +59,6 @@ def build_app(interface: Interface, sessions: Sessions, hosts: Hosts) -> ASGIApp
             *approvals.ROUTES,
             *playground.ROUTES,
             *chat.ROUTES,
-            *outcomes.ROUTES,
             *durable.ROUTES,
             Route("/login", follow_link),
             Mount("/static", StaticFiles(directory=STATIC)),

@@ -1,4 +1,4 @@
-"""Endpoints of calls of unknown outcome, in the ledger and in the journal."""
+"""Endpoints of durable runs, and of calls of unknown outcome in the ledger and in the journal."""
 
 from __future__ import annotations
 
@@ -16,6 +16,11 @@ from toolsemble._vocabulary.errors import RunError
 from toolsemble.agent._agent import Agent
 from toolsemble.agent._journal.journal import RunJournal
 from toolsemble.agent._journal.records import Step
+
+LOGGER = logging.getLogger("toolsemble.ui")
+_ENDED = ("done", "failed", "cancelled")
+_FINAL = ("done", "cancelled")  # a failed run can be continued
+_MOST = 500
 
 
 def list_unknown(interface: Interface, _: Asked) -> dict[str, Any]:
@@ -50,15 +55,6 @@ def settle(interface: Interface, asked: Asked) -> dict[str, Any]:
     else:
         raise RefusedError(404, f"There is no {kind:.20} to settle in the data folder")
     return list_unknown(interface, asked)
-
-
-OUTCOME_ROUTES = [reads("/api/unknown", list_unknown), changes("/api/unknown", settle, operator=True)]
-
-
-LOGGER = logging.getLogger("toolsemble.ui")
-_ENDED = ("done", "failed", "cancelled")
-_FINAL = ("done", "cancelled")  # a failed run can be continued
-_MOST = 500
 
 
 def list_durable(interface: Interface, asked: Asked) -> dict[str, Any]:
@@ -221,4 +217,6 @@ ROUTES = [
     changes("/api/durable/take-over", take_over, operator=True),
     changes("/api/durable/fork", fork, operator=True),
     acts("/api/durable/resume", resume),
+    reads("/api/unknown", list_unknown),
+    changes("/api/unknown", settle, operator=True),
 ]
