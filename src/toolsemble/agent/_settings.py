@@ -72,8 +72,8 @@ def check_keywords(owner: str, given: Iterable[str], known: Sequence[str]) -> No
     ...
     TypeError: A run has no setting 'memory'; did you mean memory_id?
     """
-    for name in given:
-        if name in _INSTRUCTIONS and name not in known and "instructions" in known:
+    for name in [name for name in given if name not in known]:
+        if name in _INSTRUCTIONS and "instructions" in known:
             raise TypeError(f"{owner} has no setting '{name}'; did you mean instructions?")
         check_setting(owner, name, known)
 

@@ -24,8 +24,15 @@ from toolsemble._vocabulary.errors import (
 from toolsemble._vocabulary.place import AskedQuestion
 from toolsemble.agent._journal.questions import withdraw_question
 from toolsemble.agent._journal.records import Step
-from toolsemble.agent._journal.storage import Storage, describe_owner, end_owner, report_failures
-from toolsemble.agent._journal.tables import RunRow, Tables, to_json_object
+from toolsemble.agent._journal.storage import (
+    RunRow,
+    Storage,
+    Tables,
+    describe_owner,
+    end_owner,
+    report_failures,
+    to_json_object,
+)
 from toolsemble.review._request import digest
 
 _START = "/0"  # the place of what a run finds in the memory, before its first turn

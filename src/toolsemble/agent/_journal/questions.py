@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 from toolsemble._runtime.lru import LRUCache
 from toolsemble._runtime.text import describe_error
 from toolsemble.agent._journal.records import Step
-from toolsemble.agent._journal.storage import Storage
-from toolsemble.agent._journal.tables import Tables
+from toolsemble.agent._journal.storage import Storage, Tables
 
 LOGGER = logging.getLogger("toolsemble.journal")
 LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing

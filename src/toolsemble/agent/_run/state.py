@@ -36,8 +36,7 @@ from toolsemble.agent._options import RunView
 from toolsemble.agent._result import AgentResult, InnerRun, PausedRun, ToolCallRecord, TraceStep
 from toolsemble.agent._run.spending import Spending, current_spending
 from toolsemble.agent._settings import AgentConfig, check_run
-from toolsemble.models._message import Message, SystemMessage, UserMessage, check_question, message_to_json
-from toolsemble.models._transcript import Transcript
+from toolsemble.models._message import Message, SystemMessage, Transcript, UserMessage, check_question, message_to_json
 from toolsemble.review._request import ReviewDecision
 
 _NO_MEMORY_ID = (

@@ -25,8 +25,7 @@ from toolsemble.catalog._lock.diff import Change, Verdict, compare_pins, compare
 from toolsemble.catalog._lock.file import Sources, read_lock, write_lock
 from toolsemble.catalog._lock.pins import PinnedTool, is_pinned, pin_tool
 from toolsemble.review._question import Question
-from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest
-from toolsemble.review._terms import ReviewTiming
+from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest, ReviewTiming
 
 Check: TypeAlias = Callable[[], None]
 """Raises if a tool may not be called."""

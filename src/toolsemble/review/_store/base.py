@@ -10,15 +10,13 @@ from dataclasses import replace
 from typing import Any, Self
 from weakref import WeakSet
 
-from toolsemble._runtime.processes.identity import ProcessIdentity
 from toolsemble._runtime.signing import is_signed
-from toolsemble._runtime.storage.database import Database, Presence
+from toolsemble._runtime.storage.database import Database, Presence, ProcessIdentity
 from toolsemble._runtime.text import HIDDEN, preview
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.review._request import LOGGER, ExitEarly, ReviewDecision, ReviewEvent, ReviewRequest
-from toolsemble.review._store.receipt import Receipt
-from toolsemble.review._store.signed_rows import USED, Record, Records, StoredRequest
+from toolsemble.review._store.signed import USED, Receipt, Record, Records, StoredRequest
 
 _MAX_PID = 2**31
 
@@ -123,7 +121,7 @@ _NOT_RESUMED = "the process that asked has ended, and its run did not ask again"
 class Ledger:
     """A store of requests, answers and events in a database, signed with one secret.
 
-    >>> from toolsemble.review._store.signed_rows import KIND
+    >>> from toolsemble.review._store.signed import KIND
     >>> from toolsemble._runtime.storage.opening import open_database
     >>> with Ledger(open_database(None, KIND), b"secret", 3600.0) as ledger:
     ...     ids = ledger.ask([ReviewRequest("Deletes a file", "delete", "old.log")])

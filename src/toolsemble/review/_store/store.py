@@ -13,8 +13,7 @@ from toolsemble._runtime.storage.opening import open_database, read_location
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review._request import ReviewDecision, ReviewEvent, ReviewRequest
 from toolsemble.review._store.base import Ledger
-from toolsemble.review._store.receipt import Receipt
-from toolsemble.review._store.signed_rows import KIND
+from toolsemble.review._store.signed import KIND, Receipt
 
 VALID_FOR = 3600.0
 """Seconds for which an approval is valid."""
