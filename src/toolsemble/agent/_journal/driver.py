@@ -97,6 +97,10 @@ class RunDriver:
         """Whether the run was begun with the turns of another one, whose conversation it must not change."""
         return "fork_of" in self._begun_with
 
+    def start_clock(self) -> None:
+        """Count time from now on: until here, the run made its deps and waited for others of its conversation."""
+        self._began = time.monotonic()
+
     @property
     def elapsed(self) -> float:
         """The seconds that the run has worked, without those between two drivers, and those of waiting for people."""

@@ -188,6 +188,8 @@ class RunState:
             self._lock = await lock_conversation(self._config.memory, self._conversation_id, self.context)
         self.spending.begin()
         self.spending.advance(self._earlier)
+        if (place := self.context.place) is not None and not place.path:
+            place.run.start_clock()
         if self._paused is not None:
             self._restore(self._paused)
         ends = [each for each in (self.context.deadline, self.spending.deadline) if each is not None]
