@@ -272,7 +272,7 @@ class TestTransactions:
         held = [database.writing(key=f"{number}") for number in range(connections.MOST)]
         for each in held:
             each.__enter__()
-        with pytest.raises(TimeoutError, match=f"All {connections.MOST} connections of this process are in use"):
+        with pytest.raises(TimeoutError, match=f"No free connection after 0.05 s; all {connections.MOST} of"):
             names(database)
         for each in held:
             each.__exit__(None, None, None)
