@@ -18,6 +18,7 @@ from toolsemble import InMemoryMetrics, Tool, Toolbox, ToolCall, ToolDefinitionE
 from toolsemble._runtime import sinks as sinks_module
 from toolsemble._runtime.watchers import tell
 from toolsemble.telemetry import BatchSink, ScopedSink, Sink
+from toolsemble.testing import RecordingSink
 
 pytestmark = pytest.mark.slow
 impatient = pytest.mark.usefixtures("impatient")
@@ -635,3 +636,22 @@ def test_failing_foreign_sink_is_logged_with_its_own_name(caplog):
 
     Toolbox([Echo()], sinks=[Broken()]).execute(CALL)
     assert "A sink failed: <the broken sink>" in caplog.text
+
+
+def test_sink_of_another_class_that_has_more_methods_is_used_with_them():
+    class Scoped(RecordingSink):
+        def begin(self, context):
+            return self.emit
+
+    sink = Scoped()
+    inner = Toolbox([Echo()], sinks=[sink])
+
+    class Outer(Tool):
+        name = "outer"
+        description = "Calls another tool"
+
+        def run(self, input):
+            return inner.execute(CALL).text
+
+    Toolbox([Outer()], sinks=[sink]).execute(ToolCall("outer", {"input": "x"}))
+    assert [each.outcome for each in sink.events] == ["success", "success"]

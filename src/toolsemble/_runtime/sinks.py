@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, M
 from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from toolsemble._runtime.event_loops import finish, is_async, is_awaitable
 from toolsemble._runtime.metrics import ToolMetrics
@@ -472,7 +472,7 @@ def _build_outlet(place: str, sink: Any) -> _InlineOutlet:
     """Return the watcher that delivers to a sink; raise ToolDefinitionError for anything that is not a sink."""
     if isinstance(sink, type):
         raise ToolDefinitionError(f"{place} ({sink.__name__}) is a class; pass an instance: {sink.__name__}(...)")
-    made = sink if isinstance(sink, Sink) else _adapt(place, sink)
+    made = sink if _has_base(sink) else _adapt(place, sink)
     if made.inline is not True:
         return _ThreadedOutlet(made)
     if is_async(made.emit):
@@ -480,10 +480,17 @@ def _build_outlet(place: str, sink: Any) -> _InlineOutlet:
     return _ScopedOutlet(made) if isinstance(made, ScopedSink) else _InlineOutlet(made)
 
 
+def _has_base(sink: Any) -> TypeGuard[Sink]:
+    """Return whether a sink has the base class that its methods belong to."""
+    if isinstance(sink, (BatchSink, ScopedSink)):
+        return True
+    return isinstance(sink, Sink) and not hasattr(sink, "emit_all") and not hasattr(sink, "begin")
+
+
 def _adapt(place: str, given: Any) -> Sink:
     """Return a sink of the base classes for a function, or for an object that has methods of theirs.
 
-    The only place that looks for the methods of a sink by name.
+    Beside the check above, the only place that looks for the methods of a sink by name.
     """
     emit = getattr(given, "emit", None)
     if not callable(emit) and not callable(given):
@@ -506,7 +513,8 @@ class _Adapted(Sink):
         owner = getattr(given, "__self__", None)
         # A bound method is a new object at each access.
         own = (id(given), "") if owner is None else (id(owner), getattr(given, "__name__", ""))
-        self.sink_key = getattr(given, "sink_key", own)
+        key = getattr(given, "sink_key", None)
+        self.sink_key = own if key is None else key
 
     def emit(self, event: Any) -> Any:
         """Receive an event; each instance has the function that was given in its place."""
