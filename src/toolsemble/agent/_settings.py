@@ -28,6 +28,7 @@ from toolsemble.models._chat import ChatModel, Reasoning
 from toolsemble.models._message import SystemMessage
 from toolsemble.models._registry import model_of
 from toolsemble.review import ReviewHandler
+from toolsemble.review._reviewer import is_reviewer
 
 if TYPE_CHECKING:
     from toolsemble.agent._journal.journal import RunJournal
@@ -107,8 +108,8 @@ def _is_instructions(value: object) -> bool:
     return value is None or isinstance(value, Sequence) or (callable(value) and not isinstance(value, type))
 
 
-def _is_reviewer(value: Any) -> bool:
-    return value is None or (not isinstance(value, type) and callable(getattr(value, "review", None)))
+def _is_reviewer(value: object) -> bool:
+    return value is None or is_reviewer(value)
 
 
 def _is_reasoning(value: object) -> bool:

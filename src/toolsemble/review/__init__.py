@@ -7,6 +7,7 @@ from toolsemble._runtime.lazy import export_lazily
 # Not from typing: importing that would take longer than all the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from toolsemble.review._ask import OuterReviewer as OuterReviewer
     from toolsemble.review._automatic import (
         AutoApprove as AutoApprove,
         AutoReject as AutoReject,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         ReviewRequest as ReviewRequest,
         ReviewTiming as ReviewTiming,
     )
+    from toolsemble.review._reviewer import BatchReviewer as BatchReviewer, Reviewer as Reviewer
     from toolsemble.review._rules.remember import RememberReview as RememberReview
     from toolsemble.review._rules.rules import Rule as Rule, RulesReview as RulesReview
     from toolsemble.review._store.queue import QueueReview as QueueReview
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
+        "_ask": ("OuterReviewer",),
         "_automatic": (
             "AutoApprove",
             "AutoReject",
@@ -66,6 +69,10 @@ __getattr__, __dir__, __all__ = export_lazily(
         ),
         "_pause": ("PauseReview",),
         "_store.queue": ("QueueReview",),
+        "_reviewer": (
+            "BatchReviewer",
+            "Reviewer",
+        ),
         "_rules.remember": ("RememberReview",),
         "_rules.rules": (
             "Rule",

@@ -26,6 +26,7 @@ from toolsemble.review._request import (
     digest,
     fit_to_deadline,
 )
+from toolsemble.review._reviewer import to_reviewer
 from toolsemble.review._rules.pattern import matches_name
 
 Predicate: TypeAlias = Callable[[Any, Any], Any]
@@ -196,9 +197,10 @@ def combine_gates(
     :param review: the reviewer of that gate
     """
     merged: list[Gate] = [] if own is None else [own]
-    decided = own is not None and getattr(own.review, "decides", False)
+    decided = own is not None and own.review is not None and to_reviewer(own.review).decides
     for each in gates:
-        if decided and getattr(each.review or review, "pauses", False):
+        asked = each.review or review
+        if decided and asked is not None and to_reviewer(asked).pauses:
             continue  # the decision of a person is in place of its question
         asks = None if each.review is review else each.review
         place = next((place for place, gate in enumerate(merged) if gate.review is asks), None)

@@ -266,9 +266,8 @@ class ReviewHandler(Protocol):
     """A reviewer: any object with this one method, sync or async.
 
     Any answer but ``Continue``, ``Edit`` or ``ExitEarly`` is a rejection, also one of a subclass of these, and so is an
-    exception. A reviewer that can handle several requests at once may have a method ``review_all``, sync or async: it
-    takes a list of requests, and returns a mapping from the ids of the requests to decisions, or to awaitables of
-    decisions.
+    exception. A reviewer with further methods inherits from :class:`~toolsemble.review.Reviewer`, or from
+    :class:`~toolsemble.review.BatchReviewer` to decide about several requests at once.
 
     >>> class Cautious:
     ...     def review(self, request):

@@ -197,7 +197,7 @@ def _is_part(call: Call) -> bool:
 def _has_ledger(definition: ToolDefinition) -> bool:
     """Return whether a ledger in a file knows what became of a call: it answers a repeated one."""
     layers = () if definition.policy is None else definition.policy.layers
-    return any(getattr(layer, "survives", False) for layer in layers)
+    return any(layer.survives for layer in layers)
 
 
 def _report_unknown(call: Call, tool: str) -> ToolResult:

@@ -246,7 +246,7 @@ if TYPE_CHECKING:
     from toolsemble._engine.limits.effect_ledger import EffectLedger
     from toolsemble._engine.limits.rate import RateLimit
     from toolsemble._engine.limits.retries import Retries
-    from toolsemble._runtime.sinks import Sink
+    from toolsemble._runtime.sinks import SinkLike
     from toolsemble._tools.toolbox.pages import Pages
     from toolsemble.review._gate import Predicate
     from toolsemble.review._request import ReviewHandler
@@ -353,7 +353,7 @@ class Toolbox(_CheckedArguments, ToolSet):
         expose_errors: Exposure = "all",
         before_call: BeforeCall | None = None,
         after_call: AfterCall | None = None,
-        sinks: Iterable[Sink] = (),
+        sinks: Iterable[SinkLike] = (),
     ) -> None:
         box_settings.check_counts(max_concurrency=(max_concurrency, 1), max_output=(max_output, 0))
         check_count("Toolbox log_limit", log_limit, least=0)
