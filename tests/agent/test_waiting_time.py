@@ -8,14 +8,14 @@ from helpers.journal_runs import PAY, answer, clerk, do_until_parked, park, scri
 from helpers.wait import auntil
 from toolsemble import Agent, ToolCall, ToolContext, ToolPipeline, tool
 from toolsemble.models import ScriptedModel
-from toolsemble.review import CallbackReview, Continue, PauseReview, QueueReview, SQLiteStore
+from toolsemble.review import CallbackReview, Continue, PauseReview, QueueReview, ReviewStore
 
 HOUR = 3600.0
 
 
 @pytest.fixture
 def store(tmp_path):
-    with SQLiteStore(tmp_path / "reviews.db") as made:
+    with ReviewStore(tmp_path / "reviews.db") as made:
         yield made
 
 

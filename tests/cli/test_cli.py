@@ -18,7 +18,7 @@ import pytest
 
 import toolsemble
 from helpers.terminal import Person, forget_modules, write_bot
-from toolsemble import AgentExecutionError, ExitEarlyError, MaxIterationsExceededError, ToolDefinitionError
+from toolsemble import AgentExecutionError, BudgetExceededError, ExitEarlyError, ToolDefinitionError
 from toolsemble._cli import app, main, program
 from toolsemble._cli.options import Exit, exit_code_for, format_error
 from toolsemble._cli.screen import Screen
@@ -889,7 +889,7 @@ def test_interrupt_in_command_has_exit_code_130(monkeypatch, run_cli):
     [
         (ToolDefinitionError("a\n b"), Exit.USAGE_ERROR, "a; b"),
         (ExitEarlyError("enough"), Exit.STOPPED, "enough"),
-        (MaxIterationsExceededError("25"), Exit.STOPPED, "25"),
+        (BudgetExceededError("25"), Exit.STOPPED, "25"),
         (AgentExecutionError(""), Exit.FAILED, "AgentExecutionError"),
         (KeyError("x"), Exit.FAILED, "KeyError: 'x'"),
         (FileNotFoundError(2, "No such file", "x"), Exit.FAILED, "[Errno 2] No such file: 'x'"),

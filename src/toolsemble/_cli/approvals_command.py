@@ -72,7 +72,7 @@ class Answer:
         return review.Edit(revised)
 
 
-def list_reviews(store: review.SQLiteStore, screen: Screen, *, as_json: bool, everything: bool = False) -> Exit:
+def list_reviews(store: review.ReviewStore, screen: Screen, *, as_json: bool, everything: bool = False) -> Exit:
     """Write the requests that wait, oldest first; or the latest ones in any state, newest first."""
     if everything:
         return _list_all(store, screen, as_json=as_json)
@@ -88,7 +88,7 @@ def list_reviews(store: review.SQLiteStore, screen: Screen, *, as_json: bool, ev
     return Exit.DONE
 
 
-def _list_all(store: review.SQLiteStore, screen: Screen, *, as_json: bool) -> Exit:
+def _list_all(store: review.ReviewStore, screen: Screen, *, as_json: bool) -> Exit:
     found = store.requests(limit=_MAX_LISTED)
     if as_json:
         for each in found:
@@ -100,7 +100,7 @@ def _list_all(store: review.SQLiteStore, screen: Screen, *, as_json: bool) -> Ex
     return Exit.DONE
 
 
-def show_review(store: review.SQLiteStore, request_id: str, screen: Screen, *, as_json: bool) -> Exit:
+def show_review(store: review.ReviewStore, request_id: str, screen: Screen, *, as_json: bool) -> Exit:
     """Write one request in full, and what happened to it."""
     request = _find(store, request_id)
     events = store.audit(request.id)
@@ -113,7 +113,7 @@ def show_review(store: review.SQLiteStore, request_id: str, screen: Screen, *, a
     return Exit.DONE
 
 
-def send_answer(store: review.SQLiteStore, answer: Answer, screen: Screen, *, as_json: bool) -> Exit:
+def send_answer(store: review.ReviewStore, answer: Answer, screen: Screen, *, as_json: bool) -> Exit:
     """Answer a request; raise ReviewRefusedError if the store refuses it."""
     request = _find(store, answer.request_id)
     person = _find_user() if answer.person is None else answer.person
@@ -128,7 +128,7 @@ def send_answer(store: review.SQLiteStore, answer: Answer, screen: Screen, *, as
     return Exit.DONE
 
 
-def _find(store: review.SQLiteStore, request_id: str) -> review.ReviewRequest:
+def _find(store: review.ReviewStore, request_id: str) -> review.ReviewRequest:
     """Return the request with an id, or the only one whose id begins so, if none waits also of the latest ones."""
     request = store.find(request_id)
     if request is not None:

@@ -21,10 +21,10 @@ from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply, new_id
 from toolsemble._vocabulary.errors import (
     AgentExecutionError,
+    BudgetExceededError,
     CallPausedError,
     ExitEarlyError,
     JournalError,
-    MaxIterationsExceededError,
     PassThroughError,
     RunBusyError,
     RunCancelledError,
@@ -399,11 +399,11 @@ class Loop:
             raise
         except OuterBudgetError as used_up:
             state.set_stop(used_up.stop)
-            raise MaxIterationsExceededError(
+            raise BudgetExceededError(
                 f"{used_up} reached in the enclosing run, so this agent's model is not called",
                 partial=state.result(used_up.stop.name),
             ) from None
-        except MaxIterationsExceededError as error:
+        except BudgetExceededError as error:
             error.partial = state.result("error" if state.stop is None else state.stop.name)
             raise
         except Exception as error:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from toolsemble.review._store.store import (
         MemoryStore as MemoryStore,
         ReviewStore as ReviewStore,
-        SQLiteStore as SQLiteStore,
+        ReviewStoreProtocol as ReviewStoreProtocol,
     )
     from toolsemble.review._terms import OnTimeout as OnTimeout, ReviewTiming as ReviewTiming
     from toolsemble.review._webhook import WebhookReview as WebhookReview
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
         read_webhook as read_webhook,
         sign_answer as sign_answer,
     )
+
+    SQLiteStore = ReviewStore
 
 # Loaded on first use: most tools need no reviewer, and most reviewers no terminal, database or web server.
 __getattr__, __dir__, __all__ = export_lazily(
@@ -74,7 +76,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "_store.store": (
             "MemoryStore",
             "ReviewStore",
-            "SQLiteStore",
+            "ReviewStoreProtocol",
         ),
         "_terms": (
             "OnTimeout",
@@ -87,4 +89,5 @@ __getattr__, __dir__, __all__ = export_lazily(
             "sign_answer",
         ),
     },
+    renamed={"SQLiteStore": ("ReviewStore", "0.5")},
 )
