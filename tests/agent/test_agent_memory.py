@@ -294,7 +294,7 @@ def test_forked_process_reopens_file(tmp_path):
 HELD = """
     import os, signal, threading, warnings
     from toolsemble import Agent, ConversationMemory, ToolCall, tool
-    from toolsemble.agent._spending import current_spending
+    from toolsemble.agent._run.spending import current_spending
     from toolsemble.testing import ScriptedModel
 
     memory = ConversationMemory()

@@ -10,7 +10,7 @@ import pytest
 from helpers.agent_scripts import TOOLS, assert_valid, sum_of, told
 from toolsemble import Agent, BudgetExceededError, Prices, ToolCall, tool
 from toolsemble.agent._budget import Limits
-from toolsemble.agent._spending import Admission, Spending
+from toolsemble.agent._run.spending import Admission, Spending
 from toolsemble.models import ChatReply, ChatRequest, TokenUsage, ToolMessage, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 

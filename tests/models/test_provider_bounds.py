@@ -199,7 +199,7 @@ def provider(request):
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 async def test_max_seconds_ends_endless_answer(web, provider, streaming, monkeypatch):
-    monkeypatch.setattr("toolsemble.agent._spending.LAST_ANSWER", 0.2)
+    monkeypatch.setattr("toolsemble.agent._run.spending.LAST_ANSWER", 0.2)
     drip = Endless(provider.kind, provider.start, provider.piece("a"), pause=0.02)
     if not streaming:
         drip = Endless("application/json", (b'{"a": "',), b"a", pause=0.02)

@@ -20,8 +20,8 @@ from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolCall, ToolReply, new_id, new_run_id
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.agent._deps import DepsMaker
-from toolsemble.agent._loop import call_with_deps
 from toolsemble.agent._result import ToolCallRecord
+from toolsemble.agent._run.start import call_with_deps
 from toolsemble.events import CallProgress, ReviewDecided, ReviewRequested
 from toolsemble.review import ExitEarly, ReviewHandler
 

@@ -16,7 +16,7 @@ from typing import Any
 from toolsemble._engine.context import ToolContext, enter, leave, resumed_calls
 from toolsemble._engine.execution.journal_values import read_recorded, write_recorded
 from toolsemble._runtime.text import describe_error
-from toolsemble._runtime.watchers import unwatch, watch
+from toolsemble._runtime.watchers import unwatch
 from toolsemble._runtime.work_clock import current_clock
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import NumberedCall, ToolCall, ToolReply, new_id, received_call
@@ -24,13 +24,12 @@ from toolsemble._vocabulary.errors import CallPausedError, ToolConfigurationErro
 from toolsemble._vocabulary.place import Place
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble.agent._budget import Stop
-from toolsemble.agent._event import CallReplied, CallRequested, Channel
+from toolsemble.agent._event import CallReplied, CallRequested
 from toolsemble.agent._options import LoopGuard
 from toolsemble.agent._result import InnerRun, PausedRun, PendingCall, ToolCallRecord
-from toolsemble.agent._run_events import show_arguments
-from toolsemble.agent._spending import current_spending
-from toolsemble.agent._state import Resumed, RunState, pause_point
-from toolsemble.events import CallFinished, CallStarted
+from toolsemble.agent._run.events import RunEvents, show_arguments
+from toolsemble.agent._run.spending import current_spending
+from toolsemble.agent._run.state import Resumed, RunState, pause_point
 from toolsemble.models._message import AssistantMessage
 from toolsemble.review._request import ReviewDecision
 
@@ -186,7 +185,7 @@ class Execution:
         calls: Sequence[ToolCall],
         box: Toolbox,
         state: RunState,
-        channel: Channel | None,
+        events: RunEvents,
         detector: LoopDetector | None = None,
         turn: Place | None = None,
     ) -> None:
@@ -196,7 +195,7 @@ class Execution:
         """
         self._requested = calls
         # All events about a call have the same id, in every process; records and messages have the calls as they came.
-        needs_ids = channel is not None or turn is not None
+        needs_ids = events.stream is not None or turn is not None
         self._calls = (
             [call if call.id else _add_id(call, turn, at) for at, call in enumerate(calls)] if needs_ids else [*calls]
         )
@@ -204,7 +203,7 @@ class Execution:
         self._recorded = frozenset() if turn is None else self._find_recorded(turn)
         self._box = box
         self._state = state
-        self._channel = channel
+        self._events = events
         self._detector = detector
         self._records: dict[int, ToolCallRecord] = {}
         self._begun = time.monotonic()
@@ -270,13 +269,14 @@ class Execution:
 
         An exception is returned, not raised, so that the other calls get their replies first.
         """
-        if self._channel is not None:
+        stream = self._events.stream
+        if stream is not None:
             for index in [index for index in due if index not in self._recorded]:
                 call = self._calls[index]
-                self._channel.send(CallRequested(call, show_arguments(call, self._box)))
+                stream.send(CallRequested(call, show_arguments(call, self._box)))
         try:
-            if self._channel is not None:
-                await self._channel.wait_ready()
+            if stream is not None:
+                await stream.wait_ready()
             self._begun = time.monotonic()  # the consumer of the run may have taken its time
             if not self._state.spending.has_deadline:
                 await self._execute(box, due)
@@ -394,7 +394,7 @@ class Execution:
         clock = current_clock.set(self._state.spending.clock) if self._state.is_timed else None
         point = pause_point.set(self if self._state.can_pause else None)
         begun = resumed_calls.set(self._begun_calls) if self._begun_calls else None
-        watching = None if self._channel is None else watch(self._follow)
+        watching = self._events.watch_calls()
         try:
             await box.aexecute_all(
                 calls,
@@ -413,12 +413,6 @@ class Execution:
                 current_clock.reset(clock)
             current_spending.reset(spending)
             leave(inside)
-
-    def _follow(self, event: Any) -> None:
-        """Send the events inside calls; for the calls themselves, the run sends its own events."""
-        outermost = getattr(event, "parent_id", "") == self._state.context.call_id
-        if self._channel is not None and not (outermost and isinstance(event, (CallStarted, CallFinished))):
-            self._channel.send(event)
 
     def _add_reply(self, due: Sequence[int], place: int, reply: ToolReply) -> None:
         """Record the reply to a call, with a note for the model if the run repeats itself."""
@@ -462,8 +456,8 @@ class Execution:
         return record
 
     def _send(self, index: int, record: ToolCallRecord) -> None:
-        if self._channel is not None and index not in self._recorded:
-            self._channel.send(CallReplied(replace(record, call=self._calls[index])))
+        if self._events.stream is not None and index not in self._recorded:
+            self._events.show(CallReplied(replace(record, call=self._calls[index])))
 
 
 def _with_id(call: ToolCall, id: str) -> ToolCall:

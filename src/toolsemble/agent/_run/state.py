@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
@@ -16,14 +16,26 @@ from toolsemble._engine.work.body import TimedOutError
 from toolsemble._engine.work.wait import Acquire, RunInThread
 from toolsemble._runtime.locks import TABLE, DeadlockError, Hold, current_hold
 from toolsemble._vocabulary.call import new_run_id
-from toolsemble._vocabulary.errors import CallPausedError, ToolConfigurationError, ToolExecutionError
+from toolsemble._vocabulary.errors import (
+    CallPausedError,
+    ExitEarlyError,
+    JournalError,
+    PassThroughError,
+    RunBusyError,
+    RunCancelledError,
+    RunInterruptedError,
+    RunParkedError,
+    ToolConfigurationError,
+    ToolExecutionError,
+)
 from toolsemble._vocabulary.place import Place
 from toolsemble.agent import _conversation as conversation
 from toolsemble.agent._budget import Stop, StopReason
+from toolsemble.agent._deps import LeaveDeps
 from toolsemble.agent._options import RunView
 from toolsemble.agent._result import AgentResult, InnerRun, PausedRun, ToolCallRecord, TraceStep
+from toolsemble.agent._run.spending import Spending, current_spending
 from toolsemble.agent._settings import AgentConfig, check_run
-from toolsemble.agent._spending import Spending, current_spending
 from toolsemble.models._message import Message, SystemMessage, UserMessage, check_question, message_to_json
 from toolsemble.models._transcript import Transcript
 from toolsemble.review._request import ReviewDecision
@@ -34,6 +46,14 @@ _NO_MEMORY_ID = (
 )
 _NO_DEPS = (
     "The run of this agent has no deps, but {who}; pass run(..., deps=...), or Agent(..., deps=...) or make_deps=..."
+)
+# Why a journaled run does not go on here.
+_JOURNALED: tuple[tuple[type[PassThroughError], StopReason], ...] = (
+    (CallPausedError, "parked"),
+    (RunParkedError, "parked"),
+    (RunInterruptedError, "interrupted"),
+    (RunBusyError, "taken_over"),
+    (RunCancelledError, "cancelled"),
 )
 
 
@@ -64,6 +84,8 @@ class RunState:
         """Whether the time in which the run works counts, for a limit or for a journal."""
         self.makes_deps = deps is None and config.deps.make is not None
         """Whether the deps are made for this run."""
+        self.leave_deps: LeaveDeps | None = None
+        """Leaves the deps that were made for this run, once they are there."""
         # Inside another call, a run has the id of the run around it.
         named = config.memory_id if memory_id is None else memory_id
         self.can_pause = can_pause()
@@ -72,6 +94,8 @@ class RunState:
         self._earlier = 0.0
         self.is_resumed = paused is not None
         """Whether the run began earlier, and continues."""
+        self.is_prepared = False
+        """Whether the run has its deps and all that it needs: what fails from here on is not its setup."""
         self.stop: Stop | None = None
         self._last_deadline: float | None = None
         self.records: list[ToolCallRecord] = []
@@ -126,20 +150,38 @@ class RunState:
         if "deps" in needs and self.context.deps is None:
             raise ToolConfigurationError(_NO_DEPS.format(who=_describe_deps_user(needs["deps"])))
 
-    def enter_deps(self, deps: object) -> None:
-        """Set the deps that were made for this run."""
-        self.context = self.context.derive({"deps": deps})
+    def enter_deps(self, deps: object, leave: LeaveDeps) -> None:
+        """Set the deps that were made for this run, and what leaves them."""
+        self.context, self.leave_deps = self.context.derive({"deps": deps}), leave
 
     def check_setup(self) -> None:
         """Raise :class:`ToolConfigurationError` if the run lacks what it needs, or if its deps have another type."""
         self.check_needs(self._config.needs)
         if self.context.deps is not None:
             self._config.deps.check(self.context.deps)
+        self.is_prepared = True
 
     def enter_journal(self, place: Place, earlier: float, *, is_new: bool) -> None:
         """Record the run at a place of a journal; ``earlier`` are the seconds that it has worked before."""
         self.context, self._earlier = self.context.derive({"place": place}), earlier
         self.is_resumed, self.is_timed = not is_new, True
+
+    def find_reason(self, error: BaseException) -> StopReason:
+        """Return why a run has ended that passes an exception on."""
+        place = self.context.place
+        if not isinstance(error, PassThroughError):  # its task was cancelled: a journal keeps it for the next driver
+            return "cancelled" if place is None or place.path else "interrupted"
+        if isinstance(error, ExitEarlyError):
+            return "exit_early"
+        if isinstance(error, JournalError):
+            return "error"
+        kinds = _JOURNALED if place is not None else ()
+        return next((reason for kind, reason in kinds if isinstance(error, kind)), "configuration_error")
+
+    def add_partial(self, error: BaseException) -> None:
+        """Add the work so far to an exception that ends the run."""
+        with suppress(Exception):  # a foreign exception may not accept attributes; it is raised all the same
+            error.partial = self.result(self.find_reason(error))  # type: ignore[attr-defined]  # any exception
 
     async def begin(self) -> None:
         """Wait for other runs of the same conversation, start the clock, and load what is stored of it."""

@@ -1,10 +1,11 @@
-"""The events of a run for its sinks, with the attributes of its spans; secrets are masked."""
+"""The events of a run, for its watchers and its stream, and the attributes of its spans; secrets are masked."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from contextvars import Token
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,73 +13,127 @@ from typing import Any
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.execution.outcome import get_class_name
 from toolsemble._runtime.text import describe_error
-from toolsemble._runtime.watchers import tell, watchers
+from toolsemble._runtime.watchers import tell, watch, watchers
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolCall, received_call
 from toolsemble._vocabulary.errors import CallPausedError, RunError
 from toolsemble._vocabulary.place import Place
 from toolsemble.agent._budget import Usage
+from toolsemble.agent._event import Channel, TurnEnded
 from toolsemble.agent._output import FINAL_ANSWER
-from toolsemble.agent._result import AgentResult
+from toolsemble.agent._result import AgentResult, ToolCallRecord
+from toolsemble.agent._run.state import RunState
 from toolsemble.agent._settings import AgentConfig
-from toolsemble.agent._state import RunState
-from toolsemble.events import ModelReplied, ModelRetried, RunFinished, RunStarted
+from toolsemble.events import CallFinished, CallStarted, ModelReplied, ModelRetried, RunFinished, RunStarted
 from toolsemble.models._chat import ArgumentsDelta, CallDelta, ChatReply, ChatRequest, Chunk, StopReason, TokenUsage
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage
 
 _NORMAL = frozenset({"parked", "interrupted", "taken_over", "cancelled"})
 
 
-def emit_start(config: AgentConfig, state: RunState) -> None:
-    """Send the start of a run, if anybody watches it."""
-    if watchers():
-        box = config.tools if isinstance(config.tools, Toolbox) else None
-        messages, tools = hide_secrets(state.messages, box), () if box is None else tuple(box.names)
-        resumed = state.is_resumed or _has_turns(state.context.place)
-        tell(RunStarted.of(state.context, model=config.model_name, messages=messages, tools=tools, resumed=resumed))
+class RunEvents:
+    """The events of one run, each built once, for the watchers around the run and for the stream of its caller.
+
+    Watchers, such as sinks, get what happens to the run and to its calls. The stream shows the pieces of the model's
+    replies, the model's calls as requested and replied to, and what happens while these calls run.
+    """
+
+    def __init__(self, config: AgentConfig, state: RunState, stream: Channel | None, *, shows_pieces: bool) -> None:
+        """Set the receivers.
+
+        :param stream: the channel of the caller; None: the run is not streamed
+        :param shows_pieces: whether the stream shows the pieces of the model's replies
+        """
+        self.stream = stream
+        self.shows_pieces = shows_pieces
+        """Whether the model is asked to stream its replies."""
+        self._config = config
+        self._state = state
+
+    def start(self) -> None:
+        """Send the start of the run."""
+        if watchers():
+            config, state = self._config, self._state
+            box = config.tools if isinstance(config.tools, Toolbox) else None
+            messages, tools = hide_secrets(state.messages, box), () if box is None else tuple(box.names)
+            resumed = state.is_resumed or _has_turns(state.context.place)
+            tell(RunStarted.of(state.context, model=config.model_name, messages=messages, tools=tools, resumed=resumed))
+
+    def reply(self, box: Toolbox, reply: ChatReply, seconds: float) -> None:
+        """Send a reply of the model."""
+        if watchers():
+            state = self._state
+            tell(
+                ModelReplied.of(
+                    state.context,
+                    message=hide_secrets([AssistantMessage(reply.text, reply.calls)], box)[0],
+                    turn=state.spending.turns,
+                    model=self._config.model_name,
+                    usage=reply.usage,
+                    stop_reason=reply.stop_reason,
+                    duration=seconds,
+                    cost=state.spending.price(reply.usage),
+                )
+            )
+
+    def retry(self, event: ModelRetried) -> None:
+        """Send a retry of a model request; only the stream has shown the text that does not count."""
+        if watchers():
+            tell(ModelRetried.of(self._state.context, reason=event.reason, seconds=event.seconds))
+        self.show(event)
+
+    def end_turn(self, message: AssistantMessage, made: Sequence[ToolCallRecord], *, replayed: bool) -> None:
+        """Show that the model has replied, and that its calls have their replies."""
+        if self.stream is not None:
+            self.stream.send(TurnEnded(message, tuple(made), replayed))
+
+    def show(self, event: object) -> None:
+        """Send an event that only the stream shows."""
+        if self.stream is not None:
+            self.stream.send(event)
+
+    def watch_calls(self) -> Token[Any] | None:
+        """Show what happens in this context while calls run, until :func:`unwatch`; None without a stream."""
+        return None if self.stream is None else watch(self._show_inside)
+
+    def _show_inside(self, event: Any) -> None:
+        """Show an event of a call; the start and the end of the model's own calls are shown as request and reply."""
+        is_own = event.kind in _SHOWN_OTHERWISE and event.parent_id == self._state.context.call_id
+        if not is_own:
+            self.show(event)
+
+    def finish(self, result: AgentResult) -> None:
+        """Send the end of the run with its result."""
+        if watchers():
+            tell(self._build_end(result.stop_reason, result.text))
+
+    def fail(self, error: BaseException) -> None:
+        """Send the end of the run with an exception."""
+        if watchers():
+            reason = find_stop_reason(error)
+            tell(self._build_end(reason, error=None if reason in _NORMAL and _is_normal(error) else error))
+
+    def _build_end(self, reason: str, text: str = "", error: BaseException | None = None) -> RunFinished:
+        spending, usage = self._state.spending, self._state.spending.usage()
+        return RunFinished.of(
+            self._state.context,
+            stop_reason=reason,
+            text=text,
+            turns=spending.turns,
+            usage=TokenUsage(usage.input_tokens, usage.output_tokens, usage.cached_tokens),
+            cost=None if spending.prices is None else usage.cost,
+            duration=time.monotonic() - spending.started,
+            error_type="" if error is None else get_class_name(error),
+            error="" if error is None else describe_error(error),
+        )
+
+
+_SHOWN_OTHERWISE = frozenset({CallStarted.kind, CallFinished.kind})
 
 
 def _has_turns(place: Place | None) -> bool:
     """Return whether a journal has turns of an agent that runs inside a call."""
     return place is not None and any(place.run.find_reply(f"{place.path}/{turn}") is not None for turn in (0, 1))
-
-
-def emit_reply(config: AgentConfig, state: RunState, box: Toolbox, reply: ChatReply, seconds: float) -> None:
-    """Send a reply of the model, if anybody watches the run."""
-    if watchers():
-        tell(
-            ModelReplied.of(
-                state.context,
-                message=hide_secrets([AssistantMessage(reply.text, reply.calls)], box)[0],
-                turn=state.spending.turns,
-                model=config.model_name,
-                usage=reply.usage,
-                stop_reason=reply.stop_reason,
-                duration=seconds,
-                cost=state.spending.price(reply.usage),
-            )
-        )
-
-
-def emit_retry(state: RunState, event: ModelRetried) -> None:
-    """Send a retry of a model request, if anybody watches the run."""
-    if watchers():
-        context = state.context
-        tell(ModelRetried.of(context, reason=event.reason, seconds=event.seconds))
-
-
-async def emit_end(state: RunState, running: Awaitable[AgentResult]) -> AgentResult:
-    """Await a run, and send its end, if anybody watches it."""
-    if not watchers():
-        return await running
-    try:
-        result = await running
-    except BaseException as error:
-        reason = find_stop_reason(error)
-        tell(_build_end(state, reason, error=None if reason in _NORMAL and _is_normal(error) else error))
-        raise
-    tell(_build_end(state, result.stop_reason, result.text))
-    return result
 
 
 def find_stop_reason(error: BaseException) -> str:
@@ -94,21 +149,6 @@ def find_stop_reason(error: BaseException) -> str:
 def _is_normal(error: BaseException) -> bool:
     """Return whether an exception only says that a run does not go on here."""
     return isinstance(error, (CallPausedError, RunError, asyncio.CancelledError))
-
-
-def _build_end(state: RunState, reason: str, text: str = "", error: BaseException | None = None) -> RunFinished:
-    spending, usage = state.spending, state.spending.usage()
-    return RunFinished.of(
-        state.context,
-        stop_reason=reason,
-        text=text,
-        turns=spending.turns,
-        usage=TokenUsage(usage.input_tokens, usage.output_tokens, usage.cached_tokens),
-        cost=None if spending.prices is None else usage.cost,
-        duration=time.monotonic() - spending.started,
-        error_type="" if error is None else get_class_name(error),
-        error="" if error is None else describe_error(error),
-    )
 
 
 INPUT_MESSAGES, OUTPUT_MESSAGES = "gen_ai.input.messages", "gen_ai.output.messages"

@@ -23,17 +23,17 @@ from toolsemble.agent._history import process_history
 from toolsemble.agent._options import Retry
 from toolsemble.agent._output import FINAL_ANSWER, Output
 from toolsemble.agent._result import AgentResult, ToolCallRecord
-from toolsemble.agent._run_events import ArgumentsMarker, emit_reply, emit_retry, reply_attributes, request_attributes
+from toolsemble.agent._run.events import ArgumentsMarker, RunEvents, reply_attributes, request_attributes
+from toolsemble.agent._run.spending import Admission, check_outer
+from toolsemble.agent._run.state import RunState
 from toolsemble.agent._settings import AgentConfig
-from toolsemble.agent._spending import Admission, check_outer
-from toolsemble.agent._state import RunState
 from toolsemble.models import _chat as chat
 from toolsemble.models._message import Message
 
 if TYPE_CHECKING:
-    from toolsemble.agent import _durable_run as durable
+    from toolsemble.agent._run import recorded
 else:  # most runs have no journal
-    durable = LazyModule("toolsemble.agent._durable_run")
+    recorded = LazyModule("toolsemble.agent._run.recorded")
 
 
 LOGGER = logging.getLogger("toolsemble.agent")
@@ -48,7 +48,7 @@ class OutOfTimeError(Exception):
     >>> raise OutOfTimeError
     Traceback (most recent call last):
     ...
-    toolsemble.agent._model_reply.OutOfTimeError
+    toolsemble.agent._run.model_reply.OutOfTimeError
     """
 
 
@@ -78,14 +78,15 @@ async def ask_model(
     model: chat.ChatModel,
     request: chat.ChatRequest,
     retry: Retry,
-    channel: Channel | None,
+    stream: Channel | None,
     on_retry: Callable[[ModelRetried], None],
     deadline: float | None,
     streamed: list[str],
     box: Toolbox,
 ) -> chat.ChatReply:
-    """Return the model's reply, streamed to a channel if there is one; retry retryable failures.
+    """Return the model's reply; retry retryable failures.
 
+    :param stream: receives the pieces of the reply; None: the model is not asked to stream
     :param on_retry: called before each retry, and when the model itself begins anew
     :param deadline: no retry starts after it
     :param streamed: contains the text that the latest attempt has streamed
@@ -95,10 +96,10 @@ async def ask_model(
     while True:
         streamed.clear()
         try:
-            if channel is None:
+            if stream is None:
                 asking = model.reply(request)
             else:
-                asking = _stream(model, request, channel, on_retry, streamed, box)
+                asking = _stream(model, request, stream, on_retry, streamed, box)
             return _check_reply(await asking)
         except Exception as error:
             pause = retry.pause(error, tried)
@@ -114,7 +115,7 @@ async def ask_model(
 async def _stream(
     model: chat.ChatModel,
     request: chat.ChatRequest,
-    channel: Channel,
+    stream: Channel,
     on_retry: Callable[[ModelRetried], None],
     streamed: list[str],
     box: Toolbox,
@@ -130,8 +131,8 @@ async def _stream(
                 streamed.clear()
                 marker = ArgumentsMarker(box)
             elif not isinstance(chunk, chat.StreamEnd):
-                channel.send(marker.mark(chunk))
-                await channel.wait_ready()
+                stream.send(marker.mark(chunk))
+                await stream.wait_ready()
     return assembly.reply()
 
 
@@ -318,11 +319,11 @@ def no_answer_error(state: RunState) -> BudgetExceededError:
 class ModelReplies:
     """The replies of the model of one run."""
 
-    def __init__(self, config: AgentConfig, state: RunState, channel: Channel | None, *, streaming: bool) -> None:
+    def __init__(self, config: AgentConfig, state: RunState, events: RunEvents) -> None:
         self._config = config
         self._state = state
-        self._channel = channel
-        self._stream_channel = channel if streaming else None
+        self._events = events
+        self._pieces = events.stream if events.shows_pieces else None
         self._is_plain = not (config.is_dynamic or config.history_processors)
         self._marked_box: Toolbox | None = None
         self._agent_mark = ""
@@ -331,12 +332,12 @@ class ModelReplies:
     def mark(self, box: Toolbox) -> str:
         """Return the digest of the agent of this turn, for the journal."""
         if box is not self._marked_box:
-            self._marked_box, self._agent_mark = box, durable.mark_agent(self._config, box)
+            self._marked_box, self._agent_mark = box, recorded.mark_agent(self._config, box)
         return self._agent_mark
 
-    def replay(self, recorded: Any) -> chat.ChatReply:
+    def replay(self, data: Any) -> chat.ChatReply:
         """Return a recorded reply of the model, and count it."""
-        reply, seconds = durable.read_reply(recorded), recorded["seconds"]
+        reply, seconds = recorded.read_reply(data), data["seconds"]
         self._state.spending.add_reply(reply.usage, seconds)
         self._state.add_trace("model", self._config.model_name, time.monotonic(), seconds, reply.stop_reason)
         return reply
@@ -397,16 +398,16 @@ class ModelReplies:
         reply = await self._ask(request, box)
         seconds = time.monotonic() - started
         if (turn := self._state.turn_place) is not None:
-            await durable.record_reply(turn, reply, seconds, self._state.stop, self.mark(box))
+            await recorded.record_reply(turn, reply, seconds, self._state.stop, self.mark(box))
         self._state.spending.add_reply(reply.usage, seconds)
         self._state.add_trace("model", self._config.model_name, started, seconds, reply.stop_reason)
-        emit_reply(self._config, self._state, box, reply, seconds)
+        self._events.reply(box, reply, seconds)
         return reply
 
     def _ask(self, request: chat.ChatRequest, box: Toolbox) -> Awaitable[chat.ChatReply]:
         """Return the model's reply, for which the sinks are told if there are any."""
-        config, deadline, channel = self._config, self._state.deadline, self._stream_channel
-        asking = ask_model(config.model, request, config.retry, channel, self._on_retry, deadline, self._streamed, box)
+        config, deadline, pieces = self._config, self._state.deadline, self._pieces
+        asking = ask_model(config.model, request, config.retry, pieces, self._on_retry, deadline, self._streamed, box)
         return asking if config.sinks is None else self._observe(config.sinks, asking, request, box)
 
     async def _observe(
@@ -427,11 +428,8 @@ class ModelReplies:
             return
         stop = state.spending.out_of_time()
         state.set_stop(stop)
-        if self._channel is not None:
-            self._channel.send(ModelRetried(f"{stop.summary} reached", 0.0, "".join(self._streamed)))
+        self._events.show(ModelRetried(f"{stop.summary} reached", 0.0, "".join(self._streamed)))
 
     def _on_retry(self, event: ModelRetried) -> None:
         self._state.add_trace("retry", self._config.model_name, time.monotonic(), event.seconds, event.reason)
-        emit_retry(self._state, event)
-        if self._channel is not None:
-            self._channel.send(event)
+        self._events.retry(event)
