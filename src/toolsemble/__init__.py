@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     )
     from toolsemble.agent._journal.journal import RunJournal as RunJournal
     from toolsemble.catalog._catalog import Catalog as Catalog
-    from toolsemble.catalog._lock.lock import ToolLock as ToolLock
+    from toolsemble.catalog._pinning.tool_lock import ToolLock as ToolLock
     from toolsemble.models import ChatModel as ChatModel
     from toolsemble.review import (
         Continue as Continue,
@@ -160,7 +160,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "tool",
         ),
         "agent._journal.journal": ("RunJournal",),
-        "catalog._lock.lock": ("ToolLock",),
+        "catalog._pinning.tool_lock": ("ToolLock",),
         "_runtime.metrics": (
             "InMemoryMetrics",
             "SilentMetrics",

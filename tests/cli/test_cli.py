@@ -395,7 +395,7 @@ def test_debug_prints_escaped_traceback(bot, run_cli):
 def test_log_about_the_chosen_model_is_shown(run_cli, monkeypatch):
     import logging
 
-    from toolsemble._cli import ask as model_option
+    from toolsemble._cli import ask_command as model_option
     from toolsemble.testing import ScriptedModel
 
     def chosen(_):
@@ -1083,7 +1083,7 @@ def test_a_file_that_cannot_be_used_is_refused_before_the_model_is_asked(bot, ru
 
 
 def test_a_file_that_is_too_large_is_refused(bot, run_cli, tmp_path, monkeypatch):
-    monkeypatch.setattr("toolsemble._cli.ask.MAX_BYTES", 3_000_000)
+    monkeypatch.setattr("toolsemble._cli.ask_command.MAX_BYTES", 3_000_000)
     (tmp_path / "a.txt").write_bytes(b"a" * 3_000_001)
     code, _, err = run_cli("ask", "What?", "-m", f"{bot(SHOW)}:model", "-f", str(tmp_path / "a.txt"))
     assert (code, "has more than 3 MB; pass a part of it" in err) == (2, True)

@@ -47,7 +47,7 @@ from toolsemble import (
     map_over,
     tool,
 )
-from toolsemble._runtime.trace import TRACE
+from toolsemble._runtime.trace_level import TRACE
 from toolsemble._schema.masking import (
     add_secrets,
     add_sent_secrets,

@@ -18,7 +18,7 @@ from helpers.mcp_servers import PLAIN
 from toolsemble import Continue, ToolLock
 from toolsemble._cli import main
 from toolsemble.builtin import CalculatorTool
-from toolsemble.mcp._client.worker import end_all
+from toolsemble.mcp._client.client_thread import end_all
 from toolsemble.mcp._gateway.live_toolbox import LiveToolbox
 from toolsemble.mcp._gateway.settings import ToolRule
 from toolsemble.review import ReviewStore

@@ -42,7 +42,7 @@ from toolsemble._runtime.text import HIDDEN
 from toolsemble._schema.display import to_display
 from toolsemble._schema.masking import find_hidden_texts
 from toolsemble._schema.members import names_of
-from toolsemble._schema.typed import keeps_all
+from toolsemble._schema.typed_arguments import keeps_all
 from toolsemble.builtin import HttpTool, ProcessTool
 from toolsemble.review import AutoApprove, RememberReview, ReviewStore, Rule, RulesReview
 from toolsemble.testing import RecordingSink

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from toolsemble import review
 from toolsemble._cli.json_output import json_line
-from toolsemble._cli.options import Exit, format_seconds
+from toolsemble._cli.options import Exit, format_age
 from toolsemble._cli.screen import Screen
 from toolsemble._cli.table import Column, find_short_ids, shorten_ids, show_list
 from toolsemble._engine.context import ToolContext
@@ -170,14 +170,14 @@ def _to_fields(request: review.ReviewRequest) -> dict[str, Any]:
 
 
 def _to_row(request: review.ReviewRequest, now: float) -> Sequence[str]:
-    left = "" if request.deadline is None else format_seconds(request.deadline - now)
+    left = "" if request.deadline is None else format_age(request.deadline - now)
     return (
         request.tool_name,
         _format_arguments(request),
         "" if request.memory_id == ToolContext.memory_id else request.memory_id,
         request.agent_role,
         request.run_id if request.resumable else "",
-        f"{format_seconds(now - request.asked_at)} ago",
+        f"{format_age(now - request.asked_at)} ago",
         left,
     )
 
@@ -189,7 +189,7 @@ def _to_full_row(stored: review.StoredRequest, now: float) -> Sequence[str]:
         _format_arguments(request),
         request.agent_role,
         request.run_id if request.resumable else "",
-        f"{format_seconds(now - request.asked_at)} ago",
+        f"{format_age(now - request.asked_at)} ago",
         stored.state if receipt is None else f"{stored.state}: {_KINDS[receipt.kind]}",
         "" if receipt is None else receipt.person,
     )
@@ -205,7 +205,7 @@ def _describe_event(event: review.ReviewEvent, now: float) -> str:
     by = f" by {event.person}" if event.person else ""
     role = f" ({event.role})" if event.role else ""
     detail = f": {event.detail}" if event.detail else ""
-    return f"{event.kind} {format_seconds(now - event.at)} ago{by}{role}{detail}"
+    return f"{event.kind} {format_age(now - event.at)} ago{by}{role}{detail}"
 
 
 def _format_answered(request: review.ReviewRequest, revised: str | None) -> str:

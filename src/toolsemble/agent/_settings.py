@@ -20,7 +20,7 @@ from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinition
 from toolsemble.agent import _conversation as conversation
 from toolsemble.agent._budget import LIMITS, Limits, Prices
 from toolsemble.agent._deps import DepsSource
-from toolsemble.agent._history import read_processors
+from toolsemble.agent._history_processors import read_processors
 from toolsemble.agent._memory import ConversationMemory
 from toolsemble.agent._options import AgentSettings, DynamicTools, LoopGuard, Retry, RunView, ToolFunction
 from toolsemble.agent._output import FINAL_ANSWER, Output

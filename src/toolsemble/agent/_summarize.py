@@ -12,7 +12,7 @@ from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import BudgetExceededError, ToolDefinitionError
 from toolsemble.agent._agent import Agent
 from toolsemble.agent._conversation import estimate_tokens
-from toolsemble.agent._history import find_question
+from toolsemble.agent._history_processors import find_question
 from toolsemble.agent._options import RunView
 from toolsemble.models._chat import ChatModel
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage

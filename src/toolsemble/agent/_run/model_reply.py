@@ -19,7 +19,7 @@ from toolsemble._vocabulary.errors import BudgetExceededError, ModelError, ToolA
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble.agent._conversation import write_instructions
 from toolsemble.agent._event import Channel, ModelRetried
-from toolsemble.agent._history import process_history
+from toolsemble.agent._history_processors import process_history
 from toolsemble.agent._options import Retry
 from toolsemble.agent._output import FINAL_ANSWER, Output
 from toolsemble.agent._result import AgentResult, ToolCallRecord

@@ -18,8 +18,8 @@ from toolsemble._runtime.text import escape_line
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.agent._deps import DepsMaker
-from toolsemble.catalog._lock.file import identify_target
-from toolsemble.catalog._lock.lock import ToolLock
+from toolsemble.catalog._pinning.lock_file import identify_target
+from toolsemble.catalog._pinning.tool_lock import ToolLock
 from toolsemble.mcp._gateway.config_file import read_gateway
 from toolsemble.mcp._gateway.gateway import Gateway, NamedClient, Parts, ServedBox, build_client, serve_as
 from toolsemble.mcp._gateway.live_toolbox import find_unused
