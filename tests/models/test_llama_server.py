@@ -16,7 +16,7 @@ from toolsemble.models import (
     TextDelta,
     ToolMessage,
     UserMessage,
-    _probe as model_list,
+    _model_list as model_list,
     model_of,
 )
 from toolsemble.models.openai._compatible import SERVERS
