@@ -18,8 +18,8 @@ import pytest
 
 import toolsemble
 from helpers.terminal import Person, forget_modules, write_bot
-from toolsemble import AgentExecutionError, BudgetExceededError, ExitEarlyError, ToolDefinitionError
-from toolsemble._cli import app, main, program
+from toolsemble import AgentExecutionError, BudgetExceededError, ExitEarlyError, Tool, ToolDefinitionError, builtin
+from toolsemble._cli import main, program
 from toolsemble._cli.options import Exit, exit_code_for, format_error
 from toolsemble._cli.screen import Screen
 from toolsemble._cli.targets import BUILT_INS
@@ -777,8 +777,11 @@ def test_help_version_and_completion_are_printed(run_cli):
         assert "_TOOLSEMBLE_COMPLETE" in run_cli("--show-completion", shell)[1]
 
 
-def test_constants_repeated_for_a_fast_start_are_equal():
-    assert tuple(f"{each.name}:" if each.needed else each.name for each in BUILT_INS.values()) == app.TARGETS
+def test_every_built_in_tool_with_a_name_of_its_own_is_a_target():
+    exported = [getattr(builtin, name) for name in builtin.__all__]
+    tools = [each for each in exported if isinstance(each, type) and issubclass(each, Tool)]
+    named = {each.name for each in tools if isinstance(getattr(each, "name", None), str)}
+    assert named == BUILT_INS.keys()
 
 
 def test_completion_is_installed_once(run_cli, monkeypatch, tmp_path):

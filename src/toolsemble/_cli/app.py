@@ -75,17 +75,6 @@ PROGRAM = "toolsemble"
 VARIABLE = "_TOOLSEMBLE_COMPLETE"
 APPROVALS = ("ask", "always", "never")
 """The values of ``--approve``: ask a person, approve every call, or reject every call that needs approval."""
-TARGETS = (
-    "calculator",
-    "datetime",
-    "json_parser",
-    "file_read:",
-    "file_write:",
-    "web_search",
-    "web_scraper",
-    "human_input",
-)
-"""The prefixes of built-in targets, for shell completion."""
 
 _MAX_LENGTH = 2000
 
@@ -181,8 +170,11 @@ class _Program(click.Group):
 
 
 def _complete_target(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from toolsemble._cli.targets import BUILT_INS
+
     done, comma, last = incomplete.rpartition(",")
-    return [CompletionItem(f"{done}{comma}{name}") for name in TARGETS if name.startswith(last)]
+    names = [f"{each.name}:" if each.needed else each.name for each in BUILT_INS.values()]
+    return [CompletionItem(f"{done}{comma}{name}") for name in names if name.startswith(last)]
 
 
 _MODEL = "A name such as openai:gpt-5-mini or local, or module:attribute."
