@@ -54,7 +54,7 @@ class Agent(Generic[OutputT_co, DepsT]):
     :param role: the model's role, such as "a librarian"; role, goal and background come before the instructions
     :param goal: what the model has to achieve
     :param background: further information for the model
-    :param max_iterations: the most tool calls of a run, also of those in one reply; then the model must answer
+    :param max_tool_calls: the most tool calls of a run, also of those in one reply; then the model must answer
         without tools
     :param max_turns: the most replies of models in a run, including those of nested agents
     :param max_tokens: the most tokens of a run
@@ -189,7 +189,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         """Run until there is an answer.
 
         Failures of tools are reported to the model. A failed run raises :class:`~toolsemble.AgentExecutionError`; one
-        whose budget is used up without a final answer, :class:`~toolsemble.MaxIterationsExceededError`. It can also
+        whose budget is used up without a final answer, :class:`~toolsemble.BudgetExceededError`. It can also
         raise :class:`~toolsemble.ToolConfigurationError` and :class:`~toolsemble.ExitEarlyError`. Each has the work so
         far in ``partial``; another run can continue with ``history=error.partial.messages``.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from toolsemble.agent._agent import Agent
     from toolsemble.agent._journal.journal import RunJournal
     from toolsemble.review._request import ReviewDecision
-    from toolsemble.review._store.store import ReviewStore
+    from toolsemble.review._store.store import ReviewStoreProtocol
 
 
 LOGGER = logging.getLogger("toolsemble.engines")
@@ -120,7 +120,7 @@ class AgentRuns:
         engine: str,
         agents: Mapping[str, Agent[Any]] | None,
         journal: RunJournal | None,
-        store: ReviewStore | None,
+        store: ReviewStoreProtocol | None,
     ) -> None:
         if not agents or journal is None:
             raise errors.ToolDefinitionError(f"A worker of {engine} needs agents by name, and journal=RunJournal(...)")

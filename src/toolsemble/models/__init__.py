@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from toolsemble.models.bedrock._model import BedrockModel as BedrockModel
     from toolsemble.models.google._model import GoogleModel as GoogleModel
     from toolsemble.models.mistral._model import MistralModel as MistralModel
-    from toolsemble.models.openai._history import (
+    from toolsemble.models.openai._messages import (
         messages_from_openai as messages_from_openai,
         messages_to_openai as messages_to_openai,
     )
@@ -108,7 +108,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "messages_to_json",
         ),
         "mistral._model": ("MistralModel",),
-        "openai._history": (
+        "openai._messages": (
             "messages_from_openai",
             "messages_to_openai",
         ),

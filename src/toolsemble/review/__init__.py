@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from toolsemble.review._store.store import (
         MemoryStore as MemoryStore,
         ReviewStore as ReviewStore,
-        SQLiteStore as SQLiteStore,
+        ReviewStoreProtocol as ReviewStoreProtocol,
     )
     from toolsemble.review._webhook import WebhookReview as WebhookReview
     from toolsemble.review._webhook_service import (
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
         read_webhook as read_webhook,
         sign_answer as sign_answer,
     )
+
+    SQLiteStore = ReviewStore
 
 # Loaded on first use: most tools need no reviewer, and most reviewers no terminal, database or web server.
 __getattr__, __dir__, __all__ = export_lazily(
@@ -85,7 +87,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "_store.store": (
             "MemoryStore",
             "ReviewStore",
-            "SQLiteStore",
+            "ReviewStoreProtocol",
         ),
         "_webhook": ("WebhookReview",),
         "_webhook_service": (
@@ -94,4 +96,5 @@ __getattr__, __dir__, __all__ = export_lazily(
             "sign_answer",
         ),
     },
+    renamed={"SQLiteStore": ("ReviewStore", "0.5")},
 )

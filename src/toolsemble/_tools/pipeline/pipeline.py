@@ -30,7 +30,7 @@ from toolsemble._schema.decode import Arguments, Read
 from toolsemble._schema.members import Field
 from toolsemble._schema.problem import resolve_schema
 from toolsemble._schema.shape import is_opaque
-from toolsemble._schema.typed import TypedArguments
+from toolsemble._schema.typed_arguments import TypedArguments
 from toolsemble._tools.base import Tool
 from toolsemble._tools.pipeline.flows import ForEach
 from toolsemble._tools.pipeline.handoff import Handoff, ParameterReader, describe_failures, pass_through, unwrap_input

@@ -28,8 +28,8 @@ from toolsemble._runtime.metrics import ToolMetrics
 from toolsemble._runtime.threads import ContextThreadPool
 from toolsemble._tools.toolbox import settings as box_settings
 from toolsemble._tools.toolbox.formats import ToolSet
-from toolsemble._tools.toolbox.members import collect_members
 from toolsemble._tools.toolbox.registry import register_tools
+from toolsemble._tools.toolbox.tool_list import collect_members
 from toolsemble._vocabulary.call import NumberedCall, ToolCall, ToolReply, new_id
 from toolsemble._vocabulary.errors import CallPausedError, ToolConfigurationError, ToolDefinitionError
 from toolsemble._vocabulary.result import NO_ATTRIBUTES, ToolResult

@@ -13,7 +13,7 @@ from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolReply
 from toolsemble._vocabulary.errors import (
     AgentExecutionError,
-    MaxIterationsExceededError,
+    BudgetExceededError,
     PassThroughError,
     ToolConfigurationError,
 )
@@ -142,11 +142,11 @@ class Loop:
             return result  # noqa: TRY300 - the end of the run, of which every exception is handled here
         except OuterBudgetError as used_up:
             state.set_stop(used_up.stop)
-            raise MaxIterationsExceededError(
+            raise BudgetExceededError(
                 f"{used_up} reached in the enclosing run, so this agent's model is not called",
                 partial=state.result(used_up.stop.name),
             ) from None
-        except MaxIterationsExceededError as error:
+        except BudgetExceededError as error:
             error.partial = state.result("error" if state.stop is None else state.stop.name)
             raise
         except PassThroughError as error:

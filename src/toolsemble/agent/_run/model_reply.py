@@ -15,11 +15,11 @@ from toolsemble._runtime.sinks import Sinks
 from toolsemble._runtime.text import describe_error, escape_surrogates
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolCall, new_id, received_call
-from toolsemble._vocabulary.errors import MaxIterationsExceededError, ModelError, ToolArgumentsError
+from toolsemble._vocabulary.errors import BudgetExceededError, ModelError, ToolArgumentsError
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble.agent._conversation import write_instructions
 from toolsemble.agent._event import Channel, ModelRetried
-from toolsemble.agent._history import process_history
+from toolsemble.agent._history_processors import process_history
 from toolsemble.agent._options import Retry
 from toolsemble.agent._output import FINAL_ANSWER, Output
 from toolsemble.agent._result import AgentResult, ToolCallRecord
@@ -309,11 +309,11 @@ class Answers:
         return self._config.output is not None and call.name == FINAL_ANSWER
 
 
-def no_answer_error(state: RunState) -> MaxIterationsExceededError:
+def no_answer_error(state: RunState) -> BudgetExceededError:
     """Return the error of a run whose budget is used up, and whose model did not answer when it was asked to."""
     stop = state.stop
     assert stop is not None  # noqa: S101 - only called when a budget is used up
-    return MaxIterationsExceededError(f"{stop.summary} reached, and the model returned no final answer")
+    return BudgetExceededError(f"{stop.summary} reached, and the model returned no final answer")
 
 
 class ModelReplies:

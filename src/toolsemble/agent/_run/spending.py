@@ -60,7 +60,7 @@ class Tally:
 
     def calls_left(self) -> int:
         """Return how many calls may still be made."""
-        return self.limits.max_iterations - self.calls
+        return self.limits.max_tool_calls - self.calls
 
     def find_exhausted(self) -> Stop | None:
         """Return the first used-up budget of those that nested agents share; None if there is none."""
@@ -128,7 +128,7 @@ class Tally:
 class Spending:
     """The spending of one run; it also counts for the enclosing runs.
 
-    >>> spending = Spending(Limits(max_iterations=3), None, None)
+    >>> spending = Spending(Limits(max_tool_calls=3), None, None)
     >>> spending.claim(2), spending.claim(2)
     (2, 1)
     >>> spending.out_of_calls().summary
@@ -261,7 +261,7 @@ class Spending:
 
     def out_of_calls(self) -> Stop:
         """Return the stop for the limit of calls of this run or an enclosing one."""
-        most = min(self.tallies, key=Tally.calls_left).limits.max_iterations
+        most = min(self.tallies, key=Tally.calls_left).limits.max_tool_calls
         return Stop("max_iterations", f"Maximum tool iterations ({most})")
 
     def out_of_time(self) -> Stop:

@@ -277,7 +277,7 @@ class Record:
     expires: float | None
     """When the answer expires."""
     asker: str = ""
-    """Who waits for the answer, as :class:`~toolsemble.review._store.base.Asker` writes it; not signed."""
+    """Who waits for the answer, as :class:`~toolsemble.review._store.store.Asker` writes it; not signed."""
     deadline: float | None = None
     """Until when it stays open; not signed."""
 

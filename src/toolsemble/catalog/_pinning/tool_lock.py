@@ -21,9 +21,9 @@ from toolsemble._tools.collection import collect_tools
 from toolsemble._tools.renamed import RenamedTool
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble._vocabulary.specification import ToolSpecification
-from toolsemble.catalog._lock.diff import Change, Verdict, compare_pins, compare_tools, format_changes
-from toolsemble.catalog._lock.file import Sources, read_lock, write_lock
-from toolsemble.catalog._lock.pins import PinnedTool, is_pinned, pin_tool
+from toolsemble.catalog._pinning.diff import Change, Verdict, compare_pins, compare_tools, format_changes
+from toolsemble.catalog._pinning.lock_file import Sources, read_lock, write_lock
+from toolsemble.catalog._pinning.pins import PinnedTool, is_pinned, pin_tool
 from toolsemble.review._question import Question
 from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest, ReviewTiming
 
@@ -272,7 +272,7 @@ class ToolLock:
         were taken before. Raise ToolConfigurationError if the file is missing or cannot be used, or if the source is
         not in it; then no tool of the source may be used.
 
-        :param source: the identity of the source: see :mod:`toolsemble.catalog._lock.file`
+        :param source: the identity of the source: see :mod:`toolsemble.catalog._pinning.lock_file`
         :param shown: all tools of the source, as it shows them: specifications, pins, or the list of an MCP server
         :param review: the reviewer for ``changed="ask"`` and ``added="ask"``
         """

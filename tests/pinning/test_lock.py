@@ -23,9 +23,9 @@ from toolsemble import (
     ToolSpecification,
     tool,
 )
-from toolsemble.catalog._lock.diff import Verdict
-from toolsemble.catalog._lock.lock import as_lock
-from toolsemble.catalog._lock.pins import PinnedTool
+from toolsemble.catalog._pinning.diff import Verdict
+from toolsemble.catalog._pinning.pins import PinnedTool
+from toolsemble.catalog._pinning.tool_lock import as_lock
 from toolsemble.models import ScriptedModel
 from toolsemble.review import RememberReview, Rule, RulesReview
 from toolsemble.testing import FakeReviewer

@@ -6,8 +6,8 @@ from copy import deepcopy
 import pytest
 
 from toolsemble import ToolDefinitionError
-from toolsemble.catalog._lock.diff import Change, Difference, compare_tools
-from toolsemble.catalog._lock.pins import PinnedTool, pin_tool
+from toolsemble.catalog._pinning.diff import Change, Difference, compare_tools
+from toolsemble.catalog._pinning.pins import PinnedTool, pin_tool
 
 
 def compare(before, after):

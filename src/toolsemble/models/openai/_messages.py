@@ -8,7 +8,7 @@ from typing import Any, Literal
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.media_url import guess_media_type
 from toolsemble._vocabulary.result import AudioContent, Content, FileContent, TextContent
-from toolsemble.models._adapter import history
+from toolsemble.models._adapter import history_reader
 from toolsemble.models._adapter.wire import field
 from toolsemble.models._chat import ChatRequest
 from toolsemble.models._message import AssistantMessage, Message, SystemMessage, Transcript, list_messages
@@ -33,8 +33,8 @@ def messages_from_openai(messages: Iterable[object]) -> Transcript:
     ...
     ValueError: messages[0].content[0]: expected a text, an image, audio or a file, got the type 'video'
     """
-    reader = history.HistoryReader()
-    for place, message in history.iterate_items(messages, "messages"):
+    reader = history_reader.HistoryReader()
+    for place, message in history_reader.iterate_items(messages, "messages"):
         _read_item(reader, place, message)
     return reader.finish()
 
@@ -56,21 +56,23 @@ def messages_to_openai(messages: Iterable[Message], api: Literal["chat", "respon
     return written
 
 
-def _read_item(reader: history.HistoryReader, place: str, item: object) -> None:
+def _read_item(reader: history_reader.HistoryReader, place: str, item: object) -> None:
     """Read a message, or an item of a response that is not a message."""
     role, kind = field(item, "role"), field(item, "type")
     if role is not None:
         _read_message(reader, place, item, role)
     elif kind == "function_call":
-        reader.add_call(place, history.read_call(ToolCall.from_openai, item, place))
+        reader.add_call(place, history_reader.read_call(ToolCall.from_openai, item, place))
     elif kind == "function_call_output":
-        result = history.make_result_of(_read_content(field(item, "output"), f"{place}.output"))
-        reader.add_reply(place, history.read_text(field(item, "call_id"), f"{place}.call_id"), result)
+        result = history_reader.make_result_of(_read_content(field(item, "output"), f"{place}.output"))
+        reader.add_reply(place, history_reader.read_text(field(item, "call_id"), f"{place}.call_id"), result)
     elif kind != "reasoning":
-        raise history.unsupported(place, item, "a message with a role, a function_call or a function_call_output")
+        raise history_reader.unsupported(
+            place, item, "a message with a role, a function_call or a function_call_output"
+        )
 
 
-def _read_message(reader: history.HistoryReader, place: str, message: object, role: object) -> None:
+def _read_message(reader: history_reader.HistoryReader, place: str, message: object, role: object) -> None:
     content = field(message, "content")
     if role != "tool" and field(message, "name") is not None:  # that of a tool is the one of its call
         raise ValueError(f"{place}.name: the name of a participant is not supported; write it into the content")
@@ -78,12 +80,12 @@ def _read_message(reader: history.HistoryReader, place: str, message: object, ro
         case "system" | "developer":
             reader.add(place, SystemMessage(_read_plain(content, f"{place}.content")))
         case "user":
-            reader.add(place, history.make_prompt(_read_content(content, f"{place}.content")))
+            reader.add(place, history_reader.make_prompt(_read_content(content, f"{place}.content")))
         case "assistant":
             reader.add(place, _read_assistant(place, message))
         case "tool":
-            call_id = history.read_text(field(message, "tool_call_id"), f"{place}.tool_call_id")
-            reader.add_reply(place, call_id, history.make_result(_read_plain(content, f"{place}.content")))
+            call_id = history_reader.read_text(field(message, "tool_call_id"), f"{place}.tool_call_id")
+            reader.add_reply(place, call_id, history_reader.make_result(_read_plain(content, f"{place}.content")))
         case _:
             raise ValueError(f"{place}.role: expected system, developer, user, assistant or tool, got {role!r:.80}")
 
@@ -93,17 +95,19 @@ def _read_assistant(place: str, message: object) -> AssistantMessage:
         raise ValueError(f"{place}: function_call and audio of an assistant are not supported; use tool_calls and text")
     content, refusal = field(message, "content"), field(message, "refusal")
     text = "" if content is None else _read_plain(content, f"{place}.content")
-    text += "" if refusal is None else history.read_text(refusal, f"{place}.refusal")
+    text += "" if refusal is None else history_reader.read_text(refusal, f"{place}.refusal")
     sources = field(message, "tool_calls")
     items: Sequence[tuple[str, Any]] = (
-        [] if sources is None else [*history.iterate_items(sources, f"{place}.tool_calls")]
+        [] if sources is None else [*history_reader.iterate_items(sources, f"{place}.tool_calls")]
     )
-    return AssistantMessage(text, tuple(history.read_call(ToolCall.from_openai, each, where) for where, each in items))
+    return AssistantMessage(
+        text, tuple(history_reader.read_call(ToolCall.from_openai, each, where) for where, each in items)
+    )
 
 
 def _read_plain(content: object, place: str) -> str:
     """Return content that may have text only, joined by newlines."""
-    prompt = history.make_prompt(_read_content(content, place))
+    prompt = history_reader.make_prompt(_read_content(content, place))
     if prompt.contents:
         raise ValueError(f"{place}: expected text only, got {prompt.contents[0]!r:.80}")
     return prompt.text
@@ -112,44 +116,46 @@ def _read_plain(content: object, place: str) -> str:
 def _read_content(content: object, place: str) -> list[Content]:
     if isinstance(content, str):
         return [TextContent(content)]
-    return [_read_part(part, where) for where, part in history.iterate_items(content, place, "a str or a list")]
+    return [_read_part(part, where) for where, part in history_reader.iterate_items(content, place, "a str or a list")]
 
 
 def _read_part(part: object, place: str) -> Content:
     kind = field(part, "type")
     if kind in _TEXTS:
-        return TextContent(history.read_text(field(part, "text", "refusal"), f"{place}.text"))
+        return TextContent(history_reader.read_text(field(part, "text", "refusal"), f"{place}.text"))
     match kind:
         case "image_url":
-            return history.read_image_url(field(field(part, "image_url"), "url"), f"{place}.image_url.url")
+            return history_reader.read_image_url(field(field(part, "image_url"), "url"), f"{place}.image_url.url")
         case "input_image":
-            return history.read_image_url(field(part, "image_url"), f"{place}.image_url")
+            return history_reader.read_image_url(field(part, "image_url"), f"{place}.image_url")
         case "input_audio":
             return _read_audio(field(part, "input_audio"), f"{place}.input_audio")
         case "file":
             return _read_file(field(part, "file"), f"{place}.file")
         case "input_file":
             return _read_file(part, place)
-    raise history.unsupported(place, part, "a text, an image, audio or a file")
+    raise history_reader.unsupported(place, part, "a text, an image, audio or a file")
 
 
 def _read_audio(audio: object, place: str) -> AudioContent:
     form = field(audio, "format")
     if not isinstance(form, str) or form not in _AUDIO:
         raise ValueError(f"{place}.format: expected wav or mp3, got {form!r:.80}")
-    return AudioContent(history.read_base64(field(audio, "data"), f"{place}.data"), _AUDIO[form])
+    return AudioContent(history_reader.read_base64(field(audio, "data"), f"{place}.data"), _AUDIO[form])
 
 
 def _read_file(file: object, place: str) -> FileContent:
     """Return a file: a data URL, base64 text, or a URL."""
     given, data, url = field(file, "filename"), field(file, "file_data"), field(file, "file_url")
-    name = "" if given is None else history.read_text(given, f"{place}.filename")
+    name = "" if given is None else history_reader.read_text(given, f"{place}.filename")
     if url is not None:
-        return history.read_file_url(url, name, f"{place}.file_url")
+        return history_reader.read_file_url(url, name, f"{place}.file_url")
     if data is None:
         raise ValueError(f"{place}: expected file_data or file_url; a file by its id cannot be read")
-    if ":" in history.read_text(data, f"{place}.file_data"):
-        return history.read_file_url(data, name, f"{place}.file_data")
+    if ":" in history_reader.read_text(data, f"{place}.file_data"):
+        return history_reader.read_file_url(data, name, f"{place}.file_data")
     return FileContent(
-        history.read_base64(data, f"{place}.file_data"), guess_media_type(name) or history.PDF, name or "file"
+        history_reader.read_base64(data, f"{place}.file_data"),
+        guess_media_type(name) or history_reader.PDF,
+        name or "file",
     )

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from toolsemble._runtime.signing import canonical_json
 from toolsemble._runtime.text import escape_invisible, quote_text
 from toolsemble._vocabulary.errors import ToolExecutionError
-from toolsemble.catalog._lock.pins import HINTS, LISTED, NAMED, SINGLE, PinnedTool
+from toolsemble.catalog._pinning.pins import HINTS, LISTED, NAMED, SINGLE, PinnedTool
 
 Effect: TypeAlias = Literal["compatible", "breaking", "weaker"]
 """What a change means for those who use the tool."""

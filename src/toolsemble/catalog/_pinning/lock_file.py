@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from toolsemble._runtime.text import has_invisible
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.catalog._lock.pins import PinnedTool
+from toolsemble.catalog._pinning.pins import PinnedTool
 
 PREFIX = "mcp:"
 """How the target of a server begins."""

@@ -7,8 +7,8 @@ import stat
 import pytest
 
 from toolsemble import ToolConfigurationError, ToolLock, ToolSpecification
-from toolsemble.catalog._lock.file import format_lock, read_lock, write_lock
-from toolsemble.catalog._lock.pins import PinnedTool
+from toolsemble.catalog._pinning.lock_file import format_lock, read_lock, write_lock
+from toolsemble.catalog._pinning.pins import PinnedTool
 
 PIN = PinnedTool(
     "read",

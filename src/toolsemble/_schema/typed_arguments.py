@@ -69,7 +69,7 @@ from toolsemble._schema.pydantic_schema import (
     compile_core,
     tag_schema,
 )
-from toolsemble._schema.secret import secret_keys
+from toolsemble._schema.secret_values import secret_keys
 from toolsemble._schema.work_estimate import LINEAR, Work, measure_type_work
 from toolsemble._vocabulary.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble._vocabulary.param import Param

@@ -12,7 +12,7 @@ from typing import Any
 from toolsemble._runtime.urls import UrlRefusedError, host_of, is_public
 from toolsemble._vocabulary.media_url import check_url, file_name_of, guess_media_type, read_data_url
 from toolsemble._vocabulary.result import AudioContent, FileContent, ImageContent, Media
-from toolsemble.models._adapter.history import HistoryReader, describe, iterate_items, read_base64, read_text
+from toolsemble.models._adapter.history_reader import HistoryReader, describe, iterate_items, read_base64, read_text
 from toolsemble.models._message import Transcript, UserMessage
 
 

@@ -23,9 +23,9 @@ from toolsemble._runtime.threads import wait_for
 from toolsemble._vocabulary.errors import LostError, ToolConfigurationError, ToolExecutionError, ToolsembleError
 from toolsemble.mcp._client.cleaning import Listing
 from toolsemble.mcp._client.dispatcher import CLOSED
+from toolsemble.mcp._client.elicitation import QuestionDesk
 from toolsemble.mcp._client.options import Options
 from toolsemble.mcp._client.process_group import LOGGER
-from toolsemble.mcp._client.questions import QuestionDesk
 from toolsemble.mcp._client.remote_call import Outcome, RemoteCall, ServerEndedError, current_call
 from toolsemble.mcp._client.results import find_cause, translate_error
 from toolsemble.mcp._client.session import Session, Target, list_tools
@@ -39,10 +39,10 @@ _LIST_INTERVAL = 1.0
 
 logging.getLogger("mcp").addHandler(logging.NullHandler())  # the SDK would print tracebacks
 
-_running: WeakSet[Worker] = WeakSet()
+_running: WeakSet[ClientThread] = WeakSet()
 
 
-class Worker:
+class ClientThread:
     """The thread of a client, from one start to the next close.
 
     :param publish: takes over a list of tools, in the thread; yields when it has, and before if a reviewer is asked

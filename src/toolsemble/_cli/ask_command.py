@@ -401,7 +401,7 @@ class Setup:
             find_model(self.model, screen),
             box,
             instructions=instructions,
-            max_iterations=_MAX_CALLS if self.max_calls is None else self.max_calls,
+            max_tool_calls=_MAX_CALLS if self.max_calls is None else self.max_calls,
             max_tokens=self.max_tokens,
             max_seconds=self.max_seconds,
             review=make_reviewer(self.approve, screen),
@@ -419,7 +419,7 @@ class Setup:
 
     def run_settings(self, agent: Agent, screen: Screen) -> dict[str, Any]:
         """Return the settings of a run of an agent that ``--model`` names; those of the command come before its own."""
-        limits = {"max_iterations": self.max_calls, "max_tokens": self.max_tokens, "max_seconds": self.max_seconds}
+        limits = {"max_tool_calls": self.max_calls, "max_tokens": self.max_tokens, "max_seconds": self.max_seconds}
         return {
             **limits,
             "instructions": self.instructions() or None,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from toolsemble.catalog._lock.file import identify_program, identify_target, identify_url
+from toolsemble.catalog._pinning.lock_file import identify_program, identify_target, identify_url
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from toolsemble._runtime.text import escape_line
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble.events import Event, ModelReplied, RunEvent, RunFinished, RunStarted
 from toolsemble.review import Continue, Edit, ReviewDecision
-from toolsemble.telemetry._trace import CallTrace, Trace, read_trace
+from toolsemble.telemetry._trace_file import CallTrace, Trace, read_trace
 
 _WIDTH = 100  # characters of a text, unless all of it is wanted
 

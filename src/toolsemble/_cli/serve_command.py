@@ -18,15 +18,15 @@ from toolsemble._runtime.text import escape_line
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.agent._deps import DepsMaker
-from toolsemble.catalog._lock.file import identify_target
-from toolsemble.catalog._lock.lock import ToolLock
+from toolsemble.catalog._pinning.lock_file import identify_target
+from toolsemble.catalog._pinning.tool_lock import ToolLock
 from toolsemble.mcp._gateway.config_file import read_gateway
 from toolsemble.mcp._gateway.gateway import Gateway, NamedClient, Parts, ServedBox, build_client, serve_as
 from toolsemble.mcp._gateway.live_toolbox import find_unused
 from toolsemble.mcp._gateway.settings import ApprovalSettings, GatewaySettings, HttpSettings, LockSettings, SinkSettings
 from toolsemble.mcp._server.server import Offer
 from toolsemble.mcp._server.source import ServedLock
-from toolsemble.review import AutoReject, QueueReview, ReviewHandler, SQLiteStore
+from toolsemble.review import AutoReject, QueueReview, ReviewHandler, ReviewStore
 from toolsemble.telemetry import ConsoleSink, OpenTelemetry, TraceFile
 
 _NOT_A_NAME = re.compile("[^a-zA-Z0-9_-]")
@@ -118,7 +118,7 @@ def _load_reviewer(settings: GatewaySettings) -> ReviewHandler | None:
     if approval.reviewer == "reject":
         return AutoReject("the gateway rejects calls that need approval")
     if approval.reviewer == "queue":
-        return QueueReview(SQLiteStore(approval.file))
+        return QueueReview(ReviewStore(approval.file))
     reviewer: Any = _load("approve.reviewer", approval.reviewer)
     return reviewer  # type: ignore[no-any-return]  # a toolbox checks it
 
