@@ -54,7 +54,7 @@ class Agent(Generic[OutputT_co, DepsT]):
     :param role: the model's role, such as "a librarian"; role, goal and background come before the instructions
     :param goal: what the model has to achieve
     :param background: further information for the model
-    :param max_iterations: the most tool calls of a run, also of those in one reply; then the model must answer
+    :param max_tool_calls: the most tool calls of a run, also of those in one reply; then the model must answer
         without tools
     :param max_turns: the most replies of models in a run, including those of nested agents
     :param max_tokens: the most tokens of a run
@@ -189,7 +189,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         """Run until there is an answer.
 
         Failures of tools are reported to the model. A failed run raises :class:`~toolsemble.AgentExecutionError`; one
-        whose budget is used up without a final answer, :class:`~toolsemble.MaxIterationsExceededError`. It can also
+        whose budget is used up without a final answer, :class:`~toolsemble.BudgetExceededError`. It can also
         raise :class:`~toolsemble.ToolConfigurationError` and :class:`~toolsemble.ExitEarlyError`. Each has the work so
         far in ``partial``; another run can continue with ``history=error.partial.messages``.
 
@@ -208,7 +208,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         >>> agent.run_sync("Where do all roads lead?", max_tokens=1000, settings={"temperature": 0}).text
         'Rome'
         """
-        from toolsemble.agent._loop import start_run
+        from toolsemble.agent._run.start import start_run
 
         return await start_run(self._config, prompt, settings).run()
 
@@ -226,14 +226,14 @@ class Agent(Generic[OutputT_co, DepsT]):
     ) -> AgentResult[Any]: ...
     def run_sync(self, prompt: RunInput, **settings: Any) -> AgentResult[Any]:
         """Run until there is an answer, as :meth:`run` does, for code that cannot await."""
-        from toolsemble.agent._loop import start_run
+        from toolsemble.agent._run.start import start_run
 
-        loop = start_run(self._config, prompt, settings)
+        run = start_run(self._config, prompt, settings)
         try:
-            return finish(loop.run())
+            return finish(run.run())
         except KeyboardInterrupt as error:
             # The event loop replaces the cancellation by a new exception, which would lose its attributes.
-            error.partial = loop.partial()  # type: ignore[attr-defined]  # set on every error of a run
+            error.partial = run.partial()  # type: ignore[attr-defined]  # set on every error of a run
             raise
 
     @overload
@@ -263,9 +263,9 @@ class Agent(Generic[OutputT_co, DepsT]):
         >>> finish(kinds())
         ['text_delta', 'text_delta', 'turn_ended', 'final']
         """
-        from toolsemble.agent._loop import follow_run
+        from toolsemble.agent._run.start import follow_run
 
-        return follow_run(self._config, prompt, settings, streaming=True)
+        return follow_run(self._config, prompt, settings, shows_pieces=True)
 
     @overload
     def iterate(
@@ -291,7 +291,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         ['turn_ended', 'turn_ended', 'final']
         """
         from toolsemble.agent._event import Final, RunCancelled, RunInterrupted, RunParked, TurnEnded
-        from toolsemble.agent._loop import follow_run
+        from toolsemble.agent._run.start import follow_run
 
         kinds = (TurnEnded, Final, RunParked, RunInterrupted, RunCancelled)
         return follow_run(self._config, prompt, settings, *kinds)
@@ -305,7 +305,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         """
         from dataclasses import replace
 
-        from toolsemble.agent._loop import start_run
+        from toolsemble.agent._run.start import start_run
 
         return start_run(replace(self._config, journal=journal, name=name), prompt, settings).run()
 
@@ -397,7 +397,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         >>> Agent(ScriptedModel([ToolCall("poet", {"input": "roses"}), "Done"]), [poet]).run_sync("A poem!").text
         'Done'
         """
-        from toolsemble.agent._loop import AgentAsTool
+        from toolsemble.agent._run.start import AgentAsTool
 
         config = self._config
         return AgentAsTool(self.run, name, description, settings, config.names_inside, config.needs_outside())

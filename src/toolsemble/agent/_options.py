@@ -164,8 +164,10 @@ class SharedSettings(TypedDict, total=False):
 
     instructions: Instructions | None
     """The instructions for the model, verbatim; those of a run come after those of the agent."""
-    max_iterations: int
+    max_tool_calls: int
     """The most tool calls of a run, also of those in one reply; then the model must answer without tools."""
+    max_iterations: int
+    """Deprecated: the old name of ``max_tool_calls``."""
     max_turns: int | None
     """The most replies of models in a run, including those of nested agents."""
     max_tokens: int | None

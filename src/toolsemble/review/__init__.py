@@ -19,30 +19,32 @@ if TYPE_CHECKING:
         Continue as Continue,
         Edit as Edit,
         ExitEarly as ExitEarly,
+        OnTimeout as OnTimeout,
         Reject as Reject,
         ReviewDecision as ReviewDecision,
         ReviewEvent as ReviewEvent,
         ReviewHandler as ReviewHandler,
         ReviewRequest as ReviewRequest,
+        ReviewTiming as ReviewTiming,
     )
     from toolsemble.review._reviewer import BatchReviewer as BatchReviewer, Reviewer as Reviewer
     from toolsemble.review._rules.remember import RememberReview as RememberReview
     from toolsemble.review._rules.rules import Rule as Rule, RulesReview as RulesReview
     from toolsemble.review._store.queue import QueueReview as QueueReview
-    from toolsemble.review._store.receipt import Receipt as Receipt
-    from toolsemble.review._store.signed_rows import StoredRequest as StoredRequest
+    from toolsemble.review._store.signed import Receipt as Receipt, StoredRequest as StoredRequest
     from toolsemble.review._store.store import (
         MemoryStore as MemoryStore,
         ReviewStore as ReviewStore,
-        SQLiteStore as SQLiteStore,
+        ReviewStoreProtocol as ReviewStoreProtocol,
     )
-    from toolsemble.review._terms import OnTimeout as OnTimeout, ReviewTiming as ReviewTiming
     from toolsemble.review._webhook import WebhookReview as WebhookReview
     from toolsemble.review._webhook_service import (
         WebhookMessage as WebhookMessage,
         read_webhook as read_webhook,
         sign_answer as sign_answer,
     )
+
+    SQLiteStore = ReviewStore
 
 # Loaded on first use: most tools need no reviewer, and most reviewers no terminal, database or web server.
 __getattr__, __dir__, __all__ = export_lazily(
@@ -59,15 +61,16 @@ __getattr__, __dir__, __all__ = export_lazily(
             "Continue",
             "Edit",
             "ExitEarly",
+            "OnTimeout",
             "Reject",
             "ReviewDecision",
             "ReviewEvent",
             "ReviewHandler",
             "ReviewRequest",
+            "ReviewTiming",
         ),
         "_pause": ("PauseReview",),
         "_store.queue": ("QueueReview",),
-        "_store.receipt": ("Receipt",),
         "_reviewer": (
             "BatchReviewer",
             "Reviewer",
@@ -77,15 +80,14 @@ __getattr__, __dir__, __all__ = export_lazily(
             "Rule",
             "RulesReview",
         ),
-        "_store.signed_rows": ("StoredRequest",),
+        "_store.signed": (
+            "Receipt",
+            "StoredRequest",
+        ),
         "_store.store": (
             "MemoryStore",
             "ReviewStore",
-            "SQLiteStore",
-        ),
-        "_terms": (
-            "OnTimeout",
-            "ReviewTiming",
+            "ReviewStoreProtocol",
         ),
         "_webhook": ("WebhookReview",),
         "_webhook_service": (
@@ -94,4 +96,5 @@ __getattr__, __dir__, __all__ = export_lazily(
             "sign_answer",
         ),
     },
+    renamed={"SQLiteStore": ("ReviewStore", "0.5")},
 )

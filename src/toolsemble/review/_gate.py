@@ -12,10 +12,22 @@ from toolsemble._schema.masking import mask_object
 from toolsemble._vocabulary.call import GeneratedRunId
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review._question import Question
-from toolsemble.review._request import LOGGER, Continue, ReviewDecision, ReviewHandler, ReviewRequest, digest
+from toolsemble.review._request import (
+    LOGGER,
+    TIMEOUT,
+    Continue,
+    OnTimeout,
+    ReviewDecision,
+    ReviewHandler,
+    ReviewRequest,
+    ReviewTerms,
+    ReviewTiming,
+    check_terms,
+    digest,
+    fit_to_deadline,
+)
 from toolsemble.review._reviewer import to_reviewer
 from toolsemble.review._rules.pattern import matches_name
-from toolsemble.review._terms import TIMEOUT, OnTimeout, ReviewTerms, ReviewTiming, check_terms, fit_to_deadline
 
 Predicate: TypeAlias = Callable[[Any, Any], Any]
 """Takes the arguments as a reviewer would see them, and the context; returns whether approval is required."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from toolsemble.telemetry._otel import OpenTelemetry as OpenTelemetry, OpenTelemetryMetrics as OpenTelemetryMetrics
     from toolsemble.telemetry._prometheus import PrometheusMetrics as PrometheusMetrics
-    from toolsemble.telemetry._trace import (
+    from toolsemble.telemetry._trace_file import (
         CallTrace as CallTrace,
         Trace as Trace,
         TraceFile as TraceFile,
@@ -46,6 +46,6 @@ __getattr__, __dir__, __all__ = export_lazily(
         ),
         "_otel": ("OpenTelemetry", "OpenTelemetryMetrics"),
         "_prometheus": ("PrometheusMetrics",),
-        "_trace": ("CallTrace", "Trace", "TraceFile", "Unreadable", "read_trace"),
+        "_trace_file": ("CallTrace", "Trace", "TraceFile", "Unreadable", "read_trace"),
     },
 )

@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn, Self
 
 from toolsemble._engine.context import LOGGER
 from toolsemble._engine.definition import Names, Need, Policy, ReturnBehavior, ToolDefinition, map_definition
-from toolsemble._runtime.trace import trace_tools
+from toolsemble._runtime.trace_level import trace_tools
 from toolsemble._tools.toolbox.registry import Defined, Registered, find_needs, has_secret_parameters, names_in
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ToolDefinitionError

@@ -24,8 +24,15 @@ from toolsemble._vocabulary.errors import (
 from toolsemble._vocabulary.place import AskedQuestion
 from toolsemble.agent._journal.questions import withdraw_question
 from toolsemble.agent._journal.records import Step
-from toolsemble.agent._journal.storage import Storage, describe_owner, end_owner, report_failures
-from toolsemble.agent._journal.tables import RunRow, Tables, to_json_object
+from toolsemble.agent._journal.storage import (
+    RunRow,
+    Storage,
+    Tables,
+    describe_owner,
+    end_owner,
+    report_failures,
+    to_json_object,
+)
 from toolsemble.review._request import digest
 from toolsemble.review._reviewer import Reviewer
 
@@ -90,6 +97,10 @@ class RunDriver:
     def is_fork(self) -> bool:
         """Whether the run was begun with the turns of another one, whose conversation it must not change."""
         return "fork_of" in self._begun_with
+
+    def start_clock(self) -> None:
+        """Count time from now on: until here, the run made its deps and waited for others of its conversation."""
+        self._began = time.monotonic()
 
     @property
     def elapsed(self) -> float:

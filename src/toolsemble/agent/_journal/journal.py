@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from toolsemble._engine.execution.journal_values import write_recorded
+from toolsemble._engine.execution.journaled_call import write_recorded
 from toolsemble._runtime.checks import check_seconds
 from toolsemble._runtime.storage.opening import read_location
 from toolsemble._runtime.text import escape_surrogates
@@ -19,10 +19,17 @@ from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.agent._journal.driver import DriverSettings, RunDriver
 from toolsemble.agent._journal.questions import LOGGER, Questions, Withdraws, mark_closing
 from toolsemble.agent._journal.records import STATES, RunRecord, RunStatus, Step, UnknownCall, find_turn, is_turn
-from toolsemble.agent._journal.storage import LEASE, Storage, describe_owner, new_owner, report_failures
-from toolsemble.agent._journal.tables import RunRow, Tables, to_json_object
-from toolsemble.models._message import Message, Prompt, check_question, to_messages
-from toolsemble.models._transcript import messages_to_json
+from toolsemble.agent._journal.storage import (
+    LEASE,
+    RunRow,
+    Storage,
+    Tables,
+    describe_owner,
+    new_owner,
+    report_failures,
+    to_json_object,
+)
+from toolsemble.models._message import Message, Prompt, check_question, messages_to_json, to_messages
 from toolsemble.review._reviewer import Reviewer, to_reviewer
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import Protocol, TypeAlias
 from toolsemble._runtime.lru import LRUCache
 from toolsemble._runtime.text import describe_error
 from toolsemble.agent._journal.records import Step
-from toolsemble.agent._journal.storage import Storage
-from toolsemble.agent._journal.tables import Tables
+from toolsemble.agent._journal.storage import Storage, Tables
 from toolsemble.review._request import ReviewHandler
 from toolsemble.review._reviewer import Reviewer, to_reviewer
 

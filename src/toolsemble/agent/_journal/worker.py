@@ -22,8 +22,8 @@ from toolsemble._runtime.text import describe_error
 from toolsemble._vocabulary.errors import JournalError, RunError, ToolDefinitionError, ToolsembleError
 from toolsemble.agent._journal.questions import LOGGER
 from toolsemble.agent._journal.records import RunRecord
-from toolsemble.agent._journal.tables import RunRow
-from toolsemble.models._transcript import messages_from_json
+from toolsemble.agent._journal.storage import RunRow
+from toolsemble.models._message import messages_from_json
 from toolsemble.review._reviewer import Reviewer
 
 _LONGEST_PAUSE = 300.0  # seconds between two attempts to begin a run

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from os import PathLike
 
     from toolsemble._engine.limits.retries import Retries
-    from toolsemble.catalog._lock.lock import ToolLock
+    from toolsemble.catalog._pinning.tool_lock import ToolLock
     from toolsemble.review._gate import Predicate
     from toolsemble.review._request import ReviewHandler
 
@@ -136,7 +136,7 @@ def build_options(default_name: str, given: Mapping[str, Any]) -> Options:
     own["roots"] = tuple(map(_to_uri, own.get("roots") or ()))
     own["approve"] = _read_approve(own.get("approve"))
     if own.get("lock") is not None:
-        from toolsemble.catalog._lock.lock import as_lock
+        from toolsemble.catalog._pinning.tool_lock import as_lock
 
         own["lock"] = as_lock(own["lock"])
     options = Options(**own, settings=settings)

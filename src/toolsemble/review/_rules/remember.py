@@ -9,13 +9,11 @@ from typing import Any, Literal, TypeAlias
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review._ask import OuterReviewer
-from toolsemble.review._request import Continue, ReviewDecision, ReviewHandler, ReviewRequest
+from toolsemble.review._request import Continue, ReviewDecision, ReviewHandler, ReviewRequest, ReviewTiming
 from toolsemble.review._reviewer import is_reviewer
-from toolsemble.review._terms import ReviewTiming
 
 Scope: TypeAlias = Literal["arguments", "tool"]
 _Approval: TypeAlias = tuple[object, ...]  # the properties of an approved call that a later call must share
-
 _SCOPES = ("tool", "arguments")
 _MAX_RUNS = 1024
 _MAX_APPROVALS = 1024  # in one run

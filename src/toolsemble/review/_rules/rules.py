@@ -15,14 +15,12 @@ from typing import Any, Literal, TypeAlias
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review._ask import OuterReviewer
 from toolsemble.review._automatic import AutoReject
-from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest
+from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest, ReviewTiming
 from toolsemble.review._reviewer import is_reviewer
 from toolsemble.review._rules.pattern import matches_name, possibly_matches, surely_matches
-from toolsemble.review._terms import ReviewTiming
 
 Range: TypeAlias = Mapping[str, float]
 Condition: TypeAlias = str | bool | int | float | Range | Sequence[str | bool | int | float | Range]
-
 _BOUNDS = ("max", "min")
 _DECIMAL = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?")
 

@@ -17,7 +17,7 @@ from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review._open_question import is_interrupted, note_stored, note_waiting
 from toolsemble.review._request import LOGGER, ExitEarly, ReviewDecision, ReviewRequest
 from toolsemble.review._reviewer import Reviewer
-from toolsemble.review._store.store import ReviewStore
+from toolsemble.review._store.store import ReviewStoreProtocol
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ _Release: TypeAlias = Callable[[Iterable[str]], object]
 _Watch: TypeAlias = Callable[[Callable[[], object]], Callable[[], None] | None]
 
 
-def _find_optional(store: ReviewStore) -> tuple[_Release | None, _Watch | None]:
+def _find_optional(store: ReviewStoreProtocol) -> tuple[_Release | None, _Watch | None]:
     """Return the methods ``release`` and ``watch`` of a store, each None if it has none."""
     release, watch = getattr(store, "release", None), getattr(store, "watch", None)
     return release if callable(release) else None, watch if callable(watch) else None
@@ -62,7 +62,7 @@ class StoreWorker:
     Continue(always=None)
     """
 
-    def __init__(self, store: ReviewStore, poll: float) -> None:
+    def __init__(self, store: ReviewStoreProtocol, poll: float) -> None:
         self._store = store
         self._release, self._watch = _find_optional(store)
         self.poll = poll
@@ -188,7 +188,7 @@ class _Workers:
         self._lock = fork_safe_lock(self)
         self._workers: WeakValueDictionary[tuple[int, int], StoreWorker] = WeakValueDictionary()
 
-    def get(self, store: ReviewStore, poll: float) -> StoreWorker:
+    def get(self, store: ReviewStoreProtocol, poll: float) -> StoreWorker:
         # A worker keeps its store alive: its address belongs to no other object meanwhile.
         key = os.getpid(), id(store)
         with self._lock:
@@ -202,7 +202,7 @@ class _Workers:
 _WORKERS = _Workers()
 
 
-def get_worker(store: ReviewStore, poll: float) -> StoreWorker:
+def get_worker(store: ReviewStoreProtocol, poll: float) -> StoreWorker:
     """Return the worker of a store in this process; all who ask there share it, and none takes over from another.
 
     A forked child has a worker of its own: it has neither the thread nor the waiting calls of its parent.
@@ -259,10 +259,10 @@ class QueueReview(Reviewer):
     """This reviewer sends ``review_requested`` itself, once the request is stored."""
     has_store = True
 
-    def __init__(self, store: ReviewStore, *, poll: float = 0.05) -> None:
+    def __init__(self, store: ReviewStoreProtocol, *, poll: float = 0.05) -> None:
         if not callable(getattr(store, "take", None)):
             raise ToolDefinitionError(
-                f"QueueReview needs a store, such as SQLiteStore(path), not {type(store).__name__}"
+                f"QueueReview needs a store, such as ReviewStore(path), not {type(store).__name__}"
             )
         if not poll > 0:
             raise ToolDefinitionError(f"poll must be a number of seconds > 0, not {poll!r}")
