@@ -444,6 +444,7 @@ def ask(words: Sequence[str], setup: Setup, screen: Screen, files: Sequence[str]
                     memory = opened.enter_context(closing(ConversationMemory(setup.memory)))
                 agent = setup.make_agent(box, memory, screen)
                 settings = {"memory_id": memory_id, "deps": load_deps(setup.deps)}
+            agent.check_deps(settings["deps"])
         outcome = run_agent(agent, prompt, setup.make_listener(screen), settings)
         if memory is not None:
             save_interrupted(memory, outcome, memory_id)
@@ -458,6 +459,7 @@ def chat(setup: Setup, screen: Screen) -> Exit:
             memory = opened.enter_context(closing(ConversationMemory(setup.memory)))
             agent = setup.make_agent(box, memory, screen)
             deps = load_deps(setup.deps)
+            agent.check_deps(deps)
         return Chat(agent, box, memory, screen, lambda: setup.make_listener(screen, markdown=True), deps).run()
 
 

@@ -98,13 +98,17 @@ def begin_run(journal: RunJournal, screen: Screen, run_id: str, agent: str, prom
 
 def resume_run(journal: RunJournal, run_id: str, target: str, screen: Screen, deps: str | None = None) -> Exit:
     """Continue a run with the agent of its name, and write its answer."""
-    agents, name = load_agents([target]), _find(journal, run_id).agent
+    record, agents = _find(journal, run_id), load_agents([target])
+    name = record.agent
     if name not in agents:
         known = ", ".join(map(escape_line, agents))
         raise ToolDefinitionError(
             f"Run {run_id!r:.80} is one of the agent {name!r:.80}, which {target!r:.80} does not have; it has {known}"
         )
-    result = asyncio.run(journal.resume(run_id, agents[name], deps=load_deps(deps)))
+    given = load_deps(deps)
+    if record.state != "done":  # a recorded answer needs none
+        agents[name].check_deps(given)
+    result = asyncio.run(journal.resume(run_id, agents[name], deps=given))
     screen.answer(result.text)
     return Exit.DONE
 

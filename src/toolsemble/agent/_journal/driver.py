@@ -77,6 +77,7 @@ class RunDriver:
         self.row = row
         self.has_written = False
         """Whether this driver has recorded a reply or a call."""
+        self._written: set[str] = set()  # the places of what it has recorded
         self.is_new = not steps
         """Whether nothing was recorded of the run before."""
         self.park_after = settings.park_after
@@ -127,6 +128,11 @@ class RunDriver:
     def _asked_before(self) -> frozenset[str]:
         """The places of the calls that an earlier driver asked about."""
         return frozenset(place.partition("?")[0] for place, kind in self._earlier if kind == "question")
+
+    def has_written_inside(self, path: str) -> bool:
+        """Return whether this driver has recorded anything of the agent at a place: no earlier driver came that far."""
+        with self._lock:
+            return any(place.startswith(f"{path}/") for place in self._written)
 
     def find_reply(self, path: str) -> Any:
         """Return the reply of a model that is recorded for a turn, as JSON values; None if there is none."""
@@ -320,6 +326,7 @@ class RunDriver:
         with self._lock:
             self._steps[step.place, step.kind] = step
             self.has_written |= step.place != _START
+            self._written.add(step.place)
 
     def _change(self, change: Callable[[Tables], None], *, synced: bool, notify: bool = False) -> None:
         """Write to the tables, if this is still the driver and has not given the run back; may be done twice."""

@@ -303,28 +303,29 @@ class RunState:
         self.messages = self.messages.plus(*messages)
         memory = self._config.memory
         if memory is not None:
-            new = len(self.messages) - self._saved - self._count_stored()
+            new = len(self.messages) - self._saved
             if new <= 0 or not self._writes_memory:
                 return
-            extend = partial(memory.extend, self._conversation_id, self._stored, self.messages, new)
-            await RunInThread(extend, in_place=memory.in_place).ado()
+            if not self._is_stored(self.messages[-new:]):
+                extend = partial(memory.extend, self._conversation_id, self._stored, self.messages, new)
+                await RunInThread(extend, in_place=memory.in_place).ado()
             self._saved = len(self.messages)
             self._stored = None if self._stored is None else self.messages
 
-    def _count_stored(self) -> int:
-        """Return how many of the messages that are not saved here an earlier process of the same run has stored.
+    def _is_stored(self, own: Sequence[Message]) -> bool:
+        """Return whether an earlier driver of this run has stored these messages, which are stored as a whole.
 
-        Behind them may be messages of other runs of the conversation, which went on in the meantime.
+        Before and behind them may be messages of other runs of the conversation, which went on in the meantime. What
+        follows anything that this driver has recorded is not stored, although another run may have stored the same.
         """
-        if not self._later:
-            return 0
-        own = self.messages[self._saved :]
-        known = 0
-        while known < min(len(own), len(self._later)) and _is_same(own[known], self._later[known]):
-            known += 1
-        if known < len(own):
-            self._later = ()
-        return known
+        place = self.context.place
+        if not self._later or place is None or place.run.has_written_inside(place.path):
+            return False
+        for first in range(len(self._later) - len(own) + 1):
+            if all(_is_same(message, self._later[first + index]) for index, message in enumerate(own)):
+                self._later = self._later[first + len(own) :]
+                return True
+        return False
 
     def add_correction(self, text: str) -> None:
         """Add a correction for the model as a user message; it is stored together with the answer to it."""
