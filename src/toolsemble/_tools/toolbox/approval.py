@@ -12,8 +12,7 @@ from toolsemble._engine.definition import ToolDefinition, always_gated_in, map_d
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble.review._gate import Gate
-from toolsemble.review._request import ReviewHandler
-from toolsemble.review._reviewer import to_reviewer
+from toolsemble.review._request import ReviewHandler, to_reviewer
 
 _NESTED = (
     "Tool '{tool}' requires approval inside of another call, which cannot be resumed in the middle, so PauseReview "
