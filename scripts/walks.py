@@ -164,9 +164,8 @@ def measure() -> dict[str, Walk]:
 
 def to_table(walks: dict[str, Walk]) -> str:
     """Return the figures as a table."""
-    rows = [
-        f"| {name} | {len(walk.modules)} | {walk.calls:,} | {len(walk.re_entries)} |" for name, walk in walks.items()
-    ]
+    figures = {name: (len(walk.modules), f"{walk.calls:,}", len(walk.re_entries)) for name, walk in walks.items()}
+    rows = [f"| {name} | {' | '.join(map(str, each))} |" for name, each in figures.items()]
     return "\n".join(["| walk | modules | calls | re-entries |", "| --- | --: | --: | --: |", *rows, ""])
 
 
