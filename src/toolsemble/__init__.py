@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from toolsemble._engine.context import InvocationParameters as InvocationParameters, ToolContext as ToolContext
     from toolsemble._engine.definition import ReturnBehavior as ReturnBehavior
-    from toolsemble._engine.execution.journal_values import StepRecord as StepRecord
+    from toolsemble._engine.execution.journaled_call import StepRecord as StepRecord
     from toolsemble._engine.limits.cache import Cache as Cache
     from toolsemble._engine.limits.effect_ledger import Effect as Effect, EffectLedger as EffectLedger
     from toolsemble._engine.limits.idempotency import Idempotency as Idempotency
@@ -191,7 +191,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ErrorStrategy",
             "Step",
         ),
-        "_engine.execution.journal_values": ("StepRecord",),
+        "_engine.execution.journaled_call": ("StepRecord",),
         "_engine.limits.rate": ("RateLimit",),
         "_engine.limits.idempotency": ("Idempotency",),
         "_vocabulary.result": (

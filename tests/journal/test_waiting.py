@@ -183,7 +183,8 @@ def test_a_question_that_was_changed_in_the_file_is_asked_anew_and_cannot_be_ans
 
 def test_a_question_of_a_changed_tool_stays_open_if_its_reviewer_cannot_close_it(tmp_path, store, paid):
     class Simple(QueueReview):
-        withdraw = None
+        def withdraw(self, ids):
+            return False
 
     def ask_with(description):
         @tool(description=description, effects="irreversible", requires_approval=True, approval_timeout=None)
@@ -421,7 +422,8 @@ async def test_a_run_that_is_cancelled_while_it_waits_ends_and_takes_its_questio
 
 async def test_the_question_of_a_cancelled_run_stays_if_its_reviewer_cannot_close_it(tmp_path, store, pay):
     class Simple(QueueReview):
-        withdraw = None
+        def withdraw(self, ids):
+            return False
 
     with park(tmp_path, park_after=None) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=Simple(store, poll=0.01))

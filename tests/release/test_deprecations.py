@@ -39,7 +39,8 @@ def find_deprecations():
 
 def test_no_deprecated_name_outlives_the_version_that_it_names():
     now = read_version(toolsemble.__version__)
-    assert [place for place, removed in find_deprecations() if read_version(removed) <= now] == []
+    left = [place for place, removed in find_deprecations() if read_version(removed) <= now]
+    assert left == [], "remove the deprecated name, and add a line to the section [Unreleased] of CHANGELOG.md"
 
 
 def test_deprecated_names_are_found_in_the_sources():

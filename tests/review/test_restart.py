@@ -14,8 +14,8 @@ import pytest
 
 from helpers.wait import auntil, until
 from toolsemble import Agent, ReviewRefusedError, Toolbox, ToolCall, ToolConfigurationError, ToolContext, tool
-from toolsemble._runtime.processes.identity import ProcessIdentity
 from toolsemble._runtime.signing import sign
+from toolsemble._runtime.storage.database import ProcessIdentity
 from toolsemble._runtime.watchers import unwatch, watch
 from toolsemble.review import (
     Continue,

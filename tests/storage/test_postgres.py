@@ -28,7 +28,6 @@ from toolsemble import (
     ToolDefinitionError,
     tool,
 )
-from toolsemble._runtime.processes import identity
 from toolsemble._runtime.storage.database import PostgresUrl, repeat_if_lost
 from toolsemble._runtime.storage.opening import open_database, read_location
 from toolsemble._runtime.storage.postgres import connections, connections as driver, listener as presence
@@ -273,7 +272,7 @@ class TestTransactions:
         held = [database.writing(key=f"{number}") for number in range(connections.MOST)]
         for each in held:
             each.__enter__()
-        with pytest.raises(TimeoutError, match=f"All {connections.MOST} connections of this process are in use"):
+        with pytest.raises(TimeoutError, match=f"No free connection after 0.05 s; all {connections.MOST} of"):
             names(database)
         for each in held:
             each.__exit__(None, None, None)
@@ -439,7 +438,7 @@ class TestClocks:
             driver = runs.claim("r1", "clerk", [])
             real = time.time
             monkeypatch.setattr(time, "time", lambda: real() + 3600)
-            monkeypatch.setattr(identity, "_place", lambda: "another machine")
+            monkeypatch.setattr("toolsemble._runtime.storage.database._place", lambda: "another machine")
             with pytest.raises(RunBusyError, match="is driven by process"):
                 other.claim("r1", "clerk", [])
             assert other.find_work() == []
@@ -450,7 +449,7 @@ class TestLeases:
     def test_a_driver_on_another_machine_counts_until_its_lease_is_over(self, postgres_url, monkeypatch):
         with RunJournal(postgres_url, lease=1.2) as runs, RunJournal(postgres_url, lease=1.2) as other:
             driver = runs.claim("r1", "clerk", [])
-            monkeypatch.setattr(identity, "_place", lambda: "another machine")
+            monkeypatch.setattr("toolsemble._runtime.storage.database._place", lambda: "another machine")
             for _ in range(3):  # it says that it lives
                 updated = other.find("r1").updated
                 until(lambda updated=updated: other.find("r1").updated > updated)
@@ -480,7 +479,7 @@ class TestLeases:
             paying = threading.Thread(target=call)
             paying.start()
             entered.wait(60)
-            monkeypatch.setattr(identity, "_place", lambda: "another machine")
+            monkeypatch.setattr("toolsemble._runtime.storage.database._place", lambda: "another machine")
             assert [entry.state for entry in there.entries()] == ["running"]
             here._database.presence.close()  # as if it were killed
             until(lambda: [entry.state for entry in there.entries()] == ["unknown"])
@@ -496,7 +495,7 @@ class TestLeases:
             asking.ask([request])
             resumable = ReviewRequest("Pays", "pay", "8", run_id="r1", timeout=None)
             (first,) = asking.ask([resumable])
-            monkeypatch.setattr(identity, "_place", lambda: "another machine")
+            monkeypatch.setattr("toolsemble._runtime.storage.database._place", lambda: "another machine")
             assert [each.arguments for each in looking.pending()] == ["7", "8"]
             assert looking.ask([resumable]) != [first]  # somebody else waits for it
             asking._database.presence.close()  # as if it were killed

@@ -30,9 +30,8 @@ from toolsemble.agent._event import Final, RunParked
 from toolsemble.agent._memory import ConversationMemory
 from toolsemble.agent._result import AgentResult
 from toolsemble.models._chat import ChatModel
-from toolsemble.models._message import AssistantMessage, Prompt, SystemMessage
+from toolsemble.models._message import AssistantMessage, Prompt, SystemMessage, Transcript
 from toolsemble.models._registry import find_module, model_of
-from toolsemble.models._transcript import Transcript
 
 MEMORY_ID = ToolContext.memory_id
 """The memory id of conversations of the command line."""

@@ -31,8 +31,7 @@ from toolsemble._ui.form_schema import (
     resolve,
 )
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.review._request import ReviewRequest
-from toolsemble.review._terms import ReviewTiming
+from toolsemble.review._request import ReviewRequest, ReviewTiming
 
 _PLAIN = (str, int, type(None))
 

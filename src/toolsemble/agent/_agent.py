@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from toolsemble.agent._options import AgentSettings, DynamicTools, MakeDeps, RunInput, RunKeywords
     from toolsemble.agent._result import AgentResult
     from toolsemble.models._chat import ChatModel
-    from toolsemble.review import ReviewHandler
+    from toolsemble.review import Reviewer, ReviewHandler
 
     # A plain ``Agent`` in an annotation is ``Agent[Any, Any]``; Python has such defaults since 3.13 only.
     OutputT_co = DefaultedTypeVar("OutputT_co", covariant=True, default=Any)
@@ -327,17 +327,20 @@ class Agent(Generic[OutputT_co, DepsT]):
     def find_open_requests(self, ids: Iterable[str]) -> set[str]:
         """Return which of these requests still wait for one of the agent's reviewers."""
         wanted = set(ids)
-        finders = [getattr(each, "find_open", None) for each in self._config.list_reviewers()]
-        return {id_ for find in finders if callable(find) for id_ in find(wanted)}
+        return {id_ for each in self._list_reviewers() for id_ in each.find_open(wanted)}
 
     def watch_requests(self, changed: Callable[[], object]) -> list[Callable[[], None]]:
         """Call a function, in another thread, when a request may be answered; return functions that end this.
 
         The list is empty if the stores of the agent's reviewers do not tell.
         """
-        watchers = [getattr(each, "watch", None) for each in self._config.list_reviewers()]
-        ends = [watch(changed) for watch in watchers if callable(watch)]
+        ends = [each.watch(changed) for each in self._list_reviewers()]
         return [end for end in ends if end is not None]
+
+    def _list_reviewers(self) -> list[Reviewer]:
+        from toolsemble.review._reviewer import to_reviewer  # most agents have no reviewer
+
+        return [to_reviewer(each) for each in self._config.list_reviewers()]
 
     @property
     def name(self) -> str:

@@ -8,8 +8,7 @@ from toolsemble._runtime.checks import check_count
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble.agent import _conversation as conversation
 from toolsemble.agent._options import RunView
-from toolsemble.models._message import AssistantMessage, Message, SystemMessage, UserMessage
-from toolsemble.models._transcript import Transcript
+from toolsemble.models._message import AssistantMessage, Message, SystemMessage, Transcript, UserMessage
 
 
 def read_processors(given: Iterable[object]) -> tuple[conversation.RunFunction, ...]:

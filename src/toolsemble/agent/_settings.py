@@ -28,6 +28,7 @@ from toolsemble.models._chat import ChatModel, Reasoning
 from toolsemble.models._message import SystemMessage
 from toolsemble.models._registry import model_of
 from toolsemble.review import ReviewHandler
+from toolsemble.review._reviewer import is_reviewer
 
 if TYPE_CHECKING:
     from toolsemble.agent._journal.journal import RunJournal
@@ -73,8 +74,8 @@ def check_keywords(owner: str, given: Iterable[str], known: Sequence[str]) -> No
     ...
     TypeError: A run has no setting 'memory'; did you mean memory_id?
     """
-    for name in given:
-        if name in _INSTRUCTIONS and name not in known and "instructions" in known:
+    for name in [name for name in given if name not in known]:
+        if name in _INSTRUCTIONS and "instructions" in known:
             raise TypeError(f"{owner} has no setting '{name}'; did you mean instructions?")
         check_setting(owner, name, known, _OLD_NAMES)
 
@@ -124,8 +125,8 @@ def _is_instructions(value: object) -> bool:
     return value is None or isinstance(value, Sequence) or (callable(value) and not isinstance(value, type))
 
 
-def _is_reviewer(value: Any) -> bool:
-    return value is None or (not isinstance(value, type) and callable(getattr(value, "review", None)))
+def _is_reviewer(value: object) -> bool:
+    return value is None or is_reviewer(value)
 
 
 def _is_reasoning(value: object) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from toolsemble._runtime.metrics import Outcome
+from toolsemble._runtime.sinks import Sink
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.events import CallFinished, CallStarted, Event, ReviewDecided, RunEvent
@@ -26,7 +27,7 @@ except ImportError:  # without file locks, only lines of a single process are wr
 _MAX_PREVIEW = 80
 
 
-class TraceFile:
+class TraceFile(Sink):
     """A sink that appends each event to a file as a line of JSON; threads and processes can share the file.
 
     Each line is appended in one write. Failures, such as a full disk, are logged and do not affect calls. What a run

@@ -77,7 +77,7 @@ class ToolSet:
         if entry is None or entry.definition.inside is None:
             return False
         layers = () if entry.definition.policy is None else entry.definition.policy.layers
-        return not any(getattr(layer, "keeps_outcomes", False) for layer in layers)
+        return not any(layer.keeps_outcomes for layer in layers)
 
     def find_needs(self) -> dict[str, Need]:
         """Return the context fields that a run must set for the tools, each with a tool that needs it.

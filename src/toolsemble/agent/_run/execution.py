@@ -14,7 +14,7 @@ from itertools import chain, count
 from typing import Any
 
 from toolsemble._engine.context import ToolContext, enter, leave, resumed_calls
-from toolsemble._engine.execution.journal_values import read_recorded, write_recorded
+from toolsemble._engine.execution.journaled_call import read_recorded, write_recorded
 from toolsemble._runtime.text import describe_error
 from toolsemble._runtime.watchers import unwatch
 from toolsemble._runtime.work_clock import current_clock

@@ -35,13 +35,13 @@ from toolsemble.review._request import ReviewRequest
 if TYPE_CHECKING:
     from toolsemble.agent._journal.driver import RunDriver
     from toolsemble.agent._journal.journal import RunJournal
-    from toolsemble.agent._journal.tables import RunRow
+    from toolsemble.agent._journal.storage import RunRow
 
 
 T = TypeVar("T")
 
 
-class JournaledRun:
+class JournalLayer:
     """The journal of one run, from its claim to its end."""
 
     def __init__(

@@ -21,8 +21,7 @@ from toolsemble.agent._output import Output
 from toolsemble.agent._result import AgentResult, ToolCallRecord, TraceStep
 from toolsemble.agent._settings import AgentConfig
 from toolsemble.models._chat import ChatReply, TokenUsage
-from toolsemble.models._message import read_call, write_call
-from toolsemble.models._transcript import Transcript
+from toolsemble.models._message import Transcript, read_call, write_call
 
 if TYPE_CHECKING:
     from toolsemble._engine.event_codec import EventCodec

@@ -42,7 +42,7 @@ from toolsemble.agent._settings import RUN_ONLY, AgentConfig, check_keywords, ov
 from toolsemble.models._message import Message, to_messages
 
 if TYPE_CHECKING:
-    from toolsemble.agent._run.journaled import JournaledRun
+    from toolsemble.agent._run.journaled import JournalLayer
 
 T = TypeVar("T")
 Running: TypeAlias = Callable[[], Awaitable[AgentResult]]
@@ -79,11 +79,11 @@ def start_run(
     else:
         messages = to_messages(prompt)
         if config.journal is not None and (current_context() is None or own.get("run_id") is not None):
-            from toolsemble.agent._run.journaled import JournaledRun
+            from toolsemble.agent._run.journaled import JournalLayer
 
             if own.get("run_id") is None:
                 own["run_id"] = new_id()
-            journaled = JournaledRun(config.journal, config, own["run_id"], messages, own)
+            journaled = JournalLayer(config.journal, config, own["run_id"], messages, own)
     state = RunState(config, messages, **own)
     events = RunEvents(config, state, stream, shows_pieces=shows_pieces)
     return Run(config, state, events, Loop(config, state, events, resumption), journaled)
@@ -93,7 +93,7 @@ class Run:
     """One run: its turns, and the layers around them."""
 
     def __init__(
-        self, config: AgentConfig, state: RunState, events: RunEvents, loop: Loop, journaled: JournaledRun | None
+        self, config: AgentConfig, state: RunState, events: RunEvents, loop: Loop, journaled: JournalLayer | None
     ) -> None:
         run: Running = loop.run
         if state.makes_deps:

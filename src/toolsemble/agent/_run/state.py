@@ -36,8 +36,7 @@ from toolsemble.agent._options import RunView
 from toolsemble.agent._result import AgentResult, InnerRun, PausedRun, ToolCallRecord, TraceStep
 from toolsemble.agent._run.spending import Spending, current_spending
 from toolsemble.agent._settings import AgentConfig, check_run
-from toolsemble.models._message import Message, SystemMessage, UserMessage, check_question, message_to_json
-from toolsemble.models._transcript import Transcript
+from toolsemble.models._message import Message, SystemMessage, Transcript, UserMessage, check_question, message_to_json
 from toolsemble.review._request import ReviewDecision
 
 _NO_MEMORY_ID = (
@@ -189,6 +188,8 @@ class RunState:
             self._lock = await lock_conversation(self._config.memory, self._conversation_id, self.context)
         self.spending.begin()
         self.spending.advance(self._earlier)
+        if (place := self.context.place) is not None and not place.path:
+            place.run.start_clock()
         if self._paused is not None:
             self._restore(self._paused)
         ends = [each for each in (self.context.deadline, self.spending.deadline) if each is not None]

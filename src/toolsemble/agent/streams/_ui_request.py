@@ -13,8 +13,7 @@ from toolsemble._runtime.urls import UrlRefusedError, host_of, is_public
 from toolsemble._vocabulary.media_url import check_url, file_name_of, guess_media_type, read_data_url
 from toolsemble._vocabulary.result import AudioContent, FileContent, ImageContent, Media
 from toolsemble.models._adapter.history_reader import HistoryReader, describe, iterate_items, read_base64, read_text
-from toolsemble.models._message import UserMessage
-from toolsemble.models._transcript import Transcript
+from toolsemble.models._message import Transcript, UserMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from toolsemble._runtime.checks import check_count, check_seconds
 from toolsemble._runtime.extras import install_command
 from toolsemble._tools.settings import BareSettings, ToolSettings
 from toolsemble._vocabulary.errors import ToolDefinitionError
+from toolsemble.review._reviewer import is_reviewer
 from toolsemble.review._rules.pattern import matches_name
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def _check_values(options: Options) -> None:
         raise ToolDefinitionError(
             f"MCPClient prefix must be at most {_LONGEST_PREFIX} letters, digits, '_' or '-', not {prefix!r:.80}"
         )
-    if options.review is not None and not callable(getattr(options.review, "review", None)):
+    if options.review is not None and not is_reviewer(options.review):
         raise ToolDefinitionError(
             f"MCPClient review must be an object with a method review(request), not {options.review!r:.80}"
         )

@@ -13,8 +13,7 @@ from toolsemble._vocabulary.call import ToolCall, ToolReply
 from toolsemble._vocabulary.media_url import guess_media_type
 from toolsemble._vocabulary.result import Content, FileContent, ImageContent, Media, TextContent, ToolResult
 from toolsemble.models._adapter.wire import field
-from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage
-from toolsemble.models._transcript import Transcript
+from toolsemble.models._message import AssistantMessage, Message, ToolMessage, Transcript, UserMessage
 
 _ERROR = "Error: "
 _NOT_FINISHED = "The call did not finish"

@@ -26,8 +26,15 @@ from toolsemble.models._adapter.offer import CLIENT_KEY, Offer, find_key_source,
 from toolsemble.models._adapter.per_loop import PerLoop
 from toolsemble.models._adapter.replies import Block, append_text, has_text, join_texts, make_details, restore_blocks
 from toolsemble.models._adapter.retry import is_retryable
-from toolsemble.models._message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from toolsemble.models._transcript import Transcript, list_messages
+from toolsemble.models._message import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    list_messages,
+)
 from toolsemble.models.anthropic._wire import IMAGES, write_prompt, write_reply, write_tools
 
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")

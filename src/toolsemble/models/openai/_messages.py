@@ -11,8 +11,7 @@ from toolsemble._vocabulary.result import AudioContent, Content, FileContent, Te
 from toolsemble.models._adapter import history_reader
 from toolsemble.models._adapter.wire import field
 from toolsemble.models._chat import ChatRequest
-from toolsemble.models._message import AssistantMessage, Message, SystemMessage
-from toolsemble.models._transcript import Transcript, list_messages
+from toolsemble.models._message import AssistantMessage, Message, SystemMessage, Transcript, list_messages
 from toolsemble.models.openai import _chat as chat, _responses as responses
 
 _TEXTS = {"text", "input_text", "output_text", "refusal"}

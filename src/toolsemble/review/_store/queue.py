@@ -16,6 +16,7 @@ from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review._open_question import is_interrupted, note_stored, note_waiting
 from toolsemble.review._request import LOGGER, ExitEarly, ReviewDecision, ReviewRequest
+from toolsemble.review._reviewer import Reviewer
 from toolsemble.review._store.store import ReviewStoreProtocol
 
 T = TypeVar("T")
@@ -223,7 +224,7 @@ _GRACE = 0.25
 _WITHDRAW_TIMEOUT = 2.0
 
 
-class QueueReview:
+class QueueReview(Reviewer):
     """A reviewer that puts requests into a store: anyone who can reach the store can answer, even hours later.
 
     Each request waits for its own answer; those of concurrent calls share transactions. If the process dies, a call of
@@ -247,6 +248,7 @@ class QueueReview:
 
     sends_event = True
     """This reviewer sends ``review_requested`` itself, once the request is stored."""
+    has_store = True
 
     def __init__(self, store: ReviewStoreProtocol, *, poll: float = 0.05) -> None:
         if not callable(getattr(store, "take", None)):

@@ -17,16 +17,14 @@ from typing import Any, Protocol, Self
 from weakref import WeakSet
 
 from toolsemble._runtime.checks import warn_deprecated
-from toolsemble._runtime.processes.identity import ProcessIdentity
 from toolsemble._runtime.signing import is_signed, secret_bytes
-from toolsemble._runtime.storage.database import Database, Presence
+from toolsemble._runtime.storage.database import Database, Presence, ProcessIdentity
 from toolsemble._runtime.storage.opening import open_database, read_location
 from toolsemble._runtime.text import HIDDEN, preview
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.errors import ReviewRefusedError, ToolConfigurationError, ToolDefinitionError
 from toolsemble.review._request import LOGGER, ExitEarly, ReviewDecision, ReviewEvent, ReviewRequest
-from toolsemble.review._store.receipt import Receipt
-from toolsemble.review._store.signed_rows import KIND, USED, Record, Records, StoredRequest
+from toolsemble.review._store.signed import KIND, USED, Receipt, Record, Records, StoredRequest
 
 VALID_FOR = 3600.0
 """Seconds for which an approval is valid."""
