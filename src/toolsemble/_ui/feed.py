@@ -13,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from toolsemble._ui.endpoint import read_number
 from toolsemble._ui.guard import refuse
 from toolsemble._ui.interface import DataFolder, Interface
 from toolsemble._ui.people import Person
@@ -29,9 +30,10 @@ _MAX_EVENTS = 500
 async def feed(request: Request) -> Response:
     """Stream the events that come after an id, and the numbers of what waits for a person when they change."""
     text = request.headers.get("last-event-id") or request.query_params.get("after") or ""
-    if text and not (text.isascii() and text.isdigit() and len(text) < 16):  # noqa: PLR2004 - fits SQLite's integers
+    after = read_number(text)
+    if text and after is None:
         return refuse(400, "'after' must be the number of an event")
-    stream = follow(request.app.state.interface, int(text) if text else None, partial(find_person, request))
+    stream = follow(request.app.state.interface, after, partial(find_person, request))
     return StreamingResponse(stream, media_type="text/event-stream")
 
 
