@@ -17,8 +17,8 @@ from toolsemble._runtime.storage.database import ProcessIdentity
 from toolsemble._runtime.storage.sqlite import Database, translate_errors
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.telemetry import _history_queries as queries, _history_records as records
-from toolsemble.telemetry._event_json import write_event
 from toolsemble.telemetry._history_writer import KIND, EventWriter
+from toolsemble.telemetry._trace_file import write_event
 
 LOGGER = logging.getLogger("toolsemble.history")
 LOGGER.addHandler(logging.NullHandler())

@@ -13,14 +13,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from toolsemble._engine.work.wait import RunInThread
 from toolsemble._runtime.storage.database import repeat_if_lost
+from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.call import new_id
-from toolsemble._vocabulary.errors import (
-    RunBusyError,
-    RunCancelledError,
-    RunChangedError,
-    RunInterruptedError,
-    RunParkedError,
-)
 from toolsemble._vocabulary.place import AskedQuestion
 from toolsemble.agent._journal.questions import withdraw_question
 from toolsemble.agent._journal.records import Step
@@ -181,7 +175,7 @@ class RunDriver:
     def handle_unknown(self, path: str, tool: str) -> None:
         """Raise if the run has to wait until a person has settled a call of unknown outcome."""
         if self._settings.on_unknown == "ask":
-            raise RunParkedError(
+            raise errors.RunParkedError(
                 f"Run '{self.run_id}' waits until somebody says what became of '{tool}': "
                 f"RunJournal.resolve('{self.run_id}', '{path}', happened=...)",
                 run_id=self.run_id,
@@ -189,7 +183,7 @@ class RunDriver:
 
     def refuse_tool(self, path: str, recorded: str, tool: str) -> NoReturn:
         """Raise because another tool is recorded for a call: the pipeline around it has changed."""
-        raise RunChangedError(
+        raise errors.RunChangedError(
             f"Run '{self.run_id}' recorded a call of '{recorded}' at {path}, where the agent of today calls '{tool}'; "
             "continue it with the earlier agent, or fork it from the turn before",
             run_id=self.run_id,
@@ -198,7 +192,7 @@ class RunDriver:
     def check_agent(self, path: str, recorded: str, mark: str) -> None:
         """Raise if a turn was recorded with another model, other instructions or tools, and that is not allowed."""
         if self._settings.pin and recorded != mark:
-            raise RunChangedError(
+            raise errors.RunChangedError(
                 f"Run '{self.run_id}' was recorded with another model, other instructions or other tools at turn "
                 f"{path}; continue it with the earlier agent, or without pin",
                 run_id=self.run_id,
@@ -259,7 +253,7 @@ class RunDriver:
     def check(self) -> None:
         """Raise if the process is to stop, or if the run was cancelled or taken over; called between turns."""
         if self._settings.draining():
-            raise RunInterruptedError(
+            raise errors.RunInterruptedError(
                 f"Run '{self.run_id}' goes back to the queue: its worker stops", run_id=self.run_id
             )
 
@@ -347,9 +341,9 @@ class RunDriver:
         state, owner, fence = tables.find_owner(self.run_id) or ("", "", 0)
         if fence != self.row.fence:
             by = f" by {describe_owner(owner)}" if owner else ""
-            raise RunBusyError(f"Run '{self.run_id}' was taken over{by}", run_id=self.run_id)
+            raise errors.RunBusyError(f"Run '{self.run_id}' was taken over{by}", run_id=self.run_id)
         if state == "cancelled":
-            raise RunCancelledError(f"Run '{self.run_id}' was cancelled", run_id=self.run_id)
+            raise errors.RunCancelledError(f"Run '{self.run_id}' was cancelled", run_id=self.run_id)
         return state
 
 
