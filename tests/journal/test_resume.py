@@ -128,7 +128,7 @@ def test_the_same_id_with_another_prompt_is_refused(runs):
 def test_the_same_id_for_another_agent_is_refused(runs):
     clerk(runs, [], "Done.").run_sync("Refund order 7", run_id="r1")
     other = Agent(ScriptedModel(["No."]), journal=runs, role="a poet")
-    with pytest.raises(ToolConfigurationError, match="Run 'r1' is one of the agent 'clerk', not of 'a poet'"):
+    with pytest.raises(ToolConfigurationError, match="Run 'r1' belongs to agent 'clerk', not 'a poet'"):
         other.run_sync("Refund order 7", run_id="r1")
 
 

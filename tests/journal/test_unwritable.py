@@ -97,7 +97,7 @@ def test_whichever_record_cannot_be_written_the_run_fails_there_and_goes_on_late
         shop, told = Shop(), []
         with RunJournal(tmp_path / f"{number}.db") as runs:
             agent, breaking = make_agent(runs, shop, told), Breaking(runs, number)
-            with pytest.raises(AgentExecutionError, match="Run 'r1' cannot go on, because of its journal: attempt to"):
+            with pytest.raises(AgentExecutionError, match="Run 'r1' cannot continue: journal error: attempt to"):
                 agent.run_sync(PROMPT, run_id="r1")
             assert breaking.is_broken
             breaking.repair()
@@ -172,7 +172,7 @@ async def test_a_worker_tries_again_until_the_journal_can_be_written(tmp_path, c
         runs.begin("r1", "clerk", PROMPT)
         with unwritable(runs, "read-only"):
             working = asyncio.create_task(runs.work({"clerk": clerk(None, [], "Done.")}, poll=0.01))
-            await auntil(lambda: caplog.text.count("the worker tries again in 0.01 s") > 1)
+            await auntil(lambda: caplog.text.count("the worker retries in 0.01 s") > 1)
         await auntil(lambda: runs.find("r1").state == "done")
         runs.drain()
         await asyncio.wait_for(working, LONG)

@@ -73,7 +73,7 @@ def write_request(run_id: str, agent: str, prompt: Prompt, begin: BeginSettings)
     texts: dict[str, object] = {"run_id": run_id, "agent": agent}
     for name, value in texts.items():
         if not isinstance(value, str) or not value.strip():
-            raise errors.ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
+            raise errors.ToolConfigurationError(f"A run needs {name}, a str, not {value!r:.80}")
     messages, history = to_messages(prompt), begin.get("history")
     check_question(messages, has_earlier=bool(history) or begin.get("memory_id") is not None)
     settings: dict[str, Any] = {"memory_id": begin.get("memory_id"), "parameters": dict(begin.get("parameters") or {})}
