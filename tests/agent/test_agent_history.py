@@ -108,7 +108,7 @@ async def test_a_processor_that_fails_fails_the_run():
 
 async def test_a_processor_that_removes_the_question_fails_the_run():
     agent = Agent(ScriptedModel(["x"]), history_processors=[lambda messages: messages[:-1]])
-    with pytest.raises(ToolConfigurationError, match="<lambda> removed the last message, so that there is nothing to"):
+    with pytest.raises(ToolConfigurationError, match="<lambda> removed the last message, so there is nothing to"):
         await agent.run("b", history=[UserMessage("a"), AssistantMessage("one")])
 
 

@@ -307,7 +307,7 @@ def test_shared_parameters_are_as_the_recorded_calls_left_them(runs):
 
 @pytest.mark.parametrize("value", [object(), (1, 2), float("nan")])
 def test_parameters_that_json_cannot_hold_are_refused(runs, value):
-    with pytest.raises(ToolConfigurationError, match="parameters of a run with a journal must be JSON values"):
+    with pytest.raises(ToolConfigurationError, match="parameters of a journaled run must be JSON values"):
         clerk(runs, [], "Done.").run_sync("Refund order 7", run_id="r1", parameters={"database": value})
 
 
