@@ -598,7 +598,7 @@ class TestNotifications:
             await auntil(store.pending)
             store._database._connections._patience = 0.1
             await asyncio.to_thread(postgres.stop)
-            while "the answers are looked for again" not in caplog.text:
+            while "polling for answers again" not in caplog.text:
                 await asyncio.sleep(0.01)
             await asyncio.to_thread(postgres.start)
             store._database._connections._patience = 30

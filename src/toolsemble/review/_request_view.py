@@ -1,4 +1,4 @@
-"""A review request as lines of a terminal, safe to show whatever a model wrote."""
+"""A review request as terminal lines, safe for any text from a model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Paint = Callable[[str, str], str]
 """Takes a style and a text; returns the styled text."""
 
 _NAME_SHOWN = 40
-_NO_MEMORY = "default"  # of a program that has one conversation only
+_NO_MEMORY = "default"  # of a program with a single conversation
 _ROWS = 20
 _LABELS = 20
 _NARROW = 10
@@ -36,12 +36,12 @@ class Row:
     label: str
     """The label; may be empty."""
     text: str
-    """The text, escaped; its line breaks are ours."""
+    """The escaped text; line breaks are not from the request."""
     style: str = ""
     """The name of a style; "" for none."""
 
     def lines(self, column: int, width: int, paint: Paint) -> Iterator[str]:
-        """Yield the row in lines of a width, the text beside the label or, for a long label, below it."""
+        """Yield the row as wrapped lines, the text beside the label or, for a long label, below it."""
         label = self.label
         if count_cells(label) > column:
             yield from (paint("dim", f"  {piece}") for piece in _wrap_lines(label.lstrip(), width - 2))
@@ -111,7 +111,7 @@ class RequestView:
             if self._is_full(number):
                 yield Row("", f"... and {len(arguments) - number:,} more", "note")
                 return
-            # A name with spaces could look like a name with a value.
+            # A name with spaces could be mistaken for a name with a value.
             form = str if _PLAIN.fullmatch(name := str(name)) else _json
             yield Row(f"  {self._cut(name, _NAME_SHOWN, form)}", self._argument(value))
 
@@ -138,7 +138,7 @@ class RequestView:
         return self._value(value)
 
     def _value(self, value: Any) -> str:
-        """Return a value as JSON, so that a backslash of the model is not mistaken for an escape."""
+        """Return a value as JSON, so that a backslash from the model is not mistaken for an escape."""
         return self._cut(value, form=_json) if isinstance(value, str) else self._cut(_json(value))
 
     def _cut(self, text: str, limit: int = SHOWN, form: Callable[[str], str] = str) -> str:
@@ -149,7 +149,7 @@ class RequestView:
 
 
 def add_margin(text: str, width: int, paint: Paint) -> str:
-    """Return a text as lines with a margin, so that they cannot be mistaken for our own.
+    """Return a text as lines with a margin, so that they cannot be mistaken for prompts.
 
     >>> print(add_margin("first", 80, lambda style, text: text), end="")
     | first

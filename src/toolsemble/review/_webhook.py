@@ -1,4 +1,4 @@
-"""A reviewer at a URL: signed requests are posted there, and signed answers come back."""
+"""A webhook reviewer: posts signed requests to a URL, and receives signed answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from toolsemble.review._store.store import MemoryStore, ReviewStoreProtocol
 from toolsemble.review._webhook_service import check_signature, sign_headers, webhook_key
 
 PATIENCE = 10.0
-"""Seconds for a client to send a whole message, and again to read the reply."""
+"""Seconds that a client has to send a whole message, and again to read the reply."""
 
 
 class Connections:
@@ -75,7 +75,7 @@ class Connections:
         return True
 
     def release(self, connection: socket.socket) -> None:
-        """Allow a connection to be closed, after its client had time to read the reply."""
+        """Allow a connection to be closed, after its client has had time to read the reply."""
         with self._lock:
             self._held.discard(connection)
             self._deadlines[connection] = self._clock() + PATIENCE
@@ -100,7 +100,7 @@ class Connections:
     def _close(self, connections: Iterable[socket.socket]) -> None:
         for connection in connections:
             del self._deadlines[connection]
-            with suppress(OSError):  # the client has closed it already
+            with suppress(OSError):  # the client has already closed it
                 connection.shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it
 
 
@@ -118,7 +118,7 @@ def _build_opener() -> OpenerDirector:
 
 
 class Delivery:
-    """The URL of a webhook, and how often delivery is attempted.
+    """The delivery of messages to a webhook's URL, with retries.
 
     >>> Delivery("ftp://example.com", b"secret", 10.0, 3)
     Traceback (most recent call last):
@@ -186,7 +186,7 @@ _MAX_CONNECTIONS = 64
 def listen(
     receive: Receive, host: str, port: int, *, most: int = _MAX_CONNECTIONS, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str]:
-    """Run a server that passes posted messages to a function; yield its URL. Port 0 is any free port.
+    """Run a server that passes posted messages to a function; yield its URL. Port 0 picks a free port.
 
     A client has ten seconds for its whole message. When there are too many connections, the oldest one is closed.
 
@@ -228,7 +228,7 @@ class _Server(ThreadingTCPServer):
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self.connections.forget(request)  # there is no thread to do it
+            self.connections.forget(request)  # no thread was started to do it
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -287,7 +287,7 @@ class _Handler(BaseHTTPRequestHandler):
         LOGGER.debug("callback: " + format, *args)
 
 
-# Requests made within _TOGETHER seconds go into one message, up to _MAX_REQUESTS and _MAX_CHARACTERS.
+# Requests within _TOGETHER seconds are sent in one message, up to _MAX_REQUESTS and _MAX_CHARACTERS.
 _TOGETHER = 0.01
 _MAX_REQUESTS = 100
 _MAX_CHARACTERS = 200_000
@@ -300,12 +300,12 @@ class _UnreachableError(Exception):
 class WebhookReview(QueueReview):
     """A reviewer that posts requests to a URL, and waits for a signed answer.
 
-    The message is a JSON object with ``requests`` and ``callback_url``, signed as the Standard Webhooks specification
-    says. A success status only means that it was delivered: only a signed answer, by :meth:`receive` or in the store,
+    The message is a JSON object with ``requests`` and ``callback_url``, signed according to the Standard Webhooks
+    specification. A success status only means that it was delivered: only a signed answer, by :meth:`receive` or in the store,
     lets a call run. If it cannot be delivered, the call is rejected.
 
     :param url: where requests are posted, http or https
-    :param secret: the secret that messages and answers are signed with; ``whsec_`` and base64, or any str
+    :param secret: the signing secret for messages and answers; ``whsec_`` and base64, or any str
     :param store: the store of requests; by default in memory
     :param callback_url: the URL to which answers are posted; part of the message
     :param timeout: seconds for one attempt to post
@@ -405,7 +405,7 @@ class WebhookReview(QueueReview):
         try:
             await asyncio.sleep(_TOGETHER)
         finally:
-            self._bundles.pop(loop, None)  # even if a full one was replaced: the next request starts another
+            self._bundles.pop(loop, None)  # even if it replaced a full one: the next request starts another
         return await self._delivery.deliver(self._message(bundle.requests))
 
     def _message(self, requests: list[str]) -> bytes:

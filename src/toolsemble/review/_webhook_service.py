@@ -1,4 +1,4 @@
-"""The other side of a webhook: reading posted requests, and signing the answers to them."""
+"""The receiving side of a webhook: reading posted requests, and signing the answers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def check_signature(key: bytes, body: bytes, headers: Mapping[str, str], now: fl
     expected = _signature(key, id_, timestamp, body)
     signatures = given.get("webhook-signature", "").split(" ")
     if not any(hmac.compare_digest(expected, each.encode(errors="replace")) for each in signatures):
-        raise ReviewRefusedError("the signature does not fit")
+        raise ReviewRefusedError("the signature does not match")
     if abs(now - int(timestamp)) > MAX_CLOCK_SKEW:
         raise ReviewRefusedError("the message is too old, or from the future; check the clock")
 
@@ -73,28 +73,28 @@ def _signature(key: bytes, id: str, timestamp: str, body: bytes) -> bytes:
     return b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
 
 
-_UNREADABLE = "the message is not one of WebhookReview"
-_ADDED = ("deadline", "arguments_digest")  # computed by a request; posted for those who have no such class
+_UNREADABLE = "the message is not from a WebhookReview"
+_ADDED = ("deadline", "arguments_digest")  # computed properties, posted for services without this library
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookMessage:
-    """The message that a WebhookReview posts: requests for approval, and where their answers go.
+    """The message that a WebhookReview posts: requests for approval, and the URL for their answers.
 
     >>> WebhookMessage((ReviewRequest("Pays", "pay", {"order": 7}),), "https://example.com/answers").requests[0].tool_name
     'pay'
     """
 
     requests: tuple[ReviewRequest, ...]
-    """The requests; each gets an answer of its own."""
+    """The requests; each gets its own answer."""
     callback_url: str
-    """The URL to which answers are posted; "" if the reviewer was given none."""
+    """The URL to which answers are posted; "" if the reviewer has none."""
 
 
 def read_webhook(
     body: bytes, headers: Mapping[str, str], secret: str | bytes, *, now: float | None = None
 ) -> WebhookMessage:
-    """Return the message in the body of a request; raise ReviewRefusedError if it is not signed with the secret.
+    """Return the message in a request body; raise ReviewRefusedError if it is not signed with the secret.
 
     A message may arrive twice, because a WebhookReview posts it again if it gets no answer: requests have the same ids.
 
@@ -128,14 +128,14 @@ def sign_answer(
 ) -> tuple[bytes, dict[str, str]]:
     """Return the body and the headers of an answer, to be posted to the callback URL of its message.
 
-    The response says what became of it: 200 for success; 404 and 409 for a request that is unknown, or was answered or
-    closed already. The text of the response has the reason.
+    The response status is 200 for success, 404 for an unknown request, and 409 for a request that was already answered
+    or closed. The response text has the reason.
 
     :param request: the request that the person saw
     :param decision: Continue, Edit or ExitEarly
     :param secret: the secret of the WebhookReview
     :param person: who decided
-    :param role: the role of the person, if the request requires one
+    :param role: the person's role, if the request requires one
     :param now: the time in seconds since the epoch; None: the clock
 
     >>> request = ReviewRequest("Pays", "pay", {"order": 7}, id="4f1c")
