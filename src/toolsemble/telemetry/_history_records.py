@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from toolsemble._runtime.metrics import Outcome
 from toolsemble.events import Event
-from toolsemble.telemetry._event_json import read_event
+from toolsemble.telemetry._trace_file import read_event
 
 RunState: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled", "lost"]
 """The state of a run: "queued" if it was interrupted, and a journal has it for another process; "waiting" for a person;
