@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from toolsemble.models._transcript import Transcript
 
 from helpers.isolated_tools import where
 from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill
@@ -31,7 +32,6 @@ from toolsemble._vocabulary.call import NumberedCall
 from toolsemble._vocabulary.place import Place
 from toolsemble._vocabulary.result import ImageContent
 from toolsemble.models import AssistantMessage, ChatReply, ScriptedModel, UserMessage
-from toolsemble.models._transcript import Transcript
 from toolsemble.review import CallbackReview
 from toolsemble.testing import RecordingSink
 

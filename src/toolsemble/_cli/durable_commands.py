@@ -59,7 +59,7 @@ def approvals(
     An edit must have all arguments of the call. The run that waits checks them, and asks again if they do not fit.
     The start of an ID is enough if it is unique. Exit code 1 means that the answer was refused, and the
     message says why.
-    """  # noqa: D301 - click reads the backspace
+    """
     _check_approvals(action, everything=everything, **given)
     from toolsemble._cli.approvals_command import Answer, list_reviews, send_answer, show_review
     from toolsemble._cli.options import open_store
@@ -131,8 +131,8 @@ def ledger(
     toolsemble ledger resolve KEY --not-happened --store effects.db
 
     The start of a KEY is enough if it is unique.
-    """  # noqa: D301 - click reads the backspace
-    _check_ledger(action, key, result, happened)
+    """
+    _check_ledger(action, key, result, happened=happened)
     from toolsemble._cli.approvals_command import list_effects, open_ledger, resolve
 
     screen = options.make_screen()
@@ -142,7 +142,7 @@ def ledger(
         return resolve(found, f"{key}", screen, happened=bool(happened), result=result or "")
 
 
-def _check_ledger(action: str, key: str | None, result: str | None, happened: bool | None) -> None:  # noqa: FBT001 - a flag with three values
+def _check_ledger(action: str, key: str | None, result: str | None, *, happened: bool | None) -> None:
     """Raise for a combination of arguments that means nothing."""
     if action == "list" and (key or result is not None or happened is not None):
         raise click.UsageError("'list' takes no KEY, result or outcome; use 'resolve'.")
@@ -186,7 +186,7 @@ def runs(ctx: click.Context, url: str | None, state: Any, *, as_json: bool) -> i
     toolsemble runs show order-7 --journal runs.db
     toolsemble runs resume order-7 bots.py:clerk --journal runs.db
     toolsemble runs resolve order-7 /3.1 --happened --result "refunded" --journal runs.db
-    """  # noqa: D301 - click reads the backspace
+    """
     ctx.ensure_object(GlobalOptions)
     ctx.meta["journal"] = url
     if ctx.invoked_subcommand is not None:
@@ -391,7 +391,7 @@ def work(options: GlobalOptions, /, targets: tuple[str, ...], url: str | None, *
 
     \b
     toolsemble work bots.py:clerk --journal runs.db
-    """  # noqa: D301 - click reads the backspace
+    """
     from toolsemble._cli.runs_command import do_runs
 
     return do_runs(targets, url, options.make_screen(), **given)

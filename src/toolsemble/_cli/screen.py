@@ -11,8 +11,7 @@ from typing import Any
 from toolsemble import review as reviewers
 from toolsemble._runtime.terminal import NO_TERMINAL, OutputStream, find_terminal, wrap_text
 from toolsemble._runtime.text import escape_line, escape_prose
-from toolsemble.review._request import ReviewRequest
-from toolsemble.review._reviewer import Reviewer
+from toolsemble.review._request import Reviewer, ReviewRequest
 
 _CLEAR = "\r\x1b[2K"
 

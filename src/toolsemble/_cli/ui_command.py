@@ -63,7 +63,7 @@ def start(
     toolsemble ui my_tools.py
     toolsemble ui --data /var/lib/bots --read-only
     toolsemble ui add-person ada --role admin --people people.toml
-    """  # noqa: D301 - click reads the backspace
+    """
     from toolsemble._cli.ui_targets import load_targets
     from toolsemble._runtime.extras import import_extra
 

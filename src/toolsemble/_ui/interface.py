@@ -113,6 +113,8 @@ class Interface:
     """Where the server is reached."""
     chats: dict[str, Sequence[Message]] = field(default_factory=dict)
     """The conversations of the chat page, by memory id, of agents without a memory."""
+    poller: Any = None
+    """Looks for changes in the data folder, for all open pages; None before the first one."""
     working: set[Any] = field(default_factory=set)
     """The tasks of runs that are resumed here."""
 

@@ -63,8 +63,9 @@ def export(
 def _tool_class() -> Any:
     """Return the class of exported tools, which can be defined only if the framework is there."""
     library = _import("agent_framework")
+    base: Any = library.FunctionTool
 
-    class ToolsembleTool(library.FunctionTool):  # type: ignore[misc, name-defined]  # the library may be missing
+    class ToolsembleTool(base):
         """A tool of a toolbox; the arguments reach it as they are, and the toolbox validates them."""
 
         DEFAULT_EXCLUDE = library.FunctionTool.DEFAULT_EXCLUDE | {"exported"}

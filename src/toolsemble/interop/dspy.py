@@ -61,8 +61,9 @@ def _fit_name(name: str) -> str:
 def _tool_class() -> Any:
     """Return the class of exported tools, which can be defined only if DSPy is there."""
     library, callbacks = _import("dspy"), _import("dspy.utils.callback")
+    base: Any = library.Tool
 
-    class ToolsembleTool(library.Tool):  # type: ignore[misc, name-defined]  # the library may be missing
+    class ToolsembleTool(base):
         """A tool of a toolbox; DSPy's own check, which would reject what the toolbox repairs, is not used."""
 
         def __init__(self, exported: exporting.ExportedTool) -> None:

@@ -76,9 +76,10 @@ def _begin_with_letter(name: str) -> str:
 @cache
 def _tool_class() -> Any:
     """Return the class of exported tools, which can be defined only if ADK is there."""
-    base, types = _import("google.adk.tools.base_tool").BaseTool, _import("google.genai.types")
+    base: Any = _import("google.adk.tools.base_tool").BaseTool
+    types = _import("google.genai.types")
 
-    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
+    class ToolsembleTool(base):
         """A tool of a toolbox."""
 
         def __init__(self, exported: exporting.ExportedTool, confirmations: Confirmations | None) -> None:

@@ -138,9 +138,10 @@ def export(
 @cache
 def _tool_class() -> Any:
     """Return the class of exported tools, which can be defined only if LangChain is there."""
-    base, config = _import("langchain_core.tools").BaseTool, _import("langchain_core.runnables.config")
+    base: Any = _import("langchain_core.tools").BaseTool
+    config = _import("langchain_core.runnables.config")
 
-    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
+    class ToolsembleTool(base):
         """A tool of a toolbox; the arguments reach it as they are, also those called ``config`` or ``run_manager``."""
 
         exported: Any

@@ -16,18 +16,19 @@ if TYPE_CHECKING:
     from toolsemble.review._console import ConsoleReview as ConsoleReview
     from toolsemble.review._pause import PauseReview as PauseReview
     from toolsemble.review._request import (
+        BatchReviewer as BatchReviewer,
         Continue as Continue,
         Edit as Edit,
         ExitEarly as ExitEarly,
         OnTimeout as OnTimeout,
         Reject as Reject,
         ReviewDecision as ReviewDecision,
+        Reviewer as Reviewer,
         ReviewEvent as ReviewEvent,
         ReviewHandler as ReviewHandler,
         ReviewRequest as ReviewRequest,
         ReviewTiming as ReviewTiming,
     )
-    from toolsemble.review._reviewer import BatchReviewer as BatchReviewer, Reviewer as Reviewer
     from toolsemble.review._rules.remember import RememberReview as RememberReview
     from toolsemble.review._rules.rules import Rule as Rule, RulesReview as RulesReview
     from toolsemble.review._store.queue import QueueReview as QueueReview
@@ -58,6 +59,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         ),
         "_console": ("ConsoleReview",),
         "_request": (
+            "BatchReviewer",
             "Continue",
             "Edit",
             "ExitEarly",
@@ -68,13 +70,10 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ReviewHandler",
             "ReviewRequest",
             "ReviewTiming",
+            "Reviewer",
         ),
         "_pause": ("PauseReview",),
         "_store.queue": ("QueueReview",),
-        "_reviewer": (
-            "BatchReviewer",
-            "Reviewer",
-        ),
         "_rules.remember": ("RememberReview",),
         "_rules.rules": (
             "Rule",

@@ -19,9 +19,17 @@ from typing import Any, TextIO
 from toolsemble._runtime.terminal import NO_TERMINAL, TERMINAL_LOCK, AbandonedError, Terminal, find_terminal
 from toolsemble._runtime.text import HIDDEN, escape_invisible, escape_lines, preview
 from toolsemble.review._open_question import can_check_edits, check_edit, is_abandoned
-from toolsemble.review._request import LOGGER, Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest, ReviewTiming
+from toolsemble.review._request import (
+    LOGGER,
+    Continue,
+    Edit,
+    ExitEarly,
+    ReviewDecision,
+    Reviewer,
+    ReviewRequest,
+    ReviewTiming,
+)
 from toolsemble.review._request_view import RequestView, add_margin
-from toolsemble.review._reviewer import Reviewer
 
 _POLL = 0.02
 _GRACE = 2.0

@@ -13,7 +13,7 @@ from toolsemble._vocabulary.call import GeneratedRunId
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review import _request as reviews
 from toolsemble.review._question import Question
-from toolsemble.review._reviewer import to_reviewer
+from toolsemble.review._request import to_reviewer
 from toolsemble.review._rules.pattern import matches_name
 
 Predicate: TypeAlias = Callable[[Any, Any], Any]

@@ -183,6 +183,7 @@ class RunHistory(BatchSink):
         call: str | None = None,
         kinds: Collection[str] = (),
         max_text: int | None = None,
+        values: bool = True,
     ) -> list[records.HistoryEvent]:
         """Return a page of events, in order.
 
@@ -195,10 +196,11 @@ class RunHistory(BatchSink):
         :param call: only events of the call with this id
         :param kinds: only events of these kinds; empty: all
         :param max_text: the characters that are left of long texts, see :attr:`HistoryEvent.cut`; None: all
+        :param values: whether the events have their ``values``; without them, little is read of long events
         """
         wanted = queries.EventFilter(after, run, call, tuple(kinds))
         with self._database.reading() as connection:
-            return queries.find_events(connection, wanted, limit, max_text)
+            return queries.find_events(connection, wanted, limit, max_text, has_values=values)
 
     def event(self, number: int) -> records.HistoryEvent | None:
         """Return one event in full; None if there is none with this number."""

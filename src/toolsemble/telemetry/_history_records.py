@@ -285,6 +285,6 @@ class HistoryEvent:
     @property
     def event(self) -> Event:
         """The event as an object of :mod:`toolsemble.events`; raise ``ValueError`` if it was cut or is not readable."""
-        if self.cut or "earlier" in self.values:
+        if self.cut or "earlier" in self.values or not self.values:
             raise ValueError(f"event {self.number} was cut; take it whole from event({self.number})")
         return read_event(self.values)

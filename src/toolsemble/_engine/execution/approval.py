@@ -28,8 +28,7 @@ from toolsemble.review._ask import ask
 from toolsemble.review._gate import Gate, Predicate
 from toolsemble.review._open_question import Check, find_stored, watch_stored
 from toolsemble.review._question import Question
-from toolsemble.review._request import digest, fit_to_deadline
-from toolsemble.review._reviewer import Reviewer, is_reviewer, to_reviewer
+from toolsemble.review._request import Reviewer, digest, fit_to_deadline, is_reviewer, to_reviewer
 from toolsemble.review._store.signed import binding
 
 _MAX_ROUNDS = 3

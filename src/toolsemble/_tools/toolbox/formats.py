@@ -280,8 +280,8 @@ class ToolSet:
 
     def _with_entries(self, entries: dict[str, Registered]) -> Self:
         made = copy(self)
-        made._entries = entries  # noqa: SLF001 - a new object of this class
-        made._specifications = None  # noqa: SLF001 - as above
+        made._entries = entries
+        made._specifications = None
         return made
 
     def _matcher(self, patterns: Iterable[str]) -> Callable[[ToolSpecification], bool]:
@@ -374,4 +374,4 @@ def names_inside(box: ToolSet) -> Names:
     >>> names_inside(ToolSet({})).found
     ()
     """
-    return names_in(entry.definition for entry in box._entries.values())  # noqa: SLF001 - a class of this module
+    return names_in(entry.definition for entry in box._entries.values())

@@ -206,7 +206,7 @@ def repair_steps(setting: Any) -> frozenset[str]:
 
 
 def _is_reviewer(value: object) -> bool:
-    from toolsemble.review._reviewer import is_reviewer  # most toolboxes have no reviewer
+    from toolsemble.review._request import is_reviewer  # most toolboxes have no reviewer
 
     return is_reviewer(value)
 

@@ -530,16 +530,16 @@ class Toolbox(_CheckedArguments, ToolSet):
         """
         box = copy(self)
         combined = hooks.nest_hooks(box_settings.hooks_of(before_call, after_call), self._settings.hooks)
-        box._settings = replace(self._settings, hooks=combined)  # noqa: SLF001 - a new object of this class
+        box._settings = replace(self._settings, hooks=combined)
         if layer is not None:
-            box._entries = {  # noqa: SLF001 - as above
+            box._entries = {
                 name: replace(
                     entry, definition=map_definition(entry.definition, lambda part: add_layer(part, layer(part)))
                 )
                 for name, entry in self._entries.items()
             }
         if approve is not None:
-            box._entries, box._context = box_settings.add_approval(box._entries, box._context, approve)  # noqa: SLF001 - as above
+            box._entries, box._context = box_settings.add_approval(box._entries, box._context, approve)
         return box
 
     def flush(self, timeout: float | None = None) -> bool:

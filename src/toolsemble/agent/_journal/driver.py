@@ -27,8 +27,7 @@ from toolsemble.agent._journal.storage import (
     report_failures,
     to_json_object,
 )
-from toolsemble.review._request import digest
-from toolsemble.review._reviewer import Reviewer
+from toolsemble.review._request import Reviewer, digest
 
 _START = "/0"  # the place of what a run finds in the memory, before its first turn
 _LOOK = 0.5  # seconds between two looks whether a run that waits for a person was cancelled

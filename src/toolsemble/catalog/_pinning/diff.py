@@ -61,7 +61,8 @@ def _compare_whole(place: str, before: Any, after: Any, *, output: bool) -> Iter
     """Compare schemas of which at least one is True, False or missing; True and a missing one accept everything."""
     if not _is_equal(before, after):
         first, second = (after, before) if output else (before, after)
-        yield _make_difference(place, before, after, first is False or second is True or second is _MISSING)
+        accepts_more = first is False or second is True or second is _MISSING
+        yield _make_difference(place, before, after, accepts_more=accepts_more)
 
 
 def _compare_keyword(place: str, key: str, old: Any, new: Any, *, output: bool) -> Iterator[Difference]:
@@ -80,7 +81,7 @@ def _compare_keyword(place: str, key: str, old: Any, new: Any, *, output: bool) 
         yield from compare_schemas(inside, *pair, output=output)
     else:
         first, second = (new, old) if output else (old, new)
-        yield _make_difference(inside, old, new, _accepts_more(key, first, second))
+        yield _make_difference(inside, old, new, accepts_more=_accepts_more(key, first, second))
 
 
 def _find_changed(old: Any, new: Any) -> tuple[Any, Any] | None:
@@ -144,7 +145,7 @@ def _accepts_more(key: str, old: Any, new: Any) -> bool:
     return False
 
 
-def _make_difference(place: str, old: Any, new: Any, accepts_more: bool) -> Difference:  # noqa: FBT001 - a private function
+def _make_difference(place: str, old: Any, new: Any, *, accepts_more: bool) -> Difference:
     return Difference(place, "compatible" if accepts_more else "breaking", _show(old), _show(new))
 
 

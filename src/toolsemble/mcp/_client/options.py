@@ -13,7 +13,7 @@ from toolsemble._runtime.checks import check_count, check_seconds
 from toolsemble._runtime.extras import install_command
 from toolsemble._tools.settings import BareSettings, ToolSettings
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.review._reviewer import is_reviewer
+from toolsemble.review._request import is_reviewer
 from toolsemble.review._rules.pattern import matches_name
 
 if TYPE_CHECKING:
