@@ -265,7 +265,7 @@ class FieldEditor:
 
     def edit(self, arguments: Mapping[str, Any]) -> str:
         """Return the arguments as JSON text, after each of them was kept or changed."""
-        self._show(_INTRODUCTION)
+        _quote(self._terminal, _INTRODUCTION)
         edited = dict(arguments)
         for name in arguments:
             edited[name] = self._ask(name, edited)
@@ -280,13 +280,13 @@ class FieldEditor:
             if not line:
                 return arguments[name]
             if not self._terminal.is_whole(line):
-                self._say(_TOO_LONG)
+                _say(self._terminal, _TOO_LONG)
                 continue
             value, problem = self._read(name, line, arguments)
             if not problem or line == last:
                 return value
             last = line
-            self._say(f"{problem}. {_AGAIN}")
+            _say(self._terminal, f"{problem}. {_AGAIN}")
 
     def _read(self, name: str, line: str, arguments: Mapping[str, Any]) -> tuple[Any, str]:
         """Return the value that a line means, and what is wrong with it, or ""."""
@@ -301,15 +301,17 @@ class FieldEditor:
     def _show_value(self, name: str, value: Any) -> None:
         text = _to_json(value)
         shown = text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text):,} characters)"
-        self._show(f"{escape_invisible(name)}: {escape_invisible(shown)}")
+        _quote(self._terminal, f"{escape_invisible(name)}: {escape_invisible(shown)}")
 
-    def _show(self, text: str) -> None:
-        """Write a text in the margin, where nothing that a model wrote can be mistaken for a prompt."""
-        output = self._terminal.output
-        self._terminal.write(add_margin(text, output.width, output.paint))
 
-    def _say(self, text: str) -> None:
-        self._terminal.write(f"{self._terminal.output.paint('note', escape_invisible(text))}\n")
+def _quote(terminal: Terminal, text: str) -> None:
+    """Write a text in the margin, where nothing that a model wrote can be mistaken for a prompt."""
+    terminal.write(add_margin(text, terminal.output.width, terminal.output.paint))
+
+
+def _say(terminal: Terminal, text: str) -> None:
+    """Write a line about what was typed."""
+    terminal.write(f"{terminal.output.paint('note', escape_invisible(text))}\n")
 
 
 def read_revised(terminal: Terminal, prompt: Callable[[], str], value: Any) -> str:
@@ -373,8 +375,8 @@ _LATE = 1.0
 class ConsoleReview(Reviewer):
     """A reviewer that asks the person at the terminal: ``[c]ontinue  [e]dit  [x] reject  (y = c, n = x)``.
 
-    An answer that is not understood is asked again. Arguments
-    are edited in the editor of ``VISUAL`` or ``EDITOR``, or else one at a time, and are checked at once.
+    An answer that is not understood is asked again. Arguments are edited in the editor of ``VISUAL`` or ``EDITOR``, or
+    else one at a time, and are checked at once.
 
     Questions are shown one at a time, however many calls, toolboxes and handlers ask. What is typed before a question
     appears is discarded. Without a terminal, every call is rejected at once.
@@ -466,7 +468,9 @@ class _Dialog:
             empty += not answer
             if answer and act is None:
                 unclear += 1
-                self._say(f"'{preview(answer, _ANSWER_SHOWN)}' was not understood. Answer c or y, e, x or n.")
+                _say(
+                    self._terminal, f"'{preview(answer, _ANSWER_SHOWN)}' was not understood. Answer c or y, e, x or n."
+                )
         return ExitEarly("no answer was understood" if unclear else "no answer was given")
 
     def _actions(self) -> Mapping[str, Callable[[], ReviewDecision | None]]:
@@ -505,13 +509,13 @@ class _Dialog:
         try:
             revised = edit_text(command, text, self._file, self._terminal) if command else self._edit_here(text)
         except (OSError, ValueError) as problem:
-            self._say(f"The editor '{command}' gave no text: {problem}. Check VISUAL and EDITOR.")
+            _say(self._terminal, f"The editor '{command}' gave no text: {problem}. Check VISUAL and EDITOR.")
             return None
         if revised == text:
-            self._say("Nothing was changed.")
+            _say(self._terminal, "Nothing was changed.")
             return None
         if misfit := check_edit(revised):
-            self._say(f"The edit does not fit: {misfit}")
+            _say(self._terminal, f"The edit does not fit: {misfit}")
             return None
         return Edit(revised)
 
@@ -538,16 +542,13 @@ class _Dialog:
 
     def _edit_inline(self, text: str) -> str:
         """Return the line that replaces the text; the text itself for no change."""
-        self._terminal.write(add_margin(escape_lines(text), self._terminal.output.width, self._terminal.output.paint))
+        _quote(self._terminal, escape_lines(text))
         prompt = "Instead, in one line (empty for no change): "
         line = read_revised(self._terminal, lambda: f"{self._remaining_time()}{prompt}", text)
         if not line or self._terminal.is_whole(line):
             return line or text
-        self._say("That is more than one line can hold. Set EDITOR to edit longer texts.")
+        _say(self._terminal, _TOO_LONG)
         return text
-
-    def _say(self, text: str) -> None:
-        self._terminal.write(f"{self._terminal.output.paint('note', escape_invisible(text))}\n")
 
     def _show(self, view: RequestView, aside: str = "") -> None:
         self._terminal.write(f"\n{view.text(self._terminal.output.width, self._terminal.output.paint, aside)}")
