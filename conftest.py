@@ -4,6 +4,7 @@ import ast
 import doctest
 import gc
 import io
+import logging
 import os
 import re
 import signal
@@ -125,6 +126,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files with slow tests first: at the end, one worker would run the last of them while the others wait."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Remove the loggers of the tools of a test that made thousands: pytest visits all loggers twice in each test."""
+    loggers = logging.root.manager.loggerDict
+    before = len(loggers)
+    result = yield
+    if len(loggers) > before + 100:
+        for name in [*loggers][before:]:
+            if name.startswith("toolsemble.tool."):
+                del loggers[name]
+    return result
 
 
 def pytest_collection_finish() -> None:
