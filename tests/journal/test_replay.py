@@ -9,11 +9,11 @@ from helpers.isolated_tools import where
 from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill
 from toolsemble import (
     Agent,
+    BudgetExceededError,
     Catalog,
     ConversationMemory,
     Edit,
     InMemoryMetrics,
-    MaxIterationsExceededError,
     RateLimit,
     Retries,
     Toolbox,
@@ -87,7 +87,7 @@ def test_a_catalog_offers_after_a_kill_what_was_found_before(runs):
 
 def test_a_run_that_repeats_itself_is_stopped_at_the_same_turn(runs):
     def stop(run_id):
-        with pytest.raises(MaxIterationsExceededError) as stopped:
+        with pytest.raises(BudgetExceededError) as stopped:
             clerk(runs, [Shop()], *[LOOK] * 30).run_sync("Refund order 7", run_id=run_id)
         return stopped.value.partial
 

@@ -53,7 +53,7 @@ from toolsemble.review import (
     PauseReview,
     QueueReview,
     ReviewRequest,
-    SQLiteStore,
+    ReviewStore,
 )
 from toolsemble.telemetry import HistoryEvent, RunHistory
 from toolsemble.testing import ScriptedModel
@@ -221,7 +221,7 @@ async def test_a_run_waits_until_a_person_answers(history, tmp_path):
         """Pay."""
         return f"paid {order}"
 
-    with SQLiteStore(tmp_path / "reviews.db") as store:
+    with ReviewStore(tmp_path / "reviews.db") as store:
         model = ScriptedModel([ToolCall("pay", {"order": 7}), ToolCall("pay", {"order": 8}), "Done."])
         agent = Agent(model, [pay], sinks=[history], review=QueueReview(store))
         task = asyncio.create_task(agent.run("Pay.", run_id="r1"))
@@ -245,7 +245,7 @@ async def test_a_durable_run_waits_and_continues(history, tmp_path):
         """Pay."""
         return f"paid {order}"
 
-    with SQLiteStore(tmp_path / "reviews.db") as store:
+    with ReviewStore(tmp_path / "reviews.db") as store:
         journal = RunJournal(tmp_path / "runs.db", park_after=0.01)
         settings = {"sinks": [history], "review": QueueReview(store), "journal": journal}
         first = Agent(ScriptedModel([ToolCall("pay", {"order": 7})]), [pay], **settings)
@@ -490,7 +490,7 @@ def test_a_damaged_file_is_refused(tmp_path):
 
 
 def test_a_foreign_file_and_one_of_a_later_version_are_refused(tmp_path):
-    with SQLiteStore(tmp_path / "reviews.db"):
+    with ReviewStore(tmp_path / "reviews.db"):
         pass
     with pytest.raises(ToolConfigurationError, match="it is not a run history of this version"):
         RunHistory(tmp_path / "reviews.db")

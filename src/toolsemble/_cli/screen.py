@@ -20,6 +20,7 @@ from toolsemble.review import (
     ReviewHandler,
 )
 from toolsemble.review._request import ReviewRequest
+from toolsemble.review._reviewer import Reviewer
 
 _CLEAR = "\r\x1b[2K"
 
@@ -134,7 +135,7 @@ _MAX_NAME = 200
 _ADVICE = "run it in a terminal, or with --approve always"
 
 
-class TerminalReview:
+class TerminalReview(Reviewer):
     """A review handler that asks at the terminal, and rejects if there is none."""
 
     def __init__(self, screen: Screen) -> None:

@@ -55,7 +55,7 @@ def start(
 ) -> int:
     """Open the web interface: runs, approvals, and the tools and agents of each TARGET.
 
-    The folder holds what programs write: history.db (RunHistory), reviews.db (SQLiteStore), runs.db (RunJournal) and
+    The folder holds what programs write: history.db (RunHistory), reviews.db (ReviewStore), runs.db (RunJournal) and
     effects.db (EffectLedger). TARGET is a built-in name, a module, module:attribute, a file.py, or a server: mcp:URL.
     Naming a module or a file runs its code.
 

@@ -22,12 +22,14 @@ from toolsemble.models._chat import TokenUsage
 from toolsemble.models._message import (
     AssistantMessage,
     Message,
+    Transcript,
     message_from_json,
     message_to_json,
+    messages_from_json,
+    messages_to_json,
     read_call,
     write_call,
 )
-from toolsemble.models._transcript import Transcript, messages_from_json, messages_to_json
 from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision
 
 _DECISIONS: dict[str, type] = {"continue": Continue, "edit": Edit, "reject": ExitEarly}

@@ -19,13 +19,12 @@ from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ToolDefinitionError, UnknownToolError
 from toolsemble._vocabulary.providers import PROVIDERS
 from toolsemble._vocabulary.specification import ToolSpecification
-from toolsemble.catalog._budget import Explanation, Offer, Plan, explain_plan, group_tools, make_plan, name_groups
 from toolsemble.catalog._entry import Count, Entry, Meter, estimate_tokens, write_line
 from toolsemble.catalog._find_tools import FIND_TOOLS, Found, make_find_tools, read_found
 from toolsemble.catalog._search import Index
 from toolsemble.catalog._sources import Listing, Sources, check_patterns, matches, read_patterns
-from toolsemble.models._message import Message
-from toolsemble.models._transcript import Transcript, list_messages
+from toolsemble.catalog._token_budget import Explanation, Offer, Plan, explain_plan, group_tools, make_plan, name_groups
+from toolsemble.models._message import Message, Transcript, list_messages
 
 Rank: TypeAlias = Callable[[str, list[ToolSpecification]], Iterable[str]]
 """Returns the names of the tools that fit a query, best first."""

@@ -22,6 +22,7 @@ MOST_FOUND = 20
 _LONGEST_QUERY = 80
 _MOST_NEAR = 3
 _IN_VAIN = "Say in other words what the tool should do, or go on without one."
+_ATTRIBUTE = "found"
 _BEGIN = "- "
 _LINE = re.compile(rf"^{_BEGIN}([a-zA-Z0-9_-]{{1,64}})\(", re.MULTILINE)
 
@@ -62,7 +63,7 @@ def _write_found(found: Sequence[Entry]) -> ToolResult:
     several = f"{len(found)} tools are loaded now; call by name the one that fits:"
     head = "1 tool is loaded now; call it by name:" if len(found) == 1 else several
     text = "\n".join([head, *(f"{_BEGIN}{write_line(each.specification())}" for each in found)])
-    return ToolResult.success(text, names, attributes={"found": names})
+    return ToolResult.success(text, names, attributes={_ATTRIBUTE: names})
 
 
 def _write_miss(query: str, nearest: Sequence[Entry], groups: Sequence[str]) -> ToolResult:
@@ -71,7 +72,7 @@ def _write_miss(query: str, nearest: Sequence[Entry], groups: Sequence[str]) -> 
     names = ", ".join(each.name for each in nearest)
     near = f" Nearest by words: {names}; to load one, search for its name." if names else ""
     text = f"No tool fits {quote_text(query, _LONGEST_QUERY)}.{there}{near} {_IN_VAIN}"
-    return ToolResult.success(text, [], attributes={"found": []})
+    return ToolResult.success(text, [], attributes={_ATTRIBUTE: []})
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +86,10 @@ class Found:
 
 
 def read_found(messages: Iterable[Message]) -> Found:
-    r"""Return the tools that a conversation has found or called.
-
-    They are read from the texts for the model, because nothing else of a conversation is stored. The search writes a
-    line for each tool, and nothing that a tool says of itself can begin a line.
+    """Return the tools that a conversation has found or called.
 
     >>> from toolsemble import ToolCall, ToolReply, ToolResult
-    >>> found = ToolResult.success("- now(): The time.\n- day(): The day.")
+    >>> found = ToolResult.success("2 tools are loaded now", attributes={"found": ["now", "day"]})
     >>> read_found([ToolMessage(ToolReply(ToolCall("find_tools"), found))]).names
     ('now', 'day')
     """
@@ -102,5 +100,17 @@ def read_found(messages: Iterable[Message]) -> Found:
             if message.call.name != FIND_TOOLS:
                 names[message.call.name] = names.get(message.call.name, False) or exists
             elif exists:
-                names |= dict.fromkeys(_LINE.findall(message.reply.result.output), True)
+                names |= dict.fromkeys(_read_names(message.reply.result), True)
     return Found(tuple(names), frozenset(name for name, exists in names.items() if exists))
+
+
+def _read_names(result: ToolResult) -> list[str]:
+    """Return the names of the tools that a search found, from its attributes.
+
+    From its text if it has none: in conversations that older versions stored, or that came in another format. The
+    search writes a line for each tool, and nothing that a tool says of itself can begin a line.
+    """
+    found = result.attributes.get(_ATTRIBUTE)
+    if isinstance(found, (list, tuple)):
+        return [name for name in found if isinstance(name, str)]
+    return _LINE.findall(result.output)

@@ -12,9 +12,22 @@ from toolsemble._schema.masking import mask_object
 from toolsemble._vocabulary.call import GeneratedRunId
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review._question import Question
-from toolsemble.review._request import LOGGER, Continue, ReviewDecision, ReviewHandler, ReviewRequest, digest
+from toolsemble.review._request import (
+    LOGGER,
+    TIMEOUT,
+    Continue,
+    OnTimeout,
+    ReviewDecision,
+    ReviewHandler,
+    ReviewRequest,
+    ReviewTerms,
+    ReviewTiming,
+    check_terms,
+    digest,
+    fit_to_deadline,
+)
+from toolsemble.review._reviewer import to_reviewer
 from toolsemble.review._rules.pattern import matches_name
-from toolsemble.review._terms import TIMEOUT, OnTimeout, ReviewTerms, ReviewTiming, check_terms, fit_to_deadline
 
 Predicate: TypeAlias = Callable[[Any, Any], Any]
 """Takes the arguments as a reviewer would see them, and the context; returns whether approval is required."""
@@ -184,9 +197,10 @@ def combine_gates(
     :param review: the reviewer of that gate
     """
     merged: list[Gate] = [] if own is None else [own]
-    decided = own is not None and getattr(own.review, "decides", False)
+    decided = own is not None and own.review is not None and to_reviewer(own.review).decides
     for each in gates:
-        if decided and getattr(each.review or review, "pauses", False):
+        asked = each.review or review
+        if decided and asked is not None and to_reviewer(asked).pauses:
             continue  # the decision of a person is in place of its question
         asks = None if each.review is review else each.review
         place = next((place for place, gate in enumerate(merged) if gate.review is asks), None)

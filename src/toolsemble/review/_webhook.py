@@ -25,7 +25,7 @@ from toolsemble._vocabulary.errors import ReviewRefusedError, ToolDefinitionErro
 from toolsemble.review._automatic import MAX_BYTES, Callback
 from toolsemble.review._request import LOGGER, ExitEarly, ReviewDecision, ReviewRequest
 from toolsemble.review._store.queue import QueueReview
-from toolsemble.review._store.store import MemoryStore, ReviewStore
+from toolsemble.review._store.store import MemoryStore, ReviewStoreProtocol
 from toolsemble.review._webhook_service import check_signature, sign_headers, webhook_key
 
 PATIENCE = 10.0
@@ -322,7 +322,7 @@ class WebhookReview(QueueReview):
         url: str,
         secret: str | bytes,
         *,
-        store: ReviewStore | None = None,
+        store: ReviewStoreProtocol | None = None,
         callback_url: str = "",
         timeout: float = 10.0,
         attempts: int = 3,

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from toolsemble._runtime.checks import check_count, check_seconds
-from toolsemble._runtime.processes.identity import ProcessIdentity
+from toolsemble._runtime.sinks import BatchSink
+from toolsemble._runtime.storage.database import ProcessIdentity
 from toolsemble._runtime.storage.sqlite import Database, translate_errors
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.telemetry import _history_queries as queries, _history_records as records
@@ -40,7 +41,7 @@ class KnowsRuns(Protocol):
         ...
 
 
-class RunHistory:
+class RunHistory(BatchSink):
     """A sink that keeps the events of runs, turns, calls and reviews in a SQLite file, to be queried.
 
     Any number of processes can write and read the file at the same time. Events are written in batches, by the thread

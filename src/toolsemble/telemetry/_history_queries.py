@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, get_args
 
-from toolsemble._runtime.processes.identity import ProcessIdentity
+from toolsemble._runtime.storage.database import ProcessIdentity
 from toolsemble._runtime.text import escape_surrogates
 from toolsemble._schema.problem import escape_token
 from toolsemble._vocabulary.serialization import compact_json

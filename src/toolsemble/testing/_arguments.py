@@ -16,7 +16,10 @@ from toolsemble.testing._values import Values
 
 _NESTING = 60
 _DEEPER = 0.7  # probability that a part is changed, and not the whole
-_LIKELY, _UNLIKELY = 0.9, 0.1  # probability that an optional parameter is included
+_KINDS = (50, 35, 15)  # weights of valid arguments, almost valid ones, and broken JSON
+_HALF = 0.5
+_EXAMPLE = 0.3  # probability of an example: they reach code that random values do not
+_OPTIONAL = (0.1, 0.5, 0.9)  # probabilities that an optional parameter is included
 
 
 class Arguments:
@@ -42,16 +45,13 @@ class Arguments:
 
     def generate(self) -> Any:
         """Return valid or almost valid arguments as a dict, or a text that is not a JSON object."""
-        kind = self._rng.random()
-        if kind < 0.5:  # noqa: PLR2004 - half of them are valid
-            return self.generate_valid()
-        return self.generate_invalid() if kind < 0.85 else self.generate_broken_json()  # noqa: PLR2004 - most others are JSON
+        return self._rng.choices((self.generate_valid, self.generate_invalid, self.generate_broken_json), _KINDS)[0]()
 
     def generate_valid(self) -> Any:
         """Return arguments that are valid, as far as that is cheap to ensure; sometimes an example."""
-        if self._examples and self._rng.random() < 0.3:  # noqa: PLR2004 - examples reach code that random values do not
+        if self._examples and self._rng.random() < _EXAMPLE:
             return json.loads(json.dumps(self._rng.choice(self._examples)))
-        return self._values.generate(self._schema, optional=self._rng.choice((_UNLIKELY, 0.5, _LIKELY)))
+        return self._values.generate(self._schema, optional=self._rng.choice(_OPTIONAL))
 
     def generate_invalid(self) -> Any:
         """Return arguments that are almost valid: changed in one to three places."""
@@ -62,7 +62,7 @@ class Arguments:
 
     def generate_broken_json(self) -> str:
         """Return a text that is almost the JSON of valid arguments."""
-        text = json.dumps(self.generate_valid(), ensure_ascii=self._rng.random() < 0.5)  # noqa: PLR2004 - either will do
+        text = json.dumps(self.generate_valid(), ensure_ascii=self._rng.random() < _HALF)
         at = self._rng.randint(0, len(text))
         piece = self._rng.choice(PIECES)
         return self._rng.choice(
@@ -88,7 +88,7 @@ class Arguments:
             key, changed = self._rng.choice(keys), value.copy()
             changed[key] = self._change(value[key])
             return changed
-        if isinstance(value, dict) and self._rng.random() < 0.5:  # noqa: PLR2004 - keys as often as the whole
+        if isinstance(value, dict) and self._rng.random() < _HALF:
             return self._change_keys(value)
         other = self._rng.choice((self._rng.choice(ODD), self._values.generate_text(), [value], _nest(value)))
         return self._rng.choice((other, other, json.dumps(value), self._exaggerate(value), self._exaggerate(value)))

@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import Inner, Layer, ToolDefinition
 from toolsemble._engine.work.body import TimedOutError, Work
+from toolsemble._runtime.sinks import Sink
 from toolsemble._runtime.text import describe_with_class
 from toolsemble._runtime.threads import ThreadPerJob, wait_until
 from toolsemble._schema.shape import to_result
@@ -73,7 +74,7 @@ class Finding:
         return self.kind, self.error_type, self.place
 
 
-class Probe(Layer):
+class Probe(Layer, Sink):
     """A layer and sink that calls a tool and observes its body."""
 
     inline = True  # events arrive in the thread of the call

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from toolsemble.review import Continue, ReviewRequest
+from toolsemble.review import Continue, Reviewer, ReviewRequest
 
 
-class FakeReviewer:
+class FakeReviewer(Reviewer):
     """A reviewer that returns its answers in order, repeats the last one, and records the requests.
 
     An answer is a decision, an exception to raise, or a function of the request that returns a decision. Any other

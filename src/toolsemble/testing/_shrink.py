@@ -35,10 +35,10 @@ def _simplify(value: Any) -> Iterator[Any]:
         yield from ({name: each for name, each in value.items() if name != key} for key in value)
         yield from ({**value, key: simpler} for key, each in value.items() for simpler in _simplify(each))
     elif isinstance(value, list):
+        yield from _unwrap(value) if len(value) == 1 else ()
         yield from (value[:index] + value[index + 1 :] for index in range(len(value)))
         for index, each in enumerate(value):
             yield from ([*value[:index], simpler, *value[index + 1 :]] for simpler in _simplify(each))
-        yield from value if len(value) == 1 else ()  # unwrap
     elif isinstance(value, str):
         yield from _shorten(value)
     elif isinstance(value, bool):
@@ -50,14 +50,28 @@ def _simplify(value: Any) -> Iterator[Any]:
         yield int(value)
 
 
+def _unwrap(value: list[Any]) -> Iterator[Any]:
+    """Yield what is in a list of one item: what is in the innermost of such lists, and the item."""
+    inner: Any = value
+    while isinstance(inner, list) and len(inner) == 1:
+        inner = inner[0]
+    yield inner
+    if inner is not value[0]:
+        yield value[0]
+
+
 def _shrink_int(value: int) -> Iterator[int]:
     if value:
         yield 0
     if value < 0:
         yield -value
+        yield from (-each for each in _shrink_int(-value) if each)
     elif value > 1:
-        yield value // 2
-        yield value - 1
+        yield value >> value.bit_length() // 2  # half of the digits
+        step = value // 2
+        while step:
+            yield value - step
+            step //= 2
 
 
 def _shorten(text: str) -> Iterator[str]:

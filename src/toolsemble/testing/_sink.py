@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from toolsemble._runtime.sinks import Sink
 
-class RecordingSink:
+
+class RecordingSink(Sink):
     """A sink that records events in the thread of the call, so that they are complete when the call ends.
 
     >>> from toolsemble import Toolbox, ToolCall, tool

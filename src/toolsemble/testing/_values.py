@@ -18,6 +18,10 @@ _TRIES = 30
 _EDGE_DEPTH = 3  # maximum depth of edge cases
 _MAX_EDGES = 10
 _SHORT = ("", " ", "\x00", "é", "a")
+_GIVEN = 0.2  # probability of a value that the schema has as an example or a default
+_HALF = 0.5
+_EDGE = 0.7  # probability that an integer is at a limit
+_ORIGINS = (2, 2, 1)  # weights of words, hostile texts and random characters
 
 
 class Values:
@@ -39,10 +43,9 @@ class Values:
             return schema["const"]
         if schema.get("enum"):
             return self._rng.choice(list(schema["enum"]))
-        if (values := [*schema.get("examples", ()), *([schema["default"]] if "default" in schema else ())]) and (
-            self._rng.random() < 0.2  # noqa: PLR2004 - sometimes a value that the author gave
-        ):
-            return self._rng.choice(values)
+        given = [*schema.get("examples", ()), *([schema["default"]] if "default" in schema else ())]
+        if given and self._rng.random() < _GIVEN:
+            return self._rng.choice(given)
         for keyword in ("anyOf", "oneOf"):
             if branches := schema.get(keyword):
                 rest = {key: each for key, each in schema.items() if key != keyword}
@@ -52,7 +55,7 @@ class Values:
             "string": lambda: self._generate_text(schema),
             "integer": lambda: self._generate_integer(schema),
             "number": lambda: self._generate_number(schema),
-            "boolean": lambda: self._rng.random() < 0.5,  # noqa: PLR2004 - a fair choice
+            "boolean": lambda: self._rng.random() < _HALF,
             "null": lambda: None,
             "array": lambda: self._generate_list(schema, depth),
             "object": lambda: self._generate_object(schema, depth, optional),
@@ -121,11 +124,9 @@ class Values:
 
     def generate_text(self) -> str:
         """Return a text without constraints."""
-        kind = self._rng.random()
-        if kind < 0.4:  # noqa: PLR2004 - as many ordinary as hostile ones
-            return self._rng.choice(WORDS)
-        if kind < 0.8:  # noqa: PLR2004 - as above
-            return self._rng.choice(HOSTILE)
+        texts = self._rng.choices((WORDS, HOSTILE, ()), _ORIGINS)[0]
+        if texts:
+            return self._rng.choice(texts)
         signs = (self._rng.choice((0x20, 0x400, 0x1F600)) + self._rng.randrange(0x50) for _ in range(12))
         return "".join(map(chr, signs))[: self._rng.randint(1, 12)]
 
@@ -142,7 +143,7 @@ class Values:
         step = schema.get("multipleOf", 1)
         edges = [each for each in (low, high, *INTEGERS) if math.isfinite(each) and low <= each <= high]
         picked = self._rng.choice(edges) if edges else 0
-        near = int(picked) if self._rng.random() < 0.7 else self._random_between(low, high)  # noqa: PLR2004 - mostly edge values
+        near = int(picked) if self._rng.random() < _EDGE else self._random_between(low, high)
         if not isinstance(step, int) or not near % step:
             return near
         return near - near % step + (step if near - near % step < low else 0)

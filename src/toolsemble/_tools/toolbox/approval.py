@@ -13,6 +13,7 @@ from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble.review._gate import Gate
 from toolsemble.review._request import ReviewHandler
+from toolsemble.review._reviewer import to_reviewer
 
 _NESTED = (
     "Tool '{tool}' requires approval inside of another call, which cannot be resumed in the middle, so PauseReview "
@@ -79,9 +80,8 @@ def _find_pausing(tools: Iterable[ToolDefinition], review: ReviewHandler | None)
 
 
 def _pauses(gate: Gate | None, review: ReviewHandler | None) -> bool:
-    if gate is None:
-        return False
-    return getattr(review if gate.review is None else gate.review, "pauses", False) is True
+    asked = None if gate is None else review if gate.review is None else gate.review
+    return asked is not None and to_reviewer(asked).pauses
 
 
 def replace_reviewer(

@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn, Self
 
 from toolsemble._engine.context import LOGGER
 from toolsemble._engine.definition import Names, Need, Policy, ReturnBehavior, ToolDefinition, map_definition
-from toolsemble._runtime.trace import trace_tools
+from toolsemble._runtime.trace_level import trace_tools
 from toolsemble._tools.toolbox.registry import Defined, Registered, find_needs, has_secret_parameters, names_in
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ToolDefinitionError
@@ -77,7 +77,7 @@ class ToolSet:
         if entry is None or entry.definition.inside is None:
             return False
         layers = () if entry.definition.policy is None else entry.definition.policy.layers
-        return not any(getattr(layer, "keeps_outcomes", False) for layer in layers)
+        return not any(layer.keeps_outcomes for layer in layers)
 
     def find_needs(self) -> dict[str, Need]:
         """Return the context fields that a run must set for the tools, each with a tool that needs it.

@@ -15,7 +15,7 @@ from toolsemble._engine.execution.path import start_call
 from toolsemble._runtime.text import HIDDEN, preview
 from toolsemble._schema.decode import Decoded
 from toolsemble._schema.masking import add_secrets, find_texts, start_masking, stop_masking
-from toolsemble._schema.secret import parameters
+from toolsemble._schema.secret_values import parameters
 from toolsemble._tools.base import Tool
 from toolsemble._tools.toolbox import registry
 from toolsemble._vocabulary.call import ToolCall, new_id

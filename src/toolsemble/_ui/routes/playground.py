@@ -31,7 +31,7 @@ from toolsemble._vocabulary.result import ImageContent
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble._vocabulary.specification import Note, ToolSpecification
 from toolsemble.agent._deps import DepsMaker
-from toolsemble.agent._loop import call_with_deps
+from toolsemble.agent._run.start import call_with_deps
 from toolsemble.review._automatic import AutoApprove
 
 

@@ -24,9 +24,17 @@ from toolsemble._vocabulary.errors import (
 from toolsemble._vocabulary.place import AskedQuestion
 from toolsemble.agent._journal.questions import withdraw_question
 from toolsemble.agent._journal.records import Step
-from toolsemble.agent._journal.storage import Storage, describe_owner, end_owner, report_failures
-from toolsemble.agent._journal.tables import RunRow, Tables, to_json_object
+from toolsemble.agent._journal.storage import (
+    RunRow,
+    Storage,
+    Tables,
+    describe_owner,
+    end_owner,
+    report_failures,
+    to_json_object,
+)
 from toolsemble.review._request import digest
+from toolsemble.review._reviewer import Reviewer
 
 _START = "/0"  # the place of what a run finds in the memory, before its first turn
 _LOOK = 0.5  # seconds between two looks whether a run that waits for a person was cancelled
@@ -66,7 +74,7 @@ class RunDriver:
         self._parameters: Mapping[str, Any] = self._begun_with["parameters"]
         self._spent: dict[str, Sequence[float]] = {}
         self._questions: dict[str, int] = {}  # how many each call has asked so far
-        self._asked: dict[str, Any] = {}  # who was asked and has not answered, by request
+        self._asked: dict[str, Reviewer] = {}  # who was asked and has not answered, by request
         self._parked_with = frozenset(json.loads(row.waiting))
         self.on_usage: Callable[[Sequence[float]], None] | None = None
         """Called with what was spent inside of a call that is answered with its record."""
@@ -89,6 +97,10 @@ class RunDriver:
     def is_fork(self) -> bool:
         """Whether the run was begun with the turns of another one, whose conversation it must not change."""
         return "fork_of" in self._begun_with
+
+    def start_clock(self) -> None:
+        """Count time from now on: until here, the run made its deps and waited for others of its conversation."""
+        self._began = time.monotonic()
 
     @property
     def elapsed(self) -> float:
@@ -219,7 +231,7 @@ class RunDriver:
         data = [asked_at, token, id_, answer]
         self._write(Step(question.place, "question", "done", "", "", data, self.elapsed), synced=True)
 
-    def note_asking(self, id: str, reviewer: Any) -> None:
+    def note_asking(self, id: str, reviewer: Reviewer) -> None:
         """Keep who was asked, to close the question if the run ends without its answer."""
         self._asked[id] = reviewer
 

@@ -8,8 +8,8 @@ from typing import Any
 from toolsemble._runtime.text import escape_lines
 from toolsemble._vocabulary.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.mcp._server.exchange import Exchange, find_exchange
-from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
-from toolsemble.review._terms import ReviewTiming
+from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest, ReviewTiming
+from toolsemble.review._reviewer import Reviewer
 
 _LONGEST = 50_000
 _NO_FORM = (
@@ -18,7 +18,7 @@ _NO_FORM = (
 )
 
 
-class ElicitedReview:
+class ElicitedReview(Reviewer):
     """The reviewer of a served toolbox that has none: it asks the user of the client.
 
     Only an accepted form with a checked box approves. The client passes the answer on, so it is the consent of the

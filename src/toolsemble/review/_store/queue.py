@@ -16,7 +16,8 @@ from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review._open_question import is_interrupted, note_stored, note_waiting
 from toolsemble.review._request import LOGGER, ExitEarly, ReviewDecision, ReviewRequest
-from toolsemble.review._store.store import ReviewStore
+from toolsemble.review._reviewer import Reviewer
+from toolsemble.review._store.store import ReviewStoreProtocol
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class StoreWorker:
     Continue(always=None)
     """
 
-    def __init__(self, store: ReviewStore, poll: float) -> None:
+    def __init__(self, store: ReviewStoreProtocol, poll: float) -> None:
         self._store = store
         self.poll = poll
         """Seconds between checks of the store."""
@@ -178,7 +179,7 @@ class _Workers:
         self._lock = fork_safe_lock(self)
         self._workers: WeakValueDictionary[tuple[int, int], StoreWorker] = WeakValueDictionary()
 
-    def get(self, store: ReviewStore, poll: float) -> StoreWorker:
+    def get(self, store: ReviewStoreProtocol, poll: float) -> StoreWorker:
         # A worker keeps its store alive: its address belongs to no other object meanwhile.
         key = os.getpid(), id(store)
         with self._lock:
@@ -192,7 +193,7 @@ class _Workers:
 _WORKERS = _Workers()
 
 
-def get_worker(store: ReviewStore, poll: float) -> StoreWorker:
+def get_worker(store: ReviewStoreProtocol, poll: float) -> StoreWorker:
     """Return the worker of a store in this process; all who ask there share it, and none takes over from another.
 
     A forked child has a worker of its own: it has neither the thread nor the waiting calls of its parent.
@@ -223,7 +224,7 @@ _GRACE = 0.25
 _WITHDRAW_TIMEOUT = 2.0
 
 
-class QueueReview:
+class QueueReview(Reviewer):
     """A reviewer that puts requests into a store: anyone who can reach the store can answer, even hours later.
 
     Each request waits for its own answer; those of concurrent calls share transactions. If the process dies, a call of
@@ -247,11 +248,12 @@ class QueueReview:
 
     sends_event = True
     """This reviewer sends ``review_requested`` itself, once the request is stored."""
+    has_store = True
 
-    def __init__(self, store: ReviewStore, *, poll: float = 0.05) -> None:
+    def __init__(self, store: ReviewStoreProtocol, *, poll: float = 0.05) -> None:
         if not callable(getattr(store, "take", None)):
             raise ToolDefinitionError(
-                f"QueueReview needs a store, such as SQLiteStore(path), not {type(store).__name__}"
+                f"QueueReview needs a store, such as ReviewStore(path), not {type(store).__name__}"
             )
         if not poll > 0:
             raise ToolDefinitionError(f"poll must be a number of seconds > 0, not {poll!r}")

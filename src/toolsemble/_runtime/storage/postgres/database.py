@@ -283,7 +283,7 @@ class PostgresDatabase:
         )
 
     def disconnect(self) -> None:
-        """Close the connections that nobody uses; the next use opens them again."""
+        """Close the idle connections; the next use opens them again."""
         self._connections.close_idle()
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg import sql
 
+from toolsemble._runtime.storage.postgres.connections import INHERITED
 from toolsemble._runtime.threads import fork_safe_lock
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class PostgresPresence:
     def _enter_process(self) -> None:
         """Begin anew in a forked process, which has neither the thread nor the owners of its parent."""
         if self._process != os.getpid():
-            _INHERITED.append(self._link)
+            INHERITED.append(self._link)
             self._process, self._link, self._thread = os.getpid(), None, None
             self._owners, self._closed = set(), threading.Event()
 
@@ -169,7 +170,3 @@ class PostgresPresence:
                     return
                 self._execute(_SAY, [sorted(self._owners)])
                 self._execute(_CLEAN, [_FORGOTTEN])
-
-
-# Connections of a parent process: closing them here would end its sessions.
-_INHERITED: list[Link | None] = []
