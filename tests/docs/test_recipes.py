@@ -238,7 +238,7 @@ CODE = [
     ("events.py", '    "CallProgress",', '    "CallNoted",\n'),
     ("events.py", "    | CallProgress\n", "    | CallNoted\n"),
     ("telemetry/_console.py", '    "call_progress": _', '    "call_noted": lambda event: f"noted: {event.note}",\n'),
-    ("telemetry/__init__.py", "    from toolsemble.telemetry._trace_file", import_line("telemetry._tally", "TallySink")),
+    ("telemetry/__init__.py", "    from toolsemble.telemetry._otel", import_line("telemetry._tally", "TallySink")),
     ("telemetry/__init__.py", '        "_console":', '        "_tally": ("TallySink",),\n'),
     ("review/__init__.py", "    from toolsemble.review._store.queue", import_line("review._small", "SmallReview")),
     ("review/__init__.py", '        "_pause":', '        "_small": ("SmallReview",),\n'),
