@@ -63,6 +63,8 @@ from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly
 from toolsemble.telemetry import ConsoleSink, OpenTelemetry, TraceFile
 from toolsemble.testing import CallbackReview, ScriptedModel
 
+pytestmark = pytest.mark.slow
+
 SECRET = "hunter2 'quoted\" ünder"  # noqa: S105 - the secret of this file
 PLAIN = "hunter2"
 HIDDEN = "**********"

@@ -136,6 +136,7 @@ def test_list_of_this_version_is_complete_as_long_as_the_changelog_has_nothing_n
         )
 
 
+@pytest.mark.slow
 def test_list_of_a_version_is_written_once(tmp_path):
     file = keep_list(tmp_path, "9.0.0")
     assert file == tmp_path / "9.0.0.txt"
