@@ -162,7 +162,7 @@ def test_the_schema_of_a_waiting_call_makes_the_form(desk):
     assert desk.get("/api/approval/expand", id=request["id"], place="#")["field"]["kind"] == "object"
     assert desk.refused("/api/approval/expand", {"id": request["id"], "place": "#/$defs/None"}) == (
         404,
-        "There is no such place in the schema",
+        "The schema has no such place",
     )
     shown["form"]["fields"][1]["text"] = "12.5"
     answer(desk, request["id"], "edit", form=shown["form"])

@@ -270,7 +270,7 @@ def test_nothing_changes_in_a_read_only_server(tmp_path):
     with Desk(tmp_path, read_only=True) as desk:
         assert desk.refused("/api/unknown", body={}) == (
             403,
-            "The server was started with --read-only: nothing can be changed here",
+            "The server was started with --read-only, so nothing can be changed",
         )
         me = desk.get("/api/me")
     assert (me["read_only"], me["may_change"], me["may_operate"]) == (True, False, False)

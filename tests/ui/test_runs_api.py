@@ -28,7 +28,7 @@ def read(table):
 
 def test_a_folder_without_a_history_has_no_runs(desk):
     assert desk.get("/api/runs") == {"runs": [], "more": False, "before": 0, "exists": False}
-    assert desk.refused("/api/run", {"id": "a"}) == (404, "There is no history.db in the data folder yet")
+    assert desk.refused("/api/run", {"id": "a"}) == (404, "The data folder has no history.db yet")
 
 
 def test_runs_are_listed_in_pages_newest_first(desk):

@@ -1,4 +1,4 @@
-"""The stream of events of a history, as server-sent events: the number of an event is its id."""
+"""A history's event stream as server-sent events, with event numbers as ids."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from toolsemble._vocabulary.errors import ToolsembleError
 from toolsemble.telemetry._history_records import HistoryEvent
 
 POLL = 0.03
-"""Seconds between two looks at the history."""
-_SLOW = 15  # looks until the other files are looked at, too
-_QUIET = 300  # looks until a comment says that the connection lives
+"""The polling interval of the history, in seconds."""
+_SLOW = 15  # polls between checks of the other files
+_QUIET = 300  # polls between keep-alive comments
 _MAX_TEXT = 0
 _MAX_EVENTS = 500
 
 
 async def feed(request: Request) -> Response:
-    """Stream the events that come after an id, and the numbers of what waits for a person when they change."""
+    """Stream the events after an id, and the counts of pending approvals when they change."""
     text = request.headers.get("last-event-id") or request.query_params.get("after") or ""
     if text and not (text.isascii() and text.isdigit() and len(text) < 16):  # noqa: PLR2004 - fits SQLite's integers
         return refuse(400, "'after' must be the number of an event")
@@ -36,7 +36,7 @@ async def feed(request: Request) -> Response:
 
 
 def find_person(request: Request) -> Person | None:
-    """Return the person of a request, as the people are now; None if the person is out, or nobody can tell."""
+    """Return a request's current user; None if signed out, or if the people file is unreadable."""
     try:
         person: Person | None = request.state.find_person()
     except ToolsembleError:
@@ -47,9 +47,9 @@ def find_person(request: Request) -> Person | None:
 async def follow(
     interface: Interface, after: int | None, is_signed_in: Callable[[], object] = lambda: True
 ) -> AsyncIterator[str]:
-    """Yield the messages of a stream, until the client leaves or its person is signed out."""
+    """Yield a stream's messages until the client disconnects or its user is signed out."""
     last = await run_in_threadpool(_find_last, interface)
-    # Numbers are never used twice: a greater one is of a history that is gone.
+    # Numbers are never reused: a greater one belongs to a deleted history.
     seen = last if after is None or after > last else after
     yield write_message("hello", {"number": seen}, seen) + "retry: 700\n\n"
     known: dict[str, Any] = {}
@@ -72,11 +72,11 @@ async def follow(
 
 
 def count_waiting(interface: Interface) -> dict[str, Any]:
-    """Return how many approvals and unknown outcomes wait, and marks that change with the files."""
+    """Return the counts of pending approvals and unknown outcomes, and marks that change with the files."""
     try:
         return _count(interface.folder)
     except ToolsembleError:
-        return {"approvals": 0, "outcomes": 0, "waiting": "", "durable": 0}  # the pages say what is wrong
+        return {"approvals": 0, "outcomes": 0, "waiting": "", "durable": 0}  # the pages show the problem
 
 
 def _count(folder: DataFolder) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def write_message(kind: str, value: Any, number: int | None = None) -> str:
     'id: 7\nevent: events\ndata: []\n\n'
     """
     head = "" if number is None else f"id: {number}\n"
-    # A text may hold separators of lines that JSON leaves as they are.
+    # A text may contain line separators that JSON does not escape.
     data = json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=str)
     return f"{head}event: {kind}\ndata: {data}\n\n"
 
@@ -113,6 +113,6 @@ def _find_events(interface: Interface, after: int) -> list[HistoryEvent]:
 
 
 def _shorten(event: HistoryEvent) -> dict[str, Any]:
-    """Return what the pages need to know about an event; they ask for more when they show it."""
+    """Return the part of an event that lists need; pages fetch the rest on demand."""
     names = ("number", "kind", "run_id", "at", "parent_id", "call_id", "tool_name")
     return {name: getattr(event, name) for name in names}

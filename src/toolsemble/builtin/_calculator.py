@@ -145,7 +145,7 @@ def _floor(value: Number) -> Number:
 
 
 def _round(value: Number, places: Number = Fraction(0)) -> Number:
-    """Return a number rounded to some decimal places; halves are rounded away from zero."""
+    """Return a number rounded to some decimal places, with halves rounded away from zero."""
     count = _to_int("round", places)
     if abs(count) > MAX_DIGITS:
         raise ToolExecutionError(f"round takes at most {MAX_DIGITS:,} decimal places, not {format_number(places)[0]}")
@@ -585,7 +585,7 @@ class _Parser:
 
 
 _MAX_LENGTH = 10_000
-_MAX_WORK = 2 * 10**10  # squared bits, the cost of a multiplication; some hundredths of a second
+_MAX_WORK = 2 * 10**10  # squared bits, the cost of a multiplication; a few hundredths of a second
 _EXPENSIVE_WORK = 5 * 10**7  # of a power, a logarithm or a sine with 60 digits, in the same unit
 
 

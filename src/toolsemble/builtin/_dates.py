@@ -90,7 +90,7 @@ def shift(moment: Moment, amount: Amount) -> Moment:
 
 
 def to_time(moment: Moment) -> Aware:
-    """Return a moment with a time: for a date, the one at which it begins in UTC."""
+    """Return a moment with a time: for a date, its start in UTC."""
     return moment.at(Time()).assume_utc().to_fixed_offset() if isinstance(moment, Date) else moment
 
 
@@ -156,7 +156,7 @@ class Reader:
     """The zone of times without one; None: UTC."""
 
     def read(self, text: str) -> Moment:
-        """Return the date or time that a text means; raise if it means none."""
+        """Return the date or time in a text; raise if there is none."""
         for pattern, read in _PATTERNS:
             if found := pattern.fullmatch(text):
                 return read(self, found)
@@ -214,7 +214,7 @@ def _read_relative(reader: Reader, found: _Match) -> Moment:
 
 
 def _read_weekday(reader: Reader, found: _Match) -> Moment:
-    """Return the nearest such day: after today for ``next``, before it for ``last``, or today for ``this``."""
+    """Return the nearest matching weekday: after today for ``next``, before it for ``last``, or today for ``this``."""
     today = reader.present.date()
     ahead = (_WEEKDAYS.index(found["day"].lower()) + 1 - today.day_of_week().value) % 7
     which = (found["which"] or "this").lower()
@@ -385,7 +385,7 @@ def answer(text: str, now: Instant) -> Answer:
         asked = question.replace(problem.text, "2024-03-15")
         advice = _FORMS if problem.text == question else f"write the date itself, as in: {asked}"
         raise UnknownMomentError(problem.text, advice) from None
-    except (ValueError, OverflowError):  # the library raises these only for dates that are out of range
+    except (ValueError, OverflowError):  # the library raises these only for out-of-range dates
         raise ToolExecutionError(OUT_OF_RANGE) from None
 
 

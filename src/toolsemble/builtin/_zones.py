@@ -59,7 +59,7 @@ _NICKNAMES_BY_ZONE = {
 NICKNAMES: Mapping[str, str] = MappingProxyType(
     {nickname: zone for zone, nicknames in _NICKNAMES_BY_ZONE.items() for nickname in nicknames.split()}
 )
-"""The zone that is most likely meant, by its informal name in lower case."""
+"""The most likely zone by informal name in lower case."""
 
 
 Zone: TypeAlias = str | whenever.TimeDelta
@@ -68,7 +68,7 @@ Moment: TypeAlias = whenever.Date | Aware
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE | re.ASCII)
 UTC = whenever.TimeDelta.ZERO
 _MAX_SHOWN = 60
-_MIN_SIMILARITY = 0.75  # below this ratio, the nearest name is probably not the one meant
+_MIN_SIMILARITY = 0.75  # below this ratio, the nearest name is probably not the intended one
 _MAX_HOURS, _MINUTES_OF_HOUR = 23, 60
 
 
@@ -94,7 +94,7 @@ def find_zone(text: str) -> Zone:
 
 @cache
 def _zones() -> Mapping[str, str]:
-    """Return the names of all zones by their names in lower case, without those that are placeholders."""
+    """Return all zone names by lower-case name, without placeholders."""
     return {
         name.lower(): name for name in sorted(whenever.available_timezones() - {"Factory", "localtime", "posixrules"})
     }

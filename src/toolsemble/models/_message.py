@@ -28,13 +28,13 @@ class SystemMessage:
     text: str
     """The text."""
     generated: str = field(default="", compare=False, repr=False)
-    """The first part of the text, if an agent wrote it from its own instructions: another run replaces it."""
+    """The first part of the text, if it comes from an agent's own instructions: another run replaces it."""
     role: ClassVar[Literal["system"]] = "system"
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class UserMessage:
-    """A message of the user: text, images, audio and files.
+    """A user message: text, images, audio and files.
 
     :param images: deprecated, use ``contents``
 
@@ -64,7 +64,7 @@ class UserMessage:
 
 @dataclass(frozen=True, slots=True)
 class AssistantMessage:
-    """A message of the model: text, calls, or both.
+    """A model message: text, calls, or both.
 
     >>> AssistantMessage("Let me see.", (ToolCall("search"),)).calls
     (ToolCall('search', '{}', id=None),)
@@ -109,8 +109,9 @@ Message: TypeAlias = SystemMessage | UserMessage | AssistantMessage | ToolMessag
 def message_to_json(message: Message) -> str:
     """Return a message as one line of ASCII JSON.
 
-    The structured output and the attributes of a tool's result are included as JSON values, for programs. What JSON
-    cannot hold is left out, and so is a structured output or an attribute of more than 65,536 characters of JSON.
+    The structured output and the attributes of a tool's result are included as JSON values, for programs. Values that
+    are not JSON-serializable are omitted, and so is a structured output or attribute of more than 65,536 JSON
+    characters.
 
     >>> message_to_json(UserMessage("hello"))
     '{"role":"user","text":"hello"}'
@@ -184,7 +185,7 @@ def _write_result(reply: ToolReply, *, with_payload: bool) -> dict[str, Any]:
 
 
 def _write_payload(result: ToolResult) -> dict[str, Any]:
-    """Return the parts of a result for programs, without those that JSON cannot hold or that are too long."""
+    """Return a result's parts for programs, without values that are not JSON-serializable or too long."""
     written: dict[str, Any] = {} if result.error_kind is None else {"error_kind": result.error_kind}
     if (payload := _write_value(result.structured_output)) is not None:
         written["structured_output"] = payload
@@ -195,13 +196,13 @@ def _write_payload(result: ToolResult) -> dict[str, Any]:
 
 
 def _write_value(value: Any) -> Any:
-    """Return a value as JSON holds it; None for one that it cannot hold, or that is too long."""
+    """Return a value as JSON; None if it is not JSON-serializable or too long."""
     if value is None:
         return None
     try:
         written = to_finite_json(value)
         return written if len(json.dumps(written)) <= _LONGEST_VALUE else None
-    except Exception:  # any code of an object of the program's own may raise
+    except Exception:  # a program's own objects may raise anything
         return None
 
 
@@ -223,7 +224,7 @@ def _read_tool(fields: Mapping[str, Any]) -> ToolMessage:
     return ToolMessage(ToolReply(read_call(fields["call"]), result, fields["limit"], **notes))
 
 
-_LONGEST_VALUE = 65_536  # characters of JSON: a conversation must not grow by what models never see
+_LONGEST_VALUE = 65_536  # in JSON characters: a conversation must not grow by data that models never see
 _READERS: dict[str, Any] = {
     "system": lambda fields: SystemMessage(fields["text"], fields.get("generated", "")),
     "user": _read_user,
@@ -275,7 +276,7 @@ def check_question(prompt: Sequence[Message], *, has_earlier: bool) -> None:
 
 
 def is_blank(message: Message) -> bool:
-    """Whether a user message is empty, which providers refuse.
+    """Whether a user message is empty, which providers reject.
 
     >>> is_blank(UserMessage(" ")), is_blank(UserMessage("hello"))
     (True, False)

@@ -45,7 +45,7 @@ class Transcript(Sequence[Message]):
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         items = list(messages)
         _check(items)
-        # The system message is separate, so that agents of several roles can share the rest.
+        # The system message is separate, so that agents with different roles can share the rest.
         self._head: tuple[Message, ...] = (items.pop(0),) if items and isinstance(items[0], SystemMessage) else ()
         self._shared = _SharedMessages(items)
         self._length = len(items)
@@ -149,7 +149,7 @@ def list_messages(user: str, messages: Iterable[Message]) -> list[Message]:
 
 
 def messages_from_json(text: str | bytes) -> Transcript:
-    """Return the conversation that :func:`messages_to_json` wrote; raise ``ValueError`` for any other text.
+    """Return the conversation written by :func:`messages_to_json`; raise ``ValueError`` for any other text.
 
     >>> messages_from_json('[{"role":"user","text":"hello"}]')[0].text
     'hello'
@@ -183,7 +183,7 @@ def _read_message(index: int, value: Any) -> Message:
 
 
 class _SharedMessages:
-    """An append-only list of messages, shared by conversations with a common start."""
+    """An append-only list of messages, shared by conversations with a common prefix."""
 
     __slots__ = ("__weakref__", "_lock", "items")
 
@@ -192,7 +192,7 @@ class _SharedMessages:
         self._lock = fork_safe_lock(self)
 
     def extend(self, length: int, messages: Sequence[Message]) -> _SharedMessages:
-        """Return a list with these messages after the first ones: this one for the first caller, else a copy."""
+        """Return a list extended with these messages: this list for the first caller, else a copy."""
         with self._lock:
             if len(self.items) == length:
                 self.items.extend(messages)
@@ -202,7 +202,7 @@ class _SharedMessages:
 
 def _check(messages: Sequence[Message]) -> None:
     """Raise an error unless every call is followed by its reply."""
-    waiting: deque[ToolCall] = deque()  # a reply mostly answers the first waiting call
+    waiting: deque[ToolCall] = deque()  # a reply mostly answers the first pending call
     for index, message in enumerate(messages):
         if isinstance(message, ToolMessage):
             if message.call not in waiting:
@@ -232,7 +232,7 @@ def _unanswered_error(name: str, index: int) -> ToolConfigurationError:
 
 
 def _conversion_hint(message: object) -> str:
-    """Return the next step for a message in the format of a provider; empty for anything else."""
+    """Return the conversion hint for a message in a provider's format; empty for anything else."""
     if not (isinstance(message, dict) or hasattr(message, "role")):
         return ""
     return "; convert the list with messages_from_openai or messages_from_anthropic of toolsemble.models"

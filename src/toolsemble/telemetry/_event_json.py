@@ -9,7 +9,7 @@ from toolsemble._schema.display import to_display_or_repr
 from toolsemble.events import CallProgress, Event, ModelReplied, ReviewDecided, ReviewRequested, RunEvent
 
 _CODEC = EventCodec(get_args(Event), to_display_or_repr)
-_MESSAGES = ("messages", "message", "text")  # the fields of a run's events that have messages
+_MESSAGES = ("messages", "message", "text")  # the fields with messages in a run's events
 _NO_MESSAGE = {"role": "assistant", "text": "", "calls": []}
 _OLD_DECISIONS = {"continue": "continue", "edit": "edit", "exit_early": "reject"}
 
@@ -32,7 +32,7 @@ def write_event(event: Any, *, messages: bool = True) -> dict[str, Any]:
 
 
 def read_event(values: Any) -> Event:
-    """Return the event that :func:`write_event` wrote, also that of an earlier version; raise ``ValueError`` otherwise.
+    """Return an event written by :func:`write_event`, in any version; raise ``ValueError`` otherwise.
 
     >>> read_event({"kind": "call_abandoned", "tool_name": "search", "call_id": "call_1"}).tool_name
     'search'
@@ -49,7 +49,7 @@ def read_event(values: Any) -> Event:
 
 
 def _upgrade_progress(values: dict[str, Any]) -> dict[str, Any]:
-    """Return the progress of a call in the present form; earlier versions wrote whatever a tool reported."""
+    """Return a call's progress in the current form; earlier versions did not validate it."""
     fraction = values.get("fraction")
     return {
         "fraction": fraction if isinstance(fraction, (int, float)) else None,
@@ -58,7 +58,7 @@ def _upgrade_progress(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _upgrade_decision(values: Any) -> Any:
-    """Return a decision in the present form; earlier versions had a ``name`` in it."""
+    """Return a decision in the current form; earlier versions had a ``name`` in it."""
     if not isinstance(values, dict) or values.get("name") not in [*_OLD_DECISIONS]:
         return values
     return {**values, "decision": _OLD_DECISIONS[values["name"]]}

@@ -20,7 +20,7 @@ from toolsemble.telemetry._event_json import read_event, write_event
 
 try:
     import fcntl
-except ImportError:  # without file locks, only lines of a single process are written whole
+except ImportError:  # without file locks, only a single process's lines are atomic
     fcntl = None  # type: ignore[assignment]  # a module elsewhere
 
 _MAX_PREVIEW = 80
@@ -29,8 +29,8 @@ _MAX_PREVIEW = 80
 class TraceFile:
     """A sink that appends each event to a file as a line of JSON; threads and processes can share the file.
 
-    Each line is appended in one write. Failures, such as a full disk, are logged and do not affect calls. What a run
-    was asked and answered is written only with ``messages=True``.
+    Each line is appended in one write. Failures, such as a full disk, are logged and do not affect calls. Prompts,
+    replies and answers are written only with ``messages=True``.
 
     >>> import tempfile
     >>> from toolsemble import Toolbox, ToolCall, tool
@@ -49,8 +49,8 @@ class TraceFile:
     def __init__(self, path: str | os.PathLike[str], *, messages: bool = False) -> None:
         """Set the path; the file is created with the first event.
 
-        :param messages: whether the messages of runs are written, and not only their tokens and times; the arguments
-            of tools with secret parameters are left out
+        :param messages: whether to write messages of runs, not only tokens and times; arguments of tools with secret
+        parameters are omitted
         """
         self._path = Path(path)
         self._messages = messages
@@ -71,7 +71,7 @@ class TraceFile:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A line of a trace that is not an event, such as the last line of a killed program.
+    """A trace line that is not an event, such as the last line of a killed program.
 
     >>> Unreadable(3, '{"kind":"call_st', "it is cut off").number
     3
@@ -82,7 +82,7 @@ class Unreadable:
     text: str
     """The start of the line."""
     reason: str
-    """What is wrong with it."""
+    """The parse error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class CallTrace:
     text: str | None = None
     """The text for the model."""
     decisions: tuple[ReviewDecision, ...] = ()
-    """The decisions of reviewers."""
+    """The reviewers' decisions."""
     events: tuple[Event, ...] = ()
     """All events of the call, in order."""
 
@@ -151,7 +151,7 @@ class Trace:
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
-    """Return the contents of a file that a :class:`TraceFile` wrote; invalid lines are listed in ``unreadable``."""
+    """Return the contents of a :class:`TraceFile` file; invalid lines are listed in ``unreadable``."""
     events: list[Event] = []
     unreadable: list[Unreadable] = []
     for number, line in enumerate(Path(path).read_bytes().split(b"\n"), 1):
@@ -178,7 +178,7 @@ def _build_call(events: list[Event]) -> CallTrace:
 
 
 def _append(file: int, line: bytes) -> None:
-    """Append a line to a file, whole or not at all; terminate an unfinished last line first."""
+    """Append a line to a file atomically; terminate an unfinished last line first."""
     if fcntl is not None:
         fcntl.flock(file, fcntl.LOCK_EX)
     size = os.fstat(file).st_size
@@ -194,7 +194,7 @@ def _close(file: int) -> None:
     """Unlock and close a file."""
     try:
         if fcntl is not None:
-            # Closing is not enough: a process forked meanwhile has the file open and would keep the lock.
+            # Closing is not enough: a process forked in the meantime has the file open and would keep the lock.
             fcntl.flock(file, fcntl.LOCK_UN)
     finally:
         os.close(file)

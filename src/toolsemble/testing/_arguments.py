@@ -15,7 +15,7 @@ from toolsemble.testing._samples import HOSTILE, INTEGERS, NUMBERS, ODD, PIECES
 from toolsemble.testing._values import Values
 
 _NESTING = 60
-_DEEPER = 0.7  # probability that a part is changed, and not the whole
+_DEEPER = 0.7  # probability that a part is changed instead of the whole
 _LIKELY, _UNLIKELY = 0.9, 0.1  # probability that an optional parameter is included
 
 

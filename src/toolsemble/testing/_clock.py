@@ -9,7 +9,7 @@ import threading
 class FixedClock:
     """A callable that returns a fixed, aware datetime.
 
-    Pass :meth:`time` where seconds are expected.
+    Pass :meth:`time` if seconds are expected.
 
     >>> from toolsemble.builtin import DateTimeTool
     >>> clock = FixedClock("2024-02-28T23:30:00+00:00")

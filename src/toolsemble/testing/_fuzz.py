@@ -20,7 +20,7 @@ from toolsemble.review._automatic import AutoApprove
 from toolsemble.testing._arguments import Arguments
 from toolsemble.testing._probe import Crash, Finding, Probe
 
-_MAX_HANGS = 3  # each one waits for the whole timeout and leaves a thread running
+_MAX_HANGS = 3  # each one waits for the full timeout and leaves a thread running
 _SHOWN = 500
 
 
@@ -73,9 +73,9 @@ def fuzz(
 ) -> FuzzReport:
     """Call a tool many times with valid and almost valid arguments; return the crashes.
 
-    The tool really runs, so use it where it can do no harm. A crash is an exception that is not meant for the model,
-    an exception that leaves the call path, a result that is not JSON, or a call that does not end. A failed result is
-    not a crash.
+    The tool really runs, so run it where it can do no harm. A crash is an exception that is not meant for the model, an
+    exception that escapes the call path, a result that is not JSON, or a call that hangs. A failed result is not a
+    crash.
 
     :param tool: a tool of any kind that a toolbox accepts
     :param count: the number of calls, without those that simplify a crash
@@ -121,7 +121,7 @@ def fuzz(
 
 @contextmanager
 def _suppress_logs(definition: ToolDefinition, mark: str) -> Iterator[None]:
-    """Keep the calls of a probe out of the log, as the report has the results."""
+    """Keep a probe's calls out of the log, because the report has the results."""
     loggers: list[logging.Logger] = []
 
     def collect(part: ToolDefinition) -> ToolDefinition:

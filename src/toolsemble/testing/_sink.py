@@ -50,7 +50,7 @@ class RecordingSink:
         return [event for event in self.events if event.kind == kind]
 
     def wait(self, kind: str | type, count: int = 1, timeout: float = 5.0) -> list[Any]:
-        """Wait until there are this many events of a kind, such as from a background thread, and return them.
+        """Wait for this many events of a kind, such as from a background thread, and return them.
 
         It blocks the thread, so async code awaits ``asyncio.to_thread(sink.wait, ...)``. It raises ``TimeoutError``
         if they do not arrive.
