@@ -1,4 +1,4 @@
-"""``find_tools``: the tool with which a model searches a catalog, and what a conversation has found with it."""
+"""``find_tools``: the tool with which a model searches a catalog, and the found tools of a conversation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolsemble.models._message import Message, ToolMessage
 FIND_TOOLS = "find_tools"
 """The name of the tool that searches a catalog."""
 MOST_FOUND = 20
-"""The most tools that one search finds, whatever a model asks for."""
+"""The maximum number of results of a search, whatever a model requests."""
 _LONGEST_QUERY = 80
 _MOST_NEAR = 3
 _IN_VAIN = "Say in other words what the tool should do, or go on without one."
@@ -27,16 +27,16 @@ _LINE = re.compile(rf"^{_BEGIN}([a-zA-Z0-9_-]{{1,64}})\(", re.MULTILINE)
 
 
 Search: TypeAlias = Callable[[str, int], Sequence[Entry]]
-"""Returns tools for a query, best first, and at most so many."""
+"""Returns tools for a query, best first, up to a limit."""
 
 
 def make_find_tools(search: Search, find_nearest: Search, groups: Sequence[str], limit: int) -> Entry:
     """Return the tool ``find_tools``.
 
-    :param search: returns the tools that fit a query
-    :param find_nearest: returns those that share words with it, whether they fit or not
+    :param search: returns the tools that match a query
+    :param find_nearest: returns tools that share words with it, relevant or not
     :param groups: the names of the groups of tools
-    :param limit: how many tools a search finds if the model does not say it
+    :param limit: the default number of results
 
     >>> none = lambda query, limit: []
     >>> make_find_tools(none, none, ["crm"], 5).definition.description
@@ -66,7 +66,7 @@ def _write_found(found: Sequence[Entry]) -> ToolResult:
 
 
 def _write_miss(query: str, nearest: Sequence[Entry], groups: Sequence[str]) -> ToolResult:
-    """Return what is said when no tool fits; names lead on, as a model that has searched in vain gives up."""
+    """Return the reply when no tool matches; it suggests names, because a model gives up after an empty result."""
     there = f" There are tools for: {', '.join(groups)}." if groups else ""
     names = ", ".join(each.name for each in nearest)
     near = f" Nearest by words: {names}; to load one, search for its name." if names else ""
@@ -79,16 +79,16 @@ class Found:
     """The tools that a conversation has found or called."""
 
     names: tuple[str, ...]
-    """Their names, in the order of their first mention; also names that a model has made up."""
+    """Their names, in the order of first mention, including names invented by a model."""
     existed: frozenset[str]
-    """The names that were those of tools when they were mentioned."""
+    """The names that belonged to tools when they were mentioned."""
 
 
 def read_found(messages: Iterable[Message]) -> Found:
     r"""Return the tools that a conversation has found or called.
 
-    They are read from the texts for the model, because nothing else of a conversation is stored. The search writes a
-    line for each tool, and nothing that a tool says of itself can begin a line.
+    They are parsed from the model-visible texts, because nothing else of a conversation is stored. The search writes a
+    line per tool, and a tool's own texts cannot start a line.
 
     >>> from toolsemble import ToolCall, ToolReply, ToolResult
     >>> found = ToolResult.success("- now(): The time.\n- day(): The day.")

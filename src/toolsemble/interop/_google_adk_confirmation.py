@@ -1,4 +1,4 @@
-"""Approval by ADK's tool confirmation: the payload is the request, and the session keeps what was shown."""
+"""Approval by ADK's tool confirmation: the payload is the request, stored in the session."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _ASKED = "This call needs approval; it has not run"
 
 
 class Confirmations:
-    """The approved calls of one export, in this process: an answer that is sent twice does not run a call twice."""
+    """The approved calls of one export, in this process: a duplicate answer does not run a call twice."""
 
     def __init__(self) -> None:
         self._replies: OrderedDict[str, Future[ToolReply]] = OrderedDict()
 
     async def execute(self, tool: ExportedTool, arguments: Any, context: Any) -> ToolReply | dict[str, Any]:
-        """Execute a call, and return its reply; or ask for confirmation, and return the response until then."""
+        """Execute a call and return its reply, or ask for confirmation and return the interim response."""
         call_id = getattr(context, "function_call_id", None)
         given = {"run_id": context.session.id, "deps": context.state} if call_id else {}
         execute = partial(tool.aexecute, arguments, call_id, context, **given)
@@ -45,7 +45,7 @@ class Confirmations:
     async def _resume(
         self, tool: ExportedTool, request: ReviewRequest | None, context: Any, execute: Execute
     ) -> ToolReply:
-        """Execute a call with the answer of a person, if it is still what was shown."""
+        """Execute a call with a person's answer, if the call is unchanged."""
         shown, call_id = _find_shown(context), context.function_call_id
         if request is None or shown is None or pausing.show_request(request)["shown"] != shown["shown"]:
             return tool.fail(call_id, ToolExecutionError(pausing.CHANGED))
@@ -70,13 +70,13 @@ async def _decide(tool: ExportedTool, request: ReviewRequest, decision: ReviewDe
     except CallPausedError as paused:
         if not pausing.asks_before(paused):
             return tool.fail(request.call_id, paused)
-        # The edit does not fit, and ADK asks only once for each call.
+        # The edit does not fit, and ADK asks only once per call.
         problem = f"{paused.request.prompt}; the call has not run, call the tool again"
         return tool.fail(request.call_id, ToolExecutionError(problem))
 
 
 def _ask(context: Any, request: ReviewRequest) -> dict[str, Any]:
-    """Ask for confirmation, and return the response until somebody answers; the model is not called with it."""
+    """Ask for confirmation, and return the interim response, which the model does not see."""
     context.request_confirmation(
         hint=f"Approve {request.tool_name}: {request.description}", payload=pausing.show_request(request)
     )
@@ -85,7 +85,7 @@ def _ask(context: Any, request: ReviewRequest) -> dict[str, Any]:
 
 
 def _find_shown(context: Any) -> Mapping[str, Any] | None:
-    """Return what was shown of a call, which the events of the session keep; None if it is not known."""
+    """Return a call's shown request from the session's events; None if unknown."""
     for event in reversed(context.session.events):
         asked = (event.actions.requested_tool_confirmations or {}).get(context.function_call_id)
         if asked is not None:
@@ -96,8 +96,8 @@ def _find_shown(context: Any) -> Mapping[str, Any] | None:
 def _read_confirmation(confirmation: Any, shown: Mapping[str, Any]) -> ReviewDecision:
     """Return the decision of a person.
 
-    The payload of the answer is empty, a decision, or what was shown, perhaps with other arguments, as user interfaces
-    of ADK send it back.
+    The answer's payload is empty, a decision, or the shown request, perhaps with other arguments, as sent back by ADK's
+    user interfaces.
     """
     payload = confirmation.payload
     fields = payload if isinstance(payload, Mapping) else {}

@@ -1,7 +1,7 @@
 """Approval by LangGraph's ``interrupt``: a resumed run repeats its node, and no call of it runs twice.
 
-LangGraph numbers the interrupts of a node, and gives the n-th answer to whoever asks as the n-th. Here each answer goes
-to the call whose question was shown, and a call that has run already returns its reply again.
+LangGraph numbers the interrupts of a node, and gives the n-th answer to the n-th interrupt. Here each answer goes to
+the call whose request was shown, and a call that already ran returns its recorded reply.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from toolsemble.interop._pausing import UNKNOWN, asks_before, bind_decision, fin
 from toolsemble.review._request import ReviewRequest
 
 _MOST_NODES = 1000
-_YIELDS = 10  # turns of the event loop in which the calls beside an asking one begin
+_YIELDS = 10  # event loop iterations in which the calls beside an asking one start
 
 
 class Node:
-    """One execution of a node of a graph, and its repetitions: the calls that ran, the questions, and the answers."""
+    """One execution of a graph node, and its repetitions: completed calls, requests and answers."""
 
     def __init__(self, shown: list[str]) -> None:
         self.replies: dict[tuple[str, str, str], Future[ToolReply]] = {}
@@ -43,7 +43,7 @@ class Node:
     def ask(self, request: ReviewRequest, execution: object) -> Any:
         """Return the answer to a request; raise LangGraph's ``GraphInterrupt`` if there is none yet.
 
-        :param execution: an object that each repetition of the node has of its own
+        :param execution: an object unique to each repetition of the node
         """
         fingerprint = fingerprint_of(request)
         with self._lock:
@@ -57,7 +57,7 @@ class Node:
             return self.answers.pop(fingerprint)
 
     async def settle(self, own: Future[ToolReply]) -> None:
-        """Wait for the calls beside one that is about to interrupt the run, so that their replies are known."""
+        """Wait for the calls beside an interrupting one, so that their replies are recorded."""
         for _ in range(_YIELDS):
             await asyncio.sleep(0)
         self._asking.add(own)
@@ -68,7 +68,7 @@ class Node:
     def _interrupt(self, request: ReviewRequest, fingerprint: str) -> Any:
         types = import_framework("langgraph.types", install="langgraph", user="langchain")
         if self._open is not None:
-            raise self._open  # one question at a time: the person answers what LangGraph shows
+            raise self._open  # one request at a time: the person answers what LangGraph shows
         try:
             return types.interrupt(show_request(request))
         except Exception as interrupt:
@@ -78,14 +78,14 @@ class Node:
 
 
 class Interrupts:
-    """The nodes in which calls of one export ran, in this process; the least recently used are dropped."""
+    """The nodes with calls of one export, in this process; the least recently used are dropped."""
 
     def __init__(self) -> None:
         self._nodes: OrderedDict[tuple[str, str], Node] = OrderedDict()
         self._lock = RLock()
 
     def execute(self, tool: ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
-        """Execute a call, and interrupt the run if it needs approval; a call that ran already returns its reply."""
+        """Execute a call, and interrupt the run if it needs approval; a call that already ran returns its reply."""
         place = Place.of(source)
         node = self._find(place) or self._add(place, place.find_shown(place.checkpointer.get_tuple(place.parent)))
         call = RepeatedCall(node, place, tool, arguments, call_id or new_id(), source)
@@ -104,7 +104,7 @@ class Interrupts:
             return outcome
 
     async def aexecute(self, tool: ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
-        """Execute a call without blocking the event loop; as :meth:`execute` does."""
+        """Execute a call like :meth:`execute`, without blocking the event loop."""
         place = Place.of(source)
         node = self._find(place)
         if node is None:
@@ -143,7 +143,7 @@ class Interrupts:
 
 
 class RepeatedCall:
-    """A call in a node, which LangGraph may make again after an interrupt."""
+    """A call in a node, which LangGraph may repeat after an interrupt."""
 
     def __init__(self, node: Node, place: Place, tool: ExportedTool, arguments: Any, call_id: str, source: Any) -> None:
         self._node, self._place, self._tool = node, place, tool
@@ -155,12 +155,12 @@ class RepeatedCall:
         self.given = arguments, call_id, source
 
     def claim(self, own: Future[ToolReply]) -> Future[ToolReply]:
-        """Return the future to fill with the reply; another one if the call ran, or runs, already."""
+        """Return the future to fill with the reply; an existing one if the call already ran or is running."""
         return self._node.replies.setdefault(self._key, own)
 
     @contextmanager
     def release(self, own: Future[ToolReply]) -> Iterator[None]:
-        """Keep the reply, and forget a call that has none, because it has not run."""
+        """Store the reply, or drop a call without one, because it has not run."""
         try:
             yield
         finally:
@@ -169,9 +169,9 @@ class RepeatedCall:
                 own.cancel()
 
     def decide(self, paused: CallPausedError) -> Toolbox | ToolReply:
-        """Return a toolbox with the decision about a call, or the reply to one that cannot be resumed.
+        """Return a toolbox with a call's decision, or the reply to a call that cannot be resumed.
 
-        Raise LangGraph's ``GraphInterrupt`` if nobody has decided.
+        Raise LangGraph's ``GraphInterrupt`` if there is no decision.
         """
         if not asks_before(paused):
             return self._tool.fail(self._key[0], paused)
@@ -181,20 +181,20 @@ class RepeatedCall:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The execution of a node that a configuration belongs to."""
+    """The node execution of a configuration."""
 
     thread: str
     """The id of the conversation."""
     namespace: str
-    """The path of the node, with the id of its execution; a repetition has the same."""
+    """The node's path with its execution id, equal for repetitions."""
     execution: Any
-    """An object that each repetition has of its own; it knows the answers until now."""
+    """An object unique to each repetition, with the answers so far."""
     checkpointer: Any
     """The checkpointer of the graph."""
 
     @classmethod
     def of(cls, source: Any) -> Place:
-        """Return the place of a configuration; raise ToolConfigurationError if its run cannot be interrupted."""
+        """Return a configuration's place; raise ToolConfigurationError if its run cannot be interrupted."""
         known = source.get("configurable", {})
         found = [known.get(key) for key in ("thread_id", "checkpoint_ns", _EXECUTION, _CHECKPOINTER)]
         if None in found:
@@ -211,14 +211,14 @@ class Place:
 
     @property
     def parent(self) -> dict[str, Any]:
-        """The configuration of the graph that the node belongs to, for its checkpointer."""
+        """The configuration of the node's graph, for its checkpointer."""
         graph = self.namespace.rpartition("|")[0]
         return {"configurable": {"thread_id": self.thread, "checkpoint_ns": graph}}
 
     def find_shown(self, checkpoint: Any) -> list[str]:
-        """Return the fingerprints of the questions that another process has shown; "" where one is not known.
+        """Return the fingerprints of requests shown by another process; "" for unknown ones.
 
-        :param checkpoint: the latest checkpoint of the graph, which has the last question of the node
+        :param checkpoint: the graph's latest checkpoint, which has the node's last request
         """
         task = self.namespace.rpartition(":")[2]
         writes = [] if checkpoint is None else checkpoint.pending_writes or []

@@ -1,4 +1,4 @@
-"""Google's Agent Development Kit: the tools of a toolbox as ``BaseTool`` objects, and theirs in a toolbox."""
+"""Google's Agent Development Kit: export toolbox tools as ``BaseTool`` objects, and adopt its tools."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> list[Any]:
-    """Return the tools of a toolbox as tools of ADK, for ``LlmAgent(tools=...)``.
+    """Return a toolbox's tools as ADK tools, for ``LlmAgent(tools=...)``.
 
     The response is ``{"result": text}``, or ``{"error": text}`` for a failed call; images and documents are parts of
-    it. Callbacks and plugins get a :class:`ToolResponse`, which has the structured output. By default the calls belong
-    to the user of the session; the run id is that of the invocation. ``ToolContext.deps`` is the state of the session.
+    it. Callbacks and plugins get a :class:`ToolResponse`, which has the structured output. By default, calls belong to
+    the session's user; the run id is the invocation id. ``ToolContext.deps`` is the session state.
 
     .. code-block:: python
 
@@ -47,8 +47,8 @@ def export(
     :param memory_id: the conversation or user that calls belong to, or a function of ADK's ``ToolContext``
     :param run_id: the run that calls belong to, or a function of ADK's ``ToolContext``
     :param parameters: values that the tools of a run share, or a function of ADK's ``ToolContext``
-    :param approval: "theirs" asks with ADK's tool confirmation, whose payload is the request; the run id is then that
-        of the session
+    :param approval: "theirs" asks with ADK's tool confirmation, whose payload is the request; the run id is then the
+    session id
     """
     kind = _tool_class()
     user = _read_user if memory_id is None else memory_id
@@ -70,7 +70,7 @@ def _begin_with_letter(name: str) -> str:
 
 @cache
 def _tool_class() -> Any:
-    """Return the class of exported tools, which can be defined only if ADK is there."""
+    """Return the class of exported tools, defined only if ADK is installed."""
     base, types = _import("google.adk.tools.base_tool").BaseTool, _import("google.genai.types")
 
     class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
@@ -95,14 +95,14 @@ def _tool_class() -> Any:
             return write_response(types, reply)
 
         def _detect_error_in_response(self, response: Any) -> str | None:
-            """Return what telemetry records as the type of a failure."""
+            """Return the failure type for telemetry."""
             return "TOOL_ERROR" if isinstance(response, dict) and "error" in response else None
 
     return ToolsembleTool
 
 
 class ToolResponse(dict[str, Any]):
-    """The response of an exported tool, as callbacks and plugins of ADK get it; the model sees the dict.
+    """The response of an exported tool for ADK's callbacks and plugins; the model sees the dict.
 
     >>> ToolResponse({"result": "noon"}, {"hour": 12}).structured_output
     {'hour': 12}
@@ -115,7 +115,7 @@ class ToolResponse(dict[str, Any]):
 
 
 def write_response(types: Any, reply: ToolReply) -> ToolResponse:
-    """Return the response to a call: its text, and the media that Gemini takes in responses.
+    """Return the response to a call: its text, and the media that Gemini accepts in responses.
 
     :param types: the module ``google.genai.types``
     """
@@ -127,10 +127,10 @@ def write_response(types: Any, reply: ToolReply) -> ToolResponse:
 
 
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
-    """Return tools of ADK as tools for a toolbox: functions, ``FunctionTool`` objects, and exported tools.
+    """Return ADK tools as tools for a toolbox: functions, ``FunctionTool`` objects, and exported tools.
 
-    A tool that requires confirmation there requires approval here. A tool that takes a ``ToolContext`` is refused, and
-    so are toolsets and tools of other classes, which work in a run only.
+    A tool that requires confirmation there requires approval here. A tool that takes a ``ToolContext`` is rejected, and
+    so are toolsets and tools of other classes, which work only in a run.
 
     .. code-block:: python
 
@@ -163,7 +163,7 @@ def _read(tool: Any) -> ForeignTool:
 
 
 def _find_need(tool: Any, kind: Any) -> str | None:
-    """Return what a tool needs of a run; None if it is a function that needs nothing."""
+    """Return what a tool needs from a run; None for a function that needs nothing."""
     if not isinstance(tool, kind) or type(tool).run_async is not kind.run_async:
         return f"a run of an agent ({type(tool).__name__})"
     if tool.is_long_running:
@@ -176,7 +176,7 @@ def _find_need(tool: Any, kind: Any) -> str | None:
 
 
 def _read_schema(tool: Any) -> dict[str, Any]:
-    """Return the schema of the arguments; older releases of ADK have it in Google's own form."""
+    """Return the argument schema; older ADK releases have it in Google's own form."""
     declared = tool._get_declaration()  # noqa: SLF001 - no public method returns it
     if declared.parameters_json_schema is None and declared.parameters is not None:
         schema: dict[str, Any] = declared.parameters.json_schema.model_dump(
@@ -196,7 +196,7 @@ def _run(tool: Any, arguments: dict[str, Any], call_id: str) -> Any:
 
 
 def _finish(running: Coroutine[Any, Any, Any]) -> Any:
-    """Return the value of a coroutine that waits for nothing: ADK calls a sync function in the thread that it is in."""
+    """Return the value of a coroutine that never suspends: ADK calls a sync function in the current thread."""
     try:
         running.send(None)
     except StopIteration as done:
@@ -206,12 +206,12 @@ def _finish(running: Coroutine[Any, Any, Any]) -> Any:
 
 
 def _approve(call_id: str) -> Any:
-    """Return what ADK reads of a context: the toolbox has asked for approval already, if that is required."""
+    """Return the context that ADK expects: the toolbox has already asked for any required approval."""
     confirmed = _import("google.adk.tools.tool_confirmation").ToolConfirmation(confirmed=True)
     return SimpleNamespace(function_call_id=call_id, tool_confirmation=confirmed)
 
 
 def _read_response(response: Any) -> Any:
-    """Return what a tool returned, or the failure that it says; ADK itself says so of arguments that are missing."""
+    """Return a tool's value, or its reported failure; ADK itself reports missing arguments this way."""
     failed = isinstance(response, dict) and response.keys() == {"error"} and isinstance(response["error"], str)
     return failure(response["error"]) if failed else response

@@ -33,7 +33,7 @@ def write_blocks(text: str, media: Iterable[Content]) -> list[dict[str, Any]]:
 
 
 def _write_block(content: Any) -> dict[str, Any]:
-    if isinstance(content, AudioContent):  # a message with it would become one text with all bytes
+    if isinstance(content, AudioContent):  # a message with it would become one text including all bytes
         return {"type": "text", "text": describe_omitted(content)}
     kind = next(name for name, each in _TYPES.items() if isinstance(content, each))
     name = {"filename": content.name} if kind == "file" else {}
@@ -62,7 +62,7 @@ def _read_block(block: Any) -> str | Content:
 
 
 def _read_media(block: dict[str, Any]) -> Content | None:
-    """Return the content of a block in one of LangChain's formats; None if it is none of them, or broken."""
+    """Return a block's content from one of LangChain's formats; None if unknown or invalid."""
     kind = str(block.get("type"))
     if kind == "image_url":
         source = block.get("image_url")
@@ -91,10 +91,10 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> list[Any]:
-    """Return the tools of a toolbox as LangChain tools, for ``create_agent``, ``ToolNode`` or ``bind_tools``.
+    """Return a toolbox's tools as LangChain tools, for ``create_agent``, ``ToolNode`` or ``bind_tools``.
 
     A failed call is a ``ToolMessage`` with the status "error"; the structured output is its artifact, as JSON values.
-    Media are content blocks. The run id of a call is the ``thread_id`` of the configuration, if there is one.
+    Media are content blocks. A call's run id is the configuration's ``thread_id``, if there is one.
 
     :param memory_id: the conversation or user that calls belong to, or a function of the ``RunnableConfig``
     :param run_id: the run that calls belong to, or a function of the ``RunnableConfig``
@@ -128,11 +128,11 @@ def export(
 
 @cache
 def _tool_class() -> Any:
-    """Return the class of exported tools, which can be defined only if LangChain is there."""
+    """Return the class of exported tools, defined only if LangChain is installed."""
     base, config = _import("langchain_core.tools").BaseTool, _import("langchain_core.runnables.config")
 
     class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
-        """A tool of a toolbox; the arguments reach it as they are, also those called ``config`` or ``run_manager``."""
+        """A toolbox tool that receives unprocessed arguments, even ones named ``config`` or ``run_manager``."""
 
         exported: Any
         caller: Any
@@ -154,16 +154,16 @@ def _tool_class() -> Any:
 
 
 def _arguments(exported: exporting.ExportedTool, given: Any) -> Any:
-    """Return the arguments; a plain text is the value of the only parameter, as it is for LangChain's own tools."""
+    """Return the arguments; a plain text is the only parameter's value, as in LangChain's own tools."""
     names = list(exported.parameters.get("properties", {}))
     return {names[0]: given} if isinstance(given, str) and len(names) == 1 else given
 
 
 class Direct:
-    """Calls that are made as they come: the reviewer of the toolbox is asked."""
+    """Calls that run directly, with the toolbox's reviewer."""
 
     def execute(self, tool: exporting.ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
-        """Execute a call; its run is the conversation of the configuration."""
+        """Execute a call; its run is the configuration's conversation."""
         return tool.execute(arguments, call_id, source, run_id=thread_of(source))
 
     async def aexecute(
@@ -174,7 +174,7 @@ class Direct:
 
 
 def thread_of(source: Any) -> str | None:
-    """Return the id of the conversation in a configuration; None if there is none.
+    """Return a configuration's conversation id; None if there is none.
 
     >>> thread_of({"configurable": {"thread_id": 7}})
     '7'
@@ -184,7 +184,7 @@ def thread_of(source: Any) -> str | None:
 
 
 def _answer(reply: ToolReply) -> tuple[Any, Any]:
-    """Return the content and the artifact of a message; raise what LangChain turns into a failed one."""
+    """Return a message's content and artifact; raise an exception that LangChain turns into a failed message."""
     text, media = exporting.text_of(reply), exporting.media_of(reply)
     if reply.is_error:
         raise _import("langchain_core.tools").ToolException(text)
@@ -194,8 +194,7 @@ def _answer(reply: ToolReply) -> tuple[Any, Any]:
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
     """Return LangChain tools as tools for a toolbox: one tool, or a list of them.
 
-    Their arguments are validated against their schema; a tool that needs the state, the store or the runtime of a
-    graph is refused.
+    Their arguments are validated against their schema; a tool that needs a graph's state, store or runtime is rejected.
 
     :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
 
@@ -228,7 +227,7 @@ def _read(tool: Any) -> ForeignTool:
 
 
 def _find_injected(tool: Any, schema: dict[str, Any]) -> list[str]:
-    """Return the parameters that a graph sets; the id of the call is not among them, because every call has one."""
+    """Return the parameters that a graph injects, except the call id, which every call has."""
     call_id = _import("langchain_core.tools").InjectedToolCallId
     hidden = set(getattr(tool, "_injected_args_keys", ()))
     if isinstance(tool.args_schema, type):

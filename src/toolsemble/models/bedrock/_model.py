@@ -377,8 +377,7 @@ class BedrockModel:
         trace_tools(LOGGER, f"bedrock {self.name}", arguments.get("toolConfig", {}).get("tools"))
 
     def _client(self) -> Any:
-        """Return the client; it is created by the first thread that needs it, because finding credentials can be
-        slow."""
+        """Return the client, created on first use, because finding credentials can be slow."""
         with self._lock:
             if self._created is None:
                 self._created = _create_client(self._session, **self._address)
