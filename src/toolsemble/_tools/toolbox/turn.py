@@ -1,4 +1,4 @@
-"""Concurrent execution of the calls of one turn, with one reply each in request order."""
+"""Concurrent execution of a turn's calls, with one reply each in request order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_NONE = -1  # wakes up the waiting thread without a call that has ended
+_NONE = -1  # wakes up the waiting thread without a finished call
 
 
 class Turn:
@@ -41,7 +41,7 @@ class Turn:
         self._replies: dict[int, ToolReply] = {}
 
     def new_report(self) -> ArgumentsReport | None:
-        """Return what keeps the arguments of one call; None if nobody observes the turn."""
+        """Return a new arguments report for one call; None if the turn has no observer."""
         return None if self._observe is None else ArgumentsReport()
 
     def answer(self, index: int, reply: ToolReply) -> None:
@@ -59,7 +59,7 @@ class Turn:
         start: Callable[[ToolCall, ArgumentsReport | None], CallPath],
         reply: Callable[[ToolCall, ToolResult, ArgumentsReport | None], ToolReply],
     ) -> None:
-        """Run the calls concurrently in this event loop; raise what one of them raised after all have ended."""
+        """Run the calls concurrently on this event loop; after all have ended, raise the exception of any of them."""
         import asyncio
 
         turn = asyncio.current_task()
@@ -67,10 +67,10 @@ class Turn:
         before = cancelling()
 
         async def run(index: int, call: ToolCall) -> BaseException | None:
-            # Returned, not raised: some exceptions stop the event loop at once, and the other calls would be lost.
+            # Returned, not raised: some exceptions stop the event loop immediately, which would lose the other calls.
             try:
                 if cancelling() > before:
-                    return asyncio.CancelledError()  # the turn was cancelled, but its task has not been told yet
+                    return asyncio.CancelledError()  # the turn was cancelled, but its task has not been notified yet
                 report = self.new_report()
                 self.answer(index, reply(call, await adrive(start(call, report)), report))
             except BaseException as error:
@@ -118,14 +118,14 @@ class _ParallelPaths:
     """Call paths that run alternately in this thread while their bodies run in worker threads."""
 
     def __init__(self, paths: Iterable[Generator[None, None, None]], ended: SimpleQueue[int]) -> None:
-        # Each has its own context, as a task has: they set and reset context variables in any order.
+        # Each has its own context, like a task: they set and reset context variables in any order.
         self._paths = [(copy_context().run, path) for path in paths]
         self._ended = ended
         self._interrupted = False
         self.raised: dict[int, BaseException] = {}
 
     def finish(self) -> None:
-        """Run all paths to their end; a KeyboardInterrupt is thrown into all of them."""
+        """Run all paths to completion; throw a KeyboardInterrupt into all of them."""
         try:
             with _handle_interrupt(self._interrupt):
                 left = sum(self._advance(index) for index in range(len(self._paths)) if not self._interrupted)
@@ -145,7 +145,7 @@ class _ParallelPaths:
         self._ended.put(_NONE)
 
     def _advance(self, index: int) -> bool:
-        """Continue one path; return whether it waits for a worker, and False if it has ended."""
+        """Continue one path; return whether it waits for a worker; False if it has ended."""
         inside, path = self._paths[index]
         try:
             inside(next, path)
@@ -161,7 +161,7 @@ class _ParallelPaths:
 def _handle_interrupt(notify: Callable[[], None]) -> Iterator[None]:
     """Call a function at the first SIGINT instead of raising KeyboardInterrupt; a second one is raised.
 
-    Raised at any point, it could leave a lock of the workers held forever, or be taken for an error of a call.
+    Raised at an arbitrary point, it could leave a worker lock held forever, or be mistaken for a call's error.
     """
     import signal
 
@@ -182,9 +182,9 @@ def _handle_interrupt(notify: Callable[[], None]) -> Iterator[None]:
 
 
 def _raise_first(errors: Iterable[BaseException]) -> None:
-    """Raise one of the exceptions of several calls, with the others as notes.
+    """Raise one of several calls' exceptions, with the others as notes.
 
-    One that is not an Exception comes first, and a call that only waits for approval last.
+    Exceptions that are not an ``Exception`` take precedence; calls that only wait for approval come last.
     """
     raised = sorted(errors, key=_rank)
     if raised:
@@ -202,14 +202,14 @@ def _rank(error: BaseException) -> int:
 
 
 async def _wait_for_all(tasks: list[asyncio.Task[T]]) -> list[T]:
-    """Return the results of all tasks; if cancelled, cancel them and wait until they have ended."""
+    """Return all tasks' results; on cancellation, cancel the tasks and wait until they have ended."""
     import asyncio
 
     try:
-        # One after the other: the callbacks of gather() would add a tenth to the time of a turn of small tasks.
+        # Sequentially: gather()'s callbacks would add a tenth to the time of a turn of small tasks.
         for task in tasks:
             if not task.done():
-                await asyncio.shield(task)  # a cancellation must reach all tasks at once, not this one first
+                await asyncio.shield(task)  # a cancellation must reach all tasks at the same time
         return [task.result() for task in tasks]
     except asyncio.CancelledError:
         while waiting := [task for task in tasks if not task.done()]:
