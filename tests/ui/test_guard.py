@@ -321,7 +321,7 @@ def test_a_person_is_added_once_with_a_token_that_is_stored_nowhere(tmp_path):
     assert token not in people.read_text()
     assert PeopleFile(people).find_token(token) == PeopleFile(people).find("ada")
     assert PeopleFile(people).find("ada").roles == ("admin",)
-    with pytest.raises(ToolConfigurationError, match="There is a person 'ada'"):
+    with pytest.raises(ToolConfigurationError, match="already has a person 'ada'"):
         add_person(people, "ada", [])
 
 
