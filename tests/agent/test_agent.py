@@ -11,12 +11,12 @@ from toolsemble import (
     Agent,
     AgentExecutionError,
     AgentResult,
+    BudgetExceededError,
     ConversationMemory,
     EffectLedger,
     ExitEarlyError,
     ImageContent,
     InvocationParameters,
-    MaxIterationsExceededError,
     ModelError,
     Prices,
     Retry,
@@ -751,8 +751,8 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
     [
         (lambda: Agent("nobody:x"), ToolConfigurationError, "Unknown model 'nobody:x'"),
         (lambda: Agent(object()), ToolConfigurationError, "is not a ChatModel"),
-        (lambda: make_agent(max_iterations=-1), ToolDefinitionError, "max_iterations must be an int >= 0"),
-        (lambda: make_agent(max_iterations=True), ToolDefinitionError, "max_iterations must be an int"),
+        (lambda: make_agent(max_tool_calls=-1), ToolDefinitionError, "max_tool_calls must be an int >= 0"),
+        (lambda: make_agent(max_tool_calls=True), ToolDefinitionError, "max_tool_calls must be an int"),
         (lambda: make_agent(max_depth=1.5), ToolDefinitionError, "max_depth must be an int >= 0, not 1.5"),
         (lambda: make_agent(output_retries=-1), ToolDefinitionError, "output_retries must be an int >= 0"),
         (lambda: make_agent(max_turns=0), ToolDefinitionError, "max_turns must be an int >= 1, not 0"),
@@ -840,10 +840,10 @@ async def test_lone_surrogate_in_prompt_is_escaped():
 async def test_error_of_another_run_gets_own_partial_result():
     def tools(run):
         if run.turn:
-            raise MaxIterationsExceededError("another run", partial="of another run")
+            raise BudgetExceededError("another run", partial="of another run")
         return [add]
 
-    with pytest.raises(MaxIterationsExceededError, match="another run") as caught:
+    with pytest.raises(BudgetExceededError, match="another run") as caught:
         await Agent(ScriptedModel([sum_of(1, 2)]), tools).run("go")
     assert (caught.value.partial.stop_reason, told(caught.value.partial.messages)) == ("error", ["3"])
 

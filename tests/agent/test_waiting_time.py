@@ -6,16 +6,17 @@ import pytest
 
 from helpers.journal_runs import PAY, answer, clerk, do_until_parked, park, script
 from helpers.wait import auntil
-from toolsemble import Agent, ToolCall, ToolContext, ToolPipeline, tool
-from toolsemble.models import ScriptedModel
-from toolsemble.review import CallbackReview, Continue, PauseReview, QueueReview, SQLiteStore
+from toolsemble import Agent, RunParkedError, ToolCall, ToolContext, ToolPipeline, tool
+from toolsemble.agent import ConversationMemory
+from toolsemble.models import FunctionModel, ScriptedModel
+from toolsemble.review import CallbackReview, Continue, PauseReview, QueueReview, ReviewStore
 
 HOUR = 3600.0
 
 
 @pytest.fixture
 def store(tmp_path):
-    with SQLiteStore(tmp_path / "reviews.db") as made:
+    with ReviewStore(tmp_path / "reviews.db") as made:
         yield made
 
 
@@ -181,3 +182,34 @@ async def test_a_model_that_takes_too_long_is_still_stopped(clock):
 
     agent = Agent(ScriptedModel([PAY, reply, "Best."]), [make_pay()], review=ask_slowly(clock), max_seconds=6)
     assert (await agent.run("Pay order 7")).stop_reason == "max_seconds"
+
+
+@pytest.mark.parametrize("replies_before", [0, 1])
+async def test_the_time_before_a_journaled_run_begins_to_work_does_not_count(clock, tmp_path, replies_before):
+    begun, claimed = asyncio.Event(), asyncio.Event()
+
+    def make_deps(run):
+        clock.advance(HOUR)
+        claimed.set()
+
+    async def take_an_hour(request):
+        begun.set()
+        await claimed.wait()
+        clock.advance(HOUR)
+        return "Hello."
+
+    settings = {"memory": ConversationMemory(), "memory_id": "ada"}
+    with park(tmp_path) as runs, ReviewStore(tmp_path / "reviews.db") as store:
+        settings_here = {"review": QueueReview(store, poll=0.01), "make_deps": make_deps, "max_seconds": 6, **settings}
+        replies = ["Hello."] * replies_before
+        agent = clerk(runs, [make_pay()], *replies, PAY, "Done.", **settings_here)
+        if replies_before:  # by a run that holds the conversation for an hour
+            before = asyncio.create_task(Agent(FunctionModel(take_an_hour), **settings).run("Hello"))
+            await begun.wait()
+        with pytest.raises(RunParkedError):
+            await agent.run("Pay order 7", run_id="r1")
+        if replies_before:
+            assert (await before).text == "Hello."
+        answer(store)
+        assert (await agent.run("Pay order 7", run_id="r1")).stop_reason == "answer"
+        assert max(step.elapsed for step in runs.steps("r1")) < 6

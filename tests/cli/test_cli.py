@@ -18,8 +18,8 @@ import pytest
 
 import toolsemble
 from helpers.terminal import Person, forget_modules, write_bot
-from toolsemble import AgentExecutionError, ExitEarlyError, MaxIterationsExceededError, ToolDefinitionError
-from toolsemble._cli import app, main, program
+from toolsemble import AgentExecutionError, BudgetExceededError, ExitEarlyError, Tool, ToolDefinitionError, builtin
+from toolsemble._cli import main, program
 from toolsemble._cli.options import Exit, exit_code_for, format_error
 from toolsemble._cli.screen import Screen
 from toolsemble._cli.targets import BUILT_INS
@@ -395,7 +395,7 @@ def test_debug_prints_escaped_traceback(bot, run_cli):
 def test_log_about_the_chosen_model_is_shown(run_cli, monkeypatch):
     import logging
 
-    from toolsemble._cli import ask as model_option
+    from toolsemble._cli import ask_command as model_option
     from toolsemble.testing import ScriptedModel
 
     def chosen(_):
@@ -780,8 +780,11 @@ def test_help_version_and_completion_are_printed(run_cli):
         assert "_TOOLSEMBLE_COMPLETE" in run_cli("--show-completion", shell)[1]
 
 
-def test_constants_repeated_for_a_fast_start_are_equal():
-    assert tuple(f"{each.name}:" if each.needed else each.name for each in BUILT_INS.values()) == app.TARGETS
+def test_every_built_in_tool_with_a_name_of_its_own_is_a_target():
+    exported = [getattr(builtin, name) for name in builtin.__all__]
+    tools = [each for each in exported if isinstance(each, type) and issubclass(each, Tool)]
+    named = {each.name for each in tools if isinstance(getattr(each, "name", None), str)}
+    assert named == BUILT_INS.keys()
 
 
 def test_completion_is_installed_once(run_cli, monkeypatch, tmp_path):
@@ -892,7 +895,7 @@ def test_interrupt_in_command_has_exit_code_130(monkeypatch, run_cli):
     [
         (ToolDefinitionError("a\n b"), Exit.USAGE_ERROR, "a; b"),
         (ExitEarlyError("enough"), Exit.STOPPED, "enough"),
-        (MaxIterationsExceededError("25"), Exit.STOPPED, "25"),
+        (BudgetExceededError("25"), Exit.STOPPED, "25"),
         (AgentExecutionError(""), Exit.FAILED, "AgentExecutionError"),
         (KeyError("x"), Exit.FAILED, "KeyError: 'x'"),
         (FileNotFoundError(2, "No such file", "x"), Exit.FAILED, "[Errno 2] No such file: 'x'"),
@@ -1086,7 +1089,7 @@ def test_a_file_that_cannot_be_used_is_refused_before_the_model_is_asked(bot, ru
 
 
 def test_a_file_that_is_too_large_is_refused(bot, run_cli, tmp_path, monkeypatch):
-    monkeypatch.setattr("toolsemble._cli.ask.MAX_BYTES", 3_000_000)
+    monkeypatch.setattr("toolsemble._cli.ask_command.MAX_BYTES", 3_000_000)
     (tmp_path / "a.txt").write_bytes(b"a" * 3_000_001)
     code, _, err = run_cli("ask", "What?", "-m", f"{bot(SHOW)}:model", "-f", str(tmp_path / "a.txt"))
     assert (code, "has more than 3 MB; pass a part of it" in err) == (2, True)

@@ -16,7 +16,7 @@ import pytest
 from helpers.terminal import forget_modules, write_bot
 from toolsemble import Continue, Edit, ExitEarly, ReviewRequest, ToolCall, ToolReply, ToolResult, agent, events
 from toolsemble._cli import main
-from toolsemble._cli.ask import Setup
+from toolsemble._cli.ask_command import Setup
 from toolsemble._cli.screen import Screen
 from toolsemble.agent import (
     AgentResult,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from toolsemble._cli import main
-from toolsemble.catalog._lock.pins import PinnedTool
+from toolsemble.catalog._pinning.pins import PinnedTool
 
 OLD = '''
 from toolsemble import tool

@@ -14,7 +14,7 @@ from helpers.terminal import Person
 from helpers.wait import until
 from toolsemble import AgentExecutionError, RunJournal, RunParkedError, ToolCall, tool
 from toolsemble._cli import main
-from toolsemble.review import AutoApprove, QueueReview, SQLiteStore
+from toolsemble.review import AutoApprove, QueueReview, ReviewStore
 
 pytestmark = pytest.mark.slow
 
@@ -340,7 +340,7 @@ def waiting(file, tmp_path):
         """Refund an order."""
         return "refunded"
 
-    with RunJournal(file, park_after=0) as runs, SQLiteStore(tmp_path / "reviews.db") as store:
+    with RunJournal(file, park_after=0) as runs, ReviewStore(tmp_path / "reviews.db") as store:
         do_until_parked(clerk(runs, [refund], REFUND, "Refunded.", review=QueueReview(store)), "order-7")
         yield store
 

@@ -12,7 +12,7 @@ import pytest
 from helpers.terminal import Person
 from toolsemble import Effect, EffectLedger, Toolbox, ToolCall, tool
 from toolsemble._cli import main
-from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest, SQLiteStore
+from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest, ReviewStore
 
 pytestmark = pytest.mark.slow
 
@@ -37,7 +37,7 @@ def make_request(**given):
 
 @pytest.fixture
 def store(file):
-    with SQLiteStore(file) as store:
+    with ReviewStore(file) as store:
         yield store
 
 
@@ -214,7 +214,7 @@ def test_does_not_create_a_missing_file(run_command, tmp_path):
 
 
 def test_does_not_create_a_missing_key_of_a_store(run_command, file, monkeypatch):
-    SQLiteStore(file, "a secret").close()
+    ReviewStore(file, "a secret").close()
     code, _, err = run_command("approvals", file)
     assert (code, err.endswith("set TOOLSEMBLE_REVIEW_SECRET to its secret\n")) == (2, True)
     assert [path.name for path in file.parent.iterdir()] == ["reviews.db"]
@@ -402,7 +402,7 @@ def test_options_of_another_action_are_refused(run_command, store, file, words, 
 
 
 def test_stores_on_postgres_are_named_by_their_url(run_command, postgres_url):
-    with SQLiteStore(postgres_url) as store, EffectLedger(postgres_url) as ledger:
+    with ReviewStore(postgres_url) as store, EffectLedger(postgres_url) as ledger:
         store.ask([make_request()])
         assert run_command("approvals", postgres_url)[1].startswith("4f1c09\tpay\t")
         assert run_command("approvals", postgres_url, "approve", "4f1c09")[0] == 0

@@ -47,7 +47,7 @@ from toolsemble import (
     map_over,
     tool,
 )
-from toolsemble._runtime.trace import TRACE
+from toolsemble._runtime.trace_level import TRACE
 from toolsemble._schema.masking import (
     add_secrets,
     add_sent_secrets,
@@ -59,7 +59,7 @@ from toolsemble._schema.masking import (
     stop_masking,
 )
 from toolsemble._vocabulary.providers import PROVIDERS
-from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, RememberReview, SQLiteStore
+from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, RememberReview, ReviewStore
 from toolsemble.telemetry import ConsoleSink, OpenTelemetry, TraceFile
 from toolsemble.testing import CallbackReview, ScriptedModel
 
@@ -1117,7 +1117,7 @@ PLACES = [
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_channel_masks_every_form_of_a_secret(way, place, output, caplog, tmp_path, traces):
-    with SQLiteStore(tmp_path / "reviews.db") as store:
+    with ReviewStore(tmp_path / "reviews.db") as store:
         seen = output.review()
 
         async def decide(request):
@@ -1167,7 +1167,7 @@ def test_secret_added_by_an_edit_is_masked(output, caplog, tmp_path):
         """Connect."""
         return f"connected with {password}"
 
-    with SQLiteStore(tmp_path / "reviews.db") as store:
+    with ReviewStore(tmp_path / "reviews.db") as store:
 
         async def decide(request):
             output.requests.append(request)

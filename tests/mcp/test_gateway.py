@@ -18,10 +18,10 @@ from helpers.mcp_servers import PLAIN
 from toolsemble import Continue, ToolLock
 from toolsemble._cli import main
 from toolsemble.builtin import CalculatorTool
-from toolsemble.mcp._client.worker import end_all
+from toolsemble.mcp._client.client_thread import end_all
 from toolsemble.mcp._gateway.live_toolbox import LiveToolbox
 from toolsemble.mcp._gateway.settings import ToolRule
-from toolsemble.review import SQLiteStore
+from toolsemble.review import ReviewStore
 
 HANDBOOK = mcp_handbook.__file__
 ANY = {"type": "object", "properties": {"text": {"type": "string"}}}
@@ -563,7 +563,7 @@ async def test_a_queue_waits_for_a_person_of_another_program(build, folder):
     with run_app(build(text)) as url:
         async with connect(url) as client:
             calling = asyncio.ensure_future(client.call_tool("now", {}))
-            with SQLiteStore(folder / "reviews.db") as store:
+            with ReviewStore(folder / "reviews.db") as store:
                 async with asyncio.timeout(SECONDS):
                     while not (waiting := store.pending()):
                         await asyncio.sleep(0.01)

@@ -11,7 +11,7 @@ from helpers.mcp_servers import PLAIN
 from toolsemble import Agent, Toolbox, ToolConfigurationError, ToolLock, tool
 from toolsemble._cli import main
 from toolsemble.mcp import MCPClient, asgi, serve
-from toolsemble.mcp._client.worker import end_all
+from toolsemble.mcp._client.client_thread import end_all
 from toolsemble.review import AutoApprove, AutoReject
 from toolsemble.testing import ScriptedModel
 

@@ -77,7 +77,7 @@ def add(a: int, b: int) -> int:
 '''
 USE = """
 from toolsemble import Agent, Toolbox, ToolCall
-from toolsemble.agent._run_events import model_attributes
+from toolsemble.agent._run.events import model_attributes
 from toolsemble.models import model_of, offers
 from my_tools import add
 

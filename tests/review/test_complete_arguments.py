@@ -42,9 +42,9 @@ from toolsemble._runtime.text import HIDDEN
 from toolsemble._schema.display import to_display
 from toolsemble._schema.masking import find_hidden_texts
 from toolsemble._schema.members import names_of
-from toolsemble._schema.typed import keeps_all
+from toolsemble._schema.typed_arguments import keeps_all
 from toolsemble.builtin import HttpTool, ProcessTool
-from toolsemble.review import AutoApprove, RememberReview, Rule, RulesReview, SQLiteStore
+from toolsemble.review import AutoApprove, RememberReview, ReviewStore, Rule, RulesReview
 from toolsemble.testing import RecordingSink
 
 
@@ -292,7 +292,7 @@ class TestUsesOfArguments:
     def test_receipt_is_valid_only_for_these_arguments(self, tmp_path):
         asked, other = (request_for(Target, {"path": path}) for path in ("a.tmp", "/etc/passwd"))
         other = replace(asked, arguments=other.arguments)
-        with SQLiteStore(tmp_path / "reviews.db") as store:
+        with ReviewStore(tmp_path / "reviews.db") as store:
             store.ask([asked])
             store.answer(asked, Continue())
             assert store.take({asked.id: other}) == {

@@ -10,7 +10,7 @@ from helpers.ui_client import Desk
 from helpers.wait import until
 from toolsemble import Toolbox, ToolCall
 from toolsemble._ui.people import add_person
-from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest, SQLiteStore
+from toolsemble.review import Continue, Edit, ExitEarly, ReviewRequest, ReviewStore
 
 
 def ask(desk, **given):
@@ -183,7 +183,7 @@ def test_the_audit_comes_in_pages_newest_first(desk):
 
 def test_secrets_of_a_store_can_come_from_the_environment(tmp_path, monkeypatch):
     (tmp_path / "data").mkdir()
-    SQLiteStore(tmp_path / "data" / "reviews.db", "a secret of the program").close()
+    ReviewStore(tmp_path / "data" / "reviews.db", "a secret of the program").close()
     with Desk(tmp_path / "data") as desk:
         status, problem = desk.refused("/api/approvals")
         assert (status, "another secret" in problem) == (400, True)

@@ -11,7 +11,7 @@ from toolsemble import Agent, RunJournal, RunParkedError, Toolbox, ToolCall, too
 from toolsemble._vocabulary.errors import RunChangedError
 from toolsemble.agent._journal.driver import RunDriver
 from toolsemble.events import CallStarted
-from toolsemble.review import ExitEarly, QueueReview, SQLiteStore
+from toolsemble.review import ExitEarly, QueueReview, ReviewStore
 from toolsemble.testing import AutoApprove, ScriptedModel
 
 
@@ -253,7 +253,7 @@ def test_a_failed_run_with_an_open_question_does_not_wait(desk):
 
 def test_a_question_that_has_expired_cannot_be_decided(desk, clock):
     path = desk.folder.path / "reviews.db"
-    desk.folder._opened["reviews.db"] = SQLiteStore(path, clock=clock.time)
+    desk.folder._opened["reviews.db"] = ReviewStore(path, clock=clock.time)
     park_run(desk)
     clock.advance(61)
     assert show_states(desk) == ("waiting", "waiting", 1, 0, "open")

@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from toolsemble import __version__
-from toolsemble._cli.durable import approvals, ledger, runs, work
+from toolsemble._cli.durable_commands import approvals, ledger, runs, work
 from toolsemble._cli.options import (
     Exit,
     GlobalOptions,
@@ -75,17 +75,6 @@ PROGRAM = "toolsemble"
 VARIABLE = "_TOOLSEMBLE_COMPLETE"
 APPROVALS = ("ask", "always", "never")
 """The values of ``--approve``: ask a person, approve every call, or reject every call that needs approval."""
-TARGETS = (
-    "calculator",
-    "datetime",
-    "json_parser",
-    "file_read:",
-    "file_write:",
-    "web_search",
-    "web_scraper",
-    "human_input",
-)
-"""The prefixes of built-in targets, for shell completion."""
 
 _MAX_LENGTH = 2000
 
@@ -181,8 +170,11 @@ class _Program(click.Group):
 
 
 def _complete_target(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from toolsemble._cli.targets import BUILT_INS
+
     done, comma, last = incomplete.rpartition(",")
-    return [CompletionItem(f"{done}{comma}{name}") for name in TARGETS if name.startswith(last)]
+    names = [f"{each.name}:" if each.needed else each.name for each in BUILT_INS.values()]
+    return [CompletionItem(f"{done}{comma}{name}") for name in names if name.startswith(last)]
 
 
 _MODEL = "A name such as openai:gpt-5-mini or local, or module:attribute."
@@ -274,7 +266,7 @@ def ask(options: GlobalOptions, /, question: tuple[str, ...], files: tuple[str, 
     The answer is written to standard output, progress to standard error. With an agent as --model, its own model, tools
     and memory are used.
     """
-    from toolsemble._cli.ask import Setup, ask as do
+    from toolsemble._cli.ask_command import Setup, ask as do
 
     return do(question, Setup(**wanted), options.make_screen(), files)
 
@@ -285,7 +277,7 @@ def ask(options: GlobalOptions, /, question: tuple[str, ...], files: tuple[str, 
 @click.pass_obj
 def chat(options: GlobalOptions, /, **wanted: Any) -> int:
     """Hold a conversation; Ctrl-C stops an answer, Ctrl-D exits."""
-    from toolsemble._cli.ask import Setup, chat as do
+    from toolsemble._cli.ask_command import Setup, chat as do
 
     return do(Setup(**wanted), options.make_screen())
 
@@ -307,7 +299,7 @@ def tools(options: GlobalOptions, /, target: str | None, provider: str | None, *
 
     TARGET is a built-in name, a module, module:attribute, or a file.py. Naming a module or a file runs its code.
     """
-    from toolsemble._cli.catalog import tools as do
+    from toolsemble._cli.tools_command import tools as do
 
     return do(target, provider, options.make_screen(), **given)
 
@@ -327,7 +319,7 @@ def call(options: GlobalOptions, /, tool: str, arguments: tuple[str, ...], **wan
     ARGUMENTS are JSON text, pairs such as path=notes.txt, "-" for JSON from standard input, or plain text for a tool
     with one text parameter. Put arguments that begin with a dash after "--".
     """
-    from toolsemble._cli.call import call as do
+    from toolsemble._cli.call_command import call as do
 
     return do(tool, arguments, options.make_screen(), **wanted)
 
@@ -343,7 +335,7 @@ def explain(options: GlobalOptions, tool: str, provider: str | None, *, as_json:
 
     A tool's schema can express more than a provider's format; this lists what is moved, rewritten or dropped.
     """
-    from toolsemble._cli.catalog import explain as do
+    from toolsemble._cli.tools_command import explain as do
 
     return do(tool, provider, options.make_screen(), as_json=as_json)
 
@@ -405,7 +397,7 @@ def serve_tools(options: GlobalOptions, /, targets: tuple[str, ...], **wanted: A
     from toolsemble._runtime.extras import import_extra
 
     import_extra("mcp", extra="mcp", user="toolsemble serve")
-    from toolsemble._cli.serve import ServeOptions, serve_targets
+    from toolsemble._cli.serve_command import ServeOptions, serve_targets
 
     return serve_targets(targets, ServeOptions(**wanted), options.make_screen())
 
@@ -437,7 +429,7 @@ def lock(options: GlobalOptions, /, targets: tuple[str, ...], **wanted: Any) -> 
 @click.pass_obj
 def trace(options: GlobalOptions, file: str, run_id: str | None, *, full: bool) -> int:
     """Print the runs in FILE, written by a TraceFile."""
-    from toolsemble._cli.trace import trace as do
+    from toolsemble._cli.trace_command import trace as do
 
     return do(file, run_id, options.make_screen(), full=full)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from toolsemble import review
 from toolsemble._cli.json_output import json_line
-from toolsemble._cli.options import Exit, format_seconds
+from toolsemble._cli.options import Exit, format_age
 from toolsemble._cli.screen import Screen
 from toolsemble._cli.table import Column, find_short_ids, shorten_ids, show_list
 from toolsemble._engine.context import ToolContext
@@ -35,7 +35,7 @@ _UNCHECKED = "The waiting run validates the new arguments, and asks again if the
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer from the command line.
+    """An answer as it was given at the command line.
 
     >>> Answer("reject", "4f1c", reason="not today").decision(review.ReviewRequest("Pays", "pay", {"order": 7}))
     ExitEarly(reason='not today', timed_out=False)
@@ -72,7 +72,7 @@ class Answer:
         return review.Edit(revised)
 
 
-def list_reviews(store: review.SQLiteStore, screen: Screen, *, as_json: bool, everything: bool = False) -> Exit:
+def list_reviews(store: review.ReviewStore, screen: Screen, *, as_json: bool, everything: bool = False) -> Exit:
     """Write the pending requests, oldest first; or the latest ones in any state, newest first."""
     if everything:
         return _list_all(store, screen, as_json=as_json)
@@ -88,7 +88,7 @@ def list_reviews(store: review.SQLiteStore, screen: Screen, *, as_json: bool, ev
     return Exit.DONE
 
 
-def _list_all(store: review.SQLiteStore, screen: Screen, *, as_json: bool) -> Exit:
+def _list_all(store: review.ReviewStore, screen: Screen, *, as_json: bool) -> Exit:
     found = store.requests(limit=_MAX_LISTED)
     if as_json:
         for each in found:
@@ -100,7 +100,7 @@ def _list_all(store: review.SQLiteStore, screen: Screen, *, as_json: bool) -> Ex
     return Exit.DONE
 
 
-def show_review(store: review.SQLiteStore, request_id: str, screen: Screen, *, as_json: bool) -> Exit:
+def show_review(store: review.ReviewStore, request_id: str, screen: Screen, *, as_json: bool) -> Exit:
     """Write one request in full, with its history."""
     request = _find(store, request_id)
     events = store.audit(request.id)
@@ -113,7 +113,7 @@ def show_review(store: review.SQLiteStore, request_id: str, screen: Screen, *, a
     return Exit.DONE
 
 
-def send_answer(store: review.SQLiteStore, answer: Answer, screen: Screen, *, as_json: bool) -> Exit:
+def send_answer(store: review.ReviewStore, answer: Answer, screen: Screen, *, as_json: bool) -> Exit:
     """Answer a request; raise ReviewRefusedError if the store rejects the answer."""
     request = _find(store, answer.request_id)
     person = _find_user() if answer.person is None else answer.person
@@ -128,7 +128,7 @@ def send_answer(store: review.SQLiteStore, answer: Answer, screen: Screen, *, as
     return Exit.DONE
 
 
-def _find(store: review.SQLiteStore, request_id: str) -> review.ReviewRequest:
+def _find(store: review.ReviewStore, request_id: str) -> review.ReviewRequest:
     """Return the request with an id or unique id prefix: a pending one, else one of the latest."""
     request = store.find(request_id)
     if request is not None:
@@ -172,14 +172,14 @@ def _to_fields(request: review.ReviewRequest) -> dict[str, Any]:
 
 
 def _to_row(request: review.ReviewRequest, now: float) -> Sequence[str]:
-    left = "" if request.deadline is None else format_seconds(request.deadline - now)
+    left = "" if request.deadline is None else format_age(request.deadline - now)
     return (
         request.tool_name,
         _format_arguments(request),
         "" if request.memory_id == ToolContext.memory_id else request.memory_id,
         request.agent_role,
         request.run_id if request.resumable else "",
-        f"{format_seconds(now - request.asked_at)} ago",
+        f"{format_age(now - request.asked_at)} ago",
         left,
     )
 
@@ -191,7 +191,7 @@ def _to_full_row(stored: review.StoredRequest, now: float) -> Sequence[str]:
         _format_arguments(request),
         request.agent_role,
         request.run_id if request.resumable else "",
-        f"{format_seconds(now - request.asked_at)} ago",
+        f"{format_age(now - request.asked_at)} ago",
         stored.state if receipt is None else f"{stored.state}: {_KINDS[receipt.kind]}",
         "" if receipt is None else receipt.person,
     )
@@ -207,7 +207,7 @@ def _describe_event(event: review.ReviewEvent, now: float) -> str:
     by = f" by {event.person}" if event.person else ""
     role = f" ({event.role})" if event.role else ""
     detail = f": {event.detail}" if event.detail else ""
-    return f"{event.kind} {format_seconds(now - event.at)} ago{by}{role}{detail}"
+    return f"{event.kind} {format_age(now - event.at)} ago{by}{role}{detail}"
 
 
 def _format_answered(request: review.ReviewRequest, revised: str | None) -> str:

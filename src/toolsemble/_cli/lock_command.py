@@ -14,10 +14,10 @@ from toolsemble._cli.screen import Screen
 from toolsemble._cli.targets import PREFIX, build_clients, load_tools, split_targets
 from toolsemble._runtime.extras import import_extra
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.catalog._lock.diff import Change, format_changes
-from toolsemble.catalog._lock.file import identify_target, read_lock
-from toolsemble.catalog._lock.lock import ToolLock
-from toolsemble.catalog._lock.pins import is_pinned
+from toolsemble.catalog._pinning.diff import Change, format_changes
+from toolsemble.catalog._pinning.lock_file import identify_target, read_lock
+from toolsemble.catalog._pinning.pins import is_pinned
+from toolsemble.catalog._pinning.tool_lock import ToolLock
 
 if TYPE_CHECKING:
     from toolsemble.mcp._gateway.settings import GatewaySettings
@@ -52,7 +52,7 @@ def _open_sources(
         yield sources, file or _DEFAULT
         return
     import_extra("mcp", extra="mcp", user="A gateway")
-    from toolsemble._cli.serve import open_config
+    from toolsemble._cli.serve_command import open_config
 
     named = None if file is None else str(Path(file).absolute())
     with open_config(config) as settings:

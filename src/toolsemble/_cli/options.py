@@ -14,9 +14,9 @@ from toolsemble._vocabulary import errors
 
 if TYPE_CHECKING:
     from toolsemble._cli.screen import Screen
-    from toolsemble.review import SQLiteStore
+    from toolsemble.review import ReviewStore
 
-_STOPPED = (errors.ExitEarlyError, errors.MaxIterationsExceededError, errors.RunParkedError)
+_STOPPED = (errors.ExitEarlyError, errors.BudgetExceededError, errors.RunParkedError)
 _USAGE_ERRORS = (errors.ToolConfigurationError, errors.ToolDefinitionError)
 
 
@@ -71,10 +71,10 @@ def format_error(error: BaseException) -> str:
 _MINUTE, _HOUR, _DAY = 60, 3600, 24 * 3600
 
 
-def format_seconds(seconds: float) -> str:
+def format_age(seconds: float) -> str:
     """Return a duration in its largest unit.
 
-    >>> [format_seconds(each) for each in (-1, 59, 3599, 7200, 200_000)]
+    >>> [format_age(each) for each in (-1, 59, 3599, 7200, 200_000)]
     ['0 s', '59 s', '59 min', '2 h', '2 d']
     """
     whole = max(int(seconds), 0)
@@ -84,15 +84,15 @@ def format_seconds(seconds: float) -> str:
     return f"{whole} s"
 
 
-def open_store(file: str, secret: str | None) -> SQLiteStore:
+def open_store(file: str, secret: str | None) -> ReviewStore:
     """Return the store at a path or URL; raise ToolConfigurationError if its secret is unknown."""
     if secret is None and "://" not in file and not Path(f"{file}.key").exists():
         raise errors.ToolConfigurationError(
             f"The review store '{file}' has no file '{file}.key'; set TOOLSEMBLE_REVIEW_SECRET to its secret"
         )
-    from toolsemble.review import SQLiteStore
+    from toolsemble.review import ReviewStore
 
-    return SQLiteStore(file, secret)
+    return ReviewStore(file, secret)
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -100,7 +100,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 @dataclass(slots=True)
 class GlobalOptions:
-    """The options common to all commands.
+    """The options of every command.
 
     >>> GlobalOptions().debug
     False

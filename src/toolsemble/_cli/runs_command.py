@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from toolsemble._cli.json_output import json_line
-from toolsemble._cli.options import Exit, format_seconds, open_store
+from toolsemble._cli.options import Exit, format_age, open_store
 from toolsemble._cli.screen import Screen
 from toolsemble._cli.table import Column, show_list, show_table
 from toolsemble._cli.targets import load_deps, load_object, split_targets
@@ -98,13 +98,17 @@ def begin_run(journal: RunJournal, screen: Screen, run_id: str, agent: str, prom
 
 def resume_run(journal: RunJournal, run_id: str, target: str, screen: Screen, deps: str | None = None) -> Exit:
     """Resume a run with its agent, and write its answer."""
-    agents, name = load_agents([target]), _find(journal, run_id).agent
+    record, agents = _find(journal, run_id), load_agents([target])
+    name = record.agent
     if name not in agents:
         known = ", ".join(map(escape_line, agents))
         raise ToolDefinitionError(
             f"Run {run_id!r:.80} belongs to agent {name!r:.80}, which {target!r:.80} does not have; it has {known}"
         )
-    result = asyncio.run(journal.resume(run_id, agents[name], deps=load_deps(deps)))
+    given = load_deps(deps)
+    if record.state != "done":  # a recorded answer needs none
+        agents[name].check_deps(given)
+    result = asyncio.run(journal.resume(run_id, agents[name], deps=given))
     screen.answer(result.text)
     return Exit.DONE
 
@@ -289,8 +293,8 @@ def _describe(run: RunRecord, reasons: Mapping[str, str], changes: Sequence[str]
         "run": run.run_id,
         "agent": run.agent,
         "state": ", ".join(filter(None, (run.state, _describe_state(run, reasons)))),
-        "begun": f"{format_seconds(now - run.created)} ago",
-        "changed": f"{format_seconds(now - run.updated)} ago",
+        "begun": f"{format_age(now - run.created)} ago",
+        "changed": f"{format_age(now - run.updated)} ago",
         "prompt": run.prompt,
         "answer": run.text,
         "error": run.error,
@@ -301,7 +305,7 @@ def _describe(run: RunRecord, reasons: Mapping[str, str], changes: Sequence[str]
 
 def _to_row(run: RunRecord, reasons: Mapping[str, str], now: float) -> Sequence[str]:
     about = run.error or run.text or _describe_state(run, reasons)
-    return run.run_id, run.agent, run.state, f"{format_seconds(now - run.updated)} ago", run.prompt, about
+    return run.run_id, run.agent, run.state, f"{format_age(now - run.updated)} ago", run.prompt, about
 
 
 def _to_unknown_row(call: UnknownCall) -> Sequence[str]:

@@ -8,18 +8,10 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from typing import Any
 
+from toolsemble import review as reviewers
 from toolsemble._runtime.terminal import NO_TERMINAL, OutputStream, find_terminal, wrap_text
 from toolsemble._runtime.text import escape_line, escape_prose
-from toolsemble.review import (
-    AutoApprove,
-    AutoReject,
-    ConsoleReview,
-    ExitEarly,
-    RememberReview,
-    ReviewDecision,
-    ReviewHandler,
-)
-from toolsemble.review._request import ReviewRequest
+from toolsemble.review._request import Reviewer, ReviewRequest
 
 _CLEAR = "\r\x1b[2K"
 
@@ -134,32 +126,32 @@ _MAX_NAME = 200
 _ADVICE = "run it in a terminal, or with --approve always"
 
 
-class TerminalReview:
+class TerminalReview(Reviewer):
     """A review handler that asks at the terminal, and rejects if there is none."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         shown = screen.out if screen.out.is_terminal else screen.err
-        self._console = ConsoleReview(colors=shown.colors)
+        self._console = reviewers.ConsoleReview(colors=shown.colors)
 
-    def review(self, request: ReviewRequest) -> ReviewDecision:
+    def review(self, request: ReviewRequest) -> reviewers.ReviewDecision:
         """Return the person's decision."""
         if find_terminal(sys.stdin) is None:
             name = escape_line(request.tool_name, _MAX_NAME)
             self._screen.report(f"toolsemble: '{name}' is rejected: {NO_TERMINAL}; {_ADVICE}")
-            return ExitEarly(NO_TERMINAL)
+            return reviewers.ExitEarly(NO_TERMINAL)
         with self._screen.suspend():
             return self._console.review(request)
 
 
-def make_reviewer(approve: str, screen: Screen) -> ReviewHandler:
+def make_reviewer(approve: str, screen: Screen) -> reviewers.ReviewHandler:
     """Return the review handler for a value of ``--approve``.
 
     >>> make_reviewer("never", Screen())
     AutoReject(reason='calls that need approval are rejected (--approve never)')
     """
     if approve == "always":
-        return AutoApprove()
+        return reviewers.AutoApprove()
     if approve == "never":
-        return AutoReject("calls that need approval are rejected (--approve never)")
-    return RememberReview(TerminalReview(screen))
+        return reviewers.AutoReject("calls that need approval are rejected (--approve never)")
+    return reviewers.RememberReview(TerminalReview(screen))

@@ -63,7 +63,7 @@ def start(
 ) -> int:
     """Open the web interface: runs, approvals, and the tools and agents of each TARGET.
 
-    The folder contains the files that programs write: history.db (RunHistory), reviews.db (SQLiteStore), runs.db
+    The folder contains the files that programs write: history.db (RunHistory), reviews.db (ReviewStore), runs.db
     (RunJournal) and effects.db (EffectLedger). TARGET is a built-in name, a module, module:attribute, a file.py, or a
     server: mcp:URL. Naming a module or a file runs its code.
 
@@ -71,7 +71,7 @@ def start(
     toolsemble ui my_tools.py
     toolsemble ui --data /var/lib/bots --read-only
     toolsemble ui add-person ada --role admin --people people.toml
-    """  # noqa: D301 - click reads the backspace
+    """
     from toolsemble._cli.ui_targets import load_targets
     from toolsemble._runtime.extras import import_extra
 

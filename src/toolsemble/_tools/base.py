@@ -35,7 +35,7 @@ from toolsemble._vocabulary.call import new_id, new_run_id
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.specification import check_name
-from toolsemble.review._terms import TIMEOUT, OnTimeout, ReviewTerms
+from toolsemble.review._request import TIMEOUT, OnTimeout, ReviewTerms
 
 if TYPE_CHECKING:
     from toolsemble._engine.limits.cache import Cache
@@ -122,7 +122,7 @@ class Tool(ABC):
     cpus: float | None = None
     """The CPUs that a cluster reserves for a call; None: its default."""
     gpus: float | None = None
-    """The GPUs that a cluster reserves for a call; None: none."""
+    """The The GPUs that a cluster reserves for a call; None: none."""
     memory: int | None = None
     """The memory in bytes that a cluster reserves for a call; None: its default."""
 

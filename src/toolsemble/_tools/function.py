@@ -32,7 +32,7 @@ from toolsemble._runtime.event_loops import is_async
 from toolsemble._runtime.text import describe_type
 from toolsemble._schema.docstring import collect_local_types, parse_docstring
 from toolsemble._schema.members import Field, accepts_none, function_fields, is_memory_id
-from toolsemble._schema.typed import TypedArguments
+from toolsemble._schema.typed_arguments import TypedArguments
 from toolsemble._tools.base import Tool
 from toolsemble._tools.settings import ToolSettings
 from toolsemble._vocabulary.errors import ToolDefinitionError

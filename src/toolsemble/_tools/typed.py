@@ -14,7 +14,7 @@ from toolsemble._schema.decode import decode_arguments, json_text
 from toolsemble._schema.docstring import collect_local_types
 from toolsemble._schema.members import find_return_type, members_reader
 from toolsemble._schema.repair import STEPS
-from toolsemble._schema.typed import TypedArguments
+from toolsemble._schema.typed_arguments import TypedArguments
 from toolsemble._tools.base import MEMORY_ID_ONLY, Tool
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.specification import METHOD, is_method

@@ -22,6 +22,16 @@ from toolsemble._vocabulary.errors import ReviewRefusedError, ToolsembleError
 
 MAX_PAGE = 5000
 """The maximum number of items per page."""
+_MOST_DIGITS = 15  # fits SQLite's integers, and JavaScript's
+
+
+def read_number(text: str) -> int | None:
+    """Return the integer >= 0 that a text holds, such as the number of an event; None for any other text.
+
+    >>> read_number("12"), read_number("-1"), read_number("9" * 20)
+    (12, None, None)
+    """
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS else None
 
 
 class RefusedError(Exception):
@@ -41,7 +51,7 @@ class Asked:
     body: Mapping[str, Any] = field(default_factory=dict)
     """The JSON object of the body; empty for a GET."""
     person: Person = field(default_factory=lambda: Person(""))
-    """The sender."""
+    """Who sent it."""
 
     def text(self, name: str) -> str:
         """Return a parameter; reject the request if it is missing."""
@@ -53,9 +63,10 @@ class Asked:
     def number(self, name: str, default: int, most: int | None = None) -> int:
         """Return a parameter that is an integer >= 0."""
         value = self.query.get(name) or str(default)
-        if not (value.isascii() and value.isdigit() and len(value) < 16):  # noqa: PLR2004 - fits SQLite's integers
+        number = read_number(value)
+        if number is None:
             raise RefusedError(400, f"'{name}' must be an integer >= 0, not {value!r:.80}")
-        return int(value) if most is None else min(int(value), most)
+        return number if most is None else min(number, most)
 
     def take(self, name: str, kind: type, default: Any = None) -> Any:
         """Return a field of the body; reject the request if it has the wrong type."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from toolsemble._runtime.text import HIDDEN
 from toolsemble._schema.problem import escape_token
-from toolsemble._schema.secret import PASSWORD
+from toolsemble._schema.secret_values import PASSWORD
 from toolsemble._ui.form_schema import (
     MISSING,
     Field,
@@ -31,8 +31,7 @@ from toolsemble._ui.form_schema import (
     resolve,
 )
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.review._request import ReviewRequest
-from toolsemble.review._terms import ReviewTiming
+from toolsemble.review._request import ReviewRequest, ReviewTiming
 
 _PLAIN = (str, int, type(None))
 

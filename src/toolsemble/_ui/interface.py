@@ -16,7 +16,7 @@ from toolsemble.agent._agent import Agent
 from toolsemble.agent._journal.journal import RunJournal
 from toolsemble.models._message import Message
 from toolsemble.review._store.queue import QueueReview
-from toolsemble.review._store.store import SQLiteStore
+from toolsemble.review._store.store import ReviewStore
 from toolsemble.telemetry._history import RunHistory
 
 HISTORY, REVIEWS, RUNS, EFFECTS = "history.db", "reviews.db", "runs.db", "effects.db"
@@ -24,7 +24,7 @@ HISTORY, REVIEWS, RUNS, EFFECTS = "history.db", "reviews.db", "runs.db", "effect
 SECRET = "TOOLSEMBLE_REVIEW_SECRET"  # noqa: S105 - the name of a variable
 """The environment variable with the review store's secret, if it is not in a file."""
 
-_Store = TypeVar("_Store", RunHistory, SQLiteStore, RunJournal, EffectLedger)
+_Store = TypeVar("_Store", RunHistory, ReviewStore, RunJournal, EffectLedger)
 
 
 class DataFolder:
@@ -37,15 +37,15 @@ class DataFolder:
         self.path = path.absolute()
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = threading.Lock()
-        self._opened: dict[str, RunHistory | SQLiteStore | RunJournal | EffectLedger] = {}
+        self._opened: dict[str, RunHistory | ReviewStore | RunJournal | EffectLedger] = {}
 
     def history(self, *, create: bool = False) -> RunHistory | None:
         """Return the history of runs; None if there is none."""
         return self._open(HISTORY, RunHistory, create=create)
 
-    def reviews(self, *, create: bool = False) -> SQLiteStore | None:
+    def reviews(self, *, create: bool = False) -> ReviewStore | None:
         """Return the store of requests; None if there is none."""
-        return self._open(REVIEWS, lambda path: SQLiteStore(path, os.environ.get(SECRET) or None), create=create)
+        return self._open(REVIEWS, lambda path: ReviewStore(path, os.environ.get(SECRET) or None), create=create)
 
     def journal(self) -> RunJournal | None:
         """Return the journal of durable runs; None if there is none."""
@@ -108,11 +108,13 @@ class Interface:
     targets: Targets = field(default_factory=Targets)
     """The tools and agents."""
     read_only: bool = False
-    """Whether nothing can be changed."""
+    """Whether the server is read-only."""
     address: str = "http://127.0.0.1:7771"
     """The server's address."""
     chats: dict[str, Sequence[Message]] = field(default_factory=dict)
     """The chat page's conversations with agents without a memory, by memory id."""
+    poller: Any = None
+    """Looks for changes in the data folder, for all open pages; None before the first one."""
     working: set[Any] = field(default_factory=set)
     """The tasks of runs resumed here."""
 

@@ -194,7 +194,7 @@ class Fetcher:
 
     :param guard: checks URLs, and returns the addresses to connect to
     :param timeout: seconds for the whole exchange: name resolution, redirects and the body
-    :param limit: the number of bytes to read of a body, compressed or decompressed
+    :param limit: the maximum number of bytes to read of a body, compressed or decompressed
     :param tls: the TLS context; the default trusts the system's certificates
     """
 

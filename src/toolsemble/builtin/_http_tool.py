@@ -19,7 +19,7 @@ from toolsemble._runtime.urls import Resolver, UrlGuard, UrlRefusedError, host_o
 from toolsemble._schema.decode import Arguments
 from toolsemble._schema.docstring import collect_local_types
 from toolsemble._schema.json_schema import SchemaArguments
-from toolsemble._schema.typed import TypedArguments
+from toolsemble._schema.typed_arguments import TypedArguments
 from toolsemble._tools.base import Tool
 from toolsemble._tools.settings import BareSettings, ToolSettings
 from toolsemble._vocabulary.errors import ToolDefinitionError, ToolExecutionError, ToolTimeoutError

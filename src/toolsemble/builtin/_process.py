@@ -15,7 +15,7 @@ from typing import Any, Unpack
 
 from toolsemble._engine.definition import ToolDefinition, typed_definition
 from toolsemble._schema.docstring import collect_local_types
-from toolsemble._schema.typed import TypedArguments
+from toolsemble._schema.typed_arguments import TypedArguments
 from toolsemble._tools.base import Tool
 from toolsemble._tools.settings import BareSettings
 from toolsemble._vocabulary.errors import ToolDefinitionError, ToolExecutionError, ToolTimeoutError

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import iscoroutinefunction
-from typing import Any, ClassVar, NoReturn, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, NoReturn, TypeAlias, TypeVar
 
 from toolsemble._engine.context import InvocationParameters, Run
 from toolsemble._engine.definition import ToolDefinition
@@ -13,19 +14,123 @@ from toolsemble._engine.execution.call import ArgumentsReport, CallPath
 from toolsemble._runtime.checks import check_count
 from toolsemble._runtime.event_loops import finish
 from toolsemble._runtime.lru import LRUCache
+from toolsemble._runtime.text import quote_text
+from toolsemble._tools.collection import collect_tools
+from toolsemble._tools.function import tool
 from toolsemble._tools.toolbox.formats import ToolSet
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ToolDefinitionError, UnknownToolError
+from toolsemble._vocabulary.param import Param
 from toolsemble._vocabulary.providers import PROVIDERS
+from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.specification import ToolSpecification
-from toolsemble.catalog._budget import Explanation, Offer, Plan, explain_plan, group_tools, make_plan, name_groups
 from toolsemble.catalog._entry import Count, Entry, Meter, estimate_tokens, write_line
-from toolsemble.catalog._find_tools import FIND_TOOLS, Found, make_find_tools, read_found
 from toolsemble.catalog._search import Index
 from toolsemble.catalog._sources import Listing, Sources, check_patterns, matches, read_patterns
-from toolsemble.models._message import Message
-from toolsemble.models._transcript import Transcript, list_messages
+from toolsemble.catalog._token_budget import Explanation, Offer, Plan, explain_plan, group_tools, make_plan, name_groups
+from toolsemble.models._message import Message, ToolMessage, Transcript, list_messages
+
+FIND_TOOLS = "find_tools"
+"""The name of the tool that searches a catalog."""
+MOST_FOUND = 20
+"""The maximum number of results of a search, whatever a model requests."""
+_LONGEST_QUERY = 80
+_MOST_NEAR = 3
+_IN_VAIN = "Say in other words what the tool should do, or go on without one."
+_ATTRIBUTE = "found"
+_BEGIN = "- "
+_LINE = re.compile(rf"^{_BEGIN}([a-zA-Z0-9_-]{{1,64}})\(", re.MULTILINE)
+
+
+Search: TypeAlias = Callable[[str, int], Sequence[Entry]]
+"""Returns tools for a query, best first, up to a limit."""
+
+
+def make_find_tools(search: Search, find_nearest: Search, groups: Sequence[str], limit: int) -> Entry:
+    """Return the tool ``find_tools``.
+
+    :param search: returns the tools that match a query
+    :param find_nearest: returns tools that share words with it, relevant or not
+    :param groups: the names of the groups of tools
+    :param limit: the number of search results if the model does not say it
+
+    >>> none = lambda query, limit: []
+    >>> make_find_tools(none, none, ["crm"], 5).definition.description
+    'Find further tools by what they do, and load them, so that they can be called. There are tools for: crm.'
+    """
+    systems = f" There are tools for: {', '.join(groups)}." if groups else ""
+    described = f"Find further tools by what they do, and load them, so that they can be called.{systems}"
+
+    @tool(FIND_TOOLS, described, effects="read")
+    def find_tools(
+        query: Annotated[str, Param("What the tool should do, in a few words, without names and values")],
+        limit: Annotated[int, Param("The most tools to find")] = limit,
+    ) -> ToolResult:
+        found = search(query, max(1, min(limit, MOST_FOUND)))
+        return _write_found(found) if found else _write_miss(query, find_nearest(query, _MOST_NEAR), groups)
+
+    ((found, definition),) = collect_tools(find_tools)
+    return Entry(found, definition)
+
+
+def _write_found(found: Sequence[Entry]) -> ToolResult:
+    names = [each.name for each in found]
+    several = f"{len(found)} tools are loaded now; call by name the one that fits:"
+    head = "1 tool is loaded now; call it by name:" if len(found) == 1 else several
+    text = "\n".join([head, *(f"{_BEGIN}{write_line(each.specification())}" for each in found)])
+    return ToolResult.success(text, names, attributes={_ATTRIBUTE: names})
+
+
+def _write_miss(query: str, nearest: Sequence[Entry], groups: Sequence[str]) -> ToolResult:
+    """Return the reply when no tool matches; it suggests names, because a model gives up after an empty result."""
+    there = f" There are tools for: {', '.join(groups)}." if groups else ""
+    names = ", ".join(each.name for each in nearest)
+    near = f" Nearest by words: {names}; to load one, search for its name." if names else ""
+    text = f"No tool fits {quote_text(query, _LONGEST_QUERY)}.{there}{near} {_IN_VAIN}"
+    return ToolResult.success(text, [], attributes={_ATTRIBUTE: []})
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The tools that a conversation has found or called."""
+
+    names: tuple[str, ...]
+    """Their names, in the order of first mention, including names invented by a model."""
+    existed: frozenset[str]
+    """The names that belonged to tools when they were mentioned."""
+
+
+def read_found(messages: Iterable[Message]) -> Found:
+    """Return the tools that a conversation has found or called.
+
+    >>> from toolsemble import ToolCall, ToolReply, ToolResult
+    >>> found = ToolResult.success("2 tools are loaded now", attributes={"found": ["now", "day"]})
+    >>> read_found([ToolMessage(ToolReply(ToolCall("find_tools"), found))]).names
+    ('now', 'day')
+    """
+    names: dict[str, bool] = {}
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            exists = not message.reply.is_error
+            if message.call.name != FIND_TOOLS:
+                names[message.call.name] = names.get(message.call.name, False) or exists
+            elif exists:
+                names |= dict.fromkeys(_read_names(message.reply.result), True)
+    return Found(tuple(names), frozenset(name for name, exists in names.items() if exists))
+
+
+def _read_names(result: ToolResult) -> list[str]:
+    """Return the names of the tools that a search found, from its attributes.
+
+    From its text if it has none: in conversations that older versions stored, or that came in another format. The
+    search writes a line for each tool, and nothing that a tool says of itself can begin a line.
+    """
+    found = result.attributes.get(_ATTRIBUTE)
+    if isinstance(found, (list, tuple)):
+        return [name for name in found if isinstance(name, str)]
+    return _LINE.findall(result.output)
+
 
 Rank: TypeAlias = Callable[[str, list[ToolSpecification]], Iterable[str]]
 """Returns the names of the tools that fit a query, best first."""
@@ -149,7 +254,7 @@ class CatalogBox(Toolbox):
     :param offer: the tools visible to the model
     :param search: the tool that searches the catalog
     :param gone: the names of found tools that no longer exist
-    :param settings: the settings of the toolbox
+    :param settings: the toolbox settings
     """
 
     __slots__ = ("_gone", "_snapshot")

@@ -165,11 +165,11 @@ class _ShortSchema:
 
     def __call__(self) -> Mapping[str, Any]:
         """Return the schema."""
-        shortened: Mapping[str, Any] = _shorten_schema(self._whole(), self._drops)
+        shortened: Mapping[str, Any] = _shorten_schema(self._whole(), drops=self._drops)
         return shortened
 
 
-def _shorten_schema(schema: Any, drops: bool) -> Any:  # noqa: FBT001 - passed on at every depth
+def _shorten_schema(schema: Any, *, drops: bool) -> Any:
     """Return a schema with short descriptions; parameter names are not mistaken for keywords.
 
     A tool's schema is checked when it is defined, so it is not too deep.
@@ -183,11 +183,11 @@ def _shorten_schema(schema: Any, drops: bool) -> Any:  # noqa: FBT001 - passed o
         if key == "description" and isinstance(value, str):
             short[key] = first_sentence(value)
         elif key in _MAPS and isinstance(value, Mapping):
-            short[key] = {name: _shorten_schema(part, drops) for name, part in value.items()}
+            short[key] = {name: _shorten_schema(part, drops=drops) for name, part in value.items()}
         elif key in _LISTS and isinstance(value, list):
-            short[key] = [_shorten_schema(part, drops) for part in value]
+            short[key] = [_shorten_schema(part, drops=drops) for part in value]
         else:
-            short[key] = _shorten_schema(value, drops) if key in _SINGLE else value
+            short[key] = _shorten_schema(value, drops=drops) if key in _SINGLE else value
     return short
 
 

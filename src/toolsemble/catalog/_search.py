@@ -47,10 +47,10 @@ provides particular
 STOP_WORDS = frozenset(_STOP_LIST.split())
 """Stop words, which do not describe what a tool does."""
 
+# In the singular, the longest ones first: plurals are cut before.
 _ENDINGS = (
-    "ization", "ational", "ations", "ements", "ation", "ators", "ating", "ement", "ments", "ator", "ated", "ment",
-    "ings", "edly", "ions", "ness", "able", "ible", "ical", "ing", "ate", "ers", "ors", "ion", "ity", "ive", "ed",
-    "er", "or", "ly", "al",
+    "ization", "ational", "ation", "ating", "ement", "ator", "ated", "ment", "edly", "ness", "able", "ible", "ical",
+    "ing", "ate", "ion", "ity", "ive", "ed", "er", "or", "ly", "al",
 )  # fmt: skip
 _SHORTEST_STEM = 3
 _IRREGULAR = {

@@ -17,7 +17,7 @@ from toolsemble._runtime.text import describe_with_class
 from toolsemble._tools.base import Tool
 from toolsemble._tools.collection import collect_tools
 from toolsemble._tools.toolbox.formats import ToolSet
-from toolsemble._tools.toolbox.members import collect_members
+from toolsemble._tools.toolbox.tool_list import collect_members
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError, ToolsembleError
 from toolsemble.catalog._entry import Entry
 
@@ -144,7 +144,7 @@ class Listing:
     __slots__ = ("_tools", "entries")
 
     def __init__(self, tools: tuple[object, ...], entries: tuple[Entry, ...]) -> None:
-        self._tools = tools  # kept, so that their ids are not those of other objects
+        self._tools = tools  # kept, so that their ids are not reused
         self.entries = entries
 
 

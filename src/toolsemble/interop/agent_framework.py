@@ -62,8 +62,9 @@ def export(
 def _tool_class() -> Any:
     """Return the class of exported tools, defined only if the framework is installed."""
     library = _import("agent_framework")
+    base: Any = library.FunctionTool
 
-    class ToolsembleTool(library.FunctionTool):  # type: ignore[misc, name-defined]  # the library may be missing
+    class ToolsembleTool(base):
         """A toolbox tool that receives unprocessed arguments, which the toolbox validates."""
 
         DEFAULT_EXCLUDE = library.FunctionTool.DEFAULT_EXCLUDE | {"exported"}

@@ -63,7 +63,7 @@ def _workbench_class() -> Any:
     """Return the class of exported workbenches, defined only if AutoGen is installed."""
     base: Any = _import("autogen_core.tools").Workbench
 
-    class ToolsembleWorkbench(base):  # type: ignore[misc]  # the library may be missing
+    class ToolsembleWorkbench(base):
         """The tools of a toolbox, without startup and state."""
 
         def __init__(self, box: Toolbox, exported: dict[str, exporting.ExportedTool]) -> None:

@@ -97,10 +97,11 @@ def _add_null(schema: dict[str, Any]) -> dict[str, Any]:
 @cache
 def _tool_class() -> Any:
     """Return the class of exported tools, defined only if CrewAI is installed."""
-    base, execution = _import("crewai.tools").BaseTool, _import("crewai.execution")
+    base: Any = _import("crewai.tools").BaseTool
+    execution = _import("crewai.execution")
     failed = _import("crewai.tools.tool_failure").ToolFailure
 
-    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
+    class ToolsembleTool(base):
         """A toolbox tool; self is positional, because a parameter may have its name."""
 
         exported: Any = Field(exclude=True)

@@ -61,8 +61,9 @@ def _fit_name(name: str) -> str:
 def _tool_class() -> Any:
     """Return the class of exported tools, defined only if DSPy is installed."""
     library, callbacks = _import("dspy"), _import("dspy.utils.callback")
+    base: Any = library.Tool
 
-    class ToolsembleTool(library.Tool):  # type: ignore[misc, name-defined]  # the library may be missing
+    class ToolsembleTool(base):
         """A toolbox tool without DSPy's own validation, which would reject arguments that the toolbox repairs."""
 
         def __init__(self, exported: exporting.ExportedTool) -> None:

@@ -77,9 +77,9 @@ def _write_tool(exported: exporting.ExportedTool) -> Any:
 @cache
 def _tool_class() -> Any:
     """Return the class of exported tools, defined only if Haystack is installed."""
-    base = _import("haystack.tools").Tool
+    base: Any = _import("haystack.tools").Tool
 
-    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
+    class ToolsembleTool(base):
         """A toolbox tool; self is positional, because a parameter may have its name."""
 
         def invoke(self, /, **arguments: Any) -> Any:
@@ -134,7 +134,7 @@ def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
 
         box = Toolbox(haystack.adopt(ComponentTool(component=retriever), timeout=20))
     """
-    base = _import("haystack.tools").Tool
+    base: Any = _import("haystack.tools").Tool
     found = flatten(tools, lambda each: isinstance(each, base), "a Haystack tool")
     return adopt_tools("haystack", [_read(each) for each in found], dict(settings))
 

@@ -125,12 +125,13 @@ def export(
 @cache
 def _tool_class() -> Any:
     """Return the class of exported tools, defined only if LlamaIndex is installed."""
-    library, metadata = _import("llama_index.core.tools"), _metadata_class()
+    base: Any = _import("llama_index.core.tools").FunctionTool
+    metadata = _metadata_class()
     tags = _import("llama_index_instrumentation.dispatcher").active_instrument_tags
 
     # LlamaIndex passes arguments by name, and the context of the run, only to a FunctionTool; a call of any other tool
     # with one parameter is repeated if it raises. Self is positional, because a parameter may have its name.
-    class ToolsembleTool(library.FunctionTool):  # type: ignore[misc, name-defined]  # the library may be missing
+    class ToolsembleTool(base):
         """A tool of a toolbox."""
 
         def __init__(self, exported: exporting.ExportedTool) -> None:
@@ -158,9 +159,9 @@ def _tool_class() -> Any:
 
 
 def _metadata_class() -> Any:
-    base = _import("llama_index.core.tools").ToolMetadata
+    base: Any = _import("llama_index.core.tools").ToolMetadata
 
-    class Metadata(base):  # type: ignore[misc, valid-type]  # the library may be missing
+    class Metadata(base):
         """A tool's metadata, which allows long descriptions, for which LlamaIndex would end the run."""
 
         def to_openai_tool(self, skip_length_check: bool = True) -> Any:  # noqa: FBT001, FBT002 - LlamaIndex's
@@ -198,7 +199,7 @@ def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
 
         box = Toolbox(llama_index.adopt(QueryEngineTool.from_defaults(engine, name="docs", description="The docs")))
     """
-    base = _import("llama_index.core.tools").BaseTool
+    base: Any = _import("llama_index.core.tools").BaseTool
     found = flatten(tools, lambda each: isinstance(each, base), "a LlamaIndex tool")
     return adopt_tools("llama_index", [_read(each) for each in found], dict(settings))
 

@@ -95,7 +95,7 @@ def _toolset_class() -> Any:
     abstract, tools = _import("pydantic_ai.toolsets.abstract"), _import("pydantic_ai.tools")
     base: Any = abstract.AbstractToolset
 
-    class ToolsembleToolset(base):  # type: ignore[misc]  # the library may be missing
+    class ToolsembleToolset(base):
         """The tools of a toolbox."""
 
         def __init__(self, exported: dict[str, exporting.ExportedTool], shown: ShownRequests | None) -> None:

@@ -64,9 +64,9 @@ def _fit_name(name: str) -> str:
 @cache
 def _tool_class() -> Any:
     """Return the class of exported tools, defined only if smolagents is installed."""
-    base = _import("smolagents").Tool
+    base: Any = _import("smolagents").Tool
 
-    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
+    class ToolsembleTool(base):
         """A tool of a toolbox."""
 
         output_type = "string"
@@ -126,10 +126,11 @@ class _Input(dict[str, Any]):
 
 def _write_inputs(schema: dict[str, Any]) -> _Inputs:
     required = schema.get("required", [])
-    return _Inputs({name: _write_input(name, each, name in required) for name, each in schema["properties"].items()})
+    parameters = schema["properties"].items()
+    return _Inputs({name: _write_input(name, each, required=name in required) for name, each in parameters})
 
 
-def _write_input(name: str, schema: dict[str, Any], required: bool) -> _Input:  # noqa: FBT001 - internal
+def _write_input(name: str, schema: dict[str, Any], *, required: bool) -> _Input:
     """Return a parameter in smolagents' form: always with a type and a description."""
     kept = {key: value for key, value in schema.items() if key != "anyOf"}
     kinds = [each.get("type", "any") for each in schema.get("anyOf", [])]

@@ -126,9 +126,10 @@ def _use_underscores(name: str) -> str:
 @cache
 def _tool_class() -> Any:
     """Return the class of exported tools, which can be defined only if Strands is there."""
-    base, events = _import("strands.types.tools").AgentTool, _import("strands.types.events")
+    base: Any = _import("strands.types.tools").AgentTool
+    events = _import("strands.types.events")
 
-    class ToolsembleTool(base):  # type: ignore[misc, valid-type]  # the library may be missing
+    class ToolsembleTool(base):
         """A tool of a toolbox."""
 
         def __init__(self, exported: exporting.ExportedTool, *, pausable: bool) -> None:

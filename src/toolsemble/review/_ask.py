@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolsemble._runtime.event_loops import Outcome, is_async, is_awaitable, unwrap_outcome
 from toolsemble._runtime.threads import ThreadPerJob
 from toolsemble.review._open_question import CURRENT, OpenQuestion
-from toolsemble.review._request import ReviewRequest
+from toolsemble.review._request import (
+    BatchReviewer,
+    ReviewDecision,
+    Reviewer,
+    ReviewHandler,
+    ReviewRequest,
+    to_reviewer,
+)
 
 if TYPE_CHECKING:
     import asyncio
+
+ReviewAll: TypeAlias = Callable[[list[ReviewRequest]], Any]
+"""The method of a batch reviewer."""
 
 # Daemon threads: a reviewer who never answers must not keep the program running.
 REVIEWERS = ThreadPerJob(daemon=True)
@@ -22,23 +32,65 @@ REVIEWERS = ThreadPerJob(daemon=True)
 _batch: ContextVar[Batch | None] = ContextVar("toolsemble.batch", default=None)
 
 
-async def ask(handler: Any, request: ReviewRequest) -> Any:
-    """Return the answer of a handler, whatever it is; requests of one turn are batched if it has ``review_all``.
+async def ask(handler: ReviewHandler, request: ReviewRequest) -> Any:
+    """Return the answer of a handler, whatever it is; requests of one turn are batched for a batch reviewer.
 
-    A handler that wraps another one uses this to pass requests on. The event that a reviewer is asked is sent before,
-    unless the handler has a true ``sends_event``: it sends it itself, or passes the request on.
+    The event that a reviewer is asked is sent before, unless the handler has a true ``sends_event``: it sends the event
+    itself, or passes the request on.
     """
     import asyncio
 
-    asked = CURRENT.get()
-    if asked is not None and getattr(handler, "sends_event", False) is not True:
+    reviewer, asked = to_reviewer(handler), CURRENT.get()
+    if asked is not None and not reviewer.sends_event:
         asked.announce(request)
     together = _batch.get()
     # A tool in another thread asks in another loop, which cannot wake up this one.
     ours = together is not None and together.loop is asyncio.get_running_loop()
-    if together is not None and ours and callable(getattr(handler, "review_all", None)):
-        return await together.answer(handler, request)
-    return await _call(handler.review, request)
+    if together is not None and ours and isinstance(reviewer, BatchReviewer):
+        return await together.answer(reviewer.review_all, request)
+    return await _call(reviewer.review, request)
+
+
+class OuterReviewer(Reviewer):
+    """The base class of reviewers that decide themselves, or pass requests on to another reviewer.
+
+    >>> from toolsemble import ExitEarly, Toolbox, ToolCall, tool
+    >>> from toolsemble.review import AutoApprove
+    >>> class Limit(OuterReviewer):
+    ...     async def review(self, request):
+    ...         return ExitEarly("too much") if request.arguments["amount"] > 100 else await self.pass_on(request)
+    >>> @tool(requires_approval=True)
+    ... def pay(amount: int) -> str:
+    ...     return f"paid {amount}"
+    >>> box = Toolbox([pay], review=Limit(AutoApprove()))
+    >>> [box.execute(ToolCall("pay", {"amount": amount})).text for amount in (20, 500)]
+    ['paid 20', 'Error: Rejected by reviewer: too much']
+    """
+
+    sends_event = True
+    """The reviewer inside sends ``review_requested``, or else the call path."""
+
+    def __init__(self, inside: ReviewHandler) -> None:
+        """Set the reviewer that requests are passed on to."""
+        self._inside = to_reviewer(inside)
+        self.has_store, self.pauses = self._inside.has_store, self._inside.pauses
+
+    async def pass_on(self, request: ReviewRequest) -> ReviewDecision:
+        """Return the decision of the reviewer inside; a batch reviewer gets the requests of a turn together."""
+        decision: ReviewDecision = await ask(self._inside, request)
+        return decision
+
+    def find_open(self, ids: Iterable[str]) -> set[str]:
+        """Return which of these requests still wait for the reviewer inside."""
+        return self._inside.find_open(ids)
+
+    def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
+        """Call a function when the reviewer inside may have an answer."""
+        return self._inside.watch(changed)
+
+    def withdraw(self, ids: Iterable[str]) -> object:
+        """Close requests of the reviewer inside."""
+        return self._inside.withdraw(ids)
 
 
 async def _call(method: Callable[[Any], Any], given: Any) -> Any:
@@ -66,7 +118,7 @@ async def _call_in_thread(method: Callable[[Any], Any], given: Any) -> Any:
 
 @contextmanager
 def batch_requests() -> Iterator[None]:
-    """Send concurrent requests of the block to a handler in one list, if it has ``review_all``."""
+    """Send concurrent requests of the block to a handler in one list, if it is a batch reviewer."""
     import asyncio
 
     token = _batch.set(Batch(asyncio.get_running_loop()))
@@ -81,22 +133,23 @@ class Batch:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self._open: dict[int, dict[str, tuple[ReviewRequest, asyncio.Future[Any]]]] = {}
+        # By the bound method, which is equal for the same object.
+        self._open: dict[ReviewAll, dict[str, tuple[ReviewRequest, asyncio.Future[Any]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def answer(self, handler: Any, request: ReviewRequest) -> Any:
+    async def answer(self, review_all: ReviewAll, request: ReviewRequest) -> Any:
         """Return the answer to one request; it is sent with the others of the same loop iteration."""
-        asked = self._open.get(id(handler))
+        asked = self._open.get(review_all)
         if asked is None:
-            asked = self._open[id(handler)] = {}
-            self.loop.call_soon(self._send, handler)
+            asked = self._open[review_all] = {}
+            self.loop.call_soon(self._send, review_all)
         asked[request.id] = request, self.loop.create_future()
         answer = await asked[request.id][1]
         return await answer if is_awaitable(answer) else answer
 
-    def _send(self, handler: Any) -> None:
-        asked = self._open.pop(id(handler))
-        task = self.loop.create_task(_ask_batch(handler, asked))
+    def _send(self, review_all: ReviewAll) -> None:
+        asked = self._open.pop(review_all)
+        task = self.loop.create_task(_ask_batch(review_all, asked))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -108,12 +161,12 @@ class Batch:
             future.add_done_callback(leave)
 
 
-async def _ask_batch(handler: Any, asked: Mapping[str, tuple[ReviewRequest, asyncio.Future[Any]]]) -> None:
+async def _ask_batch(review_all: ReviewAll, asked: Mapping[str, tuple[ReviewRequest, asyncio.Future[Any]]]) -> None:
     """Pass the answers to the waiting calls, by the ids of the requests; a missing answer is None."""
     answers: dict[str, Any] = {}
     failure: BaseException | None = None
     try:
-        given = await _call(handler.review_all, [request for request, _ in asked.values()])
+        given = await _call(review_all, [request for request, _ in asked.values()])
         answers = dict(given) if isinstance(given, Mapping) else {}
     except BaseException as error:  # raised in each waiting call
         failure = RuntimeError("the handler failed") if isinstance(error, StopIteration) else error

@@ -19,9 +19,17 @@ from typing import Any, TextIO
 from toolsemble._runtime.terminal import NO_TERMINAL, TERMINAL_LOCK, AbandonedError, Terminal, find_terminal
 from toolsemble._runtime.text import HIDDEN, escape_invisible, escape_lines, preview
 from toolsemble.review._open_question import can_check_edits, check_edit, is_abandoned
-from toolsemble.review._request import LOGGER, Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
+from toolsemble.review._request import (
+    LOGGER,
+    Continue,
+    Edit,
+    ExitEarly,
+    ReviewDecision,
+    Reviewer,
+    ReviewRequest,
+    ReviewTiming,
+)
 from toolsemble.review._request_view import RequestView, add_margin
-from toolsemble.review._terms import ReviewTiming
 
 _POLL = 0.02
 _GRACE = 2.0
@@ -199,7 +207,7 @@ _ANSWER_SHOWN = 40
 _LATE = 1.0
 
 
-class ConsoleReview:
+class ConsoleReview(Reviewer):
     """A reviewer that asks the person at the terminal: ``[c]ontinue  [e]dit  [x] reject  (y = c, n = x)``.
 
     An answer that is not understood is asked again. Arguments

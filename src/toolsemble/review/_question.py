@@ -20,12 +20,13 @@ from toolsemble._vocabulary.errors import CallPausedError, JournalError, ReviewT
 from toolsemble.review import _request as reviews
 from toolsemble.review._ask import REVIEWERS, ask
 from toolsemble.review._open_question import CURRENT, Check, OpenQuestion
-from toolsemble.review._terms import OnTimeout
+from toolsemble.review._request import OnTimeout
 
 if TYPE_CHECKING:
     import asyncio
 
 _LEEWAY = 0.1  # seconds for an abandoned handler to end
+
 _INTERRUPTED = reviews.ExitEarly("the prompt was interrupted")
 _ABANDONED: set[asyncio.Task[Any]] = set()  # abandoned answers, until they have ended
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from toolsemble._runtime.terminal import count_cells, wrap_text
 from toolsemble._runtime.text import SHOWN, escape_invisible, escape_lines
-from toolsemble.review._request import ReviewRequest
-from toolsemble.review._terms import ReviewTiming
+from toolsemble.review._request import ReviewRequest, ReviewTiming
 
 Paint = Callable[[str, str], str]
 """Takes a style and a text; returns the styled text."""

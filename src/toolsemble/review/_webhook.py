@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler
-from socketserver import BaseServer, ThreadingTCPServer
+from socketserver import ThreadingTCPServer
 from typing import Any, TypeAlias
 from urllib.error import URLError
 from urllib.parse import urlsplit
@@ -25,7 +25,7 @@ from toolsemble._vocabulary.errors import ReviewRefusedError, ToolDefinitionErro
 from toolsemble.review._automatic import MAX_BYTES, Callback
 from toolsemble.review._request import LOGGER, ExitEarly, ReviewDecision, ReviewRequest
 from toolsemble.review._store.queue import QueueReview
-from toolsemble.review._store.store import MemoryStore, ReviewStore
+from toolsemble.review._store.store import MemoryStore, ReviewStoreProtocol
 from toolsemble.review._webhook_service import check_signature, sign_headers, webhook_key
 
 PATIENCE = 10.0
@@ -255,7 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = PATIENCE  # of a single read; the server limits the whole message
     server_version = "toolsemble"
     sys_version = ""
-    server: BaseServer
+    server: _Server
 
     def do_POST(self) -> None:
         """Pass the message on, and send the outcome as the response."""
@@ -265,14 +265,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(400, f"the body needs a Content-Length of at most {MAX_BYTES}")
             return
         body = self.rfile.read(int(length))
-        if len(body) < int(length) or not self.server.connections.hold(self.request):  # type: ignore[attr-defined]  # ours
+        if len(body) < int(length) or not self.server.connections.hold(self.request):
             return  # the client disconnected, or took too long
         try:
-            status, text = self.server.receive(body, dict(self.headers.items()))  # type: ignore[attr-defined]  # ours
+            status, text = self.server.receive(body, dict(self.headers.items()))
         except Exception:  # the store failed; the client may try again
             LOGGER.exception("A callback could not be processed")
             status, text = 500, "the answer could not be stored"
-        self.server.connections.release(self.request)  # type: ignore[attr-defined]  # as above
+        self.server.connections.release(self.request)
         self._answer(status, text)
 
     def _answer(self, status: int, text: str) -> None:
@@ -322,7 +322,7 @@ class WebhookReview(QueueReview):
         url: str,
         secret: str | bytes,
         *,
-        store: ReviewStore | None = None,
+        store: ReviewStoreProtocol | None = None,
         callback_url: str = "",
         timeout: float = 10.0,
         attempts: int = 3,

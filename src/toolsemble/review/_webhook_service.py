@@ -17,7 +17,7 @@ from toolsemble._runtime.signing import secret_bytes
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.errors import ReviewRefusedError, ToolDefinitionError
 from toolsemble.review._request import Continue, Edit, ReviewDecision, ReviewRequest
-from toolsemble.review._store.receipt import MAX_CLOCK_SKEW, split_decision
+from toolsemble.review._store.signed import MAX_CLOCK_SKEW, split_decision
 
 _PREFIX = "whsec_"
 

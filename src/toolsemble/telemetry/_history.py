@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from toolsemble._runtime.checks import check_count, check_seconds
-from toolsemble._runtime.processes.identity import ProcessIdentity
+from toolsemble._runtime.sinks import BatchSink
+from toolsemble._runtime.storage.database import ProcessIdentity
 from toolsemble._runtime.storage.sqlite import Database, translate_errors
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.telemetry import _history_queries as queries, _history_records as records
-from toolsemble.telemetry._event_json import write_event
 from toolsemble.telemetry._history_writer import KIND, EventWriter
+from toolsemble.telemetry._trace_file import write_event
 
 LOGGER = logging.getLogger("toolsemble.history")
 LOGGER.addHandler(logging.NullHandler())
@@ -40,7 +41,7 @@ class KnowsRuns(Protocol):
         ...
 
 
-class RunHistory:
+class RunHistory(BatchSink):
     """A sink that stores the events of runs, turns, calls and reviews in a queryable SQLite file.
 
     Any number of processes can read and write the file concurrently. Events are written in batches, on the sink's
@@ -182,6 +183,7 @@ class RunHistory:
         call: str | None = None,
         kinds: Collection[str] = (),
         max_text: int | None = None,
+        values: bool = True,
     ) -> list[records.HistoryEvent]:
         """Return a page of events, in order.
 
@@ -194,10 +196,11 @@ class RunHistory:
         :param call: only events of the call with this id
         :param kinds: only events of these kinds; empty: all
         :param max_text: the maximum length of texts, see :attr:`HistoryEvent.cut`; None: no limit
+        :param values: whether the events have their ``values``; without them, little is read of long events
         """
         wanted = queries.EventFilter(after, run, call, tuple(kinds))
         with self._database.reading() as connection:
-            return queries.find_events(connection, wanted, limit, max_text)
+            return queries.find_events(connection, wanted, limit, max_text, has_values=values)
 
     def event(self, number: int) -> records.HistoryEvent | None:
         """Return the event with a number in full; None if there is none."""

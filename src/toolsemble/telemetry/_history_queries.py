@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, get_args
 
-from toolsemble._runtime.processes.identity import ProcessIdentity
+from toolsemble._runtime.storage.database import ProcessIdentity
 from toolsemble._runtime.text import escape_surrogates
 from toolsemble._schema.problem import escape_token
 from toolsemble._vocabulary.serialization import compact_json
@@ -101,7 +101,8 @@ _REVIEW = {
     "request_id": "request", "run_id": "run", "call_id": "call", "tool_name": "tool", "asked": "asked",
     "answered": "answered", "decision": "decision", "person": "person", "reason": "reason",
 }  # fmt: skip
-_EVENT = "number, kind, run, at, parent, call, tool, body, cut"
+_HEAD = "number, kind, run, at, parent, call, tool"
+_EVENT = f"{_HEAD}, body, cut"
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +191,9 @@ def find_reviews(connection: sqlite3.Connection, run_id: str) -> list[records.Re
 
 
 def find_events(
-    connection: sqlite3.Connection, wanted: EventFilter, limit: int, max_text: int | None
+    connection: sqlite3.Connection, wanted: EventFilter, limit: int, max_text: int | None, *, has_values: bool = True
 ) -> list[records.HistoryEvent]:
-    """Return a page of events, in order."""
+    """Return a page of events, in order; without ``has_values``, texts are not even read."""
     conditions: list[str] = ["number > ?"]
     values: list[object] = [wanted.after]
     for column, value in (("run", wanted.run), ("call", wanted.call)):
@@ -203,7 +204,8 @@ def find_events(
         conditions.append("kind IN (SELECT value FROM json_each(?))")
         values.append(json.dumps(wanted.kinds))
     where = " AND ".join(conditions)
-    query = f"SELECT {_EVENT} FROM events WHERE {where} ORDER BY number LIMIT ?"
+    columns = _EVENT if has_values else f"{_HEAD}, '{{}}', NULL"
+    query = f"SELECT {columns} FROM events WHERE {where} ORDER BY number LIMIT ?"
     return [_build_event(row, max_text) for row in connection.execute(query, (*values, limit)).fetchall()]
 
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from toolsemble._runtime.metrics import Outcome
 from toolsemble.events import Event
-from toolsemble.telemetry._event_json import read_event
+from toolsemble.telemetry._trace_file import read_event
 
 RunState: TypeAlias = Literal["queued", "running", "waiting", "done", "failed", "cancelled", "lost"]
 """The state of a run: "queued" if it was interrupted and is resumable from a journal; "waiting" for approval; "lost" if
@@ -31,11 +31,11 @@ class RunSummary:
     state: RunState
     """The last known state."""
     started: float
-    """The start time, in seconds since the epoch."""
+    """Its start, in seconds since the epoch."""
     updated: float
     """The time of its latest event."""
     ended: float | None = None
-    """The end time; None if it has not ended."""
+    """Its end; None if it has not ended."""
     last: int = 0
     """The number of its latest event."""
     is_agent: bool = True
@@ -104,9 +104,9 @@ class AgentRun:
     state: RunState
     """Its state."""
     started: float
-    """The start time, in seconds since the epoch."""
+    """Its start, in seconds since the epoch."""
     ended: float | None = None
-    """The end time; None if it has not ended."""
+    """Its end; None if it has not ended."""
     agent_role: str = "unknown"
     """The role of the agent."""
     model: str = ""
@@ -191,13 +191,13 @@ class CallSummary:
     tool_name: str
     """The name of the tool."""
     started: float
-    """The start time, in seconds since the epoch."""
+    """Its start, in seconds since the epoch."""
     parent_id: str = ""
     """The id of the enclosing call; empty if there is none."""
     turn: int = 0
     """The number of the requesting reply; 0 without an agent, and for nested calls."""
     ended: float | None = None
-    """The end time; None if it has not ended."""
+    """Its end; None if it has not ended."""
     finished: int | None = None
     """The number of the event with its result; None if it has none."""
     duration: float | None = None
@@ -285,6 +285,6 @@ class HistoryEvent:
     @property
     def event(self) -> Event:
         """The event as an object of :mod:`toolsemble.events`; raise ``ValueError`` if truncated or unreadable."""
-        if self.cut or "earlier" in self.values:
+        if self.cut or "earlier" in self.values or not self.values:
             raise ValueError(f"event {self.number} was cut; take it whole from event({self.number})")
         return read_event(self.values)

@@ -109,7 +109,7 @@ class EventWriter:
 
     >>> from toolsemble.events import CacheHit
     >>> from toolsemble._runtime.storage.sqlite import Database
-    >>> from toolsemble.telemetry._event_json import write_event
+    >>> from toolsemble.telemetry._trace_file import write_event
     >>> from toolsemble.telemetry._history_writer import KIND
     >>> with Database(None, KIND).writing() as connection:
     ...     EventWriter(connection, "me", 1000).add(write_event(CacheHit("search", "c1", run_id="r1")))

@@ -13,7 +13,7 @@ from toolsemble._engine.execution.outcome import FinishedCall, get_class_name
 from toolsemble._engine.record import determine_outcome
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.metrics import Tags
-from toolsemble._runtime.sinks import Sinks
+from toolsemble._runtime.sinks import ScopedSink, Sinks
 from toolsemble._runtime.text import describe_error, escape_surrogates, preview
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._runtime.watchers import watch
@@ -237,7 +237,7 @@ _MAX_ID = 200  # maximum characters of an id of a model or a provider
 _NORMAL = {"parked", "interrupted", "taken_over", "cancelled"}  # the stop reasons of runs that raise without an error
 
 
-class OpenTelemetry:
+class OpenTelemetry(ScopedSink):
     """A sink that creates spans and metrics for calls, and for an agent's runs and model requests.
 
     The span is current while the body runs, in the call's thread, task or worker process. Without providers it uses the
@@ -258,7 +258,8 @@ class OpenTelemetry:
     ['execute_tool shout']
     """
 
-    inline = True
+    metrics: OpenTelemetryMetrics
+    """The metrics of the calls."""
 
     def __init__(
         self,
@@ -292,7 +293,6 @@ class OpenTelemetry:
         self._shows = arguments or results
         self._limit = limit
         self.metrics = OpenTelemetryMetrics(meter_provider)
-        """The metrics of the calls."""
 
     def begin(self, context: ToolContext) -> Callable[[FinishedCall], None]:
         """Start the span of a call; return a function that ends it."""

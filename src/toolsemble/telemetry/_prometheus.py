@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary, ref
 
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.metrics import Tags
+from toolsemble._runtime.sinks import ScopedSink
 from toolsemble._runtime.text import preview
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolDefinitionError
@@ -25,7 +26,7 @@ _MAX_LABEL = 100  # maximum characters of a label
 _OTHER = "(other)"  # not a valid tool name
 
 
-class PrometheusMetrics:
+class PrometheusMetrics(ScopedSink):
     """Metrics that a Prometheus server can scrape; instances on the same registry share their collectors.
 
     Calls are ``toolsemble_tool_executions_total`` by ``outcome``, and ``toolsemble_tool_duration_seconds``. A counter
@@ -58,15 +59,10 @@ class PrometheusMetrics:
         self._registry = client.REGISTRY if registry is None else registry
         self._collectors = _REGISTRIES.get(client, self._registry)
 
-    inline = True
-
     @property
-    def metrics(self) -> PrometheusMetrics:
+    def metrics(self) -> PrometheusMetrics:  # type: ignore[override]  # they cannot be replaced
         """The metrics themselves: as a sink, they also count calls."""
         return self
-
-    def begin(self, context: object) -> None:
-        """Do nothing: the metrics count a call when it ends."""
 
     def emit(self, event: Any) -> None:
         """Count a model reply; other events are counted as calls."""

@@ -13,7 +13,7 @@ from toolsemble._engine.execution.approval import check_reviewer
 from toolsemble._engine.execution.call import CallPath, CallSettings, SubCallReport
 from toolsemble._engine.execution.edits import carry_edits
 from toolsemble._engine.execution.failure import find_fatal_error, to_logged_failure
-from toolsemble._engine.execution.journal_values import StepRecord
+from toolsemble._engine.execution.journaled_call import StepRecord
 from toolsemble._engine.execution.path import adrive, drive, start_sub_call
 from toolsemble._engine.work.body import Apply, Work
 from toolsemble._engine.work.snapshot import copy_input

@@ -22,7 +22,7 @@ from toolsemble._engine.definition import (
 from toolsemble._engine.execution.approval import check_reviewer
 from toolsemble._engine.execution.call import CallPath, CallSettings, SubCallReport
 from toolsemble._engine.execution.failure import find_fatal_error, to_logged_failure
-from toolsemble._engine.execution.journal_values import StepRecord
+from toolsemble._engine.execution.journaled_call import StepRecord
 from toolsemble._engine.execution.path import start_sub_call
 from toolsemble._engine.work.body import Apply, Work
 from toolsemble._runtime.text import preview
@@ -30,7 +30,7 @@ from toolsemble._schema.decode import Arguments, Read
 from toolsemble._schema.members import Field
 from toolsemble._schema.problem import resolve_schema
 from toolsemble._schema.shape import is_opaque
-from toolsemble._schema.typed import TypedArguments
+from toolsemble._schema.typed_arguments import TypedArguments
 from toolsemble._tools.base import Tool
 from toolsemble._tools.pipeline.flows import ForEach
 from toolsemble._tools.pipeline.handoff import Handoff, ParameterReader, describe_failures, pass_through, unwrap_input
@@ -50,7 +50,7 @@ from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.specification import check_name
 from toolsemble.review._gate import Gate, build_gate
-from toolsemble.review._terms import OnTimeout
+from toolsemble.review._request import OnTimeout
 
 
 @dataclass(frozen=True, slots=True)

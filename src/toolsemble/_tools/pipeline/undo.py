@@ -13,7 +13,7 @@ from toolsemble._engine.context import ToolContext
 from toolsemble._engine.definition import ToolDefinition
 from toolsemble._engine.execution.call import Call, CallPath, CallSettings, SubCallReport
 from toolsemble._engine.execution.failure import find_fatal_error, to_failure
-from toolsemble._engine.execution.journal_values import StepRecord
+from toolsemble._engine.execution.journaled_call import StepRecord
 from toolsemble._engine.execution.path import start_sub_call
 from toolsemble._engine.work.body import RunBody, Work, is_past, run_in_context
 from toolsemble._runtime.event_loops import is_async

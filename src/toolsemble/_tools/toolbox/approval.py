@@ -12,7 +12,7 @@ from toolsemble._engine.definition import ToolDefinition, always_gated_in, map_d
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble.review._gate import Gate
-from toolsemble.review._request import ReviewHandler
+from toolsemble.review._request import ReviewHandler, to_reviewer
 
 _NESTED = (
     "Tool '{tool}' requires approval inside of another call, which cannot be resumed in the middle, so PauseReview "
@@ -38,7 +38,7 @@ def check_reviewer(box: Toolbox, context: ToolContext) -> None:
 
     >>> check_reviewer(Toolbox([]), ToolContext())
     """
-    if box._context.review is not None or context.review is not None:  # noqa: SLF001 - of this package
+    if box._context.review is not None or context.review is not None:
         return
     for definition in always_gated_in(box.definitions()):
         if definition.gate is not None and definition.gate.review is None:
@@ -55,7 +55,7 @@ def check_pauses(box: Toolbox, context: ToolContext, *, nested: bool) -> None:
 
     >>> check_pauses(Toolbox([]), ToolContext(), nested=True)
     """
-    review = box._context.review or context.review  # noqa: SLF001 - of this package
+    review = box._context.review or context.review
     for definition in box.definitions():
         if definition.gate is None and definition.flow is None:
             continue  # most tools
@@ -79,9 +79,8 @@ def _find_pausing(tools: Iterable[ToolDefinition], review: ReviewHandler | None)
 
 
 def _pauses(gate: Gate | None, review: ReviewHandler | None) -> bool:
-    if gate is None:
-        return False
-    return getattr(review if gate.review is None else gate.review, "pauses", False) is True
+    asked = None if gate is None else review if gate.review is None else gate.review
+    return asked is not None and to_reviewer(asked).pauses
 
 
 def replace_reviewer(
@@ -96,9 +95,9 @@ def replace_reviewer(
     []
     """
     changed = copy(box)
-    changed._entries = {  # noqa: SLF001 - a new object
+    changed._entries = {
         name: replace(entry, definition=_replace_reviewer(entry.definition, review, begun)) if name in names else entry
-        for name, entry in box._entries.items()  # noqa: SLF001 - as above
+        for name, entry in box._entries.items()
     }
     return changed
 
@@ -111,14 +110,14 @@ def replace_all_reviewers(box: Toolbox, review: ReviewHandler) -> Toolbox:
     []
     """
     changed = copy(box)
-    changed._context = box._context.derive({"review": review})  # noqa: SLF001 - a new object
-    changed._entries = {  # noqa: SLF001 - as above
+    changed._context = box._context.derive({"review": review})
+    changed._entries = {
         name: replace(
             entry,
             context=entry.context.derive({"review": review}),
             definition=map_definition(entry.definition, partial(_put_to, review)),
         )
-        for name, entry in box._entries.items()  # noqa: SLF001 - as above
+        for name, entry in box._entries.items()
     }
     return changed
 

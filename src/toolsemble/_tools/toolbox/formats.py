@@ -9,7 +9,7 @@ from typing import Any, Literal, NoReturn, Self
 
 from toolsemble._engine.context import LOGGER
 from toolsemble._engine.definition import Names, Need, Policy, ReturnBehavior, ToolDefinition, map_definition
-from toolsemble._runtime.trace import trace_tools
+from toolsemble._runtime.trace_level import trace_tools
 from toolsemble._tools.toolbox.registry import Defined, Registered, find_needs, has_secret_parameters, names_in
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ToolDefinitionError
@@ -77,7 +77,7 @@ class ToolSet:
         if entry is None or entry.definition.inside is None:
             return False
         layers = () if entry.definition.policy is None else entry.definition.policy.layers
-        return not any(getattr(layer, "keeps_outcomes", False) for layer in layers)
+        return not any(layer.keeps_outcomes for layer in layers)
 
     def find_needs(self) -> dict[str, Need]:
         """Return the context fields that a run must set for the tools, each with a tool that needs it.
@@ -280,8 +280,8 @@ class ToolSet:
 
     def _with_entries(self, entries: dict[str, Registered]) -> Self:
         made = copy(self)
-        made._entries = entries  # noqa: SLF001 - a new object of this class
-        made._specifications = None  # noqa: SLF001 - as above
+        made._entries = entries
+        made._specifications = None
         return made
 
     def _matcher(self, patterns: Iterable[str]) -> Callable[[ToolSpecification], bool]:
@@ -374,4 +374,4 @@ def names_inside(box: ToolSet) -> Names:
     >>> names_inside(ToolSet({})).found
     ()
     """
-    return names_in(entry.definition for entry in box._entries.values())  # noqa: SLF001 - a class of this module
+    return names_in(entry.definition for entry in box._entries.values())

@@ -19,7 +19,7 @@ from toolsemble._schema.repair import STEPS
 from toolsemble._tools.collection import collect_tools
 from toolsemble._tools.toolbox.registry import Defined, Registered, add_gate, register_tool
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.review._terms import TIMEOUT, OnTimeout, check_terms
+from toolsemble.review._request import TIMEOUT, OnTimeout, check_terms
 
 if TYPE_CHECKING:
     from toolsemble._engine.execution.hooks import Hooks
@@ -54,7 +54,7 @@ def context_of(
     for setting, text in (("memory_id", memory_id), ("agent_role", agent_role)):
         if not isinstance(text, str):
             raise ToolDefinitionError(f"Toolbox {setting} must be a str, not {text!r:.80}")
-    if review is not None and (isinstance(review, type) or not callable(getattr(review, "review", None))):
+    if review is not None and not _is_reviewer(review):
         hint = f"; pass {review.__name__}()" if isinstance(review, type) else ""
         raise ToolDefinitionError(
             "Toolbox review must be a ReviewHandler: an object with a method review(request), such as "
@@ -203,6 +203,12 @@ def repair_steps(setting: Any) -> frozenset[str]:
     if unknown := sorted(steps - STEPS):
         raise ToolDefinitionError(f"Toolbox repair: unknown step {unknown[0]!r}; known are {', '.join(sorted(STEPS))}")
     return steps
+
+
+def _is_reviewer(value: object) -> bool:
+    from toolsemble.review._request import is_reviewer  # most toolboxes have no reviewer
+
+    return is_reviewer(value)
 
 
 def _check_methods(setting: str, value: object, *methods: str) -> None:

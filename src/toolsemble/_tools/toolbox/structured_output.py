@@ -116,7 +116,7 @@ def _write_schema(kind: Any) -> dict[str, Any] | None:
     """Return the JSON Schema of a type's serialized form; None if there is none."""
     from pydantic import TypeAdapter
 
-    from toolsemble._schema.typed import TypedArguments
+    from toolsemble._schema.typed_arguments import TypedArguments
 
     try:
         return TypeAdapter(kind).json_schema(mode="serialization", schema_generator=_make_generator())

@@ -3,33 +3,240 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator, MutableMapping, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from queue import SimpleQueue
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
 from toolsemble._engine.context import Exposure, Run, ToolContext, UnnamedRunId, choose_new_run, run_of
 from toolsemble._engine.definition import Layer, ToolDefinition, add_layer, map_definition, to_dry_run
 from toolsemble._engine.execution.call import ArgumentsReport, Call, CallPath, CallSettings
-from toolsemble._engine.execution.path import adrive, drive, start_call
+from toolsemble._engine.execution.path import adrive, drive, drive_in_worker, start_call
 from toolsemble._engine.record import LOG_LIMIT
 from toolsemble._runtime.checks import check_count, check_setting
-from toolsemble._runtime.event_loops import finish
+from toolsemble._runtime.event_loops import SharedLoop, finish
 from toolsemble._runtime.lazy import LazyModule
 from toolsemble._runtime.locks import Slots
 from toolsemble._runtime.metrics import ToolMetrics
 from toolsemble._runtime.threads import ContextThreadPool
 from toolsemble._tools.toolbox import settings as box_settings
 from toolsemble._tools.toolbox.formats import ToolSet
-from toolsemble._tools.toolbox.members import collect_members
 from toolsemble._tools.toolbox.registry import register_tools
-from toolsemble._tools.toolbox.turn import Turn
+from toolsemble._tools.toolbox.tool_list import collect_members
 from toolsemble._vocabulary.call import NumberedCall, ToolCall, ToolReply, new_id
-from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
+from toolsemble._vocabulary.errors import CallPausedError, ToolConfigurationError, ToolDefinitionError
 from toolsemble._vocabulary.result import NO_ATTRIBUTES, ToolResult
-from toolsemble.review._terms import TIMEOUT, OnTimeout
+from toolsemble.review._request import TIMEOUT, OnTimeout
+
+if TYPE_CHECKING:
+    import asyncio
+
+T = TypeVar("T")
+
+_NONE = -1  # wakes up the waiting thread without a finished call
+
+
+class Turn:
+    """The calls of a turn and their replies; an exception that leaves the ``with`` block gets them as ``replies``.
+
+    >>> turn = Turn([ToolCall("a"), ToolCall("b")])
+    >>> turn.replies()
+    []
+    """
+
+    def __init__(self, calls: Iterable[ToolCall], observe: Callable[[int, ToolReply], None] | None = None) -> None:
+        if type(calls) is not list and (isinstance(calls, ToolCall) or not isinstance(calls, Iterable)):
+            raise TypeError(f"The calls of a turn must be a list of ToolCall objects, not {calls!r:.80}")
+        self.calls = list(calls)
+        self._observe = observe
+        self._replies: dict[int, ToolReply] = {}
+
+    def new_report(self) -> ArgumentsReport | None:
+        """Return a new arguments report for one call; None if the turn has no observer."""
+        return None if self._observe is None else ArgumentsReport()
+
+    def answer(self, index: int, reply: ToolReply) -> None:
+        """Store the reply to the call at an index."""
+        self._replies[index] = reply
+        if self._observe is not None:
+            self._observe(index, reply)
+
+    def replies(self) -> list[ToolReply]:
+        """Return the replies so far, in request order."""
+        return [self._replies[index] for index in sorted(self._replies)]
+
+    async def gather(
+        self,
+        start: Callable[[ToolCall, ArgumentsReport | None], CallPath],
+        reply: Callable[[ToolCall, ToolResult, ArgumentsReport | None], ToolReply],
+    ) -> None:
+        """Run the calls concurrently on this event loop; after all have ended, raise the exception of any of them."""
+        import asyncio
+
+        turn = asyncio.current_task()
+        cancelling: Callable[[], int] = int if turn is None else turn.cancelling
+        before = cancelling()
+
+        async def run(index: int, call: ToolCall) -> BaseException | None:
+            # Returned, not raised: some exceptions stop the event loop immediately, which would lose the other calls.
+            try:
+                if cancelling() > before:
+                    return asyncio.CancelledError()  # the turn was cancelled, but its task has not been notified yet
+                report = self.new_report()
+                self.answer(index, reply(call, await adrive(start(call, report)), report))
+            except BaseException as error:
+                if isinstance(error, CallPausedError):
+                    error.place = index
+                return error
+            return None
+
+        from toolsemble.review._ask import batch_requests
+
+        with batch_requests():
+            create = asyncio.get_running_loop().create_task
+            errors = await _wait_for_all([create(run(index, call)) for index, call in enumerate(self.calls)])
+        _raise_first(error for error in errors if error is not None)
+
+    def run_in_threads(
+        self,
+        start: Callable[[ToolCall, ArgumentsReport | None], CallPath],
+        reply: Callable[[ToolCall, ToolResult, ArgumentsReport | None], ToolReply],
+    ) -> None:
+        """Run calls whose bodies are all blocking, each body in a worker thread; no event loop is needed."""
+
+        def run(index: int, call: ToolCall) -> Generator[None, None, None]:
+            result = yield from drive_in_worker(start(call, None), loop, lambda: ended.put(index))
+            self.answer(index, reply(call, result, None))
+
+        ended: SimpleQueue[int] = SimpleQueue()
+        with SharedLoop() as loop:
+            paths = _ParallelPaths([run(index, call) for index, call in enumerate(self.calls)], ended)
+            paths.finish()
+        _raise_first(paths.raised[index] for index in sorted(paths.raised))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            with suppress(Exception):  # a foreign exception may not allow new attributes
+                error.replies = self.replies()  # type: ignore[attr-defined]  # any exception class may come here
+
+
+class _ParallelPaths:
+    """Call paths that run alternately in this thread while their bodies run in worker threads."""
+
+    def __init__(self, paths: Iterable[Generator[None, None, None]], ended: SimpleQueue[int]) -> None:
+        # Each has its own context, like a task: they set and reset context variables in any order.
+        self._paths = [(copy_context().run, path) for path in paths]
+        self._ended = ended
+        self._interrupted = False
+        self.raised: dict[int, BaseException] = {}
+
+    def finish(self) -> None:
+        """Run all paths to completion; throw a KeyboardInterrupt into all of them."""
+        try:
+            with _handle_interrupt(self._interrupt):
+                left = sum(self._advance(index) for index in range(len(self._paths)) if not self._interrupted)
+                while left and not self._interrupted:
+                    ended = self._ended.get()
+                    left -= ended != _NONE and not self._advance(ended)
+            if self._interrupted:
+                raise KeyboardInterrupt  # noqa: TRY301 - handled like the one raised by a second signal
+        except BaseException as interruption:
+            for inside, path in self._paths:
+                with suppress(BaseException):  # the interruption is raised below
+                    inside(path.throw, interruption)
+            raise
+
+    def _interrupt(self) -> None:
+        self._interrupted = True
+        self._ended.put(_NONE)
+
+    def _advance(self, index: int) -> bool:
+        """Continue one path; return whether it waits for a worker; False if it has ended."""
+        inside, path = self._paths[index]
+        try:
+            inside(next, path)
+        except StopIteration:
+            return False
+        except BaseException as error:  # raised when all have ended
+            self.raised[index] = error
+            return False
+        return True
+
+
+@contextmanager
+def _handle_interrupt(notify: Callable[[], None]) -> Iterator[None]:
+    """Call a function at the first SIGINT instead of raising KeyboardInterrupt; a second one is raised.
+
+    Raised at an arbitrary point, it could leave a worker lock held forever, or be mistaken for a call's error.
+    """
+    import signal
+
+    def handle(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        notify()
+
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is handle:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _raise_first(errors: Iterable[BaseException]) -> None:
+    """Raise one of several calls' exceptions, with the others as notes.
+
+    Exceptions that are not an ``Exception`` take precedence; calls that only wait for approval come last.
+    """
+    raised = sorted(errors, key=_rank)
+    if raised:
+        first = raised[0]
+        if isinstance(first, CallPausedError):  # then all of them are: they come last
+            first.others = [each for other in raised for each in (other, *getattr(other, "others", ()))][1:]
+        for other in raised:
+            if other is not first:
+                first.add_note(f"Another call of the turn raised {type(other).__name__}: {other}")
+        raise first
+
+
+def _rank(error: BaseException) -> int:
+    return 2 if isinstance(error, CallPausedError) else int(isinstance(error, Exception))
+
+
+async def _wait_for_all(tasks: list[asyncio.Task[T]]) -> list[T]:
+    """Return all tasks' results; on cancellation, cancel the tasks and wait until they have ended."""
+    import asyncio
+
+    try:
+        # Sequentially: gather()'s callbacks would add a tenth to the time of a turn of small tasks.
+        for task in tasks:
+            if not task.done():
+                await asyncio.shield(task)  # a cancellation must reach all tasks at the same time
+        return [task.result() for task in tasks]
+    except asyncio.CancelledError:
+        while waiting := [task for task in tasks if not task.done()]:
+            for task in waiting:
+                task.cancel()
+            with suppress(asyncio.CancelledError):  # a second cancellation waits as well
+                await asyncio.wait(waiting)
+        raise
+
 
 # Rarely used features are loaded on first use.
 if TYPE_CHECKING:
@@ -39,7 +246,7 @@ if TYPE_CHECKING:
     from toolsemble._engine.limits.effect_ledger import EffectLedger
     from toolsemble._engine.limits.rate import RateLimit
     from toolsemble._engine.limits.retries import Retries
-    from toolsemble._runtime.sinks import Sink
+    from toolsemble._runtime.sinks import SinkLike
     from toolsemble._tools.toolbox.pages import Pages
     from toolsemble.review._gate import Predicate
     from toolsemble.review._request import ReviewHandler
@@ -144,7 +351,7 @@ class Toolbox(_CheckedArguments, ToolSet):
         expose_errors: Exposure = "all",
         before_call: BeforeCall | None = None,
         after_call: AfterCall | None = None,
-        sinks: Iterable[Sink] = (),
+        sinks: Iterable[SinkLike] = (),
     ) -> None:
         box_settings.check_counts(max_concurrency=(max_concurrency, 1), max_output=(max_output, 0))
         check_count("Toolbox log_limit", log_limit, least=0)
@@ -320,16 +527,16 @@ class Toolbox(_CheckedArguments, ToolSet):
         """
         box = copy(self)
         combined = hooks.nest_hooks(box_settings.hooks_of(before_call, after_call), self._settings.hooks)
-        box._settings = replace(self._settings, hooks=combined)  # noqa: SLF001 - a new object of this class
+        box._settings = replace(self._settings, hooks=combined)
         if layer is not None:
-            box._entries = {  # noqa: SLF001 - as above
+            box._entries = {
                 name: replace(
                     entry, definition=map_definition(entry.definition, lambda part: add_layer(part, layer(part)))
                 )
                 for name, entry in self._entries.items()
             }
         if approve is not None:
-            box._entries, box._context = box_settings.add_approval(box._entries, box._context, approve)  # noqa: SLF001 - as above
+            box._entries, box._context = box_settings.add_approval(box._entries, box._context, approve)
         return box
 
     def flush(self, timeout: float | None = None) -> bool:

@@ -15,7 +15,7 @@ from toolsemble._engine.execution.path import start_call
 from toolsemble._runtime.text import HIDDEN, preview
 from toolsemble._schema.decode import Decoded
 from toolsemble._schema.masking import add_secrets, find_texts, start_masking, stop_masking
-from toolsemble._schema.secret import parameters
+from toolsemble._schema.secret_values import parameters
 from toolsemble._tools.base import Tool
 from toolsemble._tools.toolbox import registry
 from toolsemble._vocabulary.call import ToolCall, new_id
@@ -33,7 +33,7 @@ def unknown_path(
 ) -> CallPath:
     """Return the call path for an unknown tool.
 
-    :param box: the context of the toolbox
+    :param box: the toolbox's context
     :param tools: the tools of the toolbox
     :param members: its tool objects, which know what their source's lock hides
     """
@@ -59,7 +59,7 @@ def refused_path(
     """Return the path of a rejected call; its arguments are not parsed, and may contain secrets.
 
     :param definition: fails when it reads arguments
-    :param box: the context of the toolbox
+    :param box: the toolbox's context
     :param tools: the possibly intended tools
     """
     context = registry.register_tool(None, definition, box, None).context.of_call(run, call.id or new_id())

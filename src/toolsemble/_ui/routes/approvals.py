@@ -9,7 +9,7 @@ from toolsemble._ui.forms import build_request_form, write_edit
 from toolsemble._ui.interface import Interface
 from toolsemble._ui.people import Person
 from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
-from toolsemble.review._store.store import SQLiteStore
+from toolsemble.review._store.store import ReviewStore
 
 
 def list_approvals(interface: Interface, asked: Asked) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _describe(request: ReviewRequest, person: Person) -> dict[str, Any]:
     }
 
 
-def _find(interface: Interface, request_id: str) -> tuple[SQLiteStore, ReviewRequest]:
+def _find(interface: Interface, request_id: str) -> tuple[ReviewStore, ReviewRequest]:
     store = interface.folder.reviews()
     request = None if store is None else store.find(request_id)
     if store is None or request is None:

@@ -31,7 +31,7 @@ from toolsemble._vocabulary.result import ImageContent
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble._vocabulary.specification import Note, ToolSpecification
 from toolsemble.agent._deps import DepsMaker
-from toolsemble.agent._loop import call_with_deps
+from toolsemble.agent._run.start import call_with_deps
 from toolsemble.review._automatic import AutoApprove
 
 
@@ -236,7 +236,7 @@ def list_pipelines(interface: Interface, _: Asked) -> dict[str, Any]:
 
 
 def expand(interface: Interface, asked: Asked) -> dict[str, Any]:
-    """Return what is inside a field that repeats."""
+    """Return the content of a recursive field."""
     box, name = _find(interface, asked.text("name"))
     return {"field": expand_or_refuse(_declare(box, name), asked.text("place"))}
 

@@ -158,7 +158,7 @@ def _split_lines(text: str) -> list[str]:
 
 def _pair_calls(first: Sequence[CallSummary], second: Sequence[CallSummary]) -> Iterator[Pair]:
     """Return the calls of both runs side by side."""
-    same = next((index for index, pair in enumerate(zip(first, second)) if not _is_same(*pair)), None)  # noqa: B905 - one may be longer
+    same = next((index for index, pair in enumerate(zip(first, second, strict=False)) if not _is_same(*pair)), None)
     start = min(len(first), len(second)) if same is None else same
     yield from (Pair("same", *pair) for pair in zip(first[:start], second[:start], strict=True))
     for mine, others in _align(first[start:], second[start:]):

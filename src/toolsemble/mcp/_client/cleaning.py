@@ -9,7 +9,7 @@ from typing import Any
 
 from toolsemble._runtime.text import quote_text, without_invisible
 from toolsemble._schema.json_schema import SchemaArguments
-from toolsemble._schema.secret import PASSWORD
+from toolsemble._schema.secret_values import PASSWORD
 from toolsemble._schema.wellformed import DRAFTS, FORMATS, KEYWORDS, NAMED_SCHEMAS, ONE_SCHEMA, SCHEMA_LISTS
 from toolsemble._vocabulary.errors import ToolDefinitionError
 

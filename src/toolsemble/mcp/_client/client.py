@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from toolsemble._engine.context import ToolContext
 from toolsemble._tools.base import Tool
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.catalog._lock.file import PREFIX, identify_program, identify_url
+from toolsemble.catalog._pinning.lock_file import PREFIX, identify_program, identify_url
 from toolsemble.mcp._client.connection import Connection
 from toolsemble.mcp._client.options import CONNECT_TIMEOUT, ClientOptions, Options, build_options
 from toolsemble.mcp._client.token_file import TokenFile

@@ -20,8 +20,8 @@ from toolsemble._tools.schema import SchemaTool
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError, ToolExecutionError
 from toolsemble._vocabulary.result import Content, ToolResult
 from toolsemble._vocabulary.specification import check_name, read_metadata
-from toolsemble.catalog._lock.diff import Verdict
-from toolsemble.catalog._lock.lock import ToolLock
+from toolsemble.catalog._pinning.diff import Verdict
+from toolsemble.catalog._pinning.tool_lock import ToolLock
 from toolsemble.mcp._changes import announce_changes
 from toolsemble.mcp._client import cleaning, remote_call, results
 from toolsemble.mcp._client.options import DESTRUCTIVE, Options
@@ -31,9 +31,9 @@ from toolsemble.review._request import ReviewDecision, ReviewHandler
 from toolsemble.review._rules.pattern import matches_name
 
 if TYPE_CHECKING:
-    from toolsemble.catalog._lock.pins import PinnedTool
+    from toolsemble.catalog._pinning.pins import PinnedTool
+    from toolsemble.mcp._client.client_thread import ClientThread
     from toolsemble.mcp._client.session import Target
-    from toolsemble.mcp._client.worker import Worker
 
 
 class RemoteTool(SchemaTool):
@@ -92,7 +92,7 @@ class RemoteTool(SchemaTool):
     @cached_property
     def pin(self) -> PinnedTool:
         """The server's definition, as compared by a lock."""
-        from toolsemble.catalog._lock.pins import pin_tool
+        from toolsemble.catalog._pinning.pins import pin_tool
 
         return pin_tool(self.remote.to_listed())
 
@@ -123,7 +123,7 @@ class RemoteTool(SchemaTool):
         )
         if self._connection.lock is None:
             return definition
-        from toolsemble.catalog._lock.lock import add_check
+        from toolsemble.catalog._pinning.tool_lock import add_check
 
         return add_check(definition, self.pin.digest, self.check_lock)
 
@@ -229,7 +229,7 @@ class NameMap:
     def _forget(self, listed: Collection[str]) -> None:
         """Forget the least recently listed names, if there are too many."""
         for name in sorted(listed):
-            self._local[name] = self._local.pop(name)  # the most recent ones
+            self._local[name] = self._local.pop(name)  # the last ones now
         for name in list(self._local)[: max(0, len(self._local) - len(listed) - _MOST_KEPT)]:
             self._taken.discard(self._local.pop(name))
 
@@ -314,7 +314,7 @@ class ServerLock:
     """A lock for one server's tools, with the verdict for one client.
 
     :param lock: the program's lock, which other clients may share
-    :param source: the identity of the server
+    :param source: the server's identity
     :param review: the client's reviewer; None: the lock's
     """
 
@@ -368,7 +368,7 @@ class Connection:
         if options.lock is not None:
             self.use_lock(options.lock)
         self._lock = fork_safe_lock(self)
-        self._worker: Worker | None = None
+        self._worker: ClientThread | None = None
         self._names = NameMap(options.prefix)
         self.tools: dict[str, RemoteTool] = {}
         """The tools by the server's names."""
@@ -377,18 +377,18 @@ class Connection:
         self.facts: dict[str, Any] = {}
         """The server's self-description: instructions, protocol_version, server_info, capabilities."""
 
-    def begin(self) -> Worker:
+    def begin(self) -> ClientThread:
         """Start the thread unless it is running; return the worker, whose future ``started`` has the outcome."""
-        from toolsemble.mcp._client.worker import Worker
+        from toolsemble.mcp._client.client_thread import ClientThread
 
         with self._lock:
             worker = self._find_worker()
             if worker is None:
-                worker = self._worker = Worker(self._make_target(), self.options, self._publish)
+                worker = self._worker = ClientThread(self._make_target(), self.options, self._publish)
                 worker.start()
             return worker
 
-    def _find_worker(self) -> Worker | None:
+    def _find_worker(self) -> ClientThread | None:
         worker = self._worker
         if worker is None or worker.ended.done() or worker.process != os.getpid():
             return None
@@ -421,12 +421,12 @@ class Connection:
             raise
         self._check_start(worker)
 
-    def _check_start(self, worker: Worker) -> None:
+    def _check_start(self, worker: ClientThread) -> None:
         if (error := worker.started.exception()) is not None:
-            wait_for(worker.ended, None)  # the thread is ending
+            wait_for(worker.ended, None)  # the thread ends now
             raise error
 
-    def take_worker(self) -> Worker | None:
+    def take_worker(self) -> ClientThread | None:
         """Stop the thread if it is running; return its worker, whose future ``ended`` completes then."""
         with self._lock:
             worker, self._worker = self._find_worker(), None
@@ -579,7 +579,7 @@ class Connection:
 
     def _begin_call(
         self, send: Callable[..., Any], context: ToolContext, inbox: remote_call.Inbox, **how: Any
-    ) -> tuple[Worker, remote_call.RemoteCall]:
+    ) -> tuple[ClientThread, remote_call.RemoteCall]:
         worker = self._running_worker()
         call = remote_call.RemoteCall(
             send, context, inbox, timeout=self.options.timeout, watched=bool(watchers()), **how
@@ -588,7 +588,7 @@ class Connection:
             raise ToolExecutionError(f"The MCP server '{self.options.name}' is not running")
         return worker, call
 
-    def _running_worker(self) -> Worker | None:
+    def _running_worker(self) -> ClientThread | None:
         """Return the worker, or a new one in a forked process, where the thread does not exist."""
         worker = self._worker
         if worker is not None and worker.process != os.getpid():
@@ -617,7 +617,7 @@ class Connection:
     def _prepare(
         self, question: remote_call.ServerQuestion, context: ToolContext
     ) -> tuple[Generator[dict[str, Any], ReviewDecision, Any], ToolContext]:
-        from toolsemble.mcp._client.questions import answer_question  # loaded with the worker
+        from toolsemble.mcp._client.elicitation import answer_question  # loaded with the worker
 
         review = self.options.review or context.review
         return answer_question(question), context.derive({"review": review})
@@ -625,7 +625,7 @@ class Connection:
 
 def _settle(question: remote_call.ServerQuestion, raised: BaseException) -> None:
     """Send the answer to the server; raise exceptions that must end the call."""
-    from toolsemble.mcp._client.questions import settle  # loaded with the worker
+    from toolsemble.mcp._client.elicitation import settle  # loaded with the worker
 
     if isinstance(raised, StopIteration):
         settle(question, raised.value)

@@ -13,13 +13,14 @@ from toolsemble._runtime.checks import check_count, check_seconds
 from toolsemble._runtime.extras import install_command
 from toolsemble._tools.settings import BareSettings, ToolSettings
 from toolsemble._vocabulary.errors import ToolDefinitionError
+from toolsemble.review._request import is_reviewer
 from toolsemble.review._rules.pattern import matches_name
 
 if TYPE_CHECKING:
     from os import PathLike
 
     from toolsemble._engine.limits.retries import Retries
-    from toolsemble.catalog._lock.lock import ToolLock
+    from toolsemble.catalog._pinning.tool_lock import ToolLock
     from toolsemble.review._gate import Predicate
     from toolsemble.review._request import ReviewHandler
 
@@ -135,7 +136,7 @@ def build_options(default_name: str, given: Mapping[str, Any]) -> Options:
     own["roots"] = tuple(map(_to_uri, own.get("roots") or ()))
     own["approve"] = _read_approve(own.get("approve"))
     if own.get("lock") is not None:
-        from toolsemble.catalog._lock.lock import as_lock
+        from toolsemble.catalog._pinning.tool_lock import as_lock
 
         own["lock"] = as_lock(own["lock"])
     options = Options(**own, settings=settings)
@@ -157,7 +158,7 @@ def _check_values(options: Options) -> None:
         raise ToolDefinitionError(
             f"MCPClient prefix must be at most {_LONGEST_PREFIX} letters, digits, '_' or '-', not {prefix!r:.80}"
         )
-    if options.review is not None and not callable(getattr(options.review, "review", None)):
+    if options.review is not None and not is_reviewer(options.review):
         raise ToolDefinitionError(
             f"MCPClient review must be an object with a method review(request), not {options.review!r:.80}"
         )

@@ -26,7 +26,7 @@ from toolsemble.mcp._client.options import Options
 from toolsemble.mcp._client.process_group import LOGGER
 from toolsemble.mcp._client.remote_call import Delivery, current_call
 from toolsemble.mcp._client.results import describe_refusal, find_cause, is_not_admitted
-from toolsemble.mcp._client.screen import Screen
+from toolsemble.mcp._client.screening import Screen
 
 _MAX_PAGES = 100
 

@@ -20,7 +20,7 @@ from toolsemble._engine.context import ToolContext
 from toolsemble._runtime.text import describe_error
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinitionError
-from toolsemble.catalog._lock.lock import ToolLock
+from toolsemble.catalog._pinning.tool_lock import ToolLock
 from toolsemble.mcp._client.cleaning import MAX_DESCRIPTION, MAX_TITLE, clean_text
 from toolsemble.mcp._client.client import MCPClient
 from toolsemble.mcp._client.session import list_pages

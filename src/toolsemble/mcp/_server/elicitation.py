@@ -8,8 +8,7 @@ from typing import Any
 from toolsemble._runtime.text import escape_lines
 from toolsemble._vocabulary.errors import ToolDefinitionError, ToolExecutionError
 from toolsemble.mcp._server.exchange import Exchange, find_exchange
-from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
-from toolsemble.review._terms import ReviewTiming
+from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, Reviewer, ReviewRequest, ReviewTiming
 
 _LONGEST = 50_000
 _NO_FORM = (
@@ -18,7 +17,7 @@ _NO_FORM = (
 )
 
 
-class ElicitedReview:
+class ElicitedReview(Reviewer):
     """The default reviewer of a served toolbox, which asks the client's user.
 
     Only an accepted form with a checked box approves. The client relays the answer, so it is the consent of the

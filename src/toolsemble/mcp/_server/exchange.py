@@ -189,7 +189,7 @@ async def ask_client(request: InputRequest, *, key: str | None = None) -> Any:
     with the answer. If the client did not declare the capability, its own request fails.
 
     :param request: a request of the SDK: ``ElicitRequest``, ``CreateMessageRequest`` or ``ListRootsRequest``
-    :param key: the name of the question in the version 2026-07-28; default: a new one
+    :param key: the question's name in version 2026-07-28; default: a new one
 
     >>> import asyncio
     >>> from mcp_types import ListRootsRequest

@@ -166,6 +166,9 @@ def check_address(address: str, allowed_hosts: Iterable[str]) -> tuple[str, int]
     return host, port
 
 
+_MAX_PORT = 65535
+
+
 def split_address(address: str) -> tuple[str, int]:
     """Return the host and the port of an address such as ``127.0.0.1:8000`` or ``[::1]:8000``.
 
@@ -173,7 +176,7 @@ def split_address(address: str) -> tuple[str, int]:
     ('::1', 8000)
     """
     host, _, port = address.rpartition(":")
-    if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the largest port
+    if not host or not port.isascii() or not port.isdigit() or int(port) > _MAX_PORT:
         raise ToolConfigurationError(f"http must be an address such as '127.0.0.1:8000', not {address!r:.80}")
     return host.removeprefix("[").removesuffix("]"), int(port)
 

@@ -181,7 +181,7 @@ class Resources:
     async def list_templates(
         self, request: ServerRequestContext[Any, Any], _: Any
     ) -> mcp_types.ListResourceTemplatesResult:
-        """Return the templates of resources."""
+        """Return the resource templates."""
         found = (each for each in await self._record(request) if each.is_template)
         templates = [mcp_types.ResourceTemplate(uri_template=each.uri, **_describe(each)) for each in found]
         return mcp_types.ListResourceTemplatesResult(resource_templates=templates)

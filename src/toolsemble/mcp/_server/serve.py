@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mcp.server.auth.provider import TokenVerifier
 
-    from toolsemble.catalog._lock.lock import ToolLock
+    from toolsemble.catalog._pinning.tool_lock import ToolLock
     from toolsemble.mcp._server.http import McpApplication
     from toolsemble.mcp._server.resources import PromptSource, ResourceSource
     from toolsemble.mcp._server.server import Offer
@@ -119,7 +119,7 @@ def _build_lock(lock: ToolLock | str | PathLike[str] | None, source: str | None,
         if source is not None:
             raise ToolConfigurationError("lock_source needs lock: a ToolLock, or the path of a lock file")
         return None
-    from toolsemble.catalog._lock.lock import as_lock
+    from toolsemble.catalog._pinning.tool_lock import as_lock
     from toolsemble.mcp._server.source import ServedLock
 
     used = as_lock(lock)

@@ -196,7 +196,7 @@ class Offer:
     upstreams: Sequence[Upstream] = ()
     """Other servers, whose resources and prompts are forwarded."""
     deps: Any = None
-    """What tools get as ``ToolContext.deps``."""
+    """The tools' ``ToolContext.deps``."""
     is_hidden: Callable[[str], bool] = lambda _: False
     """Returns whether a lock other than ``lock`` hides a tool with this name."""
 

@@ -10,7 +10,7 @@ from toolsemble._runtime.event_loops import is_awaitable
 from toolsemble._tools.base import Tool
 from toolsemble._tools.toolbox.toolbox import Toolbox
 from toolsemble._vocabulary.errors import ToolDefinitionError, ToolExecutionError
-from toolsemble.catalog._lock.lock import ToolLock
+from toolsemble.catalog._pinning.tool_lock import ToolLock
 from toolsemble.mcp._server.exchange import Caller
 
 _T = TypeVar("_T")

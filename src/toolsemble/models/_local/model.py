@@ -25,9 +25,9 @@ from toolsemble.models import _chat as chat
 from toolsemble.models._adapter.dialect import reasoning_refusal
 from toolsemble.models._local.embedded_server import find_weights, load_library
 from toolsemble.models._local.engine import Engine, Setup, shared_engine
-from toolsemble.models._local.history import NOTE, PLAN, PromptMessage, Turn, find_described
 from toolsemble.models._local.prompt import LocalRequest
 from toolsemble.models._local.reply_reader import PlainReader, StepReader
+from toolsemble.models._local.steps import NOTE, PLAN, PromptMessage, Turn, find_described
 from toolsemble.models._local.weights.cache import cache_directory
 
 _MARK = re.compile(r"\[mark-5e1c7a-(\d+)\]")

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from toolsemble._vocabulary.specification import ToolSpecification
 from toolsemble.models._chat import ChatRequest
-from toolsemble.models._local import history as local_history
+from toolsemble.models._local import steps as local_steps
 from toolsemble.models._local.grammar import dump_json, forbid_same_start, format_opening, holds_json, step_grammar
 from toolsemble.models._local.reply_reader import PlainReader, StepReader
 from toolsemble.models._message import SystemMessage, ToolMessage
@@ -132,9 +132,9 @@ _SEARCHING: tuple[_Dialogue, ...] = (
     (
         "How warm is it in Oslo?",
         (
-            _Step(local_history.SEARCH, {"query": "warm air outside"}, _NOTHING),
+            _Step(local_steps.SEARCH, {"query": "warm air outside"}, _NOTHING),
             _Step(
-                local_history.SEARCH,
+                local_steps.SEARCH,
                 {"query": "weather"},
                 _write_found(_WEATHER),
                 note="Of these, weather tells how warm it is.",
@@ -147,7 +147,7 @@ _SEARCHING: tuple[_Dialogue, ...] = (
 )
 
 
-def make_demonstrations(offered: Mapping[str, Collection[str]], final: str) -> list[local_history.Turn]:
+def make_demonstrations(offered: Mapping[str, Collection[str]], final: str) -> list[local_steps.Turn]:
     """Return the example dialogues of a prompt.
 
     >>> for turn in make_demonstrations({}, "answer")[2:4]:
@@ -158,8 +158,8 @@ def make_demonstrations(offered: Mapping[str, Collection[str]], final: str) -> l
     :param offered: for each offered tool, the names of its required arguments
     :param final: the name of the call that answers
     """
-    turns: list[local_history.Turn] = []
-    searches = list(offered.get(local_history.SEARCH, ())) == ["query"]
+    turns: list[local_steps.Turn] = []
+    searches = list(offered.get(local_steps.SEARCH, ())) == ["query"]
     for question, written, answer in _SEARCHING if searches else _choose_dialogues(offered):
         steps = [step._replace(name=_choose_name(step.name, offered)) for step in written]
         if searches:
@@ -168,10 +168,10 @@ def make_demonstrations(offered: Mapping[str, Collection[str]], final: str) -> l
         planned = [step.name for step in steps]
         if searches:
             planned = list(dict.fromkeys(name for name in planned if name in offered))
-        turns.append((local_history.PromptMessage("user", question),))
+        turns.append((local_steps.PromptMessage("user", question),))
         turns += _make_calls(question, steps, planned, final)
         begin = format_opening(final, None if steps else [final])
-        turns.append((local_history.PromptMessage("assistant", f"{begin}{dump_json({'text': answer})}}}"),))
+        turns.append((local_steps.PromptMessage("assistant", f"{begin}{dump_json({'text': answer})}}}"),))
     return turns
 
 
@@ -183,7 +183,7 @@ def _choose_dialogues(offered: Mapping[str, Collection[str]]) -> Sequence[_Dialo
 
 def _make_calls(
     question: str, steps: Sequence[_Step], planned: Sequence[str], final: str
-) -> Iterator[local_history.Turn]:
+) -> Iterator[local_steps.Turn]:
     left = list(planned)
     plan: list[str] | None = [*left, final]
     for step in steps:
@@ -191,9 +191,9 @@ def _make_calls(
         plan = None
         if step.name in left:
             left.remove(step.name)
-        found = step.result != _NOTHING if step.name == local_history.SEARCH else None
-        following = local_history.format_next_step(question, left, found=found)
-        yield local_history.make_call_turn(f"{begin}{dump_json(step.arguments)}}}", step.name, step.result, following)
+        found = step.result != _NOTHING if step.name == local_steps.SEARCH else None
+        following = local_steps.format_next_step(question, left, found=found)
+        yield local_steps.make_call_turn(f"{begin}{dump_json(step.arguments)}}}", step.name, step.result, following)
 
 
 def _choose_name(made_up: str, offered: Mapping[str, Collection[str]]) -> str:
@@ -209,7 +209,7 @@ def _find_first(step: _Step, offered: Collection[str]) -> list[_Step]:
     # The note repeats the query, which leads a small model to the fitting tool.
     note = " ".join(filter(None, [step.note, f"{step.search}: {step.name} fits."]))
     found = _write_found(_LINES[step.name])
-    return [_Step(local_history.SEARCH, {"query": step.search}, found, note=step.note), step._replace(note=note)]
+    return [_Step(local_steps.SEARCH, {"query": step.search}, found, note=step.note), step._replace(note=note)]
 
 
 FINAL = "final_answer"
@@ -240,9 +240,7 @@ class LocalRequest:
         used = any(isinstance(message, ToolMessage) for message in request.messages)
         self.is_chat = not (self._specifications or request.output_schema or used)
         self.structured = request.output_schema is not None
-        self.history = local_history.History(
-            request.messages, self.final, structured=self.structured, plain=self.is_chat
-        )
+        self.history = local_steps.History(request.messages, self.final, structured=self.structured, plain=self.is_chat)
 
     @property
     def names(self) -> list[str]:
@@ -286,13 +284,13 @@ class LocalRequest:
             arguments |= {each.name: each.parameters for each in self._specifications}
         failed = self.history.failed
         if attempt == "other start" and failed is not None and failed.name in arguments:
-            arguments[failed.name] = forbid_same_start(arguments[failed.name], local_history.parse_json(failed.json))
+            arguments[failed.name] = forbid_same_start(arguments[failed.name], local_steps.parse_json(failed.json))
         # The model may not answer before all planned tools were used.
         if attempt == "answer" or (self.can_answer and not set(self.history.left).intersection(self.names)):
             arguments[self.final] = self._answer_schema
         return step_grammar(arguments, self.final, "plan" if self.history.is_new else "note")
 
-    def opening_turns(self, described: Collection[str] = ()) -> list[local_history.Turn]:
+    def opening_turns(self, described: Collection[str] = ()) -> list[local_steps.Turn]:
         """Return the turns before the conversation: the system message and the examples.
 
         :param described: the names of the tools described in the conversation where they were found, so that the prefix
@@ -300,12 +298,12 @@ class LocalRequest:
         """
         own = "\n".join(message.text for message in self._request.messages if isinstance(message, SystemMessage))
         if self.is_chat:
-            return [(local_history.PromptMessage("system", own or _CHAT),)]
-        found = local_history.find_described(self.history.turns)
+            return [(local_steps.PromptMessage("system", own or _CHAT),)]
+        found = local_steps.find_described(self.history.turns)
         needed = {each.name: _parameters(each.parameters)[1] for each in self._specifications if each.name not in found}
         tools = [each for each in self._specifications if each.name not in described]
         return [
-            (local_history.PromptMessage("system", self._describe(own, tools)),),
+            (local_steps.PromptMessage("system", self._describe(own, tools)),),
             *make_demonstrations(needed, self.final),
         ]
 

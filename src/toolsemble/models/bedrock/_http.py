@@ -151,11 +151,11 @@ class _Registered:
             exchange.use(self)
 
 
-class _Http(_Registered, awsrequest.AWSHTTPConnection):  # type: ignore[misc]  # a class without types
+class _Http(_Registered, awsrequest.AWSHTTPConnection):
     pass
 
 
-class _Https(_Registered, awsrequest.AWSHTTPSConnection):  # type: ignore[misc]  # a class without types
+class _Https(_Registered, awsrequest.AWSHTTPSConnection):
     pass
 
 
@@ -183,11 +183,11 @@ def _stream_limited(reference: ref[Any], most: int, *sizes: Any, **how: Any) -> 
         raise
 
 
-class _HttpPool(_Limited, awsrequest.AWSHTTPConnectionPool):  # type: ignore[misc]  # a class without types
+class _HttpPool(_Limited, awsrequest.AWSHTTPConnectionPool):
     ConnectionCls = _Http
 
 
-class _HttpsPool(_Limited, awsrequest.AWSHTTPSConnectionPool):  # type: ignore[misc]  # a class without types
+class _HttpsPool(_Limited, awsrequest.AWSHTTPSConnectionPool):
     ConnectionCls = _Https
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from toolsemble._runtime.checks import check_count
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.text import escape_surrogates
-from toolsemble._runtime.trace import trace_tools
+from toolsemble._runtime.trace_level import trace_tools
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
 from toolsemble.models import _chat as chat

@@ -17,7 +17,7 @@ from toolsemble.models._adapter.wire import as_list, field
 from toolsemble.models._chat import NO_TOKENS, ChatRequest, Chunk, StopReason, StreamEnd, TextDelta, ThoughtDelta
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage
 from toolsemble.models.openai import _parts as parts
-from toolsemble.models.openai._errors import error_from_body
+from toolsemble.models.openai._site import error_from_body
 from toolsemble.models.openai._wire import write_prompt, write_reply
 
 _MAX_ID = 40

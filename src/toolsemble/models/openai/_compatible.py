@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from toolsemble._vocabulary.errors import ToolConfigurationError
 from toolsemble.models._adapter.dialect import require_model_name
-from toolsemble.models._probe import fetch_models
+from toolsemble.models._model_list import fetch_models
 from toolsemble.models.openai._model import OpenAIModel
 from toolsemble.models.openai._parts import INPUT_KINDS
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from toolsemble._runtime.checks import check_count
 from toolsemble._runtime.extras import import_extra
-from toolsemble._runtime.trace import trace_tools
+from toolsemble._runtime.trace_level import trace_tools
 from toolsemble._vocabulary.errors import ModelError, ToolDefinitionError
 from toolsemble.models._adapter.conversation import Inputs
 from toolsemble.models._adapter.dialect import require_model_name
@@ -23,8 +23,8 @@ from toolsemble.models._adapter.offer import Offer, offer_with_key
 from toolsemble.models._adapter.per_loop import PerLoop
 from toolsemble.models._chat import MAX_REPLY, Assembly, ChatReply, ChatRequest, Chunk, limit_responses
 from toolsemble.models.openai import _chat as chat, _responses as responses
-from toolsemble.models.openai._errors import is_openai, resolve_site, site_from_client, translate
 from toolsemble.models.openai._parts import INPUT_KINDS, openai_inputs, server_inputs
+from toolsemble.models.openai._site import is_openai, resolve_site, site_from_client, translate
 from toolsemble.models.openai._wire import Api
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from toolsemble.models._adapter.errors import StopReasons, cut_off_error
 from toolsemble.models._adapter.replies import read_usage
 from toolsemble.models._adapter.wire import as_list, field
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage
-from toolsemble.models.openai._errors import error_from_body
 from toolsemble.models.openai._parts import (
     pair_with_calls,
     to_json_values,
     write_answer_format,
     write_tool_parameters,
 )
+from toolsemble.models.openai._site import error_from_body
 from toolsemble.models.openai._wire import write_prompt, write_reply
 
 _MAX_ID = 64
