@@ -19,7 +19,7 @@ from toolsemble._engine.context import ToolContext
 from toolsemble._engine.limits.effect_ledger import Effect, EffectLedger
 from toolsemble._runtime.text import escape_line
 from toolsemble._vocabulary import errors
-from toolsemble.review._request_view import RequestView
+from toolsemble.review._console import RequestView
 
 _CALL = (Column("id"), Column("tool", is_cut=True), Column("arguments", is_cut=True))
 _WHERE = (Column("agent", is_optional=True), Column("run", is_optional=True), Column("asked"))

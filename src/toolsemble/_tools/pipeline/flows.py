@@ -25,7 +25,7 @@ from toolsemble._tools.pipeline.handoff import Handoff, as_handoff, make_reader,
 from toolsemble._tools.pipeline.undo import add_undone, fail_if_late, must_undo, run_undos
 from toolsemble._vocabulary.errors import CallPausedError
 from toolsemble._vocabulary.result import ToolResult
-from toolsemble.review._ask import batch_requests
+from toolsemble.review._asking.ask import batch_requests
 
 if TYPE_CHECKING:
     import asyncio

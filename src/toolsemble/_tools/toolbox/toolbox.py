@@ -97,7 +97,7 @@ class Turn:
                 return error
             return None
 
-        from toolsemble.review._ask import batch_requests
+        from toolsemble.review._asking.ask import batch_requests
 
         with batch_requests():
             create = asyncio.get_running_loop().create_task

@@ -24,7 +24,7 @@ from toolsemble._vocabulary.specification import ToolSpecification
 from toolsemble.catalog._pinning.diff import Change, Verdict, compare_pins, compare_tools, format_changes
 from toolsemble.catalog._pinning.lock_file import Sources, read_lock, write_lock
 from toolsemble.catalog._pinning.pins import PinnedTool, is_pinned, pin_tool
-from toolsemble.review._question import Question
+from toolsemble.review._asking.question import Question
 from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest, ReviewTiming
 
 Check: TypeAlias = Callable[[], None]
