@@ -295,7 +295,7 @@ def chat(options: GlobalOptions, /, **wanted: Any) -> int:
 @common_options
 @click.pass_obj
 def tools(options: GlobalOptions, /, target: str | None, provider: str | None, **given: Any) -> int:
-    """Show the built-in tools, or those of TARGET.
+    """Show the built-in tools, or TARGET's tools.
 
     TARGET is a built-in name, a module, module:attribute, or a file.py. Naming a module or a file runs its code.
     """

@@ -418,7 +418,7 @@ class Setup:
         return agent
 
     def run_settings(self, agent: Agent, screen: Screen) -> dict[str, Any]:
-        """Return the settings of a run of an agent that ``--model`` names; those of the command come before its own."""
+        """Return the run settings for an agent named by ``--model``; the command's options take precedence."""
         limits = {"max_tool_calls": self.max_calls, "max_tokens": self.max_tokens, "max_seconds": self.max_seconds}
         return {
             **limits,

@@ -82,7 +82,7 @@ class Poller:
 
     @contextmanager
     def polling(self) -> Iterator[None]:
-        """Poll until the block ends, and those of all other pages."""
+        """Poll until the blocks of all pages end."""
         if self._task is None:
             self._error, self.waiting = None, {}
             self._task = asyncio.create_task(self._poll())

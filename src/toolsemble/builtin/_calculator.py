@@ -344,7 +344,7 @@ EXPENSIVE = frozenset({_power, *(FUNCTIONS[name].body for name in ("log", "ln", 
 
 
 _MAX_DEPTH = 100
-# Each character is replaced by one character, so that positions in error messages are those of the input.
+# Each character is replaced by one character, so that positions in error messages match the input.
 _SPELLINGS = str.maketrans(
     {chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)}  # the full-width forms of ASCII
     | dict.fromkeys("\N{MULTIPLICATION SIGN}·⋅∙✕", "*")

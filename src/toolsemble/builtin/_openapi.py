@@ -446,7 +446,7 @@ class _Reader:
         return Operation(name, text, method, path, url, builder.schema(), builder.endpoint_fields)
 
     def _parameters(self, item: Mapping[str, Any], operation: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """Return the parameters of an operation; its own override those of its path."""
+        """Return an operation's parameters; its own override its path's."""
         both = [self.resolve(each) for each in (*item.get("parameters", ()), *operation.get("parameters", ()))]
         named = {(each["in"], each["name"]): each for each in both}
         return [each for (place, name), each in named.items() if self._is_argument(place, name)]

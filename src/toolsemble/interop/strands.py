@@ -185,7 +185,7 @@ def _make_context(tool_use: Any, state: dict[str, Any], settings: dict[str, Any]
 
 
 async def _ask(tool: exporting.ExportedTool, execute: Callable[..., Awaitable[ToolReply]], context: Any) -> ToolReply:
-    """Execute a call; interrupt the agent if it needs approval and nobody has decided about what is shown."""
+    """Execute a call; interrupt the agent if it needs approval and the shown request has no decision."""
     box = None
     while True:
         try:

@@ -55,7 +55,7 @@ class RunSummary:
     error: str = ""
     """The exception that it raised, with its class name; empty if there is none."""
     turns: int = 0
-    """The number of the model's replies, including those of nested agents."""
+    """The number of model replies, including nested agents' replies."""
     calls: int = 0
     """The number of calls, including nested ones."""
     failures: int = 0

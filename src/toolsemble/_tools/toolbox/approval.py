@@ -15,12 +15,12 @@ from toolsemble.review._gate import Gate
 from toolsemble.review._request import ReviewHandler, to_reviewer
 
 _NESTED = (
-    "Tool '{tool}' requires approval inside of another call, which cannot be resumed in the middle, so PauseReview "
+    "Tool '{tool}' requires approval inside another call, which cannot be resumed in the middle, so PauseReview "
     "cannot leave it open; pass the inner agent a reviewer that waits, such as QueueReview, make it a tool of the "
     "outer agent with as_tool(), without cache and idempotency, or set requires_approval on the outer tool instead"
 )
 _IN_FLOW = (
-    "Tool '{tool}' requires approval inside of '{outer}', which cannot be resumed in the middle, so PauseReview cannot "
+    "Tool '{tool}' requires approval inside '{outer}', which cannot be resumed in the middle, so PauseReview cannot "
     "leave it open; set requires_approval on '{outer}' instead, or pass a reviewer that waits, such as QueueReview"
 )
 _JOURNALED = (

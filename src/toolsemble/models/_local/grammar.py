@@ -1,6 +1,6 @@
 """The grammar of a step, in llama.cpp's notation (GBNF), built from the tools' JSON Schemas.
 
-The separators are those of ``json.dumps``, as in the rest of the prompt: a small model that is forced to use others
+The separators match ``json.dumps``, as in the rest of the prompt: a small model that is forced to use others
 writes worse arguments. A step has no line breaks.
 """
 

@@ -197,7 +197,7 @@ def _make_calls(
 
 
 def _choose_name(made_up: str, offered: Mapping[str, Collection[str]]) -> str:
-    """Return the name of the built-in tool if it is offered; else that of an invented one."""
+    """Return the built-in tool's name if it is offered, else an invented name."""
     name, argument = _BUILTIN.get(made_up, ("", ""))
     return name if list(offered.get(name, ())) == [argument] else made_up
 
