@@ -42,7 +42,7 @@ def make_agent(name: str, calls: int, journal: RunJournal | None) -> Agent:
 
     tools = [look, pay]
     return Agent(
-        FunctionModel(reply), tools, journal=journal, name="bench", max_iterations=TURNS * calls + 1, loop_guard=None
+        FunctionModel(reply), tools, journal=journal, name="bench", max_tool_calls=TURNS * calls + 1, loop_guard=None
     )
 
 

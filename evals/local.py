@@ -122,7 +122,7 @@ async def outcome(
         folder = Path(place) / "files"
         shutil.copytree(HERE / "files", folder)
         begun = time.monotonic()
-        result = await Agent(model, offer(folder), max_iterations=MOST_CALLS).run(task["prompt"])
+        result = await Agent(model, offer(folder), max_tool_calls=MOST_CALLS).run(task["prompt"])
         seconds = time.monotonic() - begun
         wrong = "; ".join(problems(task, result, folder))
     if told:

@@ -8,7 +8,7 @@ import argparse
 import getpass
 
 from toolsemble import Agent, ChatModel, Continue, Reject, ToolCall, tool
-from toolsemble.review import QueueReview, SQLiteStore
+from toolsemble.review import QueueReview, ReviewStore
 from toolsemble.telemetry import ConsoleSink
 from toolsemble.testing import ScriptedModel
 
@@ -22,13 +22,13 @@ def pay(to: str, euros: float) -> str:
     return f"paid {euros:.2f} euros to {to}"
 
 
-def ask(store: SQLiteStore, model: ChatModel | str | None = None) -> None:
+def ask(store: ReviewStore, model: ChatModel | str | None = None) -> None:
     """Run the agent; a call that requires approval waits for it."""
     agent = Agent(model, [pay], review=QueueReview(store), sinks=[ConsoleSink()])
     print(agent.run_sync("Pay 57.60 euros to the Tea House.").text)
 
 
-def answer(store: SQLiteStore) -> None:
+def answer(store: ReviewStore) -> None:
     """Decide about all pending requests; the store records who answered what."""
     for request in store.pending():
         print(request.tool_name, request.arguments)
@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--store", default="reviews.db", help="the file that holds the requests; default: reviews.db")
     parser.add_argument("--model", help="openai:gpt-5-mini, local, scripted, ...; default: the first one available")
     given = parser.parse_args()
-    with SQLiteStore(given.store) as store:
+    with ReviewStore(given.store) as store:
         if given.command == "answer":
             answer(store)
         else:

@@ -44,7 +44,7 @@ def main(model: ChatModel | str | None = None) -> None:
     """Ask for two rates, and print the reply to each call."""
     breaker = Breaker(2)
     box = Toolbox([exchange_rate], before_call=breaker.before_call, after_call=breaker.after_call)
-    agent = Agent(model, box, max_iterations=6, max_seconds=60)
+    agent = Agent(model, box, max_tool_calls=6, max_seconds=60)
     result = agent.run_sync("What is a euro in dollars, and in pounds?")
     print(*(f"{record.call.json}: {record.reply.text}" for record in result.tool_calls), result.text, sep="\n")
 

@@ -16,7 +16,7 @@ from fastapi.responses import StreamingResponse
 
 from toolsemble import Agent, ChatModel, ConversationMemory, MemoryId, ToolCall, tool
 from toolsemble.agent.streams import SSE_HEADERS, sse
-from toolsemble.review import QueueReview, SQLiteStore
+from toolsemble.review import QueueReview, ReviewStore
 from toolsemble.testing import ScriptedModel
 
 ANSWER = {"text": "Order 7 is refunded.", "refunded": [7]}
@@ -37,7 +37,7 @@ def refund(order: int, user: Annotated[str, MemoryId]) -> str:
     return f"Order {order} of {user} is refunded"
 
 
-def create_app(model: ChatModel | str | None, store: SQLiteStore, memory: ConversationMemory) -> FastAPI:
+def create_app(model: ChatModel | str | None, store: ReviewStore, memory: ConversationMemory) -> FastAPI:
     """Return the service; any number of processes can serve the same files."""
     app, agent = FastAPI(), Agent(model, [refund], output_type=Answer, memory=memory, review=QueueReview(store))
 
@@ -54,5 +54,5 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, default=8000)
     given = parser.parse_args()
     chosen = SCRIPTED if given.model == "scripted" else given.model
-    with SQLiteStore("reviews.db") as reviews:
+    with ReviewStore("reviews.db") as reviews:
         uvicorn.run(create_app(chosen, reviews, ConversationMemory("talks.db")), port=given.port)

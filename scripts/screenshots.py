@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 
 from toolsemble import Agent, Prices, RunJournal, ToolCall, tool
 from toolsemble.models import AssistantMessage, FunctionModel, TokenUsage, UserMessage
-from toolsemble.review import Continue, QueueReview, SQLiteStore
+from toolsemble.review import Continue, QueueReview, ReviewStore
 from toolsemble.telemetry import RunHistory
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
@@ -109,7 +109,7 @@ order_report = find_order | find_customer
 
 def write_data(folder: Path) -> None:
     """Do some runs; the last one waits for an approval until the program ends."""
-    store = SQLiteStore(folder / "reviews.db")
+    store = ReviewStore(folder / "reviews.db")
     made = make_clerk(
         sinks=[RunHistory(folder / "history.db")],
         review=QueueReview(store),
@@ -125,7 +125,7 @@ def write_data(folder: Path) -> None:
     wait_until(lambda: len(store.pending()) == 1)
 
 
-def answer_first(store: SQLiteStore) -> None:
+def answer_first(store: ReviewStore) -> None:
     """Approve the first request, as a person would after a while."""
     wait_until(lambda: bool(store.pending()))
     time.sleep(4)

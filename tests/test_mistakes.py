@@ -193,7 +193,7 @@ TABLE = [
         "it takes approval_description, ",
     ),
     ("@tool(require_approval=True)\ndef f(): 'It'", "A tool has no setting", "did you mean requires_approval?"),
-    ("Agent(model, max_iteration=3)", "An Agent has no setting", "did you mean max_iterations?"),
+    ("Agent(model, max_iteration=3)", "An Agent has no setting", "did you mean max_tool_calls?"),
     ("Agent(model).run_sync('Hi', max_turn=3)", "A run has no setting", "did you mean max_turns?"),
     (
         "import pickle\npickle.dumps(box)",

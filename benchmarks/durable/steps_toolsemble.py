@@ -20,7 +20,7 @@ def make(path: str | None) -> Run:
 
     def run(count: int) -> None:
         script = [ToolCall("add", {"a": number, "b": 2}) for number in range(count)]
-        agent = Agent(ScriptedModel([*script, "done"]), [add], max_iterations=count + 1, journal=journal)
+        agent = Agent(ScriptedModel([*script, "done"]), [add], max_tool_calls=count + 1, journal=journal)
         asyncio.run(agent.run("go"))
 
     return run

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from itertools import cycle
+from typing import Any
 
 from peers.task import ARGUMENTS, gathered, new_async_search
 
@@ -13,6 +14,7 @@ from own.measure import Comparison, Subject, awaited, computed
 from own.parallel import calls_of
 from own.steady_loop import SteadyLoop
 from toolsemble import Agent, ConversationMemory, Toolbox, ToolCall, ToolReply, ToolResult, tool
+from toolsemble.agent import AgentSettings
 from toolsemble.models import (
     AssistantMessage,
     ChatRequest,
@@ -33,6 +35,11 @@ def comparisons(turns: int = 20, many: int = 200, conversation: tuple[int, int] 
         yield _conversation(runner, *conversation)
 
 
+def limit_calls(count: int) -> dict[str, Any]:
+    """Return the setting that limits the tool calls of a run; trees before 0.3 call it ``max_iterations``."""
+    return {"max_tool_calls" if "max_tool_calls" in AgentSettings.__annotations__ else "max_iterations": count}
+
+
 def sums(count: int) -> list[ToolCall]:
     """Return calls that differ: an agent stops a model that makes the same one again and again."""
     return [ToolCall("add", {"a": number, "b": 2}, id=f"call_{number}") for number in range(count)]
@@ -48,7 +55,7 @@ async def converse(turns: int) -> None:
 
 async def work(turns: int) -> None:
     """Make one run of that many turns, in each of which the model calls a tool."""
-    await Agent(ScriptedModel([*sums(turns), "done"]), [add], max_iterations=turns + 1).run("go")
+    await Agent(ScriptedModel([*sums(turns), "done"]), [add], **limit_calls(turns + 1)).run("go")
 
 
 def _run(runner: asyncio.Runner, turns: int) -> Comparison:
@@ -57,7 +64,7 @@ def _run(runner: asyncio.Runner, turns: int) -> Comparison:
     texts = [ARGUMENTS.replace("Rome", f"Rome {number}") for number in range(turns)]
     calls = [ToolCall("search", text, id=f"call_{number}") for number, text in enumerate(texts)]
     first, second = (cycle([*calls, "done"]) for _ in range(2))
-    agent = Agent(FunctionModel(lambda _: next(first)), box, max_iterations=turns + 1)
+    agent = Agent(FunctionModel(lambda _: next(first)), box, **limit_calls(turns + 1))
     model = FunctionModel(lambda _: next(second))
 
     async def ours() -> None:
@@ -97,7 +104,7 @@ def _many_calls(runner: asyncio.Runner, count: int) -> Comparison:
     bare = gathered(lambda: nap.run("x"), count)
 
     async def ours() -> None:
-        await Agent(ScriptedModel([calls, "done"]), box, max_iterations=count).run("go")
+        await Agent(ScriptedModel([calls, "done"]), box, **limit_calls(count)).run("go")
 
     what = f"a turn of an agent with {count:,} calls that sleep 10 ms"
     subject = Subject("agent", what, "`asyncio.gather`", "< 1.5")

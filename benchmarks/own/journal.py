@@ -9,7 +9,7 @@ from contextlib import suppress
 from itertools import count
 from pathlib import Path
 
-from own.agents import sums
+from own.agents import limit_calls, sums
 from own.measure import Comparison, Go, Subject, awaited, computed
 from toolsemble import Agent, AgentExecutionError, ModelError, RunJournal, Tool, ToolCall, tool
 from toolsemble.agent import Retry
@@ -46,7 +46,7 @@ def _per_turn(runner: asyncio.Runner, turns: int, one: Tool, journal: RunJournal
     ids = count()
 
     async def work() -> None:
-        agent = Agent(ScriptedModel([*sums(turns), "done"]), [one], max_iterations=turns + 1, journal=journal)
+        agent = Agent(ScriptedModel([*sums(turns), "done"]), [one], **limit_calls(turns + 1), journal=journal)
         await agent.run("go", run_id=f"{one.effects} {turns} {next(ids)}")
 
     go = awaited(runner, work)
@@ -66,7 +66,7 @@ def _replay(runner: asyncio.Runner, runs: RunJournal, turns: int) -> Comparison:
 
     async def go_on(*script: ToolCall) -> None:
         model = ScriptedModel([*script, ModelError("no credit")])
-        agent = Agent(model, [read_sum], max_iterations=turns + 1, journal=runs, retry=Retry(attempts=1))
+        agent = Agent(model, [read_sum], **limit_calls(turns + 1), journal=runs, retry=Retry(attempts=1))
         with suppress(AgentExecutionError):
             await agent.run("go", run_id="replayed")
 
@@ -87,7 +87,7 @@ def _size(runner: asyncio.Runner, folder: str, turns: int) -> Comparison:
 
     def write() -> float:
         script = ScriptedModel([*sums(turns), "done"])
-        result = runner.run(Agent(script, [read_sum], max_iterations=turns + 1).run("go"))
+        result = runner.run(Agent(script, [read_sum], **limit_calls(turns + 1)).run("go"))
         return len(messages_to_json(result.messages)) / turns
 
     subject = Subject("journal", "a turn in the journal", "its messages as JSON", itself=True, unit="B")

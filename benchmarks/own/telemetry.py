@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from timing import Repeated
 
-from own.agents import sums
+from own.agents import limit_calls, sums
 from own.job import TEXT, Echo, add
 from own.measure import Comparison, Subject, computed
 from toolsemble import Agent, Toolbox, ToolCall
@@ -51,7 +51,7 @@ def _history(runner: asyncio.Runner, history: RunHistory, turns: int) -> Compari
     calls = sums(turns)
 
     async def work(*sinks: RunHistory) -> None:
-        await Agent(ScriptedModel([*calls, "done"]), [add], max_iterations=turns + 1, sinks=sinks).run("go")
+        await Agent(ScriptedModel([*calls, "done"]), [add], **limit_calls(turns + 1), sinks=sinks).run("go")
 
     what = f"a turn of an agent with a call, out of {turns} in a run, with a `RunHistory`"
     subject = Subject("telemetry", what, "a turn without", itself=True)

@@ -59,7 +59,7 @@ def make_pipeline() -> Call:
 def _run(search: Search | AsyncSearch, turns: Sequence[Turn]) -> Call:
     lines = script(turns)
     model = FunctionModel(lambda _: _calls(next(lines)) or ANSWER)
-    agent = Agent(model, [tool(search)], max_iterations=sum(map(len, turns)))
+    agent = Agent(model, [tool(search)], max_tool_calls=sum(map(len, turns)))
 
     async def run() -> str:
         return (await agent.run(PROMPT)).text

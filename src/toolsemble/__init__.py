@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from toolsemble._engine.context import InvocationParameters as InvocationParameters, ToolContext as ToolContext
     from toolsemble._engine.definition import ReturnBehavior as ReturnBehavior
-    from toolsemble._engine.execution.journal_values import StepRecord as StepRecord
+    from toolsemble._engine.execution.journaled_call import StepRecord as StepRecord
     from toolsemble._engine.limits.cache import Cache as Cache
     from toolsemble._engine.limits.effect_ledger import Effect as Effect, EffectLedger as EffectLedger
     from toolsemble._engine.limits.idempotency import Idempotency as Idempotency
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from toolsemble._vocabulary.call import ToolCall as ToolCall, ToolReply as ToolReply
     from toolsemble._vocabulary.errors import (
         AgentExecutionError as AgentExecutionError,
+        BudgetExceededError as BudgetExceededError,
         ExitEarlyError as ExitEarlyError,
-        MaxIterationsExceededError as MaxIterationsExceededError,
         ModelError as ModelError,
         ReviewRefusedError as ReviewRefusedError,
         ReviewTimeoutError as ReviewTimeoutError,
@@ -90,7 +90,7 @@ if TYPE_CHECKING:
     )
     from toolsemble.agent._journal.journal import RunJournal as RunJournal
     from toolsemble.catalog._catalog import Catalog as Catalog
-    from toolsemble.catalog._lock.lock import ToolLock as ToolLock
+    from toolsemble.catalog._pinning.tool_lock import ToolLock as ToolLock
     from toolsemble.models import ChatModel as ChatModel
     from toolsemble.review import (
         Continue as Continue,
@@ -101,8 +101,11 @@ if TYPE_CHECKING:
         ReviewDecision as ReviewDecision,
         ReviewHandler as ReviewHandler,
         ReviewRequest as ReviewRequest,
+        ReviewStore as ReviewStore,
         ReviewTiming as ReviewTiming,
     )
+
+    MaxIterationsExceededError = BudgetExceededError
 
 __version__ = "0.2.0"
 
@@ -136,7 +139,7 @@ __getattr__, __dir__, __all__ = export_lazily(
         "_vocabulary.errors": (
             "AgentExecutionError",
             "ExitEarlyError",
-            "MaxIterationsExceededError",
+            "BudgetExceededError",
             "ModelError",
             "ReviewRefusedError",
             "ReviewTimeoutError",
@@ -157,7 +160,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "tool",
         ),
         "agent._journal.journal": ("RunJournal",),
-        "catalog._lock.lock": ("ToolLock",),
+        "catalog._pinning.tool_lock": ("ToolLock",),
         "_runtime.metrics": (
             "InMemoryMetrics",
             "SilentMetrics",
@@ -188,7 +191,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ErrorStrategy",
             "Step",
         ),
-        "_engine.execution.journal_values": ("StepRecord",),
+        "_engine.execution.journaled_call": ("StepRecord",),
         "_engine.limits.rate": ("RateLimit",),
         "_engine.limits.idempotency": ("Idempotency",),
         "_vocabulary.result": (
@@ -209,6 +212,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ReviewDecision",
             "ReviewHandler",
             "ReviewRequest",
+            "ReviewStore",
             "ReviewTiming",
         ),
         "_tools.protocols": (
@@ -224,11 +228,12 @@ __getattr__, __dir__, __all__ = export_lazily(
             "schema_for",
         ),
     },
+    renamed={"MaxIterationsExceededError": ("BudgetExceededError", "0.5")},
     everyday=(
         *("Agent", "AgentResult", "ConversationMemory", "Tool", "ToolContext", "Toolbox", "TypedTool", "tool"),
         *("ToolCall", "ToolReply", "ToolResult", "ImageContent", "MemoryId", "Param", "Secret"),
         *("ToolPipeline", "fan_out", "map_over"),
-        *("Continue", "Edit", "Reject"),
+        *("Continue", "Edit", "Reject", "ReviewStore"),
         *("Cache", "EffectLedger", "RateLimit", "Retries"),
         *("ToolExecutionError", "ToolsembleError"),
     ),

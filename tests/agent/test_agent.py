@@ -7,16 +7,17 @@ import threading
 import pytest
 
 from helpers.agent_scripts import TOOLS, add, assert_valid, delete, later, sum_of, told
+from helpers.columns import column
 from toolsemble import (
     Agent,
     AgentExecutionError,
     AgentResult,
+    BudgetExceededError,
     ConversationMemory,
     EffectLedger,
     ExitEarlyError,
     ImageContent,
     InvocationParameters,
-    MaxIterationsExceededError,
     ModelError,
     Prices,
     Retry,
@@ -109,17 +110,18 @@ RUNS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("script", "text", "stop_reason", "replies"), RUNS.values(), ids=RUNS)
-async def test_run_calls_tools_until_answer(way, script, text, stop_reason, replies):
-    model = ScriptedModel(script)
-    result = await way(Agent(model, TOOLS, review=AutoApprove()), "go")
-    assert (result.text, result.stop_reason) == (text, stop_reason)
-    assert_valid(result.messages)
-    assert len(model.requests) == len(script)
-    assert [record.reply.text for record in result.tool_calls] == told(result.messages)
-    if replies is not None:
-        assert told(result.messages) == replies
+async def test_run_calls_tools_until_answer(script, text, stop_reason, replies):
+    for way in WAYS:
+        with column(way.__name__):
+            model = ScriptedModel(script)
+            result = await way(Agent(model, TOOLS, review=AutoApprove()), "go")
+            assert (result.text, result.stop_reason) == (text, stop_reason)
+            assert_valid(result.messages)
+            assert len(model.requests) == len(script)
+            assert [record.reply.text for record in result.tool_calls] == told(result.messages)
+            if replies is not None:
+                assert told(result.messages) == replies
 
 
 async def test_each_request_contains_prior_calls_and_replies():
@@ -751,8 +753,8 @@ async def test_fixed_and_dynamic_tools_see_the_same_role(dynamic, role, seen):
     [
         (lambda: Agent("nobody:x"), ToolConfigurationError, "Unknown model 'nobody:x'"),
         (lambda: Agent(object()), ToolConfigurationError, "is not a ChatModel"),
-        (lambda: make_agent(max_iterations=-1), ToolDefinitionError, "max_iterations must be an int >= 0"),
-        (lambda: make_agent(max_iterations=True), ToolDefinitionError, "max_iterations must be an int"),
+        (lambda: make_agent(max_tool_calls=-1), ToolDefinitionError, "max_tool_calls must be an int >= 0"),
+        (lambda: make_agent(max_tool_calls=True), ToolDefinitionError, "max_tool_calls must be an int"),
         (lambda: make_agent(max_depth=1.5), ToolDefinitionError, "max_depth must be an int >= 0, not 1.5"),
         (lambda: make_agent(output_retries=-1), ToolDefinitionError, "output_retries must be an int >= 0"),
         (lambda: make_agent(max_turns=0), ToolDefinitionError, "max_turns must be an int >= 1, not 0"),
@@ -840,10 +842,10 @@ async def test_lone_surrogate_in_prompt_is_escaped():
 async def test_error_of_another_run_gets_own_partial_result():
     def tools(run):
         if run.turn:
-            raise MaxIterationsExceededError("another run", partial="of another run")
+            raise BudgetExceededError("another run", partial="of another run")
         return [add]
 
-    with pytest.raises(MaxIterationsExceededError, match="another run") as caught:
+    with pytest.raises(BudgetExceededError, match="another run") as caught:
         await Agent(ScriptedModel([sum_of(1, 2)]), tools).run("go")
     assert (caught.value.partial.stop_reason, told(caught.value.partial.messages)) == ("error", ["3"])
 

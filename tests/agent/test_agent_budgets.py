@@ -5,7 +5,7 @@ import pytest
 
 from helpers.agent_scripts import TOOLS, add, assert_valid, sum_of, told
 from helpers.wait import auntil
-from toolsemble import Agent, MaxIterationsExceededError, Prices, ToolCall, ToolDefinitionError, tool
+from toolsemble import Agent, BudgetExceededError, Prices, ToolCall, ToolDefinitionError, tool
 from toolsemble.agent import ModelRetried
 from toolsemble.models import AssistantMessage, ChatReply, TextDelta, TokenUsage, ToolMessage, UserMessage
 from toolsemble.testing import FunctionModel, RecordingSink, ScriptedModel
@@ -22,34 +22,34 @@ CALLS = "Maximum tool iterations ({})"
 # settings, script, what the model was told, stop reason, how many calls were run
 ENDS = {
     "calls": (
-        {"max_iterations": 2},
+        {"max_tool_calls": 2},
         [sum_of(1, 2), sum_of(3, 4), sum_of(5, 6), "best"],
         ["3", "7", stop("Maximum tool iterations (2)")],
         "max_iterations",
         2,
     ),
     "calls in the middle of a reply": (
-        {"max_iterations": 1},
+        {"max_tool_calls": 1},
         [[sum_of(1, 2), sum_of(3, 4), sum_of(5, 6)], "best"],
         ["3", stop("Maximum tool iterations (1)"), stop("Maximum tool iterations (1)")],
         "max_iterations",
         1,
     ),
     "no calls at all": (
-        {"max_iterations": 0},
+        {"max_tool_calls": 0},
         [sum_of(1, 2), "best"],
         [stop("Maximum tool iterations (0)")],
         "max_iterations",
         0,
     ),
     "failing and unknown calls count": (
-        {"max_iterations": 2},
+        {"max_tool_calls": 2},
         [[ToolCall("broken"), ToolCall("nothing")], sum_of(1, 2), "best"],
         None,
         "max_iterations",
         2,
     ),
-    "an answer in time": ({"max_iterations": 1}, [sum_of(1, 2), "best"], ["3"], "answer", 1),
+    "an answer in time": ({"max_tool_calls": 1}, [sum_of(1, 2), "best"], ["3"], "answer", 1),
     "turns": (
         {"max_turns": 2},
         [sum_of(1, 2), [sum_of(3, 4), sum_of(5, 6)], "best"],
@@ -134,15 +134,16 @@ async def test_default_budget_is_25_calls():
     "last", ["", "  \n", sum_of(1, 2), [sum_of(1, 2), sum_of(3, 4)], ChatReply(" ", (sum_of(1, 2),))]
 )
 @pytest.mark.parametrize(
-    ("setting", "limit"), [("max_iterations", CALLS.format(1)), ("max_turns", "Maximum turns (1)")]
+    ("setting", "reason", "limit"),
+    [("max_tool_calls", "max_iterations", CALLS.format(1)), ("max_turns", "max_turns", "Maximum turns (1)")],
 )
-async def test_missing_final_answer_raises_error(last, setting, limit):
+async def test_missing_final_answer_raises_error(last, setting, reason, limit):
     model = ScriptedModel([[sum_of(1, 2), sum_of(3, 4)], last, "never asked"])
-    with pytest.raises(MaxIterationsExceededError) as caught:
+    with pytest.raises(BudgetExceededError) as caught:
         await make_agent(model, **{setting: 1}).run("go")
     assert str(caught.value) == f"{limit} reached, and the model returned no final answer"
     partial = caught.value.partial
-    assert partial.stop_reason == setting
+    assert partial.stop_reason == reason
     assert_valid(partial.messages)
     result = await make_agent(model).run("go on", history=partial.messages)
     assert result.text == "never asked"
@@ -152,23 +153,23 @@ async def test_empty_final_answer_is_retried_once_without_tools():
     model = ScriptedModel(["", "best"])
     result = await make_agent(model, max_turns=1).run("go")
     assert (result.text, result.stop_reason, model.asked[-1].tool_choice) == ("best", "max_turns", "none")
-    with pytest.raises(MaxIterationsExceededError, match="returned no final answer"):
+    with pytest.raises(BudgetExceededError, match="returned no final answer"):
         await make_agent(ScriptedModel(["", "", "never asked"]), max_turns=1).run("go")
 
 
 async def test_text_beside_unrun_calls_is_the_answer():
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), ChatReply("best", (sum_of(5, 6),))])
-    result = await make_agent(model, max_iterations=1).run("go")
+    result = await make_agent(model, max_tool_calls=1).run("go")
     assert (result.text, told(result.messages)) == ("best", ["3", stop(CALLS.format(1)), stop(CALLS.format(1))])
 
 
 async def test_immediate_call_beyond_the_budget_is_not_run():
     model = ScriptedModel([[sum_of(1, 2), ToolCall("finish_with", {"text": "x"})], "best"])
-    assert (await make_agent(model, max_iterations=1).run("go")).stop_reason == "max_iterations"
+    assert (await make_agent(model, max_tool_calls=1).run("go")).stop_reason == "max_iterations"
 
 
 async def test_each_run_has_its_own_budget():
-    agent = make_agent(ScriptedModel([sum_of(1, 2), "one", sum_of(3, 4), "two"]), max_iterations=1)
+    agent = make_agent(ScriptedModel([sum_of(1, 2), "one", sum_of(3, 4), "two"]), max_tool_calls=1)
     assert [(await agent.run("go")).stop_reason for _ in range(2)] == ["answer", "answer"]
 
 
@@ -258,7 +259,7 @@ async def test_stream_reports_discarded_text_of_cancelled_model(clock):
 
 
 async def test_empty_answer_after_timeout_ends_run(clock):
-    with pytest.raises(MaxIterationsExceededError, match="Maximum time") as caught:
+    with pytest.raises(BudgetExceededError, match="Maximum time") as caught:
         await Agent(SlowModel([""], clock=clock), max_seconds=0.2).run("go")
     assert (caught.value.partial.stop_reason, caught.value.partial.messages) == ("max_seconds", [UserMessage("go")])
 
@@ -372,10 +373,10 @@ async def test_budget_applies_to_nested_agents(settings, reason):
 async def test_nested_calls_count_in_outer_run():
     def worker():
         inside = FunctionModel(lambda request: sum_of(1, 2) if request.tool_choice == "auto" else "best inside")
-        return make_inner_tool(inside, max_iterations=10, loop_guard=None)
+        return make_inner_tool(inside, max_tool_calls=10, loop_guard=None)
 
     outside = FunctionModel(lambda request: INNER if request.tool_choice == "auto" else "best outside")
-    result = await Agent(outside, [worker()], max_iterations=15).run("go")
+    result = await Agent(outside, [worker()], max_tool_calls=15).run("go")
     assert (result.text, result.stop_reason, result.usage.tool_calls) == ("best outside", "max_iterations", 15)
     first, second = (record.reply.result.attributes["result"] for record in result.tool_calls[:2])
     assert (told(first.messages), told(second.messages)) == (
@@ -387,7 +388,7 @@ async def test_nested_calls_count_in_outer_run():
 
 async def test_concurrent_agents_share_remaining_calls():
     inside = FunctionModel(lambda request: [sum_of(1, 2)] * 3 if request.tool_choice == "auto" else "best")
-    agent = Agent(ScriptedModel([[INNER] * 4, "done"]), [make_inner_tool(inside)], max_iterations=10)
+    agent = Agent(ScriptedModel([[INNER] * 4, "done"]), [make_inner_tool(inside)], max_tool_calls=10)
     result = await agent.run("go")
     assert (result.usage.tool_calls, result.stop_reason) == (10, "answer")
     assert told(result.messages) == ["best"] * 4
@@ -494,7 +495,7 @@ async def test_nested_agent_in_own_loop_ends_with_outer_deadline(clock):
     def delegate() -> str:
         try:
             Agent(ScriptedModel([ToolCall("forever"), "never asked"]), [forever], max_seconds=50).run_sync("go")
-        except MaxIterationsExceededError as error:
+        except BudgetExceededError as error:
             loop.call_soon_threadsafe(ended.put_nowait, error.partial)
             raise
         return "never"

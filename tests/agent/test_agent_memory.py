@@ -294,7 +294,7 @@ def test_forked_process_reopens_file(tmp_path):
 HELD = """
     import os, signal, threading, warnings
     from toolsemble import Agent, ConversationMemory, ToolCall, tool
-    from toolsemble.agent._spending import current_spending
+    from toolsemble.agent._run.spending import current_spending
     from toolsemble.testing import ScriptedModel
 
     memory = ConversationMemory()
@@ -595,7 +595,7 @@ def test_conversation_cost_is_linear_in_turns(in_file, tmp_path):
 
 def test_run_cost_is_linear_in_calls():
     def cost(turns):
-        agent = Agent(ScriptedModel([*(sum_of(n, 1) for n in range(turns)), "ok"]), [add], max_iterations=turns)
+        agent = Agent(ScriptedModel([*(sum_of(n, 1) for n in range(turns)), "ok"]), [add], max_tool_calls=turns)
         return count_calls(lambda: agent.run_sync("go"))
 
     cost(5)

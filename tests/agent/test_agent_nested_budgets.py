@@ -8,9 +8,9 @@ from functools import partial
 import pytest
 
 from helpers.agent_scripts import TOOLS, assert_valid, sum_of, told
-from toolsemble import Agent, MaxIterationsExceededError, Prices, ToolCall, tool
+from toolsemble import Agent, BudgetExceededError, Prices, ToolCall, tool
 from toolsemble.agent._budget import Limits
-from toolsemble.agent._spending import Admission, Spending
+from toolsemble.agent._run.spending import Admission, Spending
 from toolsemble.models import ChatReply, ChatRequest, TokenUsage, ToolMessage, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 
@@ -82,7 +82,7 @@ BUDGETS = {
 @pytest.mark.parametrize(("settings", "reason", "limit", "asked"), BUDGETS.values(), ids=BUDGETS)
 async def test_concurrent_agents_exceed_budget_by_at_most_one_reply(way, settings, reason, limit, asked):
     model = Slow()
-    agent = Agent(make_outer_model(200), [inner(model)], max_iterations=1000, **settings)
+    agent = Agent(make_outer_model(200), [inner(model)], max_tool_calls=1000, **settings)
     result = await asyncio.wait_for(way(agent), WAIT)
     assert (result.text, result.stop_reason, model.asked) == ("done", reason, asked)
     assert result.usage.total_tokens == asked * 100
@@ -94,7 +94,7 @@ async def test_concurrent_agents_share_call_budget():
     def say(request):
         return sum_of(1, 2) if request.tool_choice == "auto" else "best inside"
 
-    agent = Agent(make_outer_model(200), [inner(FunctionModel(say), max_iterations=100)], max_iterations=40)
+    agent = Agent(make_outer_model(200), [inner(FunctionModel(say), max_tool_calls=100)], max_tool_calls=40)
     result = await agent.run("go")
     assert (result.usage.tool_calls, result.stop_reason) == (40, "max_iterations")
     assert result.usage.model_calls <= 2 + 40 * 2
@@ -133,10 +133,10 @@ async def test_cost_budget_applies_three_levels_down():
     model, prices = Slow(), Prices(1, 1)
 
     def level(number, worker):
-        return Agent(make_outer_model(number), [worker], max_iterations=1000, prices=prices)
+        return Agent(make_outer_model(number), [worker], max_tool_calls=1000, prices=prices)
 
     second = level(10, inner(model)).as_tool("inner", "Asks others")
-    top = Agent(make_outer_model(10), [second], max_iterations=1000, max_cost=0.00045, prices=prices)
+    top = Agent(make_outer_model(10), [second], max_tool_calls=1000, max_cost=0.00045, prices=prices)
     result = await asyncio.wait_for(top.run("go"), WAIT)
     assert (model.asked, result.stop_reason, result.text) == (5, "max_cost", "done")
     assert result.usage.cost == pytest.approx(0.0005)
@@ -144,11 +144,11 @@ async def test_cost_budget_applies_three_levels_down():
 
 async def test_budget_of_every_enclosing_run_applies():
     model = Slow()
-    middle = Agent(make_outer_model(50), [inner(model)], max_iterations=1000, max_tokens=150).as_tool(
+    middle = Agent(make_outer_model(50), [inner(model)], max_tool_calls=1000, max_tokens=150).as_tool(
         "inner", "Asks others"
     )
     result = await asyncio.wait_for(
-        Agent(make_outer_model(3), [middle], max_iterations=1000, max_tokens=10_000).run("go"), WAIT
+        Agent(make_outer_model(3), [middle], max_tool_calls=1000, max_tokens=10_000).run("go"), WAIT
     )
     assert (model.asked, result.stop_reason, told(result.messages)) == (6, "answer", ["done"] * 3)
 
@@ -171,7 +171,7 @@ async def test_refused_model_call_reports_partial_result():
     async def inner(input: str) -> str:
         try:
             await worker.run(input)
-        except MaxIterationsExceededError as error:
+        except BudgetExceededError as error:
             seen.append(error)
             raise
         return "never"
@@ -190,7 +190,7 @@ def test_agents_in_other_threads_and_loops_share_budget_queue():
     def inner(input: str) -> str:
         return worker.run_sync(input).text
 
-    result = Agent(make_outer_model(50), [inner], max_iterations=1000, max_tokens=1000).run_sync("go")
+    result = Agent(make_outer_model(50), [inner], max_tool_calls=1000, max_tokens=1000).run_sync("go")
     assert sorted(told(result.messages)) == sorted([budget_error("Maximum tokens (1000)")] * 40 + ["inside"] * 10)
     assert result.usage.total_tokens == 1000
 
@@ -270,7 +270,7 @@ def test_agent_in_thread_makes_no_request_after_outer_deadline():
         may_go_on.wait(WAIT)
         try:
             return Agent(model).run_sync(input).text
-        except MaxIterationsExceededError as error:
+        except BudgetExceededError as error:
             errors.append(str(error))
             raise
         finally:

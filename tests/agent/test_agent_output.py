@@ -8,8 +8,8 @@ from helpers.agent_scripts import TOOLS, add, assert_valid, sum_of, told
 from toolsemble import (
     Agent,
     AgentExecutionError,
+    BudgetExceededError,
     ImageContent,
-    MaxIterationsExceededError,
     ReturnBehavior,
     ToolCall,
     ToolDefinitionError,
@@ -206,11 +206,11 @@ async def test_output_retries_are_limited(wrong):
 
 async def test_final_answer_is_accepted_after_budget():
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), ToolCall("final_answer", {}), ADA_CALL])
-    result = await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
+    result = await Agent(model, [add], output_type=Person, max_tool_calls=1).run("go")
     assert (result.output, result.stop_reason) == (ADA, "max_iterations")
     assert [[each.name for each in request.specifications] for request in model.asked[2:]] == [["final_answer"]] * 2
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), ADA_JSON], native_output=True)
-    result = await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
+    result = await Agent(model, [add], output_type=Person, max_tool_calls=1).run("go")
     assert (result.output, result.stop_reason) == (ADA, "max_iterations")
     assert [request.tool_choice for request in model.asked] == ["auto", "auto", "none"]
 
@@ -218,15 +218,15 @@ async def test_final_answer_is_accepted_after_budget():
 @pytest.mark.parametrize("last", ["", sum_of(5, 6), ChatReply("no idea", (sum_of(5, 6),))])
 async def test_missing_answer_after_budget_raises_error(last):
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), last])
-    with pytest.raises(MaxIterationsExceededError, match="returned no final answer"):
-        await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
+    with pytest.raises(BudgetExceededError, match="returned no final answer"):
+        await Agent(model, [add], output_type=Person, max_tool_calls=1).run("go")
 
 
 @pytest.mark.parametrize("native", [False, True])
 async def test_answer_beside_unrun_calls_is_accepted(native):
     last = ChatReply(ADA_JSON, (sum_of(5, 6),))
     model = ScriptedModel([sum_of(1, 2), sum_of(3, 4), last], native_output=native)
-    result = await Agent(model, [add], output_type=Person, max_iterations=1).run("go")
+    result = await Agent(model, [add], output_type=Person, max_tool_calls=1).run("go")
     assert (result.output, result.stop_reason, result.usage.tool_calls) == (ADA, "max_iterations", 1)
     assert_valid(result.messages)
 
@@ -242,7 +242,7 @@ async def test_empty_answer_is_invalid_for_every_type(native, kind, text):
 
 async def test_answer_in_last_turn_is_accepted():
     model = ScriptedModel([sum_of(1, 2), [ADA_CALL, sum_of(1, 2)]])
-    result = await Agent(model, [add], output_type=Person, max_turns=2, max_iterations=1).run("go")
+    result = await Agent(model, [add], output_type=Person, max_turns=2, max_tool_calls=1).run("go")
     assert (result.output, result.stop_reason) == (ADA, "answer")
     assert told(result.messages)[2].startswith("STOP: Maximum tool iterations (1) reached.")
 

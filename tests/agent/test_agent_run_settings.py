@@ -64,7 +64,7 @@ async def test_the_settings_of_a_run_are_added_to_those_of_the_agent():
 @pytest.mark.parametrize(
     ("settings", "stop_reason"),
     [
-        ({"max_iterations": 1}, "max_iterations"),
+        ({"max_tool_calls": 1}, "max_iterations"),
         ({"max_turns": 1}, "max_turns"),
         ({"max_tokens": 5}, "max_tokens"),
         ({"max_cost": 0.001, "prices": Prices(1000, 1000)}, "max_cost"),

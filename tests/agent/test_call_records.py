@@ -117,7 +117,7 @@ def test_record_of_a_refused_call_has_what_was_read_or_requested(call, arguments
 
 
 def test_call_that_was_not_run_any_more_has_the_requested_arguments():
-    records = run([add], ToolCall("add", '{"a": 1}'), ToolCall("add", '{"a": 2}'), max_iterations=1).tool_calls
+    records = run([add], ToolCall("add", '{"a": 1}'), ToolCall("add", '{"a": 2}'), max_tool_calls=1).tool_calls
     assert [record.arguments["a"] for record in records] == [1, 2]
 
 
@@ -158,7 +158,7 @@ def assert_masked(result, *expected):
     ],
 )
 def test_secrets_of_calls_that_did_not_run_are_masked(call, arguments):
-    result = run([sign_in, add], ToolCall("add", {"a": 1}), call, max_iterations=1)
+    result = run([sign_in, add], ToolCall("add", {"a": 1}), call, max_tool_calls=1)
     assert_masked(result, {"a": 1, "b": 1}, arguments)
 
 

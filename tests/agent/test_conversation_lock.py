@@ -6,7 +6,7 @@ import pytest
 from toolsemble import Agent, ConversationMemory, ToolCall, ToolExecutionError, tool
 from toolsemble._engine.context import ToolContext
 from toolsemble._runtime.locks import TABLE
-from toolsemble.agent._state import lock_conversation
+from toolsemble.agent._run.state import lock_conversation
 from toolsemble.models import ToolMessage, UserMessage
 from toolsemble.testing import FunctionModel, ScriptedModel
 

@@ -277,7 +277,7 @@ FIRST_USE = """
 import sys, threading
 from toolsemble import ToolCall, ToolReply, ToolResult
 from toolsemble.agent import AgentResult, Final, ToolCallRecord, event_from_json, event_to_json
-from toolsemble.agent._durable_run import read_result, write_result
+from toolsemble.agent._run.recorded import read_result, write_result
 
 sys.setswitchinterval(1e-6)
 record = ToolCallRecord(ToolCall("add"), ToolReply(ToolCall("add"), ToolResult.success("3")))
@@ -299,6 +299,7 @@ print(failed)
 """
 
 
+@pytest.mark.slow
 def test_many_threads_may_use_events_for_the_first_time():
     for _ in range(5):
         done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, timeout=60, check=True)

@@ -6,11 +6,11 @@ from helpers.agent_scripts import add, assert_valid, broken, delete, finish_with
 from helpers.sample_tools import Reviewer
 from toolsemble import (
     Agent,
+    BudgetExceededError,
     ConversationMemory,
     ExitEarly,
     ImageContent,
     LoopGuard,
-    MaxIterationsExceededError,
     Toolbox,
     ToolCall,
     ToolDefinitionError,
@@ -278,7 +278,7 @@ def test_longer_patterns_can_be_allowed():
 
 
 def test_call_after_stop_is_not_an_answer():
-    with pytest.raises(MaxIterationsExceededError) as caught:
+    with pytest.raises(BudgetExceededError) as caught:
         Agent(ScriptedModel([A] * 6), [add]).run_sync("go")
     assert str(caught.value) == "Maximum turns without progress (3) reached, and the model returned no final answer"
     assert (told(caught.value.partial.messages)[-1], caught.value.partial.stop_reason) == (STOP, "loop")
@@ -297,7 +297,7 @@ def test_immediate_tool_still_ends_run():
 
 
 def test_budget_takes_precedence_in_same_turn():
-    result = Agent(ScriptedModel([A, A, A, A, [A, A], "best"]), [add], max_iterations=5).run_sync("go")
+    result = Agent(ScriptedModel([A, A, A, A, [A, A], "best"]), [add], max_tool_calls=5).run_sync("go")
     assert result.stop_reason == "max_iterations"
 
 
@@ -320,7 +320,7 @@ def test_each_run_starts_with_fresh_guard():
 
 def test_thousand_distinct_turns_are_allowed():
     calls = [sum_of(n % 7, n) for n in range(1000)]
-    result = Agent(ScriptedModel([*calls, "best"]), [add], max_iterations=1000).run_sync("go")
+    result = Agent(ScriptedModel([*calls, "best"]), [add], max_tool_calls=1000).run_sync("go")
     assert (len(result.tool_calls), result.stop_reason) == (1000, "answer")
 
 

@@ -20,6 +20,7 @@ from helpers.pause_shop import Shop, note, pay
 from toolsemble import (
     Agent,
     AgentExecutionError,
+    BudgetExceededError,
     Continue,
     ConversationMemory,
     Edit,
@@ -29,7 +30,6 @@ from toolsemble import (
     Idempotency,
     InMemoryMetrics,
     LoopGuard,
-    MaxIterationsExceededError,
     Prices,
     ReturnBehavior,
     Secret,
@@ -610,7 +610,7 @@ class TestBudgets:
 
     def test_calls_before_the_pause_count(self):
         shop = Shop()
-        agent = make_agent([[note("a"), pay(5)], pay(6, "c2"), "done"], shop, max_iterations=2)
+        agent = make_agent([[note("a"), pay(5)], pay(6, "c2"), "done"], shop, max_tool_calls=2)
         first = agent.run_sync("go")
         final = agent.run_sync(store(first.paused), decisions=decide(first, Continue()))
         assert (final.stop_reason, shop.done) == ("max_iterations", [("note", "a"), ("pay", 5)])
@@ -619,13 +619,13 @@ class TestBudgets:
         shop = Shop()
         agent = make_agent([[note("a"), pay(5)], "done"], shop)
         first = agent.run_sync("go")
-        final = agent.run_sync(first.paused, decisions=decide(first, Continue()), max_iterations=1)
+        final = agent.run_sync(first.paused, decisions=decide(first, Continue()), max_tool_calls=1)
         assert (final.stop_reason, shop.done) == ("max_iterations", [("note", "a")])
         assert texts(final)[1].startswith("STOP: Maximum tool iterations (1)")
 
     def test_a_budget_that_was_used_up_in_the_turn_stays_used_up(self):
         shop = Shop()
-        agent = make_agent([[pay(5), pay(6, "c2"), pay(7, "c3")], "done"], shop, max_iterations=2)
+        agent = make_agent([[pay(5), pay(6, "c2"), pay(7, "c3")], "done"], shop, max_tool_calls=2)
         first = agent.run_sync("go")
         assert [each.call.id for each in first.pending] == ["p1", "c2"]
         assert first.paused.stop == "max_iterations"
@@ -774,7 +774,7 @@ class TestWhereItCannotPause:
         model = ScriptedModel([])
         with pytest.raises(
             ToolConfigurationError,
-            match=r"'send' requires approval inside of 'order', which cannot .* set requires_approval on 'order' ",
+            match=r"'send' requires approval inside 'order', which cannot .* set requires_approval on 'order' ",
         ):
             Agent(model, [pipeline], review=review).run_sync("go")
         assert model.requests == []
@@ -914,9 +914,9 @@ def test_a_resumed_run_that_fails_has_the_work_so_far():
 
 
 def test_a_run_without_an_answer_has_no_open_calls():
-    agent = make_agent([pay(5), note("a"), note("b")], max_iterations=1)
+    agent = make_agent([pay(5), note("a"), note("b")], max_tool_calls=1)
     first = agent.run_sync("go")
-    with pytest.raises(MaxIterationsExceededError) as raised:
+    with pytest.raises(BudgetExceededError) as raised:
         agent.run_sync(first.paused, decisions=decide(first, Continue()))
     assert raised.value.partial.pending == ()
 

@@ -70,7 +70,7 @@ async def test_secrets_do_not_reach_a_browser(write, call):
 @WRITERS
 async def test_secrets_of_a_call_that_is_not_run_do_not_reach_a_browser(write):
     calls = ToolCall("add", {"a": 1}, "c1"), ToolCall("log_in", SENT, "c2")
-    payloads = await read(write(stream_of(*calls, max_iterations=1)))
+    payloads = await read(write(stream_of(*calls, max_tool_calls=1)))
     assert "log_in" in str(payloads)
     assert "hunter2" not in str(payloads)
 

@@ -597,9 +597,9 @@ async def test_calls_without_ids_or_with_the_same_id_get_unique_ids():
 
 async def test_a_call_that_is_not_run_is_shown_with_its_reply():
     calls = [ToolCall("add", {"a": 1, "b": n}, f"c{n}") for n in range(2)]
-    assert kinds(await ag_ui_of(agent_of(calls, "Hm.", max_iterations=1))).count("TOOL_CALL_RESULT") == 2
-    assert kinds(await vercel_of(agent_of(calls, "Hm.", max_iterations=1))).count("tool-output-available") == 2
-    replied = [each for each in await sse_of(agent_of(calls, "Hm.", max_iterations=1)) if "is_error" in each]
+    assert kinds(await ag_ui_of(agent_of(calls, "Hm.", max_tool_calls=1))).count("TOOL_CALL_RESULT") == 2
+    assert kinds(await vercel_of(agent_of(calls, "Hm.", max_tool_calls=1))).count("tool-output-available") == 2
+    replied = [each for each in await sse_of(agent_of(calls, "Hm.", max_tool_calls=1)) if "is_error" in each]
     assert sorted(each["call"]["id"] for each in replied) == ["c0", "c1"]
 
 

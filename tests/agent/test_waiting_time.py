@@ -10,14 +10,14 @@ from helpers.wait import auntil
 from toolsemble import Agent, RunParkedError, ToolCall, ToolContext, ToolPipeline, tool
 from toolsemble.agent import ConversationMemory
 from toolsemble.models import FunctionModel, ScriptedModel
-from toolsemble.review import CallbackReview, Continue, PauseReview, QueueReview, SQLiteStore
+from toolsemble.review import CallbackReview, Continue, PauseReview, QueueReview, ReviewStore
 
 HOUR = 3600.0
 
 
 @pytest.fixture
 def store(tmp_path):
-    with SQLiteStore(tmp_path / "reviews.db") as made:
+    with ReviewStore(tmp_path / "reviews.db") as made:
         yield made
 
 
@@ -200,7 +200,7 @@ async def test_the_time_before_a_journaled_run_begins_to_work_does_not_count(clo
         return "Hello."
 
     settings = {"memory": ConversationMemory(), "memory_id": "ada"}
-    with park(tmp_path) as runs, SQLiteStore(tmp_path / "reviews.db") as store:
+    with park(tmp_path) as runs, ReviewStore(tmp_path / "reviews.db") as store:
         settings_here = {"review": QueueReview(store, poll=0.01), "make_deps": make_deps, "max_seconds": 6, **settings}
         replies = ["Hello."] * replies_before
         agent = clerk(runs, [make_pay()], *replies, PAY, "Done.", **settings_here)

@@ -5,7 +5,7 @@ import sys
 from helpers.ui_shop import clerk, find_order, refund, reply
 from toolsemble import Agent, RunJournal
 from toolsemble.models import FunctionModel, TokenUsage
-from toolsemble.review import QueueReview, SQLiteStore
+from toolsemble.review import QueueReview, ReviewStore
 from toolsemble.telemetry import RunHistory
 
 folder, run_id, prompt = sys.argv[1:]
@@ -15,7 +15,7 @@ agent = Agent(
     role="a clerk",
     name=clerk.name,
     sinks=[RunHistory(f"{folder}/history.db")],
-    review=QueueReview(SQLiteStore(f"{folder}/reviews.db")),
+    review=QueueReview(ReviewStore(f"{folder}/reviews.db")),
     journal=RunJournal(f"{folder}/runs.db"),
 )
 print(agent.run_sync(prompt, run_id=run_id).tool_calls[-1].reply.result.output)

@@ -18,7 +18,7 @@ from helpers.wait import LONG, until
 from toolsemble import Agent, EffectLedger, RunJournal, RunParkedError, Toolbox, ToolCall, tool
 from toolsemble._vocabulary.errors import ToolExecutionError
 from toolsemble.events import CallStarted
-from toolsemble.review import ExitEarly, QueueReview, ReviewRequest, SQLiteStore
+from toolsemble.review import ExitEarly, QueueReview, ReviewRequest, ReviewStore
 from toolsemble.telemetry import RunHistory
 from toolsemble.testing import ScriptedModel
 
@@ -75,7 +75,7 @@ def write_hostile_data(folder):
             agent = Agent(ScriptedModel(calls), [ui_shop.echo, fail], name=HOSTILE, **settings)
             agent.run_sync(HOSTILE, run_id=run_id, memory_id=HOSTILE)
             agent.flush(LONG)
-    with SQLiteStore(folder / "reviews.db") as store:
+    with ReviewStore(folder / "reviews.db") as store:
         request = ReviewRequest(HOSTILE, HOSTILE, {HOSTILE: HOSTILE}, prompt=HOSTILE, agent_role=HOSTILE, timeout=None)
         answered = ReviewRequest("x", HOSTILE, HOSTILE, timeout=None, memory_id=HOSTILE)
         store.ask([request, answered])
@@ -243,7 +243,7 @@ def test_a_run_that_was_parked_is_shown_as_one_run(page, server):
 
     with (
         RunHistory(server.data / "history.db") as history,
-        SQLiteStore(server.data / "reviews.db") as store,
+        ReviewStore(server.data / "reviews.db") as store,
         RunJournal(server.data / "runs.db", park_after=0) as journal,
     ):
         replies = ToolCall("wire", {"order": "7"}), "It was sent."
@@ -284,7 +284,7 @@ def test_a_run_without_a_journal_says_how_to_give_it_one(page, server):
 
 
 def test_the_audit_shows_lines_as_lines_and_a_request_whole(page, server):
-    with SQLiteStore(server.data / "reviews.db") as store:
+    with ReviewStore(server.data / "reviews.db") as store:
         request = ReviewRequest("x", "send", {"text": "a" * 500}, timeout=None)
         store.ask([request])
         store.answer(request, ExitEarly("First line.\nSecond line."), person="ada")
@@ -297,7 +297,7 @@ def test_the_audit_shows_lines_as_lines_and_a_request_whole(page, server):
 
 
 def test_a_text_that_hides_characters_shows_them(page, server):
-    with SQLiteStore(server.data / "reviews.db") as store:
+    with ReviewStore(server.data / "reviews.db") as store:
         schema = {"type": "object", "properties": {"file": {"type": "string"}}}
         store.ask(
             [ReviewRequest("x", "run", {"file": "\u202egnp.exe"}, timeout=None, schema_digest="d", schema=schema)]

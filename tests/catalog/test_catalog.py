@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -212,6 +213,33 @@ def test_what_was_found_survives_json_and_back():
     again = Catalog(DESK, budget=BUDGET).box([message_from_json(text) for text in stored])
     assert "desk_close_ticket" in again.names
     assert again.specifications == catalog.box(messages).specifications
+
+
+def change_results(messages, change):
+    """Return messages whose tool results were changed by a function."""
+    return [
+        replace(message, reply=replace(message.reply, result=change(message.reply.result)))
+        if isinstance(message, ToolMessage)
+        else message
+        for message in messages
+    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda result: replace(result, output="Two tools were loaded."),
+        lambda result: replace(result, output=result.output.replace("- ", "* ")),
+        lambda result: ToolResult.success(result.output),
+        lambda result: replace(result, attributes={"found": "closed"}),
+    ],
+    ids=["other text", "other list", "text alone", "other attribute"],
+)
+def test_what_was_found_is_known_from_the_attributes_or_from_the_text_of_a_search(change):
+    messages = talk(Catalog(DESK, budget=BUDGET).box([]), find("close a ticket", 1), find("send an e-mail", 1))
+    known = Catalog(DESK, budget=BUDGET).box(messages).names
+    assert Catalog(DESK, budget=BUDGET).box(change_results(messages, change)).names == known
+    assert known == ["find_tools", "desk_close_ticket", "mail_send"]
 
 
 def test_a_conversation_that_was_cut_forgets_what_was_found():

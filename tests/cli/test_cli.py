@@ -18,8 +18,8 @@ import pytest
 
 import toolsemble
 from helpers.terminal import Person, forget_modules, write_bot
-from toolsemble import AgentExecutionError, ExitEarlyError, MaxIterationsExceededError, ToolDefinitionError
-from toolsemble._cli import app, main, program
+from toolsemble import AgentExecutionError, BudgetExceededError, ExitEarlyError, Tool, ToolDefinitionError, builtin
+from toolsemble._cli import main, program
 from toolsemble._cli.options import Exit, exit_code_for, format_error
 from toolsemble._cli.screen import Screen
 from toolsemble._cli.targets import BUILT_INS
@@ -165,8 +165,8 @@ def test_immediate_result_is_the_answer(bot, run_cli):
         (
             "never",
             (
-                "  no delete: rejected: nothing that needs approval may run (--approve never)\n"
-                "  -> Error: Rejected by reviewer: nothing that needs approval may run (--approve never)\n"
+                "  no delete: rejected: calls that need approval are rejected (--approve never)\n"
+                "  -> Error: Rejected by reviewer: calls that need approval are rejected (--approve never)\n"
             ),
         ),
         (
@@ -193,7 +193,7 @@ def test_exhausted_budget_has_its_own_exit_code(bot, run_cli):
     code, out, err = run_cli("ask", "q", "-m", f"{path}:model", "-t", path, "--max-calls", "0")
     assert (code, out) == (3, "It is three.\n")
     assert err.startswith('add {"a":1,"b":2}\n  -> STOP: Maximum tool iterations (0) reached.')
-    assert "stopped early: the limit of calls was reached (--max-calls)\n" in err
+    assert "stopped early: the call limit was reached (--max-calls)\n" in err
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_events_are_json_lines(bot, run_cli):
             "never",
             {
                 "decision": "reject",
-                "reason": "nothing that needs approval may run (--approve never)",
+                "reason": "calls that need approval are rejected (--approve never)",
                 "timed_out": False,
             },
         ),
@@ -332,7 +332,7 @@ def test_last_json_line_is_the_outcome(bot, run_cli, script, code, last):
         (["ask", "q", "-m", "nobody:nothing"], "Unknown model 'nobody:nothing'; known providers: "),
         (["ask", "q", "-m", "nobody"], "Unknown model 'nobody'; known providers: "),
         (["ask", "q", "-m", "nothing.py"], "There is no file 'nothing.py'"),
-        (["ask", "q", "-m", "shell.py:"], "'shell.py:' names nothing after the colon"),
+        (["ask", "q", "-m", "shell.py:"], "'shell.py:' has nothing after the colon"),
         (["ask", "q", "-m", "os:path"], "'os:path' is a module, not a model: write os:path.NAME for a model in it"),
         (["ask", "q", "-m", "math:pi"], "3.141592653589793 is not a ChatModel"),
         (["ask", "q", "-t", "calclator"], "There is no tool or module 'calclator'. Did you mean 'calculator'?"),
@@ -395,7 +395,7 @@ def test_debug_prints_escaped_traceback(bot, run_cli):
 def test_log_about_the_chosen_model_is_shown(run_cli, monkeypatch):
     import logging
 
-    from toolsemble._cli import ask as model_option
+    from toolsemble._cli import ask_command as model_option
     from toolsemble.testing import ScriptedModel
 
     def chosen(_):
@@ -706,10 +706,13 @@ def test_explain_lists_what_provider_drops(run_cli):
         (["BOT:delete", "path=x", "--approve", "always"], (0, "deleted x\n", "")),
         (
             ["BOT:delete", "path=x", "--approve", "never"],
-            (3, "Error: Rejected by reviewer: nothing that needs approval may run (--approve never)\n", ""),
+            (3, "Error: Rejected by reviewer: calls that need approval are rejected (--approve never)\n", ""),
         ),
         (["BOT:add", "1", "2"], (2, "", "toolsemble: Arguments are JSON text or pairs such as a=value, not '1 2'\n")),
-        (["BOT:add", "a=1", "b=2", "a=3"], (2, "", "toolsemble: 'a' is given 2 times; give it once, or write JSON\n")),
+        (
+            ["BOT:add", "a=1", "b=2", "a=3"],
+            (2, "", "toolsemble: duplicate argument 'a'; give it once, or write JSON\n"),
+        ),
         (["BOT:show", "a=1", "a=2"], (0, "shown: a=1 a=2\n", "")),
         (["BOT:many", "2"], (0, "line 0\nline 1\n", "and a ImageContent, which is available to programs only\n")),
     ],
@@ -777,8 +780,11 @@ def test_help_version_and_completion_are_printed(run_cli):
         assert "_TOOLSEMBLE_COMPLETE" in run_cli("--show-completion", shell)[1]
 
 
-def test_constants_repeated_for_a_fast_start_are_equal():
-    assert tuple(f"{each.name}:" if each.needed else each.name for each in BUILT_INS.values()) == app.TARGETS
+def test_every_built_in_tool_with_a_name_of_its_own_is_a_target():
+    exported = [getattr(builtin, name) for name in builtin.__all__]
+    tools = [each for each in exported if isinstance(each, type) and issubclass(each, Tool)]
+    named = {each.name for each in tools if isinstance(getattr(each, "name", None), str)}
+    assert named == BUILT_INS.keys()
 
 
 def test_completion_is_installed_once(run_cli, monkeypatch, tmp_path):
@@ -889,7 +895,7 @@ def test_interrupt_in_command_has_exit_code_130(monkeypatch, run_cli):
     [
         (ToolDefinitionError("a\n b"), Exit.USAGE_ERROR, "a; b"),
         (ExitEarlyError("enough"), Exit.STOPPED, "enough"),
-        (MaxIterationsExceededError("25"), Exit.STOPPED, "25"),
+        (BudgetExceededError("25"), Exit.STOPPED, "25"),
         (AgentExecutionError(""), Exit.FAILED, "AgentExecutionError"),
         (KeyError("x"), Exit.FAILED, "KeyError: 'x'"),
         (FileNotFoundError(2, "No such file", "x"), Exit.FAILED, "[Errno 2] No such file: 'x'"),
@@ -1083,7 +1089,7 @@ def test_a_file_that_cannot_be_used_is_refused_before_the_model_is_asked(bot, ru
 
 
 def test_a_file_that_is_too_large_is_refused(bot, run_cli, tmp_path, monkeypatch):
-    monkeypatch.setattr("toolsemble._cli.ask.MAX_BYTES", 3_000_000)
+    monkeypatch.setattr("toolsemble._cli.ask_command.MAX_BYTES", 3_000_000)
     (tmp_path / "a.txt").write_bytes(b"a" * 3_000_001)
     code, _, err = run_cli("ask", "What?", "-m", f"{bot(SHOW)}:model", "-f", str(tmp_path / "a.txt"))
     assert (code, "has more than 3 MB; pass a part of it" in err) == (2, True)

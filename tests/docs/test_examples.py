@@ -17,7 +17,7 @@ from helpers.openai_wire import KEY, completion, in_turn, sent, whole
 from helpers.terminal import WAIT, Person
 from helpers.web_server import serving
 from toolsemble import Toolbox, ToolCall
-from toolsemble.review import SQLiteStore
+from toolsemble.review import ReviewStore
 from toolsemble.testing import AutoApprove, FunctionModel, ScriptedModel
 
 pytestmark = pytest.mark.slow
@@ -275,7 +275,7 @@ class TestHumanElsewhere:
 
     def wait_for_a_question(self, path):
         deadline = time.monotonic() + WAIT
-        with SQLiteStore(path) as store:
+        with ReviewStore(path) as store:
             while not store.pending():
                 assert time.monotonic() < deadline, "nobody asked"
 

@@ -37,11 +37,13 @@ def test_every_public_name_has_an_entry(package):
     described = [import_entry(entry) for entry in find_entries()]
     module = import_module(f"toolsemble{package}")
     names = module.__getattr__.names if hasattr(module, "__getattr__") else module.__all__
-    assert [name for name in names if getattr(module, name) not in described] == []
+    missing = [f"toolsemble{package}.{name}" for name in names if getattr(module, name) not in described]
+    assert missing == [], "add an entry, such as `.. autoclass:: Name`, to a page of docs/reference"
 
 
 def test_no_name_has_two_entries():
-    assert [entry for entry, count in Counter(find_entries()).items() if count > 1] == []
+    twice = [entry for entry, count in Counter(find_entries()).items() if count > 1]
+    assert twice == [], "keep one entry of each in docs/reference"
 
 
 def test_index_links_every_page():

@@ -89,9 +89,9 @@ def ask(client, text, user, on_review):
 
 def wait_until_asked(folder):
     """Wait until the request for approval is in the file."""
-    from toolsemble.review import SQLiteStore  # the file exists by now
+    from toolsemble.review import ReviewStore  # the file exists by now
 
-    with SQLiteStore(folder / "reviews.db") as store:
+    with ReviewStore(folder / "reviews.db") as store:
         until(store.pending)
 
 

@@ -8,12 +8,12 @@ from helpers.engine_runs import EngineRuns
 from toolsemble import RunJournal
 from toolsemble._vocabulary.errors import RunParkedError
 from toolsemble.engines._agent_runs import AgentRuns, write_answer, write_request
-from toolsemble.review import Continue, Edit, SQLiteStore
+from toolsemble.review import Continue, Edit, ReviewStore
 
 
 @pytest.fixture
 def runs(tmp_path):
-    with RunJournal(tmp_path / "runs.db", park_after=0) as journal, SQLiteStore(tmp_path / "reviews.db") as store:
+    with RunJournal(tmp_path / "runs.db", park_after=0) as journal, ReviewStore(tmp_path / "reviews.db") as store:
         yield EngineRuns(journal, store)
 
 

@@ -21,7 +21,7 @@ from helpers.engine_runs import (
 from toolsemble import RunJournal, ToolDefinitionError
 from toolsemble.engines.dbos import DBOSEngine
 from toolsemble.models._message import to_messages
-from toolsemble.review import SQLiteStore
+from toolsemble.review import ReviewStore
 
 # DBOS has one instance in a process, whose threads end with the event loop that it was first used in.
 pytestmark = [
@@ -49,7 +49,7 @@ async def setup(tmp_path_factory):
     """Return a worker that the tests share."""
     folder = tmp_path_factory.mktemp("dbos")
     url = f"sqlite:///{folder}/dbos.sqlite"
-    with Journal(folder / "runs.db", park_after=0) as journal, SQLiteStore(folder / "reviews.db") as store:
+    with Journal(folder / "runs.db", park_after=0) as journal, ReviewStore(folder / "reviews.db") as store:
         runs = EngineRuns(journal, store)
         config = {"name": "tests", "system_database_url": url, "application_version": "1", "executor_id": "one"}
         DBOS(config={**config, "log_level": "CRITICAL", "notification_listener_polling_interval_sec": 0.05})

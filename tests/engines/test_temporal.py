@@ -22,7 +22,7 @@ from helpers.journal_runs import clerk
 from toolsemble import RunJournal, ToolCall, ToolDefinitionError, tool
 from toolsemble.engines.temporal import TemporalEngine
 from toolsemble.models._message import to_messages
-from toolsemble.review import SQLiteStore
+from toolsemble.review import ReviewStore
 
 pytestmark = pytest.mark.slow
 
@@ -52,7 +52,7 @@ async def client(address):
 
 @pytest.fixture
 def runs(tmp_path):
-    with RunJournal(tmp_path / "runs.db", park_after=0) as journal, SQLiteStore(tmp_path / "reviews.db") as store:
+    with RunJournal(tmp_path / "runs.db", park_after=0) as journal, ReviewStore(tmp_path / "reviews.db") as store:
         yield EngineRuns(journal, store)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from toolsemble import Agent, RunJournal, ToolCall, ToolContext, ToolPipeline, tool
 from toolsemble.models import AssistantMessage, FunctionModel, TokenUsage
-from toolsemble.review import QueueReview, SQLiteStore
+from toolsemble.review import QueueReview, ReviewStore
 
 REPEATABLE = ("look", "label")
 """The tools whose calls may be repeated if nobody knows how they ended."""
@@ -42,8 +42,8 @@ class Places:
     def journal(self, **settings: Any) -> RunJournal:
         return RunJournal(self._url or self.folder / "runs.db", lease=LEASE, **settings)
 
-    def store(self) -> SQLiteStore:
-        return SQLiteStore(self._url or self.folder / "reviews.db")
+    def store(self) -> ReviewStore:
+        return ReviewStore(self._url or self.folder / "reviews.db")
 
     def note(self, what: str, context: ToolContext) -> None:
         """Append a line in one write, so that the lines of several processes do not mix."""

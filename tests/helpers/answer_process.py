@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from toolsemble._vocabulary.errors import ReviewRefusedError
-from toolsemble.review import Continue, Edit, ExitEarly, SQLiteStore
+from toolsemble.review import Continue, Edit, ExitEarly, ReviewStore
 
 
 def decide(number):
@@ -19,7 +19,7 @@ def decide(number):
 
 def answer_all(path, stop, person):
     """Answer in any order; where somebody else was quicker, the answer is refused."""
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         while not stop.exists():

@@ -5,7 +5,7 @@ import os
 import sys
 
 from toolsemble import Toolbox, ToolCall, tool
-from toolsemble.review import QueueReview, SQLiteStore
+from toolsemble.review import QueueReview, ReviewStore
 
 ASKED = 100
 
@@ -19,7 +19,7 @@ def ask(path, log):
         return f"ran {number}"
 
     calls = [ToolCall("act", {"number": number}, id=f"c{number}") for number in range(1, ASKED + 1)]
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         replies = Toolbox([act], review=QueueReview(store)).execute_all(calls, run_id="r1")

@@ -16,7 +16,7 @@ from toolsemble import Agent, RunJournal, ToolCall, ToolContext, ToolPipeline, t
 from toolsemble._tools.pipeline.step import Step
 from toolsemble.models import AssistantMessage, FunctionModel, TokenUsage
 from toolsemble.models._message import visible_to_json
-from toolsemble.review import QueueReview, SQLiteStore
+from toolsemble.review import QueueReview, ReviewStore
 
 PROMPT = "Settle everything"
 _APPROVED = {"effects": "irreversible", "requires_approval": True, "approval_timeout": None}
@@ -118,7 +118,7 @@ def open_journal(folder, url="", **settings):
 
 
 def open_store(folder, url=""):
-    return SQLiteStore(url or Path(folder, "reviews.db"), "a secret of the tests, which is long enough")
+    return ReviewStore(url or Path(folder, "reviews.db"), "a secret of the tests, which is long enough")
 
 
 def describe(result):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from helpers.journal_runs import clerk, script
 from toolsemble import Agent, RunJournal, ToolCall, ToolPipeline, tool
-from toolsemble.review import QueueReview, SQLiteStore
+from toolsemble.review import QueueReview, ReviewStore
 from toolsemble.telemetry import RunHistory
 
 MODES = {
@@ -77,7 +77,7 @@ def make_agent(folder, mode, store, history, journal, *, hangs=False, sinks=()):
 
 def open_all(folder):
     """Return the store, the history and the journal of a folder."""
-    return SQLiteStore(folder / "reviews.db"), RunHistory(folder / "history.db"), RunJournal(folder / "runs.db")
+    return ReviewStore(folder / "reviews.db"), RunHistory(folder / "history.db"), RunJournal(folder / "runs.db")
 
 
 async def main(folder, mode):

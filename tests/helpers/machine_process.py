@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from helpers.chaos_shop import Shop, open_journal, open_store
-from toolsemble._runtime.processes import identity
+from toolsemble._runtime.storage import database
 from toolsemble.review import QueueReview
 
 LEASE = 1.5
@@ -26,7 +26,7 @@ def agents(folder, store, run_ids):
 
 
 async def main(name, folder, url, *run_ids):
-    identity._place = lambda: name
+    database._place = lambda: name
     with open_journal(folder, url, lease=LEASE, park_after=0) as runs, open_store(folder, url) as store:
         sys.stdout.write("ready\n")
         sys.stdout.flush()

@@ -4,7 +4,7 @@ import sys
 
 from toolsemble import Agent, ToolCall, tool
 from toolsemble._vocabulary.call import new_id
-from toolsemble.review import QueueReview, SQLiteStore
+from toolsemble.review import QueueReview, ReviewStore
 from toolsemble.testing import ScriptedModel
 
 
@@ -18,7 +18,7 @@ def run(path, run_id, orders):
         return f"paid {order}"
 
     turns = [ToolCall("pay", {"order": int(order)}, id=f"call_{new_id()}") for order in orders]
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         agent = Agent(ScriptedModel([*turns, "done"]), [pay], review=QueueReview(store, poll=0.01))
         sys.stdout.write(agent.run_sync("pay", run_id=run_id or None).text + "\n")
 

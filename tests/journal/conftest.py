@@ -3,7 +3,7 @@
 import pytest
 
 from toolsemble import RunJournal, tool
-from toolsemble.review import SQLiteStore
+from toolsemble.review import ReviewStore
 
 
 @pytest.fixture(params=["file", "postgres"])
@@ -20,7 +20,7 @@ def runs(place):
 
 @pytest.fixture
 def store(tmp_path):
-    with SQLiteStore(tmp_path / "reviews.db") as made:
+    with ReviewStore(tmp_path / "reviews.db") as made:
         yield made
 
 

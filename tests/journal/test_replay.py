@@ -4,16 +4,17 @@ import asyncio
 from typing import Any
 
 import pytest
+from toolsemble.models._transcript import Transcript
 
 from helpers.isolated_tools import where
 from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill
 from toolsemble import (
     Agent,
+    BudgetExceededError,
     Catalog,
     ConversationMemory,
     Edit,
     InMemoryMetrics,
-    MaxIterationsExceededError,
     RateLimit,
     Retries,
     Toolbox,
@@ -31,7 +32,6 @@ from toolsemble._vocabulary.call import NumberedCall
 from toolsemble._vocabulary.place import Place
 from toolsemble._vocabulary.result import ImageContent
 from toolsemble.models import AssistantMessage, ChatReply, ScriptedModel, UserMessage
-from toolsemble.models._transcript import Transcript
 from toolsemble.review import CallbackReview
 from toolsemble.testing import RecordingSink
 
@@ -88,7 +88,7 @@ def test_a_catalog_offers_after_a_kill_what_was_found_before(runs):
 
 def test_a_run_that_repeats_itself_is_stopped_at_the_same_turn(runs):
     def stop(run_id):
-        with pytest.raises(MaxIterationsExceededError) as stopped:
+        with pytest.raises(BudgetExceededError) as stopped:
             clerk(runs, [Shop()], *[LOOK] * 30).run_sync("Refund order 7", run_id=run_id)
         return stopped.value.partial
 

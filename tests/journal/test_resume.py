@@ -9,9 +9,9 @@ import pytest
 from helpers.journal_runs import LOOK, REFUND, Killed, Shop, clerk, kill, script
 from toolsemble import (
     Agent,
+    BudgetExceededError,
     ConversationMemory,
     ExitEarlyError,
-    MaxIterationsExceededError,
     ReturnBehavior,
     RunCancelledError,
     RunJournal,
@@ -29,6 +29,8 @@ from toolsemble._tools.pipeline.step import Step
 from toolsemble.agent import TurnEnded
 from toolsemble.models import AssistantMessage, FunctionModel, ScriptedModel, messages_to_json
 from toolsemble.testing import RecordingSink
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_finished_run_is_returned_without_asking_the_model(runs):
@@ -463,8 +465,8 @@ def test_an_agent_inside_continues_and_its_tokens_count_once(runs):
 def test_a_budget_that_was_used_up_stays_used_up(runs):
     replies = [[LOOK, ToolCall("look", {"order": 8})], "Done."]
     shop = Shop()
-    kill(clerk(runs, [shop], replies[0], Killed, max_iterations=1))
-    result = clerk(runs, [shop], *replies, max_iterations=50).run_sync("Refund order 7", run_id="r1")
+    kill(clerk(runs, [shop], replies[0], Killed, max_tool_calls=1))
+    result = clerk(runs, [shop], *replies, max_tool_calls=50).run_sync("Refund order 7", run_id="r1")
     assert shop.done == ["look 7"]
     assert "Maximum tool iterations (1)" in result.tool_calls[1].reply.text
     assert result.usage.tool_calls == 1
@@ -472,7 +474,7 @@ def test_a_budget_that_was_used_up_stays_used_up(runs):
 
 def test_a_run_that_ends_without_an_answer_can_continue_with_more(runs):
     asked = []
-    with pytest.raises(MaxIterationsExceededError):
+    with pytest.raises(BudgetExceededError):
         clerk(runs, [Shop()], LOOK, [REFUND], asked=asked, max_turns=1).run_sync("Refund order 7", run_id="r1")
     assert runs.find("r1").state == "failed"
 

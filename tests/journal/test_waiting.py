@@ -23,7 +23,7 @@ from toolsemble import (
 from toolsemble._tools.pipeline.step import Step
 from toolsemble._vocabulary.errors import ReviewRefusedError, ToolConfigurationError
 from toolsemble.agent._journal.driver import RunDriver
-from toolsemble.review import Continue, Edit, ExitEarly, QueueReview, RememberReview, SQLiteStore
+from toolsemble.review import Continue, Edit, ExitEarly, QueueReview, RememberReview, ReviewStore
 from toolsemble.testing import RecordingSink
 
 
@@ -183,7 +183,8 @@ def test_a_question_that_was_changed_in_the_file_is_asked_anew_and_cannot_be_ans
 
 def test_a_question_of_a_changed_tool_stays_open_if_its_reviewer_cannot_close_it(tmp_path, store, paid):
     class Simple(QueueReview):
-        withdraw = None
+        def withdraw(self, ids):
+            return False
 
     def ask_with(description):
         @tool(description=description, effects="irreversible", requires_approval=True, approval_timeout=None)
@@ -265,7 +266,7 @@ async def test_cancelling_the_task_leaves_the_question_open(tmp_path, store, pay
 
 def test_an_answer_is_valid_until_the_run_ends(tmp_path, pay, paid):
     now = [time.time()]
-    with SQLiteStore(tmp_path / "reviews.db", clock=lambda: now[0]) as store, park(tmp_path) as runs:
+    with ReviewStore(tmp_path / "reviews.db", clock=lambda: now[0]) as store, park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
         do_until_parked(agent)
         answer(store)
@@ -283,7 +284,7 @@ def test_the_time_for_an_answer_counts_from_the_first_question(tmp_path, monkeyp
         paid.append(order)
         return "paid"
 
-    with SQLiteStore(tmp_path / "reviews.db") as store, park(tmp_path) as runs:
+    with ReviewStore(tmp_path / "reviews.db") as store, park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
         do_until_parked(agent)
         (first,) = store.pending()
@@ -329,8 +330,8 @@ def test_an_answer_counts_for_one_call_only(tmp_path, store, pay, paid):
 def test_of_two_reviewers_the_first_is_not_asked_again_while_the_second_takes_time(tmp_path, pay, paid):
     with (
         park(tmp_path) as runs,
-        SQLiteStore(tmp_path / "first.db") as first,
-        SQLiteStore(tmp_path / "second.db") as second,
+        ReviewStore(tmp_path / "first.db") as first,
+        ReviewStore(tmp_path / "second.db") as second,
     ):
         inner = clerk(None, [pay], PAY, "Paid.", review=QueueReview(first)).as_tool("helper", "Helps")
         box = Toolbox([inner], approve=["pay"], approval_timeout=None, review=QueueReview(second))
@@ -348,7 +349,7 @@ def test_of_two_reviewers_the_first_is_not_asked_again_while_the_second_takes_ti
 
 def test_a_question_without_a_time_limit_stays_open_for_weeks(tmp_path, pay, paid):
     now = [time.time()]
-    with SQLiteStore(tmp_path / "reviews.db", clock=lambda: now[0]) as store, park(tmp_path) as runs:
+    with ReviewStore(tmp_path / "reviews.db", clock=lambda: now[0]) as store, park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
         do_until_parked(agent)
         now[0] += 30 * 24 * 3600
@@ -360,7 +361,7 @@ def test_a_question_without_a_time_limit_stays_open_for_weeks(tmp_path, pay, pai
 @pytest.mark.parametrize("days", [-1, 1])
 def test_a_clock_that_is_a_day_off_does_not_take_an_answer_back(tmp_path, pay, paid, days):
     now = [time.time()]
-    with SQLiteStore(tmp_path / "reviews.db", clock=lambda: now[0]) as store, park(tmp_path) as runs:
+    with ReviewStore(tmp_path / "reviews.db", clock=lambda: now[0]) as store, park(tmp_path) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store))
         do_until_parked(agent)
         answer(store)
@@ -421,7 +422,8 @@ async def test_a_run_that_is_cancelled_while_it_waits_ends_and_takes_its_questio
 
 async def test_the_question_of_a_cancelled_run_stays_if_its_reviewer_cannot_close_it(tmp_path, store, pay):
     class Simple(QueueReview):
-        withdraw = None
+        def withdraw(self, ids):
+            return False
 
     with park(tmp_path, park_after=None) as runs:
         agent = clerk(runs, [pay], PAY, "Done.", review=Simple(store, poll=0.01))

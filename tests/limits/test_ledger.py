@@ -45,9 +45,11 @@ from toolsemble import (
 )
 from toolsemble._runtime.event_loops import finish
 from toolsemble._runtime.locks import TABLE
-from toolsemble._runtime.processes.identity import ProcessIdentity
+from toolsemble._runtime.storage.database import ProcessIdentity
 from toolsemble._vocabulary.errors import LostError, ToolArgumentsError
 from toolsemble.review import AutoReject
+
+pytestmark = pytest.mark.slow
 
 BOUND = 20.0
 RUN = {"run_id": "run 1"}
@@ -850,7 +852,7 @@ def test_process_identity_is_more_than_the_pid():
 
 
 def test_process_identity_without_proc_uses_the_pid(tmp_path, monkeypatch):
-    monkeypatch.setattr("toolsemble._runtime.processes.identity._PROC", tmp_path)
+    monkeypatch.setattr("toolsemble._runtime.storage.database._PROC", tmp_path)
     here = ProcessIdentity.current()
     assert (here.started, here.is_running(), here._replace(pid=2**30).is_running()) == ("", True, False)
 

@@ -11,9 +11,9 @@ from toolsemble import Catalog, ModelError, SchemaTool, ToolCall, ToolReply, Too
 from toolsemble._vocabulary.result import FileContent
 from toolsemble.models import AssistantMessage, ChatRequest, SystemMessage, ToolMessage, UserMessage
 from toolsemble.models._local.engine import Setup, shared_engine
-from toolsemble.models._local.history import PromptMessage
 from toolsemble.models._local.model import build_prompt
 from toolsemble.models._local.prompt import LocalRequest
+from toolsemble.models._local.steps import PromptMessage
 
 pytestmark = pytest.mark.slow
 

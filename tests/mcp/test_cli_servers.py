@@ -10,7 +10,7 @@ from helpers.mcp_servers import PLAIN
 from toolsemble import ToolDefinitionError
 from toolsemble._cli import main
 from toolsemble._cli.targets import load_toolbox, split_targets
-from toolsemble.mcp._client.worker import end_all
+from toolsemble.mcp._client.client_thread import end_all
 
 COMMAND = f"mcp:{sys.executable} -u {PLAIN}"
 

@@ -13,9 +13,11 @@ from helpers.wait import auntil, until
 from toolsemble import Continue, Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError, ToolLock
 from toolsemble._cli import main
 from toolsemble.mcp import MCPClient
-from toolsemble.mcp._client import worker
-from toolsemble.mcp._client.worker import end_all
+from toolsemble.mcp._client import client_thread
+from toolsemble.mcp._client.client_thread import end_all
 from toolsemble.review import AutoApprove, AutoReject, CallbackReview, RememberReview
+
+pytestmark = pytest.mark.slow
 
 ANY = {"type": "object", "properties": {"text": {"type": "string"}}}
 ECHO = {"name": "echo", "description": "Says it again", "inputSchema": ANY}
@@ -255,7 +257,7 @@ class SlowPerson:
 
 
 async def test_until_the_reviewer_answers_the_changed_tool_is_hidden_and_fails(place, monkeypatch):
-    monkeypatch.setattr(worker, "_PATIENCE", 600)  # no call waits for the person
+    monkeypatch.setattr(client_thread, "_PATIENCE", 600)  # no call waits for the person
     place.pin(ECHO, PID, {**DIE, "description": "Ends the server"})
     person = SlowPerson()
     async with place.client(ToolLock(place.file, changed="ask", added="ask"), review=person) as client:

@@ -24,9 +24,11 @@ from toolsemble import Agent, Toolbox, ToolCall, ToolConfigurationError, ToolDef
 from toolsemble._runtime import urls
 from toolsemble.events import CallProgress
 from toolsemble.mcp import MCPClient, TokenFile
-from toolsemble.mcp._client import connection as names, http, session as listing, worker
+from toolsemble.mcp._client import client_thread, connection as names, http, session as listing
 from toolsemble.models import ScriptedModel
 from toolsemble.review import Continue, Edit, RememberReview, Rule, RulesReview
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +218,7 @@ def count_kept(client):
 
 
 def test_a_server_that_changes_its_list_all_the_time_does_not_fill_memory(plain, monkeypatch):
-    monkeypatch.setattr(worker, "_LIST_INTERVAL", 0.0)
+    monkeypatch.setattr(client_thread, "_LIST_INTERVAL", 0.0)
     monkeypatch.setattr(names, "_MOST_KEPT", 100)
     with plain() as client:
         box = Toolbox([*client])
@@ -236,9 +238,9 @@ def test_a_server_that_changes_its_list_all_the_time_does_not_fill_memory(plain,
 
 
 def test_changes_are_listed_once_a_second_and_the_last_one_is_not_lost(plain, monkeypatch):
-    monkeypatch.setattr(worker, "_PATIENCE", 0.01)
+    monkeypatch.setattr(client_thread, "_PATIENCE", 0.01)
     lists = []
-    monkeypatch.setattr(worker, "list_tools", count_lists(lists))
+    monkeypatch.setattr(client_thread, "list_tools", count_lists(lists))
     began = time.monotonic()
     with plain() as client:
         box = Toolbox([*client])

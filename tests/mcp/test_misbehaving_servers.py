@@ -16,7 +16,7 @@ import pytest
 from helpers.wait import alive, count_children, until
 from toolsemble import Toolbox, ToolCall, ToolConfigurationError
 from toolsemble.mcp import MCPClient
-from toolsemble.mcp._client import worker
+from toolsemble.mcp._client import client_thread
 
 pytestmark = pytest.mark.slow
 
@@ -67,8 +67,8 @@ def nothing_is_left(plain):
 @pytest.fixture
 def often(monkeypatch):
     """Let servers be started again at once, and any number of times."""
-    monkeypatch.setattr(worker, "_MAX_RESTARTS", 10_000)
-    monkeypatch.setattr(worker, "_BACKOFF", (0.0,) * 10_000)
+    monkeypatch.setattr(client_thread, "_MAX_RESTARTS", 10_000)
+    monkeypatch.setattr(client_thread, "_BACKOFF", (0.0,) * 10_000)
 
 
 def call(box, name, **arguments):

@@ -20,8 +20,10 @@ from helpers.wait import alive, auntil, count_children, until
 from toolsemble import Toolbox, ToolCall, ToolConfigurationError, ToolDefinitionError, ToolExecutionError
 from toolsemble._engine.limits.effect_ledger import EffectLedger
 from toolsemble.mcp import MCPClient
-from toolsemble.mcp._client import process_group, session, stdio, worker
+from toolsemble.mcp._client import client_thread, process_group, session, stdio
 from toolsemble.mcp._client.results import InvalidAnswerError, OutputCheck
+
+pytestmark = pytest.mark.slow
 
 
 def call(client, name, box=None, **arguments):
@@ -339,7 +341,7 @@ async def test_calls_that_wait_for_a_restart_share_it(plain, tmp_path):
 
 
 def test_a_server_is_restarted_three_times_a_minute_at_most(plain, tmp_path, monkeypatch):
-    monkeypatch.setattr(worker, "_BACKOFF", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(client_thread, "_BACKOFF", (0.0, 0.0, 0.0))
     with plain("counted", tmp_path / "log") as client:
         box = Toolbox([*client])
         texts = [box.execute(ToolCall("die", {"text": "x"})).text for _ in range(5)]

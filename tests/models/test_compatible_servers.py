@@ -31,7 +31,7 @@ from toolsemble.models import (
     TextDelta,
     TokenUsage,
     UserMessage,
-    _probe as probe,
+    _model_list as model_list,
     model_of,
 )
 from toolsemble.models.openai._compatible import SERVERS
@@ -55,7 +55,7 @@ def web():
 def _bare_environment(monkeypatch):
     for name in [*HOSTS, *(server.key_variable for server in SERVERS.values())]:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(probe, "SECONDS", 30.0)  # this machine may be busy
+    monkeypatch.setattr(model_list, "SECONDS", 30.0)  # this machine may be busy
 
 
 def make_weather_calls(*cities):
@@ -427,12 +427,12 @@ def test_program_that_is_not_a_model_server_is_rejected(web, monkeypatch, answer
 
 @pytest.mark.parametrize("answer", [send_slowly, lambda handler: handler.server.web.closing.wait(30)])
 def test_slow_server_counts_as_unavailable(web, monkeypatch, answer):
-    monkeypatch.setattr(probe, "SECONDS", 0.2)
+    monkeypatch.setattr(model_list, "SECONDS", 0.2)
     web.answers["/v1/models"] = answer
-    assert probe.fetch_models(web.url("/v1")) == f"nothing answers at {web.url('/v1')}"
+    assert model_list.fetch_models(web.url("/v1")) == f"nothing answers at {web.url('/v1')}"
 
 
 def test_https_address_is_probed_with_tls():
     with serving() as web:
         address = web.url("/v1").replace("http:", "https:")
-        assert probe.fetch_models(address) == f"nothing answers at {address}"
+        assert model_list.fetch_models(address) == f"nothing answers at {address}"

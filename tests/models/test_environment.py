@@ -13,7 +13,15 @@ from helpers.web_server import serving
 from toolsemble import Agent, ToolConfigurationError
 from toolsemble._runtime.extras import install_command
 from toolsemble._vocabulary.providers import PROVIDERS
-from toolsemble.models import Offer, OpenAIModel, _probe as probe, _registry as registry, found, model_of, offers
+from toolsemble.models import (
+    Offer,
+    OpenAIModel,
+    _model_list as model_list,
+    _registry as registry,
+    found,
+    model_of,
+    offers,
+)
 from toolsemble.models.openai._compatible import SERVERS
 
 NOWHERE = "127.0.0.1:9"
@@ -33,7 +41,7 @@ def _clear_environment(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     for name in LOCAL:
         monkeypatch.setenv(SERVERS[name].host_variable, NOWHERE)
-    monkeypatch.setattr(probe, "SECONDS", 30.0)  # this machine may be busy
+    monkeypatch.setattr(model_list, "SECONDS", 30.0)  # this machine may be busy
     set_weights(monkeypatch, None)
 
 

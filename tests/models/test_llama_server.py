@@ -16,7 +16,7 @@ from toolsemble.models import (
     TextDelta,
     ToolMessage,
     UserMessage,
-    _probe as probe,
+    _model_list as model_list,
     model_of,
 )
 from toolsemble.models.openai._compatible import SERVERS
@@ -92,6 +92,6 @@ async def test_conversation_continues_after_invalid_arguments(llama):
 
 def test_server_is_found_at_default_address(llama, monkeypatch):
     monkeypatch.setenv("LLAMACPP_HOST", llama)
-    monkeypatch.setattr(probe, "SECONDS", 60.0)  # this machine may be busy
+    monkeypatch.setattr(model_list, "SECONDS", 60.0)  # this machine may be busy
     assert model_of("llamacpp").name == MODEL
     assert SERVERS["llamacpp"].address == f"{llama}/v1"

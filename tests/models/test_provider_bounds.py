@@ -14,7 +14,7 @@ import pytest
 from helpers.bedrock_wire import frame
 from helpers.provider_checks import HELLO, asked, failed
 from helpers.web_server import serving
-from toolsemble import Agent, MaxIterationsExceededError, ModelError, ToolDefinitionError
+from toolsemble import Agent, BudgetExceededError, ModelError, ToolDefinitionError
 from toolsemble.agent import Retry
 from toolsemble.models import (
     AnthropicModel,
@@ -199,13 +199,13 @@ def provider(request):
 
 @pytest.mark.parametrize("streaming", [False, True], ids=["whole", "streamed"])
 async def test_max_seconds_ends_endless_answer(web, provider, streaming, monkeypatch):
-    monkeypatch.setattr("toolsemble.agent._spending.LAST_ANSWER", 0.2)
+    monkeypatch.setattr("toolsemble.agent._run.spending.LAST_ANSWER", 0.2)
     drip = Endless(provider.kind, provider.start, provider.piece("a"), pause=0.02)
     if not streaming:
         drip = Endless("application/json", (b'{"a": "',), b"a", pause=0.02)
     web.answers = SameAnswer(drip)
     agent = Agent(provider.model(web), max_seconds=0.4, retry=Retry(attempts=1))
-    with pytest.raises(MaxIterationsExceededError) as caught:
+    with pytest.raises(BudgetExceededError) as caught:
         await asyncio.wait_for(_last_event(agent) if streaming else agent.run("go"), WAIT)
     assert str(caught.value) == "Maximum time (0.4 s) reached, and the model returned no final answer"
     assert caught.value.partial.stop_reason == "max_seconds"

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from helpers.sample_tools import AsyncEcho, Echo
-from toolsemble import Tool, Toolbox, ToolCall, ToolDefinitionError
+from toolsemble import InMemoryMetrics, Tool, Toolbox, ToolCall, ToolDefinitionError
 from toolsemble._runtime import sinks as sinks_module
 from toolsemble._runtime.watchers import tell
+from toolsemble.telemetry import BatchSink, ScopedSink, Sink
+from toolsemble.testing import RecordingSink
 
 pytestmark = pytest.mark.slow
 impatient = pytest.mark.usefixtures("impatient")
@@ -496,3 +498,160 @@ def test_failing_batch_is_logged_and_the_next_one_arrives(caplog):
     assert box.flush(60)
     assert sink.seen > before
     assert "no space" in caplog.text
+
+
+class Threads(Sink):
+    """A sink that records the kinds of its events, and the threads in which it receives them."""
+
+    def __init__(self):
+        self.kinds = []
+        self.threads = set()
+
+    def emit(self, event):
+        self.kinds.append(event.kind)
+        self.threads.add(threading.current_thread().name)
+
+
+def test_sink_of_the_base_class_has_a_thread_of_its_own():
+    sink = Threads()
+    box = Toolbox([Echo()], sinks=[sink])
+    box.execute(CALL)
+    assert box.flush(60)
+    assert (sink.kinds, sink.threads) == (BOTH, {"toolsemble-sink"})
+
+
+def test_inline_sink_of_the_base_class_runs_in_the_thread_of_the_call():
+    sink = Threads()
+    sink.inline = True
+    Toolbox([Echo()], sinks=[sink]).execute(CALL)
+    assert (sink.kinds, sink.threads) == (BOTH, {threading.current_thread().name})
+
+
+def test_sinks_of_the_base_class_with_equal_keys_are_one_sink():
+    first, second, other = Threads(), Threads(), Threads()
+    first.sink_key = second.sink_key = ("file", "a.log")
+    box = Toolbox([Echo()], sinks=[first, second, other])
+    box.execute(CALL)
+    assert box.flush(60)
+    assert (first.kinds, second.kinds, other.kinds) == (BOTH, [], BOTH)
+
+
+def test_batch_sink_receives_lists_and_inline_lists_of_one():
+    class Batches(BatchSink):
+        def __init__(self, *, inline):
+            self.inline = inline
+            self.batches = []
+
+        def emit_all(self, events):
+            self.batches.append([event.kind for event in events])
+
+    queued, inline = Batches(inline=False), Batches(inline=True)
+    box = Toolbox([Echo()], sinks=[queued, inline])
+    box.execute(CALL)
+    assert box.flush(60)
+    assert [kind for batch in queued.batches for kind in batch] == BOTH
+    assert inline.batches == [[kind] for kind in BOTH]
+
+
+def test_batch_sink_may_be_async():
+    class Later(BatchSink):
+        def __init__(self):
+            self.kinds = []
+
+        async def emit_all(self, events):
+            await asyncio.sleep(0)
+            self.kinds += [event.kind for event in events]
+
+    sink = Later()
+    box = Toolbox([Echo()], sinks=[sink])
+    box.execute(CALL)
+    assert box.flush(60)
+    assert sink.kinds == BOTH
+
+
+class Chatty(Tool):
+    name = "chatty"
+    description = "Reports its progress"
+
+    def run(self, input):
+        self.progress(0.5, input)
+
+
+def test_scoped_sink_receives_the_events_between_start_and_end_and_overrides_what_it_needs():
+    class Between(ScopedSink):
+        def __init__(self):
+            self.kinds = []
+
+        def emit(self, event):
+            self.kinds.append(event.kind)
+
+    class Ends(ScopedSink):
+        def __init__(self):
+            self.seen = []
+
+        def begin(self, context):
+            return lambda finished: self.seen.append((context.tool_name, finished.outcome))
+
+    between, ends = Between(), Ends()
+    Toolbox([Chatty()], sinks=[between, ends]).execute(ToolCall("chatty", {"input": "half"}))
+    assert (between.kinds, ends.seen) == (["call_progress"], [("chatty", "success")])
+
+
+def test_metrics_of_a_scoped_sink_count_calls():
+    class Counting(ScopedSink):
+        def __init__(self, metrics):
+            self.metrics = metrics
+
+    metrics = InMemoryMetrics()
+    Toolbox([Echo()], sinks=[Counting(metrics), Counting("no metrics")]).execute(CALL)
+    assert metrics.count("echo", "success") == 1
+
+
+def test_async_sink_of_the_base_class_cannot_be_inline():
+    class Later(Sink):
+        inline = True
+
+        async def emit(self, event):
+            """Be a sink."""
+
+    with pytest.raises(ToolDefinitionError, match="is async and cannot be inline; remove the attribute inline"):
+        Toolbox([Echo()], sinks=[Later()])
+
+
+@pytest.mark.parametrize("base", [Sink, BatchSink])
+def test_base_class_without_its_method_cannot_be_created(base):
+    with pytest.raises(TypeError, match="emit"):
+        base()
+
+
+def test_failing_foreign_sink_is_logged_with_its_own_name(caplog):
+    class Broken:
+        inline = True
+
+        def emit(self, event):
+            raise OSError("no space")
+
+        def __repr__(self):
+            return "<the broken sink>"
+
+    Toolbox([Echo()], sinks=[Broken()]).execute(CALL)
+    assert "A sink failed: <the broken sink>" in caplog.text
+
+
+def test_sink_of_another_class_that_has_more_methods_is_used_with_them():
+    class Scoped(RecordingSink):
+        def begin(self, context):
+            return self.emit
+
+    sink = Scoped()
+    inner = Toolbox([Echo()], sinks=[sink])
+
+    class Outer(Tool):
+        name = "outer"
+        description = "Calls another tool"
+
+        def run(self, input):
+            return inner.execute(CALL).text
+
+    Toolbox([Outer()], sinks=[sink]).execute(ToolCall("outer", {"input": "x"}))
+    assert [each.outcome for each in sink.events] == ["success", "success"]

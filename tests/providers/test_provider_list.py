@@ -77,7 +77,7 @@ def add(a: int, b: int) -> int:
 '''
 USE = """
 from toolsemble import Agent, Toolbox, ToolCall
-from toolsemble.agent._run_events import model_attributes
+from toolsemble.agent._run.events import model_attributes
 from toolsemble.models import model_of, offers
 from my_tools import add
 
@@ -135,6 +135,7 @@ def test_provider_needs_two_modules_and_one_line(fork):
     """)
 
 
+@pytest.mark.slow
 def test_command_line_lists_new_provider(fork):
     written = run(fork, "-m", "toolsemble", "tools", "my_tools:add", "--provider", "toy", "--json")
     assert '"toy":"add"' in written.replace(" ", "")

@@ -1,6 +1,7 @@
-"""List the public names of the package and how each is called: ``python tests/release/public_api.py > FILE``.
+"""List the public names of the package and how each is called: ``python tests/release/public_api.py``.
 
-``public_api_of`` keeps the list of every version, by which the next one is compared.
+``public_api_of`` has the list of every version, with which the next one is compared. With ``--keep`` the list of the
+present version is written there; a list that exists is never replaced.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any, get_overloads, is_typeddict
 
@@ -33,6 +35,9 @@ NAMES = {
     **{f".interop.{name}": ["adopt", "export"] for name in FRAMEWORKS},
 }
 
+
+RELEASED = Path(__file__).parent / "public_api_of"
+"""The folder of the lists."""
 
 # Where typed dicts of settings stand that other modules import for type checkers only.
 for name in ("agent._options", "_tools.settings"):
@@ -154,5 +159,25 @@ def list_public_api() -> Iterator[str]:
             yield from describe(path, value)
 
 
+def keep_list(folder: Path, version: str) -> Path:
+    """Write the list of a version; raise SystemExit if the folder has one."""
+    file = folder / f"{version}.txt"
+    text = "".join(f"{line}\n" for line in list_public_api())
+    try:
+        with file.open("x", encoding="utf-8", newline="\n") as opened:
+            opened.write(text)
+    except FileExistsError:
+        raise SystemExit(
+            f"{file} exists, and the list of a published version never changes: describe later changes in the section "
+            f"[Unreleased] of CHANGELOG.md. If {version} is not published yet, delete the file and run this again."
+        ) from None
+    return file
+
+
 if __name__ == "__main__":
-    sys.stdout.writelines(f"{line}\n" for line in list_public_api())
+    if sys.argv[1:] == ["--keep"]:
+        import toolsemble
+
+        keep_list(RELEASED, toolsemble.__version__)
+    else:
+        sys.stdout.writelines(f"{line}\n" for line in list_public_api())

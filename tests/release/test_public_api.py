@@ -1,18 +1,20 @@
-"""Whoever upgrades finds every removed or changed name in the changelog."""
+"""The changelog has every public name that a version removed or changed."""
 
 import inspect
 import re
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 import toolsemble
-from release.public_api import list_public_api
+from release.public_api import RELEASED, keep_list, list_public_api
 
-RELEASED = Path(__file__).parent / "public_api_of"
 CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
+KEEP = ".venv/bin/python tests/release/public_api.py --keep"
 NAME = re.compile(r"[\w.]+")
+TOP = re.compile(r"toolsemble(\.[a-z]\w*)+(?=\.[A-Z]\w*\.)")
 
 
 def read_names(lines):
@@ -51,7 +53,9 @@ def accepts(new, old):
 
 def find_breaks(old, new):
     """Yield the names that are gone, and those that some calls do not fit any more."""
-    for name, parameters in old.items():
+    for place, parameters in old.items():
+        # An object that the package exports by now is described there.
+        name = next((each for each in (place, TOP.sub("toolsemble", place)) if each in new), place)
         if name not in new:
             owner = name.rpartition(".")[0]
             if owner not in old or owner in new:  # of a class that is gone, its own name says enough
@@ -65,7 +69,10 @@ def find_breaks(old, new):
 
 def read_section(text, version):
     """Return what a changelog says of a version."""
-    return next(each for each in re.split(r"^## ", text, flags=re.MULTILINE) if each.startswith(f"[{version}]"))
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)
+    found = next((each for each in sections if each.startswith(f"[{version}]")), None)
+    assert found is not None, f"CHANGELOG.md has no section [{version}]: add the line `## [{version}]`"
+    return found
 
 
 def list_versions():
@@ -75,6 +82,12 @@ def list_versions():
 
 def read_released(version):
     return read_names((RELEASED / f"{version}.txt").read_text(encoding="utf-8").splitlines())
+
+
+@cache
+def read_present():
+    """Return the public names of this checkout."""
+    return read_names(list_public_api())
 
 
 def is_listed(name, section):
@@ -88,23 +101,50 @@ def find_unlisted(old, new, version):
 
 
 def test_changelog_has_a_line_for_every_public_name_that_was_removed_or_changed():
-    missing = find_unlisted(read_released(list_versions()[-1]), read_names(list_public_api()), "Unreleased")
-    assert missing == [], "removed or changed since the last release; add a line to CHANGELOG.md that names them"
+    last = list_versions()[-1]
+    missing = find_unlisted(read_released(last), read_present(), "Unreleased")
+    assert missing == [], (
+        f"These public names of {last} were removed, or some calls of them fail now. If that is intended, add a line "
+        "to the section [Unreleased] of CHANGELOG.md with each name `in backticks`, and nothing else: the list of "
+        f"{last} stays as it is. If not, restore them; warn_deprecated in _runtime/checks.py keeps an old name working."
+    )
 
 
 @pytest.mark.parametrize(("old", "new"), [*pairwise(list_versions())])
 def test_section_of_a_version_has_a_line_for_every_public_name_that_it_removed_or_changed(old, new):
-    assert find_unlisted(read_released(old), read_released(new), new) == []
+    assert find_unlisted(read_released(old), read_released(new), new) == [], (
+        f"These public names of {old} are missing in {new} or changed there: name each `in backticks` in the section "
+        f"[{new}] of CHANGELOG.md. If `git diff` shows a change of {RELEASED.name}, undo it: a published list is final."
+    )
 
 
 def test_public_names_of_this_version_are_kept_for_the_comparison_with_the_next():
-    assert list_versions()[-1] == toolsemble.__version__, "run tests/release/public_api.py, as CONTRIBUTING.md says"
+    assert list_versions()[-1] == toolsemble.__version__, (
+        f"The version is {toolsemble.__version__}, and the last list of public names is {list_versions()[-1]}.txt; "
+        f"when the code of the version is complete, run: {KEEP}"
+    )
 
 
 def test_list_of_this_version_is_complete_as_long_as_the_changelog_has_nothing_newer():
     if read_section(CHANGELOG.read_text(encoding="utf-8"), "Unreleased").strip() == "[Unreleased]":
-        missing = [*find_breaks(read_names(list_public_api()), read_released(toolsemble.__version__))]
-        assert missing == [], "run tests/release/public_api.py again, as CONTRIBUTING.md says"
+        missing = [*find_breaks(read_present(), read_released(toolsemble.__version__))]
+        version = toolsemble.__version__
+        assert missing == [], (
+            f"These public names are not in the list of {version}, or changed since. If {version} is published, add a "
+            "line to the section [Unreleased] of CHANGELOG.md that names them; the list stays as it is. If it is not, "
+            f"delete tests/release/{RELEASED.name}/{version}.txt and run: {KEEP}"
+        )
+
+
+@pytest.mark.slow
+def test_list_of_a_version_is_written_once(tmp_path):
+    file = keep_list(tmp_path, "9.0.0")
+    assert file == tmp_path / "9.0.0.txt"
+    assert read_names(file.read_text(encoding="utf-8").splitlines()) == read_present()
+    file.write_text("as published\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"9\.0\.0\.txt exists, and the list of a published version never changes"):
+        keep_list(tmp_path, "9.0.0")
+    assert file.read_text(encoding="utf-8") == "as published\n"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +152,7 @@ def test_list_of_this_version_is_complete_as_long_as_the_changelog_has_nothing_n
     [("tool", "timeout"), ("Agent", "role"), ("Agent.run", "output_type"), ("interop.langchain.adopt", "retries")],
 )
 def test_settings_that_are_declared_in_typed_dicts_and_overloads_count_as_parameters(name, keyword):
-    parameters = read_signature(read_names(list_public_api())[f"toolsemble.{name}"])
+    parameters = read_signature(read_present()[f"toolsemble.{name}"])
     assert keyword in [each.name for each in parameters]
 
 

@@ -1,6 +1,7 @@
-"""The workflows of the public forge run targets that exist, and publish nothing without a tag."""
+"""Workflows run targets that exist, and publish nothing without a tag; commit hooks run what `make lint` runs."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,20 @@ def test_tests_run_on_three_systems_and_on_every_supported_python():
 def test_only_a_tag_publishes():
     # YAML 1.1 reads the key `on` as true.
     assert read_workflow(ROOT / ".github" / "workflows" / "release.yml")[True] == {"push": {"tags": ["v*"]}}
+
+
+def test_commit_hooks_run_the_checks_of_make_lint_in_their_pinned_versions():
+    (repository,) = read_workflow(ROOT / ".pre-commit-config.yaml")["repos"]
+    assert repository["repo"] == "local"  # works offline, and has no versions of its own
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    pinned = {each.partition("==")[0] for each in project["optional-dependencies"]["dev"] if "==" in each}
+    packages = {"ruff": "ruff", "lint-imports": "import-linter"}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    linted = re.search(r"^lint:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)[1]
+    linted = linted.replace("$(LINT_IMPORTS)", re.search(r"^LINT_IMPORTS := (.*)$", makefile, re.MULTILINE)[1])
+    for hook in repository["hooks"]:
+        folder, _, command = hook["entry"].partition("/bin/")
+        program, *words = command.split()
+        assert folder == ".venv", hook["id"]
+        assert packages[program] in pinned, hook["id"]
+        assert f"$(BIN)/{' '.join([program, *words[:1]])}" in linted, hook["id"]

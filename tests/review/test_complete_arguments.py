@@ -22,6 +22,7 @@ import typing_extensions
 from pydantic import AliasChoices, AliasPath, BaseModel, PrivateAttr, SecretStr, model_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
+from helpers.columns import column
 from helpers.sample_tools import Reviewer
 from helpers.web_server import serving
 from toolsemble import (
@@ -42,9 +43,9 @@ from toolsemble._runtime.text import HIDDEN
 from toolsemble._schema.display import to_display
 from toolsemble._schema.masking import find_hidden_texts
 from toolsemble._schema.members import names_of
-from toolsemble._schema.typed import keeps_all
+from toolsemble._schema.typed_arguments import keeps_all
 from toolsemble.builtin import HttpTool, ProcessTool
-from toolsemble.review import AutoApprove, RememberReview, Rule, RulesReview, SQLiteStore
+from toolsemble.review import AutoApprove, RememberReview, ReviewStore, Rule, RulesReview
 from toolsemble.testing import RecordingSink
 
 
@@ -292,7 +293,7 @@ class TestUsesOfArguments:
     def test_receipt_is_valid_only_for_these_arguments(self, tmp_path):
         asked, other = (request_for(Target, {"path": path}) for path in ("a.tmp", "/etc/passwd"))
         other = replace(asked, arguments=other.arguments)
-        with SQLiteStore(tmp_path / "reviews.db") as store:
+        with ReviewStore(tmp_path / "reviews.db") as store:
             store.ask([asked])
             store.answer(asked, Continue())
             assert store.take({asked.id: other}) == {
@@ -328,19 +329,18 @@ class TestInitVar:
     """What a constructor takes and no field keeps cannot be read back, so that nobody could be shown it."""
 
     @pytest.mark.parametrize("kind", INIT_ONLY)
-    @pytest.mark.parametrize(
-        "settings",
-        [
+    def test_rejects_init_var_in_gated_cached_and_idempotent_tools(self, kind):
+        problem = r"'command' of (Checked)?(Job|Required) is an InitVar"
+        for settings in (
             {"requires_approval": True},
             {"requires_approval": lambda arguments, context: False},
             {"effects": "read", "cache": True},
             {"effects": "irreversible", "idempotency": True},
-        ],
-    )
-    def test_rejects_init_var_in_gated_cached_and_idempotent_tools(self, kind, settings):
-        with pytest.raises(ToolDefinitionError, match=r"'command' of (Checked)?(Job|Required) is an InitVar") as raised:
-            Toolbox([make_take_tool(kind, **settings)])
-        assert "make it a field" in str(raised.value)
+        ):
+            with column(settings):
+                with pytest.raises(ToolDefinitionError, match=problem) as raised:
+                    Toolbox([make_take_tool(kind, **settings)])
+                assert "make it a field" in str(raised.value)
 
     def test_rejects_init_var_with_toolbox_approval(self):
         Toolbox([make_take_tool(Job)])

@@ -15,9 +15,9 @@ from toolsemble.review import (
     MemoryStore,
     QueueReview,
     RememberReview,
+    ReviewStore,
     Rule,
     RulesReview,
-    SQLiteStore,
     WebhookReview,
 )
 from toolsemble.review._webhook import listen
@@ -76,7 +76,7 @@ def memory(decision, _):
 @contextmanager
 def file(decision, folder):
     path = folder / "reviews.db"
-    with SQLiteStore(path) as store, SQLiteStore(path) as other, answer_in_thread(other, decision):
+    with ReviewStore(path) as store, ReviewStore(path) as other, answer_in_thread(other, decision):
         yield QueueReview(store, poll=0.005)
 
 

@@ -19,11 +19,11 @@ from toolsemble.review import (
     QueueReview,
     RememberReview,
     ReviewRequest,
+    ReviewStore,
     Rule,
     RulesReview,
-    SQLiteStore,
 )
-from toolsemble.review._question import Question
+from toolsemble.review._asking.question import Question
 from toolsemble.testing import ScriptedModel
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def delete(path: str) -> str:
 
 @pytest.fixture(params=["memory", "file"])
 def store(request, tmp_path):
-    made = MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "reviews.db")
+    made = MemoryStore() if request.param == "memory" else ReviewStore(tmp_path / "reviews.db")
     with made:
         yield made
 
@@ -347,7 +347,7 @@ async def test_cancellation_at_a_failure_stays_cancelled():
 async def test_new_process_continues_requests_of_a_dead_one(tmp_path):
     path = tmp_path / "reviews.db"
     call = ToolCall("delete", {"path": "old.log"}, id="c1")
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         child = os.fork()
         if child == 0:
             Toolbox([delete], review=QueueReview(store, poll=FAST)).execute(call, run_id="r1")
@@ -358,13 +358,13 @@ async def test_new_process_continues_requests_of_a_dead_one(tmp_path):
         store.answer(store.pending()[0], Continue(), person="ada")
         reply = await Toolbox([delete], review=QueueReview(store, poll=FAST)).aexecute(call, run_id="r1")
     assert reply.text == "deleted old.log"
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         assert audit_kinds(store) == ["asked", "answered", "asked", "used"]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # forking with threads is what is tested
 async def test_fork_starts_its_own_store_worker(tmp_path):
-    with SQLiteStore(tmp_path / "reviews.db") as store:
+    with ReviewStore(tmp_path / "reviews.db") as store:
         queue = QueueReview(store, poll=FAST)
         asked = asyncio.create_task(queue.review(make_request(arguments="parent")))
         await auntil(store.pending)
@@ -384,7 +384,7 @@ async def test_fork_starts_its_own_store_worker(tmp_path):
 
 @pytest.mark.parametrize("store", [None, "reviews.db", object()])
 def test_rejects_invalid_store(store):
-    with pytest.raises(ToolDefinitionError, match=r"^QueueReview needs a store, such as SQLiteStore\(path\), not "):
+    with pytest.raises(ToolDefinitionError, match=r"^QueueReview needs a store, such as ReviewStore\(path\), not "):
         QueueReview(store)
 
 

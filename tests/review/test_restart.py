@@ -14,8 +14,8 @@ import pytest
 
 from helpers.wait import auntil, until
 from toolsemble import Agent, ReviewRefusedError, Toolbox, ToolCall, ToolConfigurationError, ToolContext, tool
-from toolsemble._runtime.processes.identity import ProcessIdentity
 from toolsemble._runtime.signing import sign
+from toolsemble._runtime.storage.database import ProcessIdentity
 from toolsemble._runtime.watchers import unwatch, watch
 from toolsemble.review import (
     Continue,
@@ -24,9 +24,9 @@ from toolsemble.review import (
     MemoryStore,
     QueueReview,
     ReviewRequest,
-    SQLiteStore,
+    ReviewStore,
 )
-from toolsemble.review._question import Question
+from toolsemble.review._asking.question import Question
 from toolsemble.testing import ScriptedModel
 
 pytestmark = pytest.mark.slow
@@ -52,7 +52,7 @@ def paying(path, run_id, *orders):
 
 
 def pending(path):
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         return store.pending()
 
 
@@ -85,10 +85,10 @@ def make_request(**given):
 
 def test_approval_for_a_dead_process_is_used_once(path):
     (request,) = kill_while_it_waits(path, "order-17", 17)
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         store.answer(request, Continue(), person="bob")
     assert finish(path, "order-17", 17) == ["paid 17", "done"]
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         assert audit_kinds(store) == ["asked", "answered", "asked", "used"]
         assert store.audit()[-1].person == "bob"
     assert [again.arguments for again in kill_while_it_waits(path, "order-17", 17)] == [{"order": 17}]
@@ -96,7 +96,7 @@ def test_approval_for_a_dead_process_is_used_once(path):
 
 def test_rejection_for_a_dead_process_is_used(path):
     (request,) = kill_while_it_waits(path, "order-17", 17)
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         store.answer(request, ExitEarly("not today"))
     assert finish(path, "order-17", 17) == ["done"]
 
@@ -104,7 +104,7 @@ def test_rejection_for_a_dead_process_is_used(path):
 def test_repeated_restarts_keep_one_request(path):
     ids = {request.id for _ in range(3) for request in kill_while_it_waits(path, "order-17", 17)}
     assert len(ids) == 1
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         store.answer(store.pending()[0], Continue())
     assert finish(path, "order-17", 17) == ["paid 17", "done"]
 
@@ -112,7 +112,7 @@ def test_repeated_restarts_keep_one_request(path):
 @pytest.mark.parametrize(("run_id", "order"), [("order-17", 18), ("order-18", 17)])
 def test_other_arguments_or_run_are_asked_again(path, run_id, order):
     (request,) = kill_while_it_waits(path, "order-17", 17)
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         store.answer(request, Continue())
     (other,) = kill_while_it_waits(path, run_id, order)
     assert (other.id != request.id, other.run_id, other.arguments) == (True, run_id, {"order": order})
@@ -120,7 +120,7 @@ def test_other_arguments_or_run_are_asked_again(path, run_id, order):
 
 def test_approval_covers_one_of_two_equal_calls(path):
     (request,) = kill_while_it_waits(path, "order-17", 17, 17)
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         store.answer(request, Continue())
     with paying(path, "order-17", 17, 17) as process:
         assert process.stdout.readline() == "paid 17\n"
@@ -131,11 +131,11 @@ def test_approval_covers_one_of_two_equal_calls(path):
 
 def test_rejects_a_changed_receipt_after_a_restart(path):
     (request,) = kill_while_it_waits(path, "order-17", 17)
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         store.answer(request, ExitEarly("no"), person="bob")
     tamper(path, """UPDATE requests SET receipt = replace(receipt, '"exit_early"', '"continue"')""")
     assert finish(path, "order-17", 17) == ["done"]
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         assert [event.detail for event in store.audit() if event.kind == "refused"] == ["the signature does not fit"]
 
 
@@ -148,12 +148,12 @@ async def test_earlier_answer_has_no_request_event(path):
         model = ScriptedModel([ToolCall("pay", {"order": 17}), "done"])
         return Agent(model, [pay], review=QueueReview(store, poll=FAST))
 
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         async with aclosing(agent(store).stream("pay", run_id="r1")) as events:
             async for event in events:
                 if event.kind == "review_requested":
                     break
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         store.answer(store.pending()[0], Continue())
         async with aclosing(agent(store).stream("pay", run_id="r1")) as events:
             reviews = [event async for event in events if event.kind.startswith("review_")]
@@ -169,7 +169,7 @@ async def test_wrapper_sends_its_event_before_it_finds_an_earlier_answer(path):
             return await self._queue.review(request)
 
     events = []
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         store.ask([first := make_request()])
         store.answer(first, Continue())
         token = watch(events.append)
@@ -180,7 +180,7 @@ async def test_wrapper_sends_its_event_before_it_finds_an_earlier_answer(path):
 
 
 async def test_earlier_answer_is_not_announced(path):
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         store.ask([first := make_request()])
         store.answer(first, Continue())
         told = []
@@ -216,7 +216,7 @@ async def cancel_while_it_waits(store, run_id="r1", **settings):
 
 
 async def test_an_answer_after_a_cancelled_run_counts_when_the_run_is_repeated(path):
-    with SQLiteStore(path) as store, SQLiteStore(path) as other:
+    with ReviewStore(path) as store, ReviewStore(path) as other:
         request = await cancel_while_it_waits(store)
         assert [each.id for each in store.pending()] == [request.id]
         store.answer(store.pending()[0], Continue(), person="bob")
@@ -226,7 +226,7 @@ async def test_an_answer_after_a_cancelled_run_counts_when_the_run_is_repeated(p
 
 
 async def test_a_cancelled_run_that_is_repeated_before_the_answer_keeps_its_question(path):
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         request = await cancel_while_it_waits(store)
         assert (await cancel_while_it_waits(store)).id == request.id
 
@@ -238,7 +238,7 @@ async def test_an_answer_that_a_cancelled_run_did_not_take_counts_when_the_run_i
         async def announce(self, request):
             announced.set()
 
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         # From the announcement on, the store is not looked at for a minute.
         asked = asyncio.create_task(Question(Telling(store, poll=60), make_request()).ado())
         await announced.wait()
@@ -250,7 +250,7 @@ async def test_an_answer_that_a_cancelled_run_did_not_take_counts_when_the_run_i
 
 
 async def test_a_cancelled_run_without_an_id_withdraws_its_question(path):
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         request = await cancel_while_it_waits(store, None)
         assert (store.pending(), audit_kinds(store)) == ([], ["asked", "withdrawn"])
         with pytest.raises(ReviewRefusedError, match="it was withdrawn: nobody waits for the answer"):
@@ -269,7 +269,7 @@ async def test_a_reviewer_that_answers_before_the_queue_withdraws_its_question(p
             await asyncio.wait([asked])
             return Continue()
 
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         other = asyncio.Event()
         asked = asyncio.create_task(Question(FirstOf(QueueReview(store, poll=FAST), other), make_request()).ado())
         await auntil(store.pending)
@@ -280,7 +280,7 @@ async def test_a_reviewer_that_answers_before_the_queue_withdraws_its_question(p
 
 async def test_a_question_without_a_timeout_stays_open_for_a_day_after_its_run_is_cancelled(path):
     now = [time.time()]
-    with SQLiteStore(path, clock=lambda: now[0]) as store:
+    with ReviewStore(path, clock=lambda: now[0]) as store:
         request = await cancel_while_it_waits(store, approval_timeout=None)
         now[0] += DAY - 1
         assert [each.id for each in store.pending()] == [request.id]
@@ -290,7 +290,7 @@ async def test_a_question_without_a_timeout_stays_open_for_a_day_after_its_run_i
 
 async def test_a_question_with_a_timeout_keeps_its_deadline_when_its_run_is_cancelled(path):
     now = [time.time()]
-    with SQLiteStore(path, clock=lambda: now[0]) as store:
+    with ReviewStore(path, clock=lambda: now[0]) as store:
         await cancel_while_it_waits(store, approval_timeout=60)
         now[0] += 61
         assert (store.pending(), audit_kinds(store)) == ([], ["asked", "expired"])
@@ -313,7 +313,7 @@ def test_an_interrupted_process_leaves_the_question_of_a_run_with_an_id_open(pat
         until(lambda: path.exists() and pending(path))
         process.send_signal(signal.SIGINT)
         process.wait(60)
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         assert audit_kinds(store) == kinds
         if run_id:
             store.answer(store.pending()[0], Continue(), person="bob")
@@ -325,11 +325,11 @@ def test_an_interrupted_process_leaves_the_question_of_a_run_with_an_id_open(pat
 
 
 def test_closes_request_of_a_generated_run_after_its_process_ended(path):
-    with paying(path, "", 17), SQLiteStore(path) as store:
+    with paying(path, "", 17), ReviewStore(path) as store:
         until(store.pending)
         (request,) = store.pending()
         assert (request.chosen_run, store.pending()) == (False, [request])
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         assert (store.pending(), audit_kinds(store)) == ([], ["asked", "abandoned"])
         with pytest.raises(ReviewRefusedError, match=r"^the process that asked has ended, and nobody can use"):
             store.answer(request, Continue())
@@ -337,10 +337,10 @@ def test_closes_request_of_a_generated_run_after_its_process_ended(path):
 
 
 def test_rejects_answer_to_an_abandoned_request(path):
-    with paying(path, "", 17), SQLiteStore(path) as store:
+    with paying(path, "", 17), ReviewStore(path) as store:
         until(store.pending)
         (request,) = store.pending()
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         with pytest.raises(ReviewRefusedError, match=r"its run has no run_id of its own$"):
             store.answer(request, Continue(), person="bob")
         assert audit_kinds(store) == ["asked", "abandoned", "refused"]
@@ -390,7 +390,7 @@ async def test_run_id_of_a_result_is_a_plain_str():
 
 
 def test_request_of_a_running_process_is_not_reused(path):
-    with paying(path, "r1", 17), SQLiteStore(path) as store:
+    with paying(path, "r1", 17), ReviewStore(path) as store:
         until(store.pending)
         (first,) = store.pending()
         with paying(path, "r1", 17):
@@ -409,16 +409,16 @@ async def test_equal_calls_of_two_queues_wait_separately():
 
 
 def test_request_of_another_open_store_is_not_reused(path):
-    with SQLiteStore(path) as one, SQLiteStore(path) as other:
+    with ReviewStore(path) as one, ReviewStore(path) as other:
         one.ask([first := make_request()])
         assert other.ask([second := make_request()]) == [second.id]
         assert other.pending() == [first, second]
 
 
 def test_request_of_a_closed_store_is_reused(path):
-    with SQLiteStore(path) as one:
+    with ReviewStore(path) as one:
         one.ask([first := make_request(), generated := make_request(chosen_run=False)])
-    with SQLiteStore(path) as other:
+    with ReviewStore(path) as other:
         assert other.ask([make_request()]) == [first.id]
         assert other.pending()[0].id == first.id
         with pytest.raises(ReviewRefusedError, match=r"^the process that asked has ended"):
@@ -427,7 +427,7 @@ def test_request_of_a_closed_store_is_reused(path):
 
 @pytest.mark.parametrize("asker", ["[]", "{", "5", None, '["", 0, "", ""]', '["", "1", "", ""]', '["x", 1, "", "y"]'])
 def test_request_of_an_unknown_asker_is_reused_and_stays_open(path, asker):
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         store.ask([first := make_request(), generated := make_request(chosen_run=False)])
         tamper(path, "UPDATE requests SET asker = ?", asker)
         assert store.pending() == [first, generated]
@@ -449,12 +449,12 @@ def test_process_has_ended_only_if_certain(monkeypatch, system):
 
 
 def test_request_without_deadline_stays_open_for_a_day_after_its_process_ended(path):
-    with paying(path, "order-17", 17), SQLiteStore(path) as store:
+    with paying(path, "order-17", 17), ReviewStore(path) as store:
         until(store.pending)
         (request,) = store.pending()
     assert request.deadline is None
     now = [request.asked_at]
-    with SQLiteStore(path, clock=lambda: now[0]) as store:
+    with ReviewStore(path, clock=lambda: now[0]) as store:
         now[0] += 10 * DAY
         assert store.pending() == [request]
         now[0] += DAY - 1
@@ -470,7 +470,7 @@ def test_request_without_deadline_stays_open_for_a_day_after_its_process_ended(p
 def test_resumed_request_has_no_deadline_again(path):
     (request,) = kill_while_it_waits(path, "order-17", 17)
     now = [request.asked_at]
-    with SQLiteStore(path, clock=lambda: now[0]) as store:
+    with ReviewStore(path, clock=lambda: now[0]) as store:
         assert store.pending() == [request]
         with paying(path, "order-17", 17):
             until(lambda: store.pending()[0].call_id != request.call_id)
@@ -504,35 +504,35 @@ def seal_again(path, secret):
 
 
 def test_upgrades_a_file_of_the_first_version(path):
-    with SQLiteStore(path, b"secret") as store:
+    with ReviewStore(path, b"secret") as store:
         store.ask([first := make_request(call_id="a"), second := make_request(call_id="b", arguments={"order": 18})])
         store.answer(first, Continue(), person="bob")
     make_old(path)
     seal_again(path, b"secret")
-    with SQLiteStore(path, b"secret") as store:
+    with ReviewStore(path, b"secret") as store:
         assert store.pending() == [second]
         assert store.ask([again := make_request(call_id="c")]) == [first.id]
         assert store.take({first.id: again}) == {first.id: Continue()}
         store.answer(second, Continue())
-    with SQLiteStore(path, b"secret") as store:
+    with ReviewStore(path, b"secret") as store:
         assert audit_kinds(store).count("answered") == 2
 
 
 def test_upgrade_keeps_rows_beside_a_damaged_one(path):
-    with SQLiteStore(path, b"secret") as store:
+    with ReviewStore(path, b"secret") as store:
         store.ask([first := make_request(), other := make_request(arguments={"order": 18})])
     make_old(path)
     seal_again(path, b"secret")
     tamper(path, "UPDATE requests SET request = '{' WHERE id = ?", first.id)
-    with SQLiteStore(path, b"secret") as store:
+    with ReviewStore(path, b"secret") as store:
         assert store.pending() == [other]
 
 
 def test_concurrent_processes_upgrade_a_file_once(path):
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         store.ask([make_request(arguments={"order": number}) for number in range(500)])
     make_old(path)
-    script = "import sys; from toolsemble.review import SQLiteStore; sys.stdin.read(); SQLiteStore(sys.argv[1]).close()"
+    script = "import sys; from toolsemble.review import ReviewStore; sys.stdin.read(); ReviewStore(sys.argv[1]).close()"
     command = [sys.executable, "-c", script, path]
     processes = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(4)]
     for process in processes:
@@ -541,7 +541,7 @@ def test_concurrent_processes_upgrade_a_file_once(path):
 
 
 def test_rejects_a_file_of_a_later_version(path):
-    SQLiteStore(path).close()
+    ReviewStore(path).close()
     tamper(path, "PRAGMA user_version = 99")
     with pytest.raises(ToolConfigurationError, match="not a review store of this version"):
-        SQLiteStore(path)
+        ReviewStore(path)

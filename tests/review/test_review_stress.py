@@ -15,7 +15,7 @@ import pytest
 from helpers.answer_process import decide
 from helpers.ask_process import ASKED
 from toolsemble import Toolbox, ToolCall, tool
-from toolsemble.review import QueueReview, SQLiteStore
+from toolsemble.review import QueueReview, ReviewStore
 
 pytestmark = pytest.mark.slow
 
@@ -93,7 +93,7 @@ async def run_separately(box, calls):
 async def test_each_call_gets_its_answer_exactly_once(tmp_path, execute, killed, count):
     path, ran = tmp_path / "reviews.db", Counter()
     calls = [ToolCall("act", {"number": number}, id=f"c{number}") for number in range(1, count + 1)]
-    with SQLiteStore(path) as store, run_answerers(path, tmp_path / "stop", killed=killed) as kills:
+    with ReviewStore(path) as store, run_answerers(path, tmp_path / "stop", killed=killed) as kills:
         replies = await execute(Toolbox([make_gated_tool(ran)], review=QueueReview(store)), calls)
         events = store.audit()
         assert bool(kills) == killed
@@ -109,7 +109,7 @@ def test_killed_process_is_restarted_and_runs_only_approved_calls(tmp_path):
     path, log = tmp_path / "reviews.db", tmp_path / "log"
     log.touch()
     command = [sys.executable, Path(__file__).parents[1] / "helpers/ask_process.py", path, log]
-    with SQLiteStore(path) as store, run_answerers(path, tmp_path / "stop", killed=False):
+    with ReviewStore(path) as store, run_answerers(path, tmp_path / "stop", killed=False):
         for patience in (0.05, 0.1, 0.2):  # from when it begins to ask, so that each gets a little further
             with subprocess.Popen(command, stdout=subprocess.PIPE) as asker:
                 assert asker.stdout.readline() == b"ready\n"

@@ -852,4 +852,5 @@ def test_requests_are_withdrawn_by_the_reviewer_that_is_asked():
             return [*ids]
 
     assert RulesReview([Rule("allow")], Desk()).withdraw(["r1"]) == ["r1"]
-    assert RulesReview([Rule("allow")], AutoApprove()).withdraw is None
+    assert RulesReview([Rule("allow")], AutoApprove()).withdraw(["r1"]) is False
+    assert RulesReview([Rule("allow")]).withdraw(["r1"]) is False

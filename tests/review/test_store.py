@@ -25,9 +25,11 @@ from toolsemble.review import (
     Receipt,
     ReviewEvent,
     ReviewRequest,
+    ReviewStore,
     ReviewTiming,
-    SQLiteStore,
 )
+
+pytestmark = pytest.mark.slow
 
 NOW = 1_700_000_000.0
 
@@ -51,14 +53,14 @@ def store(request, tmp_path, clock):
         made = MemoryStore(secret=b"secret", clock=clock)
     else:
         place = tmp_path / "reviews.db" if request.param == "file" else request.getfixturevalue("postgres_url")
-        made = SQLiteStore(place, secret=b"secret", clock=clock)
+        made = ReviewStore(place, secret=b"secret", clock=clock)
     with made:
         yield made
 
 
 @pytest.fixture
 def file(tmp_path, clock):
-    with SQLiteStore(tmp_path / "reviews.db", clock=clock) as made:
+    with ReviewStore(tmp_path / "reviews.db", clock=clock) as made:
         yield made
 
 
@@ -277,7 +279,7 @@ def test_resetting_a_row_does_not_reuse_an_answer_in_another_process(file, tmp_p
     receipt = file.answer(file.pending()[0], Continue(), person="ada").to_json()
     assert file.take({stored: request}) == {stored: Continue()}
     tamper(tmp_path, "UPDATE requests SET state = 'answered', receipt = ?", receipt)
-    with SQLiteStore(tmp_path / "reviews.db", clock=clock) as other:
+    with ReviewStore(tmp_path / "reviews.db", clock=clock) as other:
         assert other.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it was used already")}
 
 
@@ -289,8 +291,10 @@ def test_different_editable_fields_are_different_requests(store):
 
 @pytest.mark.parametrize("path", [":memory:", ""])
 def test_rejects_memory_path(path):
-    with pytest.raises(ToolDefinitionError, match="needs a file path; for a store in memory use MemoryStore"):
-        SQLiteStore(path)
+    with pytest.raises(
+        ToolDefinitionError, match="needs a file path or a postgresql:// URL; for a store in memory use MemoryStore"
+    ):
+        ReviewStore(path)
 
 
 def test_answer_is_not_valid_for_other_arguments(store):
@@ -530,7 +534,7 @@ def test_changed_request_is_not_reused(file, tmp_path, column):
 
 def test_two_stores_share_one_file(file, tmp_path, clock):
     file.ask([request := make_request()])
-    with SQLiteStore(str(tmp_path / "reviews.db"), clock=clock) as other:
+    with ReviewStore(str(tmp_path / "reviews.db"), clock=clock) as other:
         other.answer(other.pending()[0], Edit("x"))
     assert file.take({request.id: request}) == {request.id: Edit("x")}
 
@@ -538,7 +542,7 @@ def test_two_stores_share_one_file(file, tmp_path, clock):
 def test_files_are_readable_only_by_their_owner(tmp_path):
     before = os.umask(0)
     try:
-        with SQLiteStore(tmp_path / "reviews.db") as store:
+        with ReviewStore(tmp_path / "reviews.db") as store:
             store.ask([make_request()])
             modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
     finally:
@@ -550,26 +554,26 @@ def test_files_are_readable_only_by_their_owner(tmp_path):
 
 
 def test_passed_secret_is_not_stored(tmp_path):
-    with SQLiteStore(tmp_path / "reviews.db", "a long secret") as store:
+    with ReviewStore(tmp_path / "reviews.db", "a long secret") as store:
         store.ask([make_request()])
     assert [path.name for path in tmp_path.iterdir()] == ["reviews.db"]
     assert b"a long secret" not in (tmp_path / "reviews.db").read_bytes()
 
 
 def test_store_opens_only_with_its_secret(tmp_path):
-    SQLiteStore(tmp_path / "reviews.db", "mine").close()
+    ReviewStore(tmp_path / "reviews.db", "mine").close()
     with pytest.raises(
         ToolConfigurationError, match=r"^The review store was created with another secret; pass the same"
     ):
-        SQLiteStore(tmp_path / "reviews.db", "yours")
-    SQLiteStore(tmp_path / "reviews.db", b"mine").close()
+        ReviewStore(tmp_path / "reviews.db", "yours")
+    ReviewStore(tmp_path / "reviews.db", b"mine").close()
 
 
 def test_processes_starting_at_once_share_file_and_key(tmp_path):
     script = (
-        "import sys; from toolsemble.review import SQLiteStore, ReviewRequest\n"
+        "import sys; from toolsemble.review import ReviewStore, ReviewRequest\n"
         "sys.stdin.read()\n"
-        "with SQLiteStore(sys.argv[1]) as store:\n"
+        "with ReviewStore(sys.argv[1]) as store:\n"
         "    store.ask([ReviewRequest('', 'tool', sys.argv[2])])\n"
     )
     path = tmp_path / "reviews.db"
@@ -578,14 +582,14 @@ def test_processes_starting_at_once_share_file_and_key(tmp_path):
     for process in processes:
         process.stdin.close()
     assert [process.wait(60) for process in processes] == [0] * 4
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         assert sorted(request.arguments for request in store.pending()) == ["0", "1", "2", "3"]
     assert sorted(each.name for each in tmp_path.iterdir()) == ["reviews.db", "reviews.db.key"]
 
 
 def test_store_is_pickled_by_its_path(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with SQLiteStore("reviews.db", valid_for=5) as store:
+    with ReviewStore("reviews.db", valid_for=5) as store:
         pickled = pickle.dumps(store)
         monkeypatch.chdir("/")
         store.ask([make_request(timeout=None)])
@@ -742,7 +746,7 @@ def test_rejects_path_that_is_not_a_store(tmp_path, make, reason):
     path = tmp_path / "reviews.db"
     make(path)
     with pytest.raises(ToolConfigurationError) as refusal:
-        SQLiteStore(path)
+        ReviewStore(path)
     assert str(refusal.value) == f"The review store '{path}' cannot be used: {reason}"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -750,7 +754,7 @@ def test_rejects_path_that_is_not_a_store(tmp_path, make, reason):
 def test_an_empty_file_is_a_new_store(tmp_path):
     path = tmp_path / "reviews.db"
     path.touch(0o644)
-    with SQLiteStore(path) as store, SQLiteStore(path) as same:
+    with ReviewStore(path) as store, ReviewStore(path) as same:
         store.ask([make_request(timeout=None)])
         assert len(same.pending()) == 1
         with pytest.raises(sqlite3.DatabaseError, match="events are never deleted"), store._database.writing() as rows:
@@ -760,10 +764,10 @@ def test_an_empty_file_is_a_new_store(tmp_path):
 
 def test_a_store_that_was_emptied_is_refused(tmp_path):
     path = tmp_path / "reviews.db"
-    SQLiteStore(path).close()
+    ReviewStore(path).close()
     path.write_bytes(b"")
     with pytest.raises(ToolConfigurationError, match=r"it is empty, but 'reviews\.db\.key' says that it was in use"):
-        SQLiteStore(path)
+        ReviewStore(path)
 
 
 def test_of_several_processes_one_fills_an_empty_file(tmp_path):
@@ -771,7 +775,7 @@ def test_of_several_processes_one_fills_an_empty_file(tmp_path):
     for _ in range(5):
         path.touch()
         with ThreadPoolExecutor(8) as threads:
-            stores = list(threads.map(lambda _: SQLiteStore(path, "secret"), range(8)))
+            stores = list(threads.map(lambda _: ReviewStore(path, "secret"), range(8)))
         stores[0].ask([make_request(timeout=None)])
         assert [len(store.pending()) for store in stores] == [1] * 8
         for store in stores:
@@ -782,7 +786,7 @@ def test_of_several_processes_one_fills_an_empty_file(tmp_path):
 @pytest.mark.parametrize("secret", [None, "secret"])
 def test_missing_folder_error_names_it(tmp_path, secret):
     with pytest.raises(ToolConfigurationError) as refusal:
-        SQLiteStore(tmp_path / "missing" / "reviews.db", secret)
+        ReviewStore(tmp_path / "missing" / "reviews.db", secret)
     assert str(refusal.value) == (
         f"The review store '{tmp_path}/missing/reviews.db' cannot be used: no file can be created in the folder "
         f"'{tmp_path}/missing': No such file or directory"
@@ -803,12 +807,12 @@ def test_rejects_invalid_key_file(tmp_path, text, mode, reason):
     key.write_text(text)
     key.chmod(mode)
     with pytest.raises(ToolConfigurationError, match=f"^The review key '{key}' cannot be used: {reason}$"):
-        SQLiteStore(tmp_path / "reviews.db")
+        ReviewStore(tmp_path / "reviews.db")
 
 
 @pytest.mark.parametrize("secret", ["", b"", 5])
 def test_rejects_invalid_secret(tmp_path, secret):
-    for make in (lambda: MemoryStore(secret=secret), lambda: SQLiteStore(tmp_path / "reviews.db", secret)):
+    for make in (lambda: MemoryStore(secret=secret), lambda: ReviewStore(tmp_path / "reviews.db", secret)):
         with pytest.raises(ToolDefinitionError, match=r"^A review secret must be"):
             make()
 
@@ -831,7 +835,7 @@ def test_deleting_the_audit_log_does_not_reuse_an_answer(file, tmp_path, clock, 
     else:
         file.withdraw([stored])
     delete_audit_log(tmp_path, "UPDATE requests SET state = 'answered'")
-    with SQLiteStore(tmp_path / "reviews.db", clock=clock) as other:  # a process that knows nothing of it
+    with ReviewStore(tmp_path / "reviews.db", clock=clock) as other:  # a process that knows nothing of it
         assert other.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it counts no more")}
 
 
@@ -969,12 +973,12 @@ def test_request_of_a_call_has_the_schema_of_its_tool(store):
 
 def test_file_of_the_second_version_gets_schemas(tmp_path):
     path = tmp_path / "reviews.db"
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         ask(store, "pay", timeout=None)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("DROP TABLE schemas")
         connection.execute("PRAGMA user_version = 2")
-    with SQLiteStore(path) as store:
+    with ReviewStore(path) as store:
         assert store.schema("d1") is None
         assert len(store.pending()) == 1
 

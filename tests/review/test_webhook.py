@@ -18,10 +18,9 @@ import pytest
 from helpers.wait import auntil, until
 from toolsemble import Continue, Edit, ExitEarly, Toolbox, ToolCall, tool
 from toolsemble._vocabulary.errors import ReviewRefusedError, ToolDefinitionError
-from toolsemble.review import MemoryStore, ReviewRequest, SQLiteStore, WebhookReview
-from toolsemble.review._question import Question
-from toolsemble.review._webhook import Connections, listen
-from toolsemble.review._webhook_service import check_signature, sign_headers, webhook_key
+from toolsemble.review import MemoryStore, ReviewRequest, ReviewStore, WebhookReview
+from toolsemble.review._asking.question import Question
+from toolsemble.review._webhook import Connections, check_signature, listen, sign_headers, webhook_key
 from toolsemble.testing import FixedClock
 
 pytestmark = pytest.mark.slow
@@ -280,7 +279,7 @@ def test_answer_is_accepted_once_and_only_for_its_request():
 
 
 def test_answer_received_in_another_process_is_stored(tmp_path):
-    with SQLiteStore(tmp_path / "reviews.db") as mine, SQLiteStore(tmp_path / "reviews.db") as theirs:
+    with ReviewStore(tmp_path / "reviews.db") as mine, ReviewStore(tmp_path / "reviews.db") as theirs:
         request = make_request()
         mine.ask([request])
         web = WebhookReview(NOWHERE, SECRET, store=theirs)

@@ -168,7 +168,7 @@ def make_tools(number):
         ),
         (lambda: Toolbox(make_tools(120)), "… and 70 more"),
         (lambda: Catalog(make_tools(120)).explain(), "… and 115 more"),
-        (lambda: run(*(forecast(number) for number in range(60)), "y" * 10**6, max_iterations=60), "… and 10 more"),
+        (lambda: run(*(forecast(number) for number in range(60)), "y" * 10**6, max_tool_calls=60), "… and 10 more"),
     ],
 )
 def test_size_is_bounded(make, words):

@@ -8,7 +8,7 @@ import pytest
 
 from helpers.web_server import serving
 from toolsemble import Toolbox, ToolsembleError, tool
-from toolsemble._runtime.trace import TRACE
+from toolsemble._runtime.trace_level import TRACE
 from toolsemble.models import (
     AnthropicModel,
     BedrockModel,

@@ -1,7 +1,7 @@
 """Problems of values that fit none of several variants, and schemas with variants that are no objects."""
 
 from toolsemble._schema.problem import Problem, describe_variants
-from toolsemble._schema.secret import unnamed_secret
+from toolsemble._schema.secret_values import unnamed_secret
 
 
 def test_variants_with_the_same_problems_are_described_once():

@@ -29,7 +29,7 @@ from toolsemble._tools.pipeline.step import Step
 from toolsemble._vocabulary.errors import ModelError
 from toolsemble.agent import Retry
 from toolsemble.models import AssistantMessage, FunctionModel, TokenUsage, ToolMessage, UserMessage
-from toolsemble.review import CallbackReview, Continue, Edit, PauseReview, QueueReview, Reject, SQLiteStore
+from toolsemble.review import CallbackReview, Continue, Edit, PauseReview, QueueReview, Reject, ReviewStore
 from toolsemble.telemetry import RunHistory
 
 RUN_ID, AGENT, PROMPT, USER = "order-7", "support", "Refund order 7", "ada"
@@ -107,9 +107,9 @@ def open_journal(world: World) -> RunJournal:
     return RunJournal(world.journal_url, park_after=park_after)
 
 
-def open_store(world: World) -> SQLiteStore:
+def open_store(world: World) -> ReviewStore:
     # A file has its secret beside it, where the web interface finds it.
-    return SQLiteStore(world.store_url, STORE_SECRET if world.case.journal == "postgres" else None)
+    return ReviewStore(world.store_url, STORE_SECRET if world.case.journal == "postgres" else None)
 
 
 def open_memory(world: World) -> ConversationMemory:
@@ -152,7 +152,7 @@ BUDGETS = {
     "seconds": lambda _: {"max_seconds": 600.0},
     "tight": lambda case: {
         "max_turns": count_turns(case) + 1,
-        "max_iterations": count_calls(case) + 2,  # one is that of the answer
+        "max_tool_calls": count_calls(case) + 2,  # one is that of the answer
         "max_tokens": (count_turns(case) + 1) * USAGE.total,
     },
 }

@@ -28,21 +28,22 @@ from toolsemble import (
     ToolDefinitionError,
     tool,
 )
-from toolsemble._runtime.processes import identity
 from toolsemble._runtime.storage.database import PostgresUrl, repeat_if_lost
 from toolsemble._runtime.storage.opening import open_database, read_location
-from toolsemble._runtime.storage.postgres import connections, connections as driver, listener as presence
+from toolsemble._runtime.storage.postgres import connections, connections as driver, database as presence
 from toolsemble._runtime.storage.sqlite import Kind
-from toolsemble.review import Continue, QueueReview, RememberReview, ReviewRequest, RulesReview, SQLiteStore
+from toolsemble.review import Continue, QueueReview, RememberReview, ReviewRequest, ReviewStore, RulesReview
 from toolsemble.testing import FunctionModel, ScriptedModel
 
+pytestmark = pytest.mark.slow
+
 KIND = Kind("list of names", 7, 1, "CREATE TABLE names (number INTEGER PRIMARY KEY, name TEXT, at REAL);", "NORMAL")
-STORES = [RunJournal, SQLiteStore, EffectLedger, ConversationMemory, lambda url: Cache(store=url).clear()]
+STORES = [RunJournal, ReviewStore, EffectLedger, ConversationMemory, lambda url: Cache(store=url).clear()]
 IMPORTS = (
-    "import sys; from toolsemble.review import SQLiteStore; "
+    "import sys; from toolsemble.review import ReviewStore; "
     "from toolsemble import Cache, ConversationMemory, EffectLedger, RunJournal, ToolDefinitionError"
 )
-NAMES = ["RunJournal", "SQLiteStore", "EffectLedger", "ConversationMemory", "Cache"]
+NAMES = ["RunJournal", "ReviewStore", "EffectLedger", "ConversationMemory", "Cache"]
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ class TestUrl:
     def test_without_the_extra_the_install_command_is_told(self):
         code = (
             f"{IMPORTS}; sys.modules['psycopg'] = None\n"
-            "for store in (RunJournal, SQLiteStore, EffectLedger, ConversationMemory, lambda url: Cache(store=url)):\n"
+            "for store in (RunJournal, ReviewStore, EffectLedger, ConversationMemory, lambda url: Cache(store=url)):\n"
             "    try: store('postgresql://db/app')\n"
             "    except ToolDefinitionError as error: print(error)"
         )
@@ -151,7 +152,7 @@ class TestUrl:
     def test_a_file_does_not_load_psycopg(self, tmp_path):
         code = (
             f"{IMPORTS}\n"
-            "RunJournal('a.db'), SQLiteStore('b.db'), EffectLedger('c.db'), ConversationMemory('d.db')\n"
+            "RunJournal('a.db'), ReviewStore('b.db'), EffectLedger('c.db'), ConversationMemory('d.db')\n"
             "Cache(store='e.db').clear()\n"
             "print([name for name in sys.modules if 'psycopg' in name or 'postgres' in name])"
         )
@@ -163,7 +164,7 @@ class TestUrl:
     def test_stores_with_a_url_can_be_pickled(self, postgres_url):
         with EffectLedger(postgres_url) as ledger, pickle.loads(pickle.dumps(ledger)) as copied:
             assert copied.digest([1]) == ledger.digest([1])
-        with SQLiteStore(postgres_url) as store, pickle.loads(pickle.dumps(store)) as other:
+        with ReviewStore(postgres_url) as store, pickle.loads(pickle.dumps(store)) as other:
             store.ask([ReviewRequest("Deletes", "delete", "x")])
             assert len(other.pending()) == 1
         cache = Cache(60, store=postgres_url)
@@ -226,7 +227,7 @@ class TestTables:
         assert [names(each) for each in made] == [[], [], [], []]
 
     def test_events_of_reviews_are_never_changed(self, postgres_url):
-        with SQLiteStore(postgres_url) as store:
+        with ReviewStore(postgres_url) as store:
             store.ask([ReviewRequest("Deletes", "delete", "x")])
             for statement in ("UPDATE events SET kind = 'used'", "DELETE FROM events"):
                 with (
@@ -273,7 +274,7 @@ class TestTransactions:
         held = [database.writing(key=f"{number}") for number in range(connections.MOST)]
         for each in held:
             each.__enter__()
-        with pytest.raises(TimeoutError, match=f"All {connections.MOST} connections of this process are in use"):
+        with pytest.raises(TimeoutError, match=f"No free connection after 0.05 s; all {connections.MOST} of"):
             names(database)
         for each in held:
             each.__exit__(None, None, None)
@@ -400,11 +401,11 @@ class TestClocks:
     @pytest.mark.parametrize("hours", [-1, 1])
     def test_the_clock_of_a_machine_does_not_count(self, postgres_url, monkeypatch, hours):
         real = time.time
-        with RunJournal(postgres_url) as before, SQLiteStore(postgres_url) as asking:
+        with RunJournal(postgres_url) as before, ReviewStore(postgres_url) as asking:
             before.begin("r1", "clerk", "Pay")
             asking.ask([ReviewRequest("Pays", "pay", "7", timeout=60.0)])
             monkeypatch.setattr(time, "time", lambda: real() + hours * 3600)
-            with RunJournal(postgres_url) as runs, SQLiteStore(postgres_url) as answering:
+            with RunJournal(postgres_url) as runs, ReviewStore(postgres_url) as answering:
                 runs.begin("r2", "clerk", "Pay")
                 assert abs(runs.find("r1").created - runs.find("r2").created) < 60
                 assert runs.forget(30) == 0
@@ -439,7 +440,7 @@ class TestClocks:
             driver = runs.claim("r1", "clerk", [])
             real = time.time
             monkeypatch.setattr(time, "time", lambda: real() + 3600)
-            monkeypatch.setattr(identity, "_place", lambda: "another machine")
+            monkeypatch.setattr("toolsemble._runtime.storage.database._place", lambda: "another machine")
             with pytest.raises(RunBusyError, match="is driven by process"):
                 other.claim("r1", "clerk", [])
             assert other.find_work() == []
@@ -450,7 +451,7 @@ class TestLeases:
     def test_a_driver_on_another_machine_counts_until_its_lease_is_over(self, postgres_url, monkeypatch):
         with RunJournal(postgres_url, lease=1.2) as runs, RunJournal(postgres_url, lease=1.2) as other:
             driver = runs.claim("r1", "clerk", [])
-            monkeypatch.setattr(identity, "_place", lambda: "another machine")
+            monkeypatch.setattr("toolsemble._runtime.storage.database._place", lambda: "another machine")
             for _ in range(3):  # it says that it lives
                 updated = other.find("r1").updated
                 until(lambda updated=updated: other.find("r1").updated > updated)
@@ -480,7 +481,7 @@ class TestLeases:
             paying = threading.Thread(target=call)
             paying.start()
             entered.wait(60)
-            monkeypatch.setattr(identity, "_place", lambda: "another machine")
+            monkeypatch.setattr("toolsemble._runtime.storage.database._place", lambda: "another machine")
             assert [entry.state for entry in there.entries()] == ["running"]
             here._database.presence.close()  # as if it were killed
             until(lambda: [entry.state for entry in there.entries()] == ["unknown"])
@@ -491,12 +492,12 @@ class TestLeases:
 
     def test_questions_of_another_machine_are_open_while_it_says_so(self, postgres_url, monkeypatch):
         monkeypatch.setattr(presence, "LEASE", 1.2)
-        with SQLiteStore(postgres_url) as asking, SQLiteStore(postgres_url) as looking:
+        with ReviewStore(postgres_url) as asking, ReviewStore(postgres_url) as looking:
             request = ReviewRequest("Pays", "pay", "7", run_id="generated", chosen_run=False, timeout=None)
             asking.ask([request])
             resumable = ReviewRequest("Pays", "pay", "8", run_id="r1", timeout=None)
             (first,) = asking.ask([resumable])
-            monkeypatch.setattr(identity, "_place", lambda: "another machine")
+            monkeypatch.setattr("toolsemble._runtime.storage.database._place", lambda: "another machine")
             assert [each.arguments for each in looking.pending()] == ["7", "8"]
             assert looking.ask([resumable]) != [first]  # somebody else waits for it
             asking._database.presence.close()  # as if it were killed
@@ -538,7 +539,7 @@ class TestLeases:
 class TestNotifications:
     async def test_an_answer_wakes_the_call_that_waits(self, postgres_url, monkeypatch):
         monkeypatch.setattr("toolsemble.review._store.queue._TOLD_POLL", 1000.0)
-        with SQLiteStore(postgres_url) as asking, SQLiteStore(postgres_url) as answering:
+        with ReviewStore(postgres_url) as asking, ReviewStore(postgres_url) as answering:
             review = QueueReview(asking)
             asked = asyncio.create_task(review.review(ReviewRequest("Pays", "pay", "7")))
             await auntil(answering.pending)
@@ -563,7 +564,7 @@ class TestNotifications:
             """Pay an order."""
             return "paid"
 
-        with RunJournal(postgres_url, park_after=0) as runs, SQLiteStore(postgres_url) as store:
+        with RunJournal(postgres_url, park_after=0) as runs, ReviewStore(postgres_url) as store:
             model = FunctionModel(
                 lambda request: "Done." if len(request.messages) > 1 else ToolCall("pay", {"order": 7})
             )
@@ -594,7 +595,7 @@ class TestNotifications:
             await asyncio.wait([working])
 
     async def test_a_question_survives_a_server_that_is_restarted(self, postgres, postgres_url, caplog):
-        with SQLiteStore(postgres_url) as store:
+        with ReviewStore(postgres_url) as store:
             asked = asyncio.create_task(QueueReview(store).review(ReviewRequest("Pays", "pay", "7")))
             await auntil(store.pending)
             store._database._connections._patience = 0.1

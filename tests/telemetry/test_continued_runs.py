@@ -36,16 +36,18 @@ from toolsemble._vocabulary.errors import AgentExecutionError, CallPausedError
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble.agent import ConversationMemory
 from toolsemble.events import CallFinished, CallStarted, RunFinished, RunStarted
-from toolsemble.review import Continue, PauseReview, QueueReview, SQLiteStore
+from toolsemble.review import Continue, PauseReview, QueueReview, ReviewStore
 from toolsemble.telemetry import OpenTelemetry, RunHistory, TraceFile, read_trace
 from toolsemble.testing import RecordingSink
+
+pytestmark = pytest.mark.slow
 
 PAY = ToolCall("pay", {"order": "7"})  # a number in a text: one repair
 
 
 @pytest.fixture
 def store(tmp_path):
-    with SQLiteStore(tmp_path / "reviews.db") as made:
+    with ReviewStore(tmp_path / "reviews.db") as made:
         yield made
 
 
@@ -374,7 +376,7 @@ def test_a_question_that_expired_is_not_open_when_its_run_has_ended(tmp_path, hi
         """Send money."""
         return "sent"
 
-    with SQLiteStore(tmp_path / "timed.db") as timed, park(tmp_path) as runs:
+    with ReviewStore(tmp_path / "timed.db") as timed, park(tmp_path) as runs:
         agent = clerk(runs, [wire], ToolCall("wire", {"order": 7}), reply, review=QueueReview(timed), sinks=[history])
         with pytest.raises(RunParkedError):
             agent.run_sync("Pay order 7", run_id="r1")

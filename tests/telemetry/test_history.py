@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,7 +54,7 @@ from toolsemble.review import (
     PauseReview,
     QueueReview,
     ReviewRequest,
-    SQLiteStore,
+    ReviewStore,
 )
 from toolsemble.telemetry import HistoryEvent, RunHistory
 from toolsemble.testing import ScriptedModel
@@ -221,7 +222,7 @@ async def test_a_run_waits_until_a_person_answers(history, tmp_path):
         """Pay."""
         return f"paid {order}"
 
-    with SQLiteStore(tmp_path / "reviews.db") as store:
+    with ReviewStore(tmp_path / "reviews.db") as store:
         model = ScriptedModel([ToolCall("pay", {"order": 7}), ToolCall("pay", {"order": 8}), "Done."])
         agent = Agent(model, [pay], sinks=[history], review=QueueReview(store))
         task = asyncio.create_task(agent.run("Pay.", run_id="r1"))
@@ -245,7 +246,7 @@ async def test_a_durable_run_waits_and_continues(history, tmp_path):
         """Pay."""
         return f"paid {order}"
 
-    with SQLiteStore(tmp_path / "reviews.db") as store:
+    with ReviewStore(tmp_path / "reviews.db") as store:
         journal = RunJournal(tmp_path / "runs.db", park_after=0.01)
         settings = {"sinks": [history], "review": QueueReview(store), "journal": journal}
         first = Agent(ScriptedModel([ToolCall("pay", {"order": 7})]), [pay], **settings)
@@ -354,6 +355,15 @@ def test_long_texts_are_cut_and_fetched_on_demand(history):
     whole = history.event(number)
     assert whole.cut == {}
     assert whole.event.result.output == "ab" * 5000
+
+
+def test_events_without_values_have_all_else(history):
+    Toolbox([add], sinks=[history]).execute(ToolCall("add", {"a": 1, "b": 2}, "c1"))
+    whole, heads = history.events(), history.events(values=False)
+    assert heads == [replace(each, values={}, cut={}) for each in whole]
+    assert {each.call_id for each in heads} == {"c1"}
+    with pytest.raises(ValueError, match=f"event {heads[0].number} was cut; take it whole"):
+        heads[0].event  # noqa: B018 - the access is the test
 
 
 def test_long_lists_are_cut(history):
@@ -490,7 +500,7 @@ def test_a_damaged_file_is_refused(tmp_path):
 
 
 def test_a_foreign_file_and_one_of_a_later_version_are_refused(tmp_path):
-    with SQLiteStore(tmp_path / "reviews.db"):
+    with ReviewStore(tmp_path / "reviews.db"):
         pass
     with pytest.raises(ToolConfigurationError, match="it is not a run history of this version"):
         RunHistory(tmp_path / "reviews.db")
@@ -522,6 +532,7 @@ def test_a_full_disk_does_not_affect_calls(history, monkeypatch, caplog):
     until(lambda: "A sink failed" in caplog.text)
 
 
+@pytest.mark.slow
 def test_processes_write_while_another_one_reads(tmp_path):
     path = tmp_path / "history.db"
     with RunHistory(path) as history:
@@ -571,6 +582,7 @@ def test_a_writer_that_cannot_be_identified_is_taken_for_running(history):
     assert history.run("r1").state == "running"
 
 
+@pytest.mark.slow
 def test_a_run_of_ten_thousand_calls_is_read_at_once(history):
     for start in range(0, 10_000, 500):
         events = []

@@ -34,7 +34,7 @@ from toolsemble.events import (
     ReviewRequested,
 )
 from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, OnTimeout, ReviewRequest
-from toolsemble.telemetry import CallTrace, ConsoleSink, Trace, TraceFile, _trace as trace_module, read_trace
+from toolsemble.telemetry import CallTrace, ConsoleSink, Trace, TraceFile, _trace_file as trace_module, read_trace
 from toolsemble.testing import ScriptedModel
 
 KNOWN = {"run_id": "r1", "parent_id": "c0", "agent_role": "clerk", "memory_id": "ada", "at": 1.5}
@@ -311,7 +311,7 @@ def test_only_the_owner_can_read_a_trace(path):
 
 
 def test_writes_without_file_locks(path, monkeypatch):
-    monkeypatch.setattr("toolsemble.telemetry._trace.fcntl", None)
+    monkeypatch.setattr("toolsemble.telemetry._trace_file.fcntl", None)
     TraceFile(path).emit(EVENTS[0])
     assert read_trace(path).events == (EVENTS[0],)
 

@@ -40,8 +40,8 @@ from toolsemble.builtin import (
     WebSearchTool,
 )
 from toolsemble.testing import Crash, FakeReviewer, FuzzReport, fuzz
-from toolsemble.testing._arguments import Arguments
-from toolsemble.testing._shrink import shrink
+from toolsemble.testing._fuzz import Arguments
+from toolsemble.testing._probe import shrink
 
 pytestmark = pytest.mark.slow
 
@@ -465,6 +465,10 @@ def test_unsatisfiable_schemas_still_generate_arguments():
     assert all(maker.generate_valid().keys() == odd["properties"].keys() for _ in range(50))
 
 
+def nest(value, depth):
+    return value if depth == 0 else [nest(value, depth - 1)]
+
+
 @pytest.mark.parametrize(
     ("value", "happens", "least"),
     [
@@ -475,7 +479,11 @@ def test_unsatisfiable_schemas_still_generate_arguments():
         ({"text": "ab" * 60 + "!"}, lambda value: "!" in value.get("text", ""), {"text": "!"}),
         ({"text": "hello"}, lambda value: len(value.get("text", "")) == 5, {"text": "aaaaa"}),
         ({"text": "x" * 99}, lambda value: len(value.get("text", "")) > 70, {"text": "a" * 71}),
-        ({"list": [[7]]}, lambda value: value.get("list") not in (None, [], 0), {"list": [[]]}),
+        ({"list": [[7]]}, lambda value: value.get("list") not in (None, [], 0), {"list": 1}),
+        ({"list": nest("%", 60)}, lambda value: "%" in str(value), {"list": "%"}),
+        ({"list": [[3, 4]]}, lambda value: "3" in str(value) and "4" in str(value), {"list": [3, 4]}),
+        ({"n": -(10**9)}, lambda value: value["n"] < -100, {"n": -101}),
+        ({"n": 10**400}, lambda value: value["n"] > 2**63, {"n": 2**63 + 1}),
         ({"list": [[[7]]]}, lambda value: "7" in str(value), {"list": 7}),
         ("{'a': 1", lambda value: "'" in value, "'"),
     ],

@@ -433,7 +433,7 @@ def test_interrupted_turn_starts_no_queued_call(monkeypatch):
             until(lambda: began)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolsemble._tools.toolbox.turn.SimpleQueue", Interrupted)
+    monkeypatch.setattr("toolsemble._tools.toolbox.toolbox.SimpleQueue", Interrupted)
     opened, began, metrics = threading.Event(), [], InMemoryMetrics()
 
     def run(text):

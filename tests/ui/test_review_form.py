@@ -8,7 +8,7 @@ import pytest
 from helpers.wait import LONG, auntil
 from toolsemble import Agent, Continue, Edit, Secret, ToolCall, tool
 from toolsemble._ui.forms import build_request_form, to_json_values, write_edit
-from toolsemble.review import QueueReview, ReviewRequest, ReviewTiming, SQLiteStore
+from toolsemble.review import QueueReview, ReviewRequest, ReviewStore, ReviewTiming
 from toolsemble.testing import ScriptedModel
 
 SCHEMA = {"properties": {"order": {"type": "integer"}, "note": {"type": "string"}}}
@@ -24,7 +24,7 @@ async def test_an_edit_in_the_form_reaches_the_call(tmp_path):
         """Pay an order."""
         return f"{order} {amounts} {note} {key.get_secret_value()[:3]}"
 
-    with SQLiteStore(tmp_path / "reviews.db") as store, SQLiteStore(tmp_path / "reviews.db") as inbox:
+    with ReviewStore(tmp_path / "reviews.db") as store, ReviewStore(tmp_path / "reviews.db") as inbox:
         call = ToolCall("pay", {"order": 7, "amounts": [1.5], "key": "hunter2"})
         agent = Agent(ScriptedModel([call, "Done."]), [pay], review=QueueReview(store))
         task = asyncio.create_task(agent.run("Pay.", run_id="r1"))

@@ -11,7 +11,7 @@ from toolsemble import Agent, RunJournal, RunParkedError, Toolbox, ToolCall, too
 from toolsemble._vocabulary.errors import RunChangedError
 from toolsemble.agent._journal.driver import RunDriver
 from toolsemble.events import CallStarted
-from toolsemble.review import ExitEarly, QueueReview, SQLiteStore
+from toolsemble.review import ExitEarly, QueueReview, ReviewStore
 from toolsemble.testing import AutoApprove, ScriptedModel
 
 
@@ -28,7 +28,7 @@ def read(table):
 
 def test_a_folder_without_a_history_has_no_runs(desk):
     assert desk.get("/api/runs") == {"runs": [], "more": False, "before": 0, "exists": False}
-    assert desk.refused("/api/run", {"id": "a"}) == (404, "There is no history.db in the data folder yet")
+    assert desk.refused("/api/run", {"id": "a"}) == (404, "The data folder has no history.db yet")
 
 
 def test_runs_are_listed_in_pages_newest_first(desk):
@@ -74,7 +74,7 @@ def test_one_run_has_its_turns_calls_and_agents(desk):
     assert (call["tool_name"], call["outcome"], call["arguments"]) == ("find_order", "success", '{"order":7}')
     assert [agent["agent_role"] for agent in shown["agents"]] == ["a clerk"]
     assert read(desk.get("/api/run/calls", id="a", after=call["number"])) == []
-    assert desk.refused("/api/run", {"id": "b"}) == (404, "There is no run 'b' in the history")
+    assert desk.refused("/api/run", {"id": "b"}) == (404, "The history has no run 'b'")
     assert desk.refused("/api/run") == (400, "The address needs 'id'")
 
 
@@ -253,7 +253,7 @@ def test_a_failed_run_with_an_open_question_does_not_wait(desk):
 
 def test_a_question_that_has_expired_cannot_be_decided(desk, clock):
     path = desk.folder.path / "reviews.db"
-    desk.folder._opened["reviews.db"] = SQLiteStore(path, clock=clock.time)
+    desk.folder._opened["reviews.db"] = ReviewStore(path, clock=clock.time)
     park_run(desk)
     clock.advance(61)
     assert show_states(desk) == ("waiting", "waiting", 1, 0, "open")

@@ -28,6 +28,7 @@ from toolsemble import (
     map_over,
     tool,
 )
+from toolsemble._engine.definition import Layer
 from toolsemble.testing import ScriptedModel
 
 LONG = 60.0
@@ -58,7 +59,7 @@ def clock(monkeypatch):
     return made
 
 
-class DeadlineLayer:
+class DeadlineLayer(Layer):
     """A layer next to the body: the deadline passes when the body has ended."""
 
     def __init__(self, clock):
@@ -69,9 +70,6 @@ class DeadlineLayer:
             return (yield from inner(context))
         finally:
             self.clock.strike()
-
-    def check(self, definition):
-        pass
 
 
 def run_sync_and_async(made, given="x"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -26,7 +27,7 @@ from toolsemble._schema.masking import REDACTION
 from toolsemble._vocabulary.errors import ToolArgumentsError, ToolDefinitionError
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.specification import METHOD, ToolSpecification, check_name, is_method
-from toolsemble.review._terms import TIMEOUT, OnTimeout
+from toolsemble.review._request import TIMEOUT, OnTimeout
 
 if TYPE_CHECKING:
     from toolsemble._vocabulary.specification import Note
@@ -43,22 +44,54 @@ Inner: TypeAlias = Callable[[Any], Generator[Any, Any, Any]]
 """Returns the path of the inner layers and the body for a context; each call returns a new path."""
 
 
-class Layer(Protocol):
-    """A layer around the body of a call: it can wait, return a result instead, or run the body again.
+class Layer(ABC):
+    """The base class of layers around the body of a call: they wait, return a result instead, or run the body again.
 
-    It belongs to one tool and is shared by all its calls, in any thread or event loop.
+    A layer belongs to one tool and is shared by all its calls, in any thread or event loop. Only :meth:`around` is
+    needed, and the rest has defaults.
     """
 
+    __slots__ = ()
+
+    binds: bool = False
+    """Whether it computes a key of the input, or runs the body again: the input must then not change."""
+    keeps_outcomes: bool = False
+    """Whether it answers later calls with the outcome of one: a call must then not be left open inside."""
+    survives: bool = False
+    """Whether it knows after a crash what became of a call."""
+
+    @abstractmethod
     def around(self, definition: Any, value: Any, context: Any, inner: Inner) -> Generator[Any, Any, Any]:
         """Run one call of a definition with the input of its body; return what a body would return.
 
         It yields ``Work`` objects, as the call path does. Every wait ends at ``context.deadline``.
         """
-        ...
 
     def check(self, definition: Any) -> None:
         """Raise if the layer cannot be used for a definition; by default it can."""
         _ = definition
+
+    def find_answer(self, definition: Any, value: Any, context: Any) -> Generator[Any, Any, ToolResult | None]:
+        """Return the answer to a call before a reviewer is asked about it; None, as here, for a call to be made.
+
+        It yields ``Work`` objects, as the call path does.
+        """
+        _ = definition, value, context
+        yield from ()
+        return None
+
+
+class NeededSlots(Protocol):
+    """A function that returns the slots and resource names that a call with an input holds while it runs."""
+
+    @property
+    def binds(self) -> bool:
+        """Whether the names depend on the input, which must not change afterwards."""
+        ...
+
+    def __call__(self, value: Any, /) -> Iterable[Hashable]:
+        """Return the slots and resource names for an input."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +128,7 @@ class Policy:
     """Whether repeated identical calls are expected, until the result changes."""
     max_output: int | None = None
     """Characters of a result that the model gets; None: the limit of the toolbox."""
-    needs: Callable[[Any], Iterable[Hashable]] | None = None
+    needs: NeededSlots | None = None
     """Returns the slots and resource names that a call with an input holds while it runs; None: none."""
     rates: tuple[Any, ...] = ()
     """The rate limits, that of the tool first."""
@@ -111,8 +144,7 @@ class Policy:
     def __post_init__(self) -> None:
         held = self.timeout is not None or self.needs is not None or self.isolation != "thread" or bool(self.layers)
         object.__setattr__(self, "limits", held or self.cluster is not None or bool(self.rates or self.nearest))
-        # Layers that compute a key of the input, or run the body again, set ``binds``; it is optional for others.
-        bound = any(getattr(each, "binds", False) for each in (*self.layers, self.needs))
+        bound = any(each.binds for each in self.layers) or (self.needs is not None and self.needs.binds)
         object.__setattr__(self, "binds", bound)
 
     @property

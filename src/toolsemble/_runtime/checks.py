@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from toolsemble._vocabulary.errors import ToolDefinitionError
 
@@ -62,8 +62,10 @@ def check_count(what: str, value: object, *, least: int, other: str = "") -> Non
         raise ToolDefinitionError(f"{what} must be an int >= {least}{other}, not {value!r:.80}")
 
 
-def check_setting(owner: str, name: str, known: Iterable[str]) -> None:
+def check_setting(owner: str, name: str, known: Iterable[str], renamed: Mapping[str, str] | None = None) -> None:
     """Raise TypeError if a setting is unknown: with the nearest name, or with all names if none is near.
+
+    :param renamed: the old names among the known ones, each with the new name, which the message has instead
 
     >>> check_setting("A tool", "require_approval", ["effects", "requires_approval"])
     Traceback (most recent call last):
@@ -80,7 +82,9 @@ def check_setting(owner: str, name: str, known: Iterable[str]) -> None:
     from difflib import get_close_matches
 
     near = get_close_matches(name[:_LONGEST_NAME], names, n=1, cutoff=_NEAR)
-    advice = f"did you mean {near[0]}?" if near else f"it takes {', '.join(names)}"
+    new = renamed or {}
+    current = [each for each in names if each not in new]
+    advice = f"did you mean {new.get(near[0], near[0])}?" if near else f"it takes {', '.join(current)}"
     raise TypeError(f"{owner} has no setting {name!r:.80}; {advice}")
 
 

@@ -10,7 +10,10 @@ if TYPE_CHECKING:
 
 
 def export_lazily(
-    package: dict[str, Any], homes: Mapping[str, Sequence[str]], everyday: Sequence[str] = ()
+    package: dict[str, Any],
+    homes: Mapping[str, Sequence[str]],
+    everyday: Sequence[str] = (),
+    renamed: Mapping[str, tuple[str, str]] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package, whose names are loaded on first use.
 
@@ -18,22 +21,33 @@ def export_lazily(
     :param homes: the names that each of its modules exports; a module next to the package has a dot: ``.result``
     :param everyday: the names that ``dir`` and ``__all__`` show, for a package with so many that they hide each other;
         the attribute ``names`` of its ``__getattr__`` lists all of them
+    :param renamed: old names, which still load and warn; each with the new one and the version that removes the old one
 
     >>> load, _, names = export_lazily({"__name__": "toolsemble"}, {"_vocabulary.result": ("ToolResult",)})
     >>> names, load("ToolResult").success("ready").text
     (['ToolResult'], 'ready')
     """
+    old_names = renamed or {}
     home_of = {name: module for module, names in homes.items() for name in names}
     exported = sorted(home_of)
 
     def load(name: str) -> Any:
         home = home_of.get(name)
+        if home is None and name in old_names:
+            return load_renamed(name)
         if home is None:
             raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
         from importlib import import_module
 
         value = package[name] = getattr(import_module(f".{home}", package["__name__"]), name)
         return value  # cached in the globals, so this is not called again
+
+    def load_renamed(name: str) -> Any:
+        from toolsemble._runtime.checks import warn_deprecated
+
+        new, removed_in = old_names[name]
+        warn_deprecated(f"{package['__name__']}.{name}", f"{package['__name__']}.{new}", removed_in=removed_in)
+        return package.get(new) or load(new)  # not cached under the old name: each use of it warns
 
     load.names = exported  # type: ignore[attr-defined]  # read by tests and by the reference
     if everyday:

@@ -6,11 +6,12 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ParamSpec, Protocol, TypeAlias, TypeGuard, TypeVar, runtime_checkable
 
 from toolsemble._runtime.event_loops import finish, is_async, is_awaitable
 from toolsemble._runtime.metrics import ToolMetrics
@@ -28,22 +29,110 @@ CAPACITY = 10_000
 """The number of events queued for a slow sink; further ones are dropped, and counted."""
 PATIENCE = 0.25
 """Seconds that the end of a call waits for sinks to process its events."""
-_MAX_BATCH = 500  # events that a sink with ``emit_all`` gets at once
+_MAX_BATCH = 500  # events that a batch sink gets at once
 _IDLE = 0.25  # seconds that a thread waits for the next event before it ends
 _QUIET = 60.0  # seconds until the next warning about the same sink
 
 
+class Sink(ABC):
+    """The base class of sinks: receivers of events.
+
+    A function of an event is also a sink, and so is any object with a method ``emit``.
+
+    >>> from toolsemble import Toolbox, ToolCall, tool
+    >>> class Kinds(Sink):
+    ...     inline = True
+    ...     def emit(self, event):
+    ...         print(event.kind)
+    >>> @tool
+    ... def add(a: int, b: int) -> int:
+    ...     return a + b
+    >>> reply = Toolbox([add], sinks=[Kinds()]).execute(ToolCall("add", {"a": 1, "b": 2}))
+    call_started
+    call_finished
+    """
+
+    inline: bool = False
+    """False: events are received in a thread of the sink, one after the other. True: immediately, in the thread and the
+    context of the call; such a sink must never block."""
+    sink_key: Hashable = None
+    """Sinks with equal keys are one sink: only the outermost around a call receives its events. None: only the object
+    itself is the same sink."""
+
+    @abstractmethod
+    def emit(self, event: Any) -> Any:
+        """Receive an event; may be ``async def`` if the sink is not inline."""
+
+
+class BatchSink(Sink):
+    """The base class of sinks that receive all waiting events at once, such as one that writes to a database.
+
+    >>> class Batches(BatchSink):
+    ...     def emit_all(self, events):
+    ...         print([event.kind for event in events])
+    >>> from toolsemble.events import CallProgress
+    >>> Batches().emit(CallProgress("scrape", "call_1", 0.4))
+    ['call_progress']
+    """
+
+    @abstractmethod
+    def emit_all(self, events: list[Any]) -> Any:
+        """Receive the events that are waiting, in order; may be ``async def``."""
+
+    def emit(self, event: Any) -> Any:
+        """Receive one event, as a list of one."""
+        return self.emit_all([event])
+
+
+class ScopedSink(Sink):
+    """The base class of inline sinks that are called at the start and the end of each call, in its thread and context.
+
+    What :meth:`begin` makes current, such as a span or a context variable, is current in the body. These sinks do not
+    receive the events ``call_started`` and ``call_finished``. Override the methods that are needed.
+
+    >>> from toolsemble import Toolbox, ToolCall, tool
+    >>> class Outcomes(ScopedSink):
+    ...     def begin(self, context):
+    ...         print(context.tool_name)
+    ...         return lambda finished: print(finished.outcome)
+    >>> @tool
+    ... def add(a: int, b: int) -> int:
+    ...     return a + b
+    >>> reply = Toolbox([add], sinks=[Outcomes()]).execute(ToolCall("add", {"a": 1, "b": 2}))
+    add
+    success
+    """
+
+    inline = True
+    metrics: ToolMetrics | None = None
+    """Additional metrics that count the calls; None for none."""
+
+    def emit(self, event: Any) -> Any:
+        """Receive an event between the start and the end of a call, or of a run; does nothing here."""
+
+    def begin(self, context: Any) -> Callable[[Any], object] | None:
+        """Start to observe a call in its :class:`~toolsemble.ToolContext`; does nothing here.
+
+        Return a function that receives the end of the call, with ``outcome``, ``reason``, ``message``, ``arguments``,
+        ``result`` and ``duration``; or None.
+        """
+        return None
+
+    def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[..., object] | None:
+        """Start to observe an operation of an agent: ``"invoke_agent"`` or ``"chat"``; does nothing here.
+
+        Return a function that receives the exception or None, and a mapping with the results; or None.
+        """
+        return None
+
+    def pack(self) -> Callable[[], object] | None:
+        """Return a picklable function that a worker process calls before the body; None for none."""
+        return None
+
+
 @runtime_checkable
 class Emits(Protocol):
-    """A sink that is an object; any function that takes an event is a sink, too.
-
-    A sink receives events in a thread of its own, one after the other. With a true attribute ``inline`` it receives
-    them immediately, in the thread and the context of the call, so that it must never block. If it also has a method
-    ``begin``, that is called for each call: ``begin(context)`` returns a function that takes the ``FinishedCall`` in
-    the same context, and what it makes current in between, such as a span, is current in the body. Its attribute
-    ``metrics``, if there is one, counts the calls. A sink with a thread of its own may also have a method ``emit_all``:
-    it gets all events that are waiting, as a list. Sinks with an equal attribute ``sink_key`` count as one: of those
-    around a call, only the outermost receives its events.
+    """An object that is a sink without the base class.
 
     >>> class Printer:
     ...     def emit(self, event):
@@ -57,8 +146,8 @@ class Emits(Protocol):
         ...
 
 
-Sink: TypeAlias = Emits | Callable[[Any], Any]
-"""A receiver of events: a function that takes one, or an object with a method ``emit``."""
+SinkLike: TypeAlias = Emits | Callable[[Any], Any]
+"""What a toolbox or an agent takes as a sink: a function of an event, or an object with a method ``emit``."""
 
 
 class Sinks:
@@ -75,10 +164,10 @@ class Sinks:
         """Raise ToolDefinitionError for anything that is not a sink."""
         if isinstance(sinks, (str, bytes)) or not isinstance(sinks, Iterable):
             raise ToolDefinitionError(f"{owner} sinks must be a list of sinks, not {sinks!r:.80}")
-        made = [_wrap_sink(f"{owner} sinks[{index}]", each) for index, each in enumerate(sinks)]
+        made = [_build_outlet(f"{owner} sinks[{index}]", each) for index, each in enumerate(sinks)]
         self.outlets = tuple(dict.fromkeys(made))
         """The watchers that deliver events to the sinks."""
-        self._wait = any(isinstance(each, _ThreadedSink) for each in self.outlets)  # inline sinks never lag
+        self._wait = any(isinstance(each, _ThreadedOutlet) for each in self.outlets)  # inline sinks never lag
 
     @property
     def some(self) -> bool:
@@ -126,7 +215,7 @@ class Sinks:
         """The number of events that were dropped because a sink was too slow."""
         return sum(each.lost for each in self.outlets)
 
-    def _find_new(self) -> Sequence[_InlineSink]:
+    def _find_new(self) -> Sequence[_InlineOutlet]:
         """Return the sinks that do not receive the events of this context yet."""
         around = watchers()
         return self.outlets if not around else [each for each in self.outlets if each not in around]
@@ -142,19 +231,16 @@ def build_sinks(owner: str, sinks: object) -> Sinks | None:
     return made if made.some else None
 
 
-class _InlineSink:
+class _InlineOutlet:
     """A sink that receives events immediately, in the thread of the call."""
 
     lost = 0
 
-    def __init__(self, sink: Any) -> None:
+    def __init__(self, sink: Sink) -> None:
         self._sink = sink  # a reference, so that no other object gets its id
-        self._emit: Callable[[Any], Any] = sink.emit if callable(getattr(sink, "emit", None)) else sink
+        self._emit: Callable[[Any], Any] = sink.emit
         self._quiet_until = 0.0
-        owner = getattr(sink, "__self__", None)
-        # A bound method is a new object at each access.
-        own = (id(sink), "") if owner is None else (id(owner), getattr(sink, "__name__", ""))
-        self._key = getattr(sink, "sink_key", own)
+        self._key: Hashable = id(sink) if sink.sink_key is None else sink.sink_key
 
     def __call__(self, event: object) -> None:
         """Send an event to the sink; events of what it does itself are dropped."""
@@ -171,7 +257,7 @@ class _InlineSink:
         return None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _InlineSink) and self._key == other._key
+        return isinstance(other, _InlineOutlet) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
@@ -183,15 +269,13 @@ class _InlineSink:
             LOGGER.warning(*line, exc_info=exc_info)
 
 
-class _ScopedSink(_InlineSink, ScopedWatcher):
+class _ScopedOutlet(_InlineOutlet, ScopedWatcher):
     """An inline sink that observes the start and the end of calls; its exceptions are logged, not raised."""
 
-    def __init__(self, sink: Any) -> None:
+    def __init__(self, sink: ScopedSink) -> None:
         super().__init__(sink)
-        metrics = getattr(sink, "metrics", None)
-        self.metrics = metrics if isinstance(metrics, ToolMetrics) else None
-        self._begin: Callable[[Any], Any] = sink.begin
-        self._enter: Callable[..., Any] = getattr(sink, "enter", _do_nothing)
+        self.metrics = sink.metrics if isinstance(sink.metrics, ToolMetrics) else None
+        self._begin, self._enter, self._pack = sink.begin, sink.enter, sink.pack
 
     def begin(self, context: Any) -> Callable[[Any], object] | None:
         """Start the sink for a call; return a function that takes the outcome."""
@@ -199,13 +283,13 @@ class _ScopedSink(_InlineSink, ScopedWatcher):
         return None if end is None else partial(self._call_safely, end)
 
     def enter(self, operation: str, facts: Mapping[str, Any]) -> Callable[..., object] | None:
-        """Start the sink for an operation that is not a call, if it supports that."""
+        """Start the sink for an operation that is not a call."""
         end = self._call_safely(self._enter, operation, facts)
         return None if end is None else partial(self._call_safely, end)
 
     def pack(self) -> Callable[[], object] | None:
         """Return what the sink sends to a worker process; None for nothing."""
-        packed: Callable[[], object] | None = self._call_safely(getattr(self._sink, "pack", _do_nothing))
+        packed: Callable[[], object] | None = self._call_safely(self._pack)
         return packed
 
     def _call_safely(self, work: Callable[..., Any], *given: Any) -> Any:
@@ -214,10 +298,6 @@ class _ScopedSink(_InlineSink, ScopedWatcher):
         except Exception:
             self._warn("A sink failed: %r", self._sink, exc_info=True)
             return None
-
-
-def _do_nothing(*_: Any) -> None:
-    """Do nothing."""
 
 
 class OperationScope:
@@ -238,12 +318,12 @@ class OperationScope:
             end(error, self._results)
 
 
-class _ThreadedSink(_InlineSink):
+class _ThreadedOutlet(_InlineOutlet):
     """A sink that receives events in order in a thread of its own, which runs while there are events."""
 
-    def __init__(self, sink: Any) -> None:
+    def __init__(self, sink: Sink) -> None:
         super().__init__(sink)
-        self._emit_all: Callable[[list[Any]], Any] | None = getattr(sink, "emit_all", None)
+        self._emit_all = sink.emit_all if isinstance(sink, BatchSink) else None
         self._begin()
 
     def _begin(self) -> None:
@@ -319,7 +399,7 @@ class _ThreadedSink(_InlineSink):
                 return [] if self._running else None
 
     def _take_waiting(self) -> Iterator[Any]:
-        """Return the items that are waiting, if the sink takes several at once."""
+        """Return the items that are waiting, if the sink receives them in batches."""
         for _ in range(0 if self._emit_all is None else _MAX_BATCH - 1):
             try:
                 yield self._queue.get_nowait()
@@ -356,7 +436,7 @@ class _ThreadedSink(_InlineSink):
 class _Seen(JobFuture[None]):
     """A future that is done when a sink has reached this place in its queue."""
 
-    def __init__(self, outlet: _ThreadedSink) -> None:
+    def __init__(self, outlet: _ThreadedOutlet) -> None:
         super().__init__()
         self.outlet = outlet
 
@@ -388,15 +468,74 @@ async def _await_until_seen(marks: list[Any]) -> None:
                 mark.outlet.late()
 
 
-def _wrap_sink(place: str, sink: Any) -> _InlineSink:
+def _build_outlet(place: str, sink: Any) -> _InlineOutlet:
     """Return the watcher that delivers to a sink; raise ToolDefinitionError for anything that is not a sink."""
     if isinstance(sink, type):
         raise ToolDefinitionError(f"{place} ({sink.__name__}) is a class; pass an instance: {sink.__name__}(...)")
-    emit = getattr(sink, "emit", None)
-    if not callable(emit) and not callable(sink):
-        raise ToolDefinitionError(f"{place} must be a function of an event, or have emit(event), not {sink!r:.80}")
-    if getattr(sink, "inline", False) is not True:
-        return _ThreadedSink(sink)
-    if is_async(emit if callable(emit) else sink):
+    made = sink if _has_base(sink) else _adapt(place, sink)
+    if made.inline is not True:
+        return _ThreadedOutlet(made)
+    if is_async(made.emit):
         raise ToolDefinitionError(f"{place} is async and cannot be inline; remove the attribute inline")
-    return _ScopedSink(sink) if callable(getattr(sink, "begin", None)) else _InlineSink(sink)
+    return _ScopedOutlet(made) if isinstance(made, ScopedSink) else _InlineOutlet(made)
+
+
+def _has_base(sink: Any) -> TypeGuard[Sink]:
+    """Return whether a sink has the base class that its methods belong to."""
+    if isinstance(sink, (BatchSink, ScopedSink)):
+        return True
+    return isinstance(sink, Sink) and not hasattr(sink, "emit_all") and not hasattr(sink, "begin")
+
+
+def _adapt(place: str, given: Any) -> Sink:
+    """Return a sink of the base classes for a function, or for an object that has methods of theirs.
+
+    Beside the check above, the only place that looks for the methods of a sink by name.
+    """
+    emit = getattr(given, "emit", None)
+    if not callable(emit) and not callable(given):
+        raise ToolDefinitionError(f"{place} must be a function of an event, or have emit(event), not {given!r:.80}")
+    emit, inline = emit if callable(emit) else given, getattr(given, "inline", False) is True
+    if inline and callable(getattr(given, "begin", None)):
+        return _AdaptedScope(given, emit, inline=inline)
+    if not inline and callable(getattr(given, "emit_all", None)):
+        return _AdaptedBatches(given, emit, inline=inline)
+    return _Adapted(given, emit, inline=inline)
+
+
+class _Adapted(Sink):
+    """A function, or an object without the base class, as a sink."""
+
+    def __init__(self, given: Any, emit: Callable[[Any], Any], *, inline: bool) -> None:
+        self._given = given
+        self.inline = inline
+        self.emit = emit  # type: ignore[method-assign, assignment]  # saves a frame for each event
+        owner = getattr(given, "__self__", None)
+        # A bound method is a new object at each access.
+        own = (id(given), "") if owner is None else (id(owner), getattr(given, "__name__", ""))
+        key = getattr(given, "sink_key", None)
+        self.sink_key = own if key is None else key
+
+    def emit(self, event: Any) -> Any:
+        """Receive an event; each instance has the function that was given in its place."""
+
+    def __repr__(self) -> str:
+        return repr(self._given)
+
+
+class _AdaptedBatches(_Adapted, BatchSink):
+    """An object with a method ``emit_all``."""
+
+    def emit_all(self, events: list[Any]) -> Any:
+        """Receive the events that are waiting."""
+        return self._given.emit_all(events)
+
+
+class _AdaptedScope(_Adapted, ScopedSink):
+    """An inline object with a method ``begin``, and what else it has of a scoped sink."""
+
+    def __init__(self, given: Any, emit: Callable[[Any], Any], *, inline: bool) -> None:
+        super().__init__(given, emit, inline=inline)
+        for name in ("begin", "enter", "pack", "metrics"):
+            if (found := getattr(given, name, None)) is not None:
+                setattr(self, name, found)

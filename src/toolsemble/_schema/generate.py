@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 from toolsemble._schema.pydantic_schema import fail_fast, forbid_extra_keys, name_members, tag_core, tighten
-from toolsemble._schema.secret import PASSWORD, remove_secret_values
+from toolsemble._schema.secret_values import PASSWORD, remove_secret_values
 
 
 def generate_schemas(kind: Any) -> tuple[Any, dict[str, Any]]:

@@ -22,7 +22,7 @@ from toolsemble._schema.problem import (
 from toolsemble._schema.pydantic_errors import is_missing
 from toolsemble._schema.pydantic_schema import tag_schema
 from toolsemble._schema.repair import Repairs
-from toolsemble._schema.secret import PASSWORD, secret_keys, unnamed_secret
+from toolsemble._schema.secret_values import PASSWORD, secret_keys, unnamed_secret
 from toolsemble._schema.wellformed import DRAFTS, check_schema
 from toolsemble._schema.work_estimate import LINEAR, TooMuchWorkError, count_values, measure_work
 from toolsemble._vocabulary.errors import ToolDefinitionError

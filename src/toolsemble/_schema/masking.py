@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias
 
 from toolsemble._runtime.text import HIDDEN, describe_error
 from toolsemble._schema.decode import Arguments, Decoded, Repair
-from toolsemble._schema.secret import parameters, property_names
+from toolsemble._schema.secret_values import parameters, property_names
 from toolsemble._vocabulary.result import Content, FileContent, TextContent, ToolResult
 
 _SHORT = 4  # a shorter secret is masked only where it is a whole word

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 
 from toolsemble._runtime.text import preview
 from toolsemble._schema.problem import escape_token
-from toolsemble._schema.secret import PASSWORD
+from toolsemble._schema.secret_values import PASSWORD
 from toolsemble._vocabulary.errors import ToolDefinitionError
 
 DRAFTS = (

@@ -20,7 +20,7 @@
     │   ├── RunCancelledError             it was cancelled
     │   └── RunInterruptedError           the process is ending; the run continues elsewhere
     ├── AgentExecutionError               a run failed; ``partial`` holds the work so far
-    └── MaxIterationsExceededError        a run reached its limit of model calls without an answer
+    └── BudgetExceededError               a budget of a run was used up, and there is no answer
 
 Errors that a model can cause become failed results. Errors of the programmer are raised.
 """
@@ -312,11 +312,11 @@ class AgentExecutionError(ToolsembleError):
         self.partial = partial
 
 
-class MaxIterationsExceededError(ToolsembleError):
-    """A run reached its limit of model calls without an answer.
+class BudgetExceededError(ToolsembleError):
+    """A budget of a run was used up, and there is no answer; ``partial`` holds the work so far.
 
-    >>> str(MaxIterationsExceededError("25 calls, no answer"))
-    '25 calls, no answer'
+    >>> str(BudgetExceededError("Maximum tokens (300) reached, and the model returned no final answer"))
+    'Maximum tokens (300) reached, and the model returned no final answer'
     """
 
     def __init__(self, message: str = "", *, partial: Any = None) -> None:
@@ -329,7 +329,7 @@ class MaxIterationsExceededError(ToolsembleError):
 for _error in (
     AgentExecutionError,
     ExitEarlyError,
-    MaxIterationsExceededError,
+    BudgetExceededError,
     ModelError,
     ReviewRefusedError,
     ReviewTimeoutError,

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
         event_from_json as event_from_json,
         event_to_json as event_to_json,
     )
-    from toolsemble.agent._history import keep_last_turns as keep_last_turns, trim_to_tokens as trim_to_tokens
+    from toolsemble.agent._history_processors import (
+        keep_last_turns as keep_last_turns,
+        trim_to_tokens as trim_to_tokens,
+    )
     from toolsemble.agent._memory import ConversationMemory as ConversationMemory
     from toolsemble.agent._options import (
         AgentSettings as AgentSettings,
@@ -102,7 +105,7 @@ __getattr__, __dir__, __all__ = export_lazily(
             "RunView",
         ),
         "_memory": ("ConversationMemory",),
-        "_history": (
+        "_history_processors": (
             "keep_last_turns",
             "trim_to_tokens",
         ),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from toolsemble.agent._options import AgentSettings, DynamicTools, MakeDeps, RunInput, RunKeywords
     from toolsemble.agent._result import AgentResult
     from toolsemble.models._chat import ChatModel
-    from toolsemble.review import ReviewHandler
+    from toolsemble.review import Reviewer, ReviewHandler
 
     # A plain ``Agent`` in an annotation is ``Agent[Any, Any]``; Python has such defaults since 3.13 only.
     OutputT_co = DefaultedTypeVar("OutputT_co", covariant=True, default=Any)
@@ -54,7 +54,7 @@ class Agent(Generic[OutputT_co, DepsT]):
     :param role: the model's role, such as "a librarian"; role, goal and background come before the instructions
     :param goal: what the model has to achieve
     :param background: further information for the model
-    :param max_iterations: the most tool calls of a run, also of those in one reply; then the model must answer
+    :param max_tool_calls: the most tool calls of a run, also of those in one reply; then the model must answer
         without tools
     :param max_turns: the most replies of models in a run, including those of nested agents
     :param max_tokens: the most tokens of a run
@@ -189,7 +189,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         """Run until there is an answer.
 
         Failures of tools are reported to the model. A failed run raises :class:`~toolsemble.AgentExecutionError`; one
-        whose budget is used up without a final answer, :class:`~toolsemble.MaxIterationsExceededError`. It can also
+        whose budget is used up without a final answer, :class:`~toolsemble.BudgetExceededError`. It can also
         raise :class:`~toolsemble.ToolConfigurationError` and :class:`~toolsemble.ExitEarlyError`. Each has the work so
         far in ``partial``; another run can continue with ``history=error.partial.messages``.
 
@@ -208,7 +208,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         >>> agent.run_sync("Where do all roads lead?", max_tokens=1000, settings={"temperature": 0}).text
         'Rome'
         """
-        from toolsemble.agent._loop import start_run
+        from toolsemble.agent._run.start import start_run
 
         return await start_run(self._config, prompt, settings).run()
 
@@ -226,14 +226,14 @@ class Agent(Generic[OutputT_co, DepsT]):
     ) -> AgentResult[Any]: ...
     def run_sync(self, prompt: RunInput, **settings: Any) -> AgentResult[Any]:
         """Run until there is an answer, as :meth:`run` does, for code that cannot await."""
-        from toolsemble.agent._loop import start_run
+        from toolsemble.agent._run.start import start_run
 
-        loop = start_run(self._config, prompt, settings)
+        run = start_run(self._config, prompt, settings)
         try:
-            return finish(loop.run())
+            return finish(run.run())
         except KeyboardInterrupt as error:
             # The event loop replaces the cancellation by a new exception, which would lose its attributes.
-            error.partial = loop.partial()  # type: ignore[attr-defined]  # set on every error of a run
+            error.partial = run.partial()  # type: ignore[attr-defined]  # set on every error of a run
             raise
 
     @overload
@@ -263,9 +263,9 @@ class Agent(Generic[OutputT_co, DepsT]):
         >>> finish(kinds())
         ['text_delta', 'text_delta', 'turn_ended', 'final']
         """
-        from toolsemble.agent._loop import follow_run
+        from toolsemble.agent._run.start import follow_run
 
-        return follow_run(self._config, prompt, settings, streaming=True)
+        return follow_run(self._config, prompt, settings, shows_pieces=True)
 
     @overload
     def iterate(
@@ -291,7 +291,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         ['turn_ended', 'turn_ended', 'final']
         """
         from toolsemble.agent._event import Final, RunCancelled, RunInterrupted, RunParked, TurnEnded
-        from toolsemble.agent._loop import follow_run
+        from toolsemble.agent._run.start import follow_run
 
         kinds = (TurnEnded, Final, RunParked, RunInterrupted, RunCancelled)
         return follow_run(self._config, prompt, settings, *kinds)
@@ -305,7 +305,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         """
         from dataclasses import replace
 
-        from toolsemble.agent._loop import start_run
+        from toolsemble.agent._run.start import start_run
 
         return start_run(replace(self._config, journal=journal, name=name), prompt, settings).run()
 
@@ -327,17 +327,20 @@ class Agent(Generic[OutputT_co, DepsT]):
     def find_open_requests(self, ids: Iterable[str]) -> set[str]:
         """Return which of these requests still wait for one of the agent's reviewers."""
         wanted = set(ids)
-        finders = [getattr(each, "find_open", None) for each in self._config.list_reviewers()]
-        return {id_ for find in finders if callable(find) for id_ in find(wanted)}
+        return {id_ for each in self._list_reviewers() for id_ in each.find_open(wanted)}
 
     def watch_requests(self, changed: Callable[[], object]) -> list[Callable[[], None]]:
         """Call a function, in another thread, when a request may be answered; return functions that end this.
 
         The list is empty if the stores of the agent's reviewers do not tell.
         """
-        watchers = [getattr(each, "watch", None) for each in self._config.list_reviewers()]
-        ends = [watch(changed) for watch in watchers if callable(watch)]
+        ends = [each.watch(changed) for each in self._list_reviewers()]
         return [end for end in ends if end is not None]
+
+    def _list_reviewers(self) -> list[Reviewer]:
+        from toolsemble.review._request import to_reviewer  # most agents have no reviewer
+
+        return [to_reviewer(each) for each in self._config.list_reviewers()]
 
     @property
     def name(self) -> str:
@@ -394,7 +397,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         >>> Agent(ScriptedModel([ToolCall("poet", {"input": "roses"}), "Done"]), [poet]).run_sync("A poem!").text
         'Done'
         """
-        from toolsemble.agent._loop import AgentAsTool
+        from toolsemble.agent._run.start import AgentAsTool
 
         config = self._config
         return AgentAsTool(self.run, name, description, settings, config.names_inside, config.needs_outside())

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from toolsemble._runtime.checks import check_count, check_seconds
+from toolsemble._runtime.checks import check_count, check_seconds, warn_deprecated
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.text import preview
 from toolsemble._vocabulary.errors import ToolDefinitionError
@@ -241,7 +241,7 @@ class Limits:
     toolsemble.ToolDefinitionError: Agent max_tokens must be an int >= 1, not 0
     """
 
-    max_iterations: int = 25
+    max_tool_calls: int = 25
     """Tool calls."""
     max_turns: int | None = None
     """Replies of the model, including those of nested agents."""
@@ -256,8 +256,14 @@ class Limits:
     output_retries: int = 2
     """How many times the model may correct an invalid answer."""
 
+    @property
+    def max_iterations(self) -> int:
+        """Deprecated: the old name of ``max_tool_calls``."""
+        warn_deprecated("Limits.max_iterations", "Limits.max_tool_calls", removed_in="0.5")
+        return self.max_tool_calls
+
     def __post_init__(self) -> None:
-        for name in ("max_iterations", "max_depth", "output_retries"):
+        for name in ("max_tool_calls", "max_depth", "output_retries"):
             check_count(f"Agent {name}", getattr(self, name), least=0)
         for name in ("max_turns", "max_tokens"):
             value = getattr(self, name)

@@ -11,8 +11,7 @@ from toolsemble._runtime.event_loops import is_awaitable
 from toolsemble._runtime.text import describe_error, escape_surrogates
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.models._message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from toolsemble.models._transcript import Transcript
+from toolsemble.models._message import AssistantMessage, Message, SystemMessage, ToolMessage, Transcript, UserMessage
 
 _BREAK = "\n\n"
 

@@ -14,6 +14,7 @@ from toolsemble import events
 from toolsemble._engine.event_codec import EventCodec
 from toolsemble._schema.shape import to_json_value
 from toolsemble._vocabulary.call import ToolCall
+from toolsemble._vocabulary.errors import RunCancelledError, RunError, RunInterruptedError, RunParkedError
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.agent._result import AgentResult, OutputT_co, ToolCallRecord
 from toolsemble.events import ModelRetried
@@ -138,6 +139,20 @@ class RunCancelled:
 
 RunStop: TypeAlias = RunParked | RunInterrupted | RunCancelled
 """The last event of a journaled run that ends here without an answer, and has not failed."""
+
+
+def to_last_event(stopped: RunError) -> RunStop | None:
+    """Return the last event of a run that was stopped here; None if another process drives it.
+
+    >>> to_last_event(RunParkedError("It waits", run_id="order-7"))
+    RunParked(run_id='order-7', pending=())
+    """
+    if isinstance(stopped, RunParkedError):
+        return RunParked(stopped.run_id, tuple(stopped.pending))
+    if isinstance(stopped, RunInterruptedError):
+        return RunInterrupted(stopped.run_id)
+    return RunCancelled(stopped.run_id) if isinstance(stopped, RunCancelledError) else None
+
 
 Event: TypeAlias = (
     TextDelta

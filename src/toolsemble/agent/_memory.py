@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from toolsemble._runtime.checks import check_count
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.agent._conversation import InMemoryStore, estimate_tokens, trim_messages
-from toolsemble.models._message import Message
-from toolsemble.models._transcript import Transcript
+from toolsemble.models._message import Message, Transcript
 
 if TYPE_CHECKING:
     from toolsemble.agent._memory_database import DatabaseMemoryStore

@@ -9,8 +9,7 @@ from toolsemble._runtime.storage.opening import Location, open_database
 from toolsemble._runtime.storage.sqlite import Kind
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble.agent._conversation import append_messages, merge_system, new_messages, read_kept_text
-from toolsemble.models._message import Message, SystemMessage, message_from_json, message_to_json
-from toolsemble.models._transcript import Transcript
+from toolsemble.models._message import Message, SystemMessage, Transcript, message_from_json, message_to_json
 
 _BUSY_TIMEOUT = 5.0
 _CACHE_SIZE = 64

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypedDict, TypeVar
 
 from toolsemble._engine.context import DepsT_co, InvocationParameters
 from toolsemble._runtime.checks import check_count, check_seconds
-from toolsemble._runtime.sinks import Sink
+from toolsemble._runtime.sinks import SinkLike
 from toolsemble._vocabulary.errors import ModelError
 from toolsemble.agent._budget import Prices, Usage
 from toolsemble.agent._memory import ConversationMemory
@@ -164,8 +164,10 @@ class SharedSettings(TypedDict, total=False):
 
     instructions: Instructions | None
     """The instructions for the model, verbatim; those of a run come after those of the agent."""
-    max_iterations: int
+    max_tool_calls: int
     """The most tool calls of a run, also of those in one reply; then the model must answer without tools."""
+    max_iterations: int
+    """Deprecated: the old name of ``max_tool_calls``."""
     max_turns: int | None
     """The most replies of models in a run, including those of nested agents."""
     max_tokens: int | None
@@ -207,7 +209,7 @@ class AgentSettings(SharedSettings, total=False):
     """Further information for the model."""
     memory: ConversationMemory | None
     """Stores conversations; None: they are not stored."""
-    sinks: Iterable[Sink]
+    sinks: Iterable[SinkLike]
     """Receive the events of the agent's calls, in addition to the sinks of its toolbox."""
     journal: RunJournal | None
     """Records runs, so that they continue after a crash; None: they are not recorded."""

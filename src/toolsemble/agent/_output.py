@@ -14,7 +14,7 @@ from toolsemble._schema.members import Field, members_reader, resolve_field
 from toolsemble._schema.portable import make_portable
 from toolsemble._schema.repair import STEPS
 from toolsemble._schema.shape import to_result
-from toolsemble._schema.typed import TypedArguments
+from toolsemble._schema.typed_arguments import TypedArguments
 from toolsemble._vocabulary.errors import ToolArgumentsError, ToolDefinitionError, ToolExecutionError
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.specification import ToolSpecification

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from toolsemble._runtime.text import escape_line, escape_prose
 from toolsemble._vocabulary.call import ToolCall, ToolReply
 from toolsemble.agent._budget import Budget, StopReason, Usage
-from toolsemble.models._message import AssistantMessage
-from toolsemble.models._transcript import Transcript
+from toolsemble.models._message import AssistantMessage, Transcript
 from toolsemble.review._request import ReviewRequest
 
 _MAX_ARGUMENTS = 100

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from toolsemble._engine.definition import Names, Need
-from toolsemble._runtime.checks import check_setting
+from toolsemble._runtime.checks import check_setting, warn_deprecated
 from toolsemble._runtime.event_loops import is_awaitable
 from toolsemble._runtime.sinks import Sinks, build_sinks
 from toolsemble._runtime.text import describe_type
@@ -20,7 +20,7 @@ from toolsemble._vocabulary.errors import ToolConfigurationError, ToolDefinition
 from toolsemble.agent import _conversation as conversation
 from toolsemble.agent._budget import LIMITS, Limits, Prices
 from toolsemble.agent._deps import DepsSource
-from toolsemble.agent._history import read_processors
+from toolsemble.agent._history_processors import read_processors
 from toolsemble.agent._memory import ConversationMemory
 from toolsemble.agent._options import AgentSettings, DynamicTools, LoopGuard, Retry, RunView, ToolFunction
 from toolsemble.agent._output import FINAL_ANSWER, Output
@@ -28,6 +28,7 @@ from toolsemble.models._chat import ChatModel, Reasoning
 from toolsemble.models._message import SystemMessage
 from toolsemble.models._registry import model_of
 from toolsemble.review import ReviewHandler
+from toolsemble.review._request import is_reviewer
 
 if TYPE_CHECKING:
     from toolsemble.agent._journal.journal import RunJournal
@@ -61,6 +62,7 @@ def check_order(model: object, tools: object) -> None:
         raise ToolDefinitionError(f"Agent takes the model first, then the tools: Agent({meant:.80}, [...])")
 
 
+_OLD_NAMES = {"max_iterations": "max_tool_calls"}
 _INSTRUCTIONS = {"system_prompt", "system", "system_message", "prompt", "instruction"}
 
 
@@ -72,10 +74,26 @@ def check_keywords(owner: str, given: Iterable[str], known: Sequence[str]) -> No
     ...
     TypeError: A run has no setting 'memory'; did you mean memory_id?
     """
-    for name in given:
-        if name in _INSTRUCTIONS and name not in known and "instructions" in known:
+    for name in [name for name in given if name not in known]:
+        if name in _INSTRUCTIONS and "instructions" in known:
             raise TypeError(f"{owner} has no setting '{name}'; did you mean instructions?")
-        check_setting(owner, name, known)
+        check_setting(owner, name, known, _OLD_NAMES)
+
+
+def replace_old_names(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by their current names; warn of each old name, and raise TypeError if both are given.
+
+    >>> replace_old_names("Agent", {"max_tool_calls": 3})
+    {'max_tool_calls': 3}
+    """
+    settings = dict(given)
+    for old, new in _OLD_NAMES.items():
+        if old in settings:
+            if new in settings:
+                raise TypeError(f"{owner} takes {new}, or its old name {old}, not both")
+            settings[new] = settings.pop(old)
+            warn_deprecated(f"{owner}({old}=…)", f"{owner}({new}=…)", removed_in="0.5")
+    return settings
 
 
 _HISTORY = "a list of messages, such as result.messages"
@@ -107,8 +125,8 @@ def _is_instructions(value: object) -> bool:
     return value is None or isinstance(value, Sequence) or (callable(value) and not isinstance(value, type))
 
 
-def _is_reviewer(value: Any) -> bool:
-    return value is None or (not isinstance(value, type) and callable(getattr(value, "review", None)))
+def _is_reviewer(value: object) -> bool:
+    return value is None or is_reviewer(value)
 
 
 def _is_reasoning(value: object) -> bool:
@@ -273,7 +291,7 @@ def build_config(
     """Return the settings of an agent; raise :class:`~toolsemble.ToolDefinitionError` if one is not valid."""
     check_order(model, tools)
     check_keywords("An Agent", given, [*_PARAMETERS, *AgentSettings.__annotations__])
-    values: dict[str, Any] = {**_DEFAULTS, **given}
+    values: dict[str, Any] = {**_DEFAULTS, **replace_old_names("Agent", given)}
     limits = Limits(**{name: values.pop(name) for name in LIMITS if name in values})
     check_types(**values)
     output = None if output_type is None else Output(output_type)
@@ -297,6 +315,7 @@ def override_config(config: AgentConfig, given: Mapping[str, Any]) -> AgentConfi
     values = {name: value for name, value in given.items() if value is not None and name not in RUN_ONLY}
     if not values:
         return config
+    values = replace_old_names("run", values)
     changed = {name: values.pop(name) for name in LIMITS if name in values}
     limits = replace(config.limits, **changed) if changed else config.limits
     check_types(**{name: value for name, value in values.items() if name in CHECKED})

@@ -9,10 +9,10 @@ from typing import NamedTuple
 from toolsemble._engine.context import ToolContext
 from toolsemble._runtime.checks import check_count
 from toolsemble._runtime.threads import fork_safe_lock
-from toolsemble._vocabulary.errors import MaxIterationsExceededError, ToolDefinitionError
+from toolsemble._vocabulary.errors import BudgetExceededError, ToolDefinitionError
 from toolsemble.agent._agent import Agent
 from toolsemble.agent._conversation import estimate_tokens
-from toolsemble.agent._history import find_question
+from toolsemble.agent._history_processors import find_question
 from toolsemble.agent._options import RunView
 from toolsemble.models._chat import ChatModel
 from toolsemble.models._message import AssistantMessage, Message, ToolMessage, UserMessage
@@ -96,7 +96,7 @@ class _Summarizer:
             return _put_before(known, rest)
         try:
             result = await self._agent.run(_write_prompt(known, messages[len(known.covered) : cut]))
-        except MaxIterationsExceededError:
+        except BudgetExceededError:
             return _put_before(known, messages[cut:])  # the run has to end with an answer all the same
         made = _Summary(tuple(messages[:cut]), result.text)
         self._remember(key, made)

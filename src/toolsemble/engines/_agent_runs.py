@@ -11,17 +11,23 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.models._message import Message, Prompt, check_question, to_messages
-from toolsemble.models._transcript import messages_from_json, messages_to_json
+from toolsemble.models._message import (
+    Message,
+    Prompt,
+    check_question,
+    messages_from_json,
+    messages_to_json,
+    to_messages,
+)
 from toolsemble.review._automatic import Callback
 from toolsemble.review._request import ReviewRequest
-from toolsemble.review._store.receipt import split_decision
+from toolsemble.review._store.signed import split_decision
 
 if TYPE_CHECKING:
     from toolsemble.agent._agent import Agent
     from toolsemble.agent._journal.journal import RunJournal
     from toolsemble.review._request import ReviewDecision
-    from toolsemble.review._store.store import ReviewStore
+    from toolsemble.review._store.store import ReviewStoreProtocol
 
 
 LOGGER = logging.getLogger("toolsemble.engines")
@@ -114,7 +120,7 @@ class AgentRuns:
         engine: str,
         agents: Mapping[str, Agent[Any]] | None,
         journal: RunJournal | None,
-        store: ReviewStore | None,
+        store: ReviewStoreProtocol | None,
     ) -> None:
         if not agents or journal is None:
             raise errors.ToolDefinitionError(f"A worker of {engine} needs agents by name, and journal=RunJournal(...)")

@@ -15,7 +15,7 @@ from toolsemble.engines._agent_runs import CANCELLED, AgentRuns, RunEngine, read
 if TYPE_CHECKING:
     from toolsemble.agent._agent import Agent
     from toolsemble.agent._journal.journal import RunJournal
-    from toolsemble.review._store.store import ReviewStore
+    from toolsemble.review._store.store import ReviewStoreProtocol
 
 _WAITING = "waiting"
 
@@ -59,7 +59,7 @@ class DBOSEngine(RunEngine):
         agents: Mapping[str, Agent[Any]] | None = None,
         *,
         journal: RunJournal | None = None,
-        store: ReviewStore | None = None,
+        store: ReviewStoreProtocol | None = None,
         queue: str = "toolsemble",
         client: Any = None,
         poll: float = 1.0,

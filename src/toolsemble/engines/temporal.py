@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from toolsemble.agent._agent import Agent
     from toolsemble.agent._journal.journal import RunJournal
-    from toolsemble.review._store.store import ReviewStore
+    from toolsemble.review._store.store import ReviewStoreProtocol
 
 _NO_LIMIT = timedelta(days=3650)  # Temporal takes no None
 
@@ -58,7 +58,7 @@ class TemporalEngine(RunEngine):
         agents: Mapping[str, Agent[Any]] | None = None,
         *,
         journal: RunJournal | None = None,
-        store: ReviewStore | None = None,
+        store: ReviewStoreProtocol | None = None,
         task_queue: str = "toolsemble",
         heartbeat: float = 30.0,
         poll: float = 5.0,

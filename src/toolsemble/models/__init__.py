@@ -34,18 +34,16 @@ if TYPE_CHECKING:
         Message as Message,
         SystemMessage as SystemMessage,
         ToolMessage as ToolMessage,
+        Transcript as Transcript,
         UserMessage as UserMessage,
         message_from_json as message_from_json,
         message_to_json as message_to_json,
+        messages_from_json as messages_from_json,
+        messages_to_json as messages_to_json,
     )
     from toolsemble.models._recorded import RecordedModel as RecordedModel
     from toolsemble.models._registry import found as found, model_of as model_of
     from toolsemble.models._scripted import FunctionModel as FunctionModel, ScriptedModel as ScriptedModel
-    from toolsemble.models._transcript import (
-        Transcript as Transcript,
-        messages_from_json as messages_from_json,
-        messages_to_json as messages_to_json,
-    )
     from toolsemble.models.anthropic._model import (
         AnthropicModel as AnthropicModel,
         messages_from_anthropic as messages_from_anthropic,
@@ -54,7 +52,7 @@ if TYPE_CHECKING:
     from toolsemble.models.bedrock._model import BedrockModel as BedrockModel
     from toolsemble.models.google._model import GoogleModel as GoogleModel
     from toolsemble.models.mistral._model import MistralModel as MistralModel
-    from toolsemble.models.openai._history import (
+    from toolsemble.models.openai._messages import (
         messages_from_openai as messages_from_openai,
         messages_to_openai as messages_to_openai,
     )
@@ -102,12 +100,15 @@ __getattr__, __dir__, __all__ = export_lazily(
             "Message",
             "SystemMessage",
             "ToolMessage",
+            "Transcript",
             "UserMessage",
             "message_from_json",
             "message_to_json",
+            "messages_from_json",
+            "messages_to_json",
         ),
         "mistral._model": ("MistralModel",),
-        "openai._history": (
+        "openai._messages": (
             "messages_from_openai",
             "messages_to_openai",
         ),
@@ -116,11 +117,6 @@ __getattr__, __dir__, __all__ = export_lazily(
         "_registry": (
             "found",
             "model_of",
-        ),
-        "_transcript": (
-            "Transcript",
-            "messages_from_json",
-            "messages_to_json",
         ),
     },
 )

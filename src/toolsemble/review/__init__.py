@@ -7,6 +7,7 @@ from toolsemble._runtime.lazy import export_lazily
 # Not from typing: importing that would take longer than all the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from toolsemble.review._asking.ask import OuterReviewer as OuterReviewer
     from toolsemble.review._automatic import (
         AutoApprove as AutoApprove,
         AutoReject as AutoReject,
@@ -15,37 +16,42 @@ if TYPE_CHECKING:
     from toolsemble.review._console import ConsoleReview as ConsoleReview
     from toolsemble.review._pause import PauseReview as PauseReview
     from toolsemble.review._request import (
+        BatchReviewer as BatchReviewer,
         Continue as Continue,
         Edit as Edit,
         ExitEarly as ExitEarly,
+        OnTimeout as OnTimeout,
         Reject as Reject,
         ReviewDecision as ReviewDecision,
+        Reviewer as Reviewer,
         ReviewEvent as ReviewEvent,
         ReviewHandler as ReviewHandler,
         ReviewRequest as ReviewRequest,
+        ReviewTiming as ReviewTiming,
     )
     from toolsemble.review._rules.remember import RememberReview as RememberReview
     from toolsemble.review._rules.rules import Rule as Rule, RulesReview as RulesReview
     from toolsemble.review._store.queue import QueueReview as QueueReview
-    from toolsemble.review._store.receipt import Receipt as Receipt
-    from toolsemble.review._store.signed_rows import StoredRequest as StoredRequest
+    from toolsemble.review._store.signed import Receipt as Receipt, StoredRequest as StoredRequest
     from toolsemble.review._store.store import (
         MemoryStore as MemoryStore,
         ReviewStore as ReviewStore,
-        SQLiteStore as SQLiteStore,
+        ReviewStoreProtocol as ReviewStoreProtocol,
     )
-    from toolsemble.review._terms import OnTimeout as OnTimeout, ReviewTiming as ReviewTiming
-    from toolsemble.review._webhook import WebhookReview as WebhookReview
-    from toolsemble.review._webhook_service import (
+    from toolsemble.review._webhook import (
         WebhookMessage as WebhookMessage,
+        WebhookReview as WebhookReview,
         read_webhook as read_webhook,
         sign_answer as sign_answer,
     )
+
+    SQLiteStore = ReviewStore
 
 # Loaded on first use: most tools need no reviewer, and most reviewers no terminal, database or web server.
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
+        "_asking.ask": ("OuterReviewer",),
         "_automatic": (
             "AutoApprove",
             "AutoReject",
@@ -53,38 +59,41 @@ __getattr__, __dir__, __all__ = export_lazily(
         ),
         "_console": ("ConsoleReview",),
         "_request": (
+            "BatchReviewer",
             "Continue",
             "Edit",
             "ExitEarly",
+            "OnTimeout",
             "Reject",
             "ReviewDecision",
             "ReviewEvent",
             "ReviewHandler",
             "ReviewRequest",
+            "ReviewTiming",
+            "Reviewer",
         ),
         "_pause": ("PauseReview",),
         "_store.queue": ("QueueReview",),
-        "_store.receipt": ("Receipt",),
         "_rules.remember": ("RememberReview",),
         "_rules.rules": (
             "Rule",
             "RulesReview",
         ),
-        "_store.signed_rows": ("StoredRequest",),
+        "_store.signed": (
+            "Receipt",
+            "StoredRequest",
+        ),
         "_store.store": (
             "MemoryStore",
             "ReviewStore",
-            "SQLiteStore",
+            "ReviewStoreProtocol",
         ),
-        "_terms": (
-            "OnTimeout",
-            "ReviewTiming",
-        ),
-        "_webhook": ("WebhookReview",),
-        "_webhook_service": (
+        "_webhook": (
             "WebhookMessage",
+            "WebhookReview",
             "read_webhook",
             "sign_answer",
         ),
     },
+    renamed={"SQLiteStore": ("ReviewStore", "0.5")},
 )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolsemble._runtime.checks import check_seconds
-from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
+from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, Reviewer, ReviewRequest
 
 MAX_BYTES = 1_000_000
 """The maximum size of an answer in bytes."""
@@ -93,7 +93,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class AutoApprove:
+class AutoApprove(Reviewer):
     """A reviewer that approves every call, optionally after a delay; for tests and sandboxes.
 
     >>> from toolsemble._runtime.event_loops import finish
@@ -118,7 +118,7 @@ class AutoApprove:
 
 
 @dataclass(frozen=True, slots=True)
-class AutoReject:
+class AutoReject(Reviewer):
     """A reviewer that rejects every call.
 
     >>> from toolsemble._runtime.event_loops import finish
@@ -135,7 +135,7 @@ class AutoReject:
 
 
 @dataclass(frozen=True, slots=True)
-class CallbackReview:
+class CallbackReview(Reviewer):
     """A reviewer that calls a function, sync or async, with the request; it returns the decision.
 
     An exception, or a return value that is not a decision, rejects the call.

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, NoReturn
+from typing import NoReturn
 
 from toolsemble._runtime.text import preview
 from toolsemble._vocabulary.call import new_id
 from toolsemble._vocabulary.errors import CallPausedError
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.review._open_question import note_stored
-from toolsemble.review._request import ReviewDecision, ReviewRequest
-from toolsemble.review._terms import ReviewTiming
+from toolsemble.review._asking.open_question import note_stored
+from toolsemble.review._request import ReviewDecision, Reviewer, ReviewRequest, ReviewTiming
 
 
 @dataclass(frozen=True, slots=True)
-class PauseReview:
+class PauseReview(Reviewer):
     """A reviewer that does not wait: the run of the agent ends with the call open, and is resumed with a decision.
 
     The result has the ``stop_reason`` "paused", the open calls in ``pending``, and the run in ``paused``, which can be
@@ -36,10 +35,9 @@ class PauseReview:
     'Done.'
     """
 
-    sends_event: ClassVar[bool] = True
+    sends_event = True
     """It sends ``review_requested`` itself, without a deadline."""
-    pauses: ClassVar[bool] = True
-    """Whether calls can be left open; a reviewer that wraps another one returns that of the other."""
+    pauses = True
 
     async def review(self, request: ReviewRequest) -> NoReturn:
         """Raise ``CallPausedError``, which ends the run or reaches the caller."""
@@ -67,7 +65,7 @@ def _explain(request: ReviewRequest) -> str:
 _CHANGED = "The arguments or the tool changed after the decision, which was not used; decide about what is shown here"
 
 
-class DecidedReview:
+class DecidedReview(Reviewer):
     """A reviewer that answers with decisions that were made before, each for one call with these arguments."""
 
     sends_event = True

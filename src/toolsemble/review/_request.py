@@ -1,4 +1,4 @@
-"""Review requests, decisions and their events; and the protocol of reviewers."""
+"""The vocabulary of approval: terms, requests, decisions, their events, and what a reviewer has."""
 
 from __future__ import annotations
 
@@ -6,13 +6,94 @@ import hashlib
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeAlias, TypedDict
 
+from toolsemble._runtime.event_loops import is_awaitable
+from toolsemble._runtime.work_clock import RunDeadline
 from toolsemble._vocabulary.call import new_id
+from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble._vocabulary.serialization import compact_json
-from toolsemble.review._terms import TIMEOUT, OnTimeout, ReviewTiming
+
+TIMEOUT = 300.0
+"""The default number of seconds to wait for a reviewer."""
+
+_SHORTEST = 0.001  # a timeout of 0 would wait forever
+
+
+class OnTimeout(Enum):
+    """The outcome of a request that nobody answered in time.
+
+    >>> OnTimeout.EXIT_EARLY.name
+    'EXIT_EARLY'
+    """
+
+    CONTINUE = "continue"
+    """The call is approved."""
+    EXIT_EARLY = "exit_early"
+    """The call is rejected."""
+    FAIL = "fail"
+    """Raise :class:`~toolsemble.ReviewTimeoutError`."""
+
+
+class ReviewTiming(Enum):
+    """The time at which a reviewer is asked.
+
+    >>> ReviewTiming.BEFORE_EXECUTION.name
+    'BEFORE_EXECUTION'
+    """
+
+    BEFORE_EXECUTION = "before_execution"
+    """Before the body runs: whether it may run."""
+    DURING_EXECUTION = "during_execution"
+    """While the body runs: the tool itself asks."""
+    AFTER_EXECUTION = "after_execution"
+    """After the body has run: a program asks about its result."""
+
+
+class ReviewTerms(TypedDict, total=False):
+    """The terms of a request that a tool makes while it runs."""
+
+    arguments: Any
+    """Shown to the reviewer with the description, a dict or a str; nothing by default."""
+    timeout: float | None
+    """Seconds to wait for the reviewer; 0 or None waits forever."""
+    on_timeout: OnTimeout
+    """What happens to the call on a timeout."""
+    required_role: str | None
+    """The required role of the reviewer; None: any."""
+
+
+def check_terms(place: str, timeout: object, on_timeout: object, role: object = None) -> None:
+    """Raise ToolDefinitionError for terms that are not valid.
+
+    >>> check_terms("deploy: ", -1, OnTimeout.CONTINUE)
+    Traceback (most recent call last):
+    ...
+    toolsemble.ToolDefinitionError: deploy: timeout must be a number of seconds >= 0, or None, not -1
+    """
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0):
+        raise ToolDefinitionError(f"{place}timeout must be a number of seconds >= 0, or None, not {timeout!r}")
+    if not isinstance(on_timeout, OnTimeout):
+        raise ToolDefinitionError(f"{place}on_timeout must be an OnTimeout, not {on_timeout!r}")
+    if role is not None and not isinstance(role, str):
+        raise ToolDefinitionError(f"{place}role must be a str or None, not {role!r}")
+
+
+def fit_to_deadline(deadline: float | None, timeout: float | None, on_timeout: OnTimeout) -> dict[str, Any]:
+    """Return the timeout of a request as its fields; the deadline of the call takes precedence.
+
+    The budget of a run does not count here: its clock stands still while a person is waited for.
+    """
+    if deadline is not None and not isinstance(deadline, RunDeadline):
+        left = max(deadline - time.monotonic(), _SHORTEST)
+        if not timeout or left < timeout:
+            # The request's on_timeout does not apply to a call that has ended.
+            timeout, on_timeout = left, OnTimeout.EXIT_EARLY
+    return {"timeout": timeout, "on_timeout": on_timeout, "asked_at": time.time()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +268,8 @@ class ReviewHandler(Protocol):
     """A reviewer: any object with this one method, sync or async.
 
     Any answer but ``Continue``, ``Edit`` or ``ExitEarly`` is a rejection, also one of a subclass of these, and so is an
-    exception. A reviewer that can handle several requests at once may have a method ``review_all``, sync or async: it
-    takes a list of requests, and returns a mapping from the ids of the requests to decisions, or to awaitables of
-    decisions.
+    exception. A reviewer with further methods inherits from :class:`~toolsemble.review.Reviewer`, or from
+    :class:`~toolsemble.review.BatchReviewer` to decide about several requests at once.
 
     >>> class Cautious:
     ...     def review(self, request):
@@ -296,3 +376,150 @@ class ReviewDecided(_RequestEvent):
     at: float = field(default_factory=time.time, kw_only=True, compare=False)
     """When, in seconds since the epoch."""
     kind: ClassVar[Literal["review_decided"]] = "review_decided"
+
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+
+    from toolsemble.review._request import ReviewDecision, ReviewHandler, ReviewRequest
+
+
+class Reviewer(ABC):
+    """The base class of reviewers; only :meth:`review` is needed, and the rest has defaults.
+
+    Any object with a method ``review`` is also a reviewer, see :class:`~toolsemble.ReviewHandler`.
+
+    >>> from toolsemble import Continue, ExitEarly
+    >>> class Clerk(Reviewer):
+    ...     def review(self, request):
+    ...         return Continue() if request.arguments["amount"] < 10 else ExitEarly("too much")
+    >>> from toolsemble import ReviewRequest
+    >>> Clerk().review(ReviewRequest("Pays", "pay", {"amount": 50}))
+    ExitEarly(reason='too much', timed_out=False)
+    """
+
+    __slots__ = ()
+
+    sends_event: bool = False
+    """Whether it causes the event ``review_requested`` itself, by passing requests on to another reviewer, for example.
+    False: the event is sent before the reviewer is asked."""
+    has_store: bool = False
+    """Whether its questions are kept outside of this process. A run with a journal may then end while one is open, and
+    continue with the answer; :meth:`find_open` and :meth:`withdraw` are used for that."""
+    pauses: bool = False
+    """Whether it may leave calls open by raising ``CallPausedError``, which ends the run of the agent."""
+    decides: bool = False
+    """Whether it answers in place of every reviewer that would leave the call open."""
+
+    @abstractmethod
+    def review(self, request: ReviewRequest) -> ReviewDecision | Awaitable[ReviewDecision]:
+        """Return the decision about one call; sync methods run in a thread."""
+
+    def find_open(self, ids: Iterable[str]) -> set[str]:
+        """Return which of these requests still wait for an answer; none without a store."""
+        _ = ids
+        return set()
+
+    def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
+        """Call a function, in another thread, when a request may be answered; return a function that ends this.
+
+        Return None, as here, if changes are not reported: the answers are then polled for.
+        """
+        _ = changed
+        return None
+
+    def withdraw(self, ids: Iterable[str]) -> object:
+        """Close requests whose answers would not be used; return False, as here, if it cannot."""
+        _ = ids
+        return False
+
+
+class BatchReviewer(Reviewer):
+    """The base class of reviewers that decide about all requests of a turn together.
+
+    >>> from toolsemble import Continue, Toolbox, ToolCall, tool
+    >>> class Desk(BatchReviewer):
+    ...     def review_all(self, requests):
+    ...         print([request.arguments for request in requests])
+    ...         return {request.id: Continue() for request in requests}
+    >>> @tool(requires_approval=True)
+    ... def delete(path: str) -> str:
+    ...     return f"deleted {path}"
+    >>> box = Toolbox([delete], review=Desk())
+    >>> replies = box.execute_all([ToolCall("delete", {"path": path}) for path in ("a.log", "b.log")])
+    [{'path': 'a.log'}, {'path': 'b.log'}]
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def review_all(self, requests: Sequence[ReviewRequest]) -> Any:
+        """Return a mapping from the ids of the requests to decisions, or to awaitables of decisions.
+
+        It may be ``async def``; sync methods run in a thread. A request without a decision is rejected.
+        """
+
+    def review(self, request: ReviewRequest) -> Any:
+        """Return the decision about a single request."""
+        answers = self.review_all([request])
+        return _await_answer(answers, request.id) if is_awaitable(answers) else answers.get(request.id)
+
+
+async def _await_answer(answers: Awaitable[Mapping[str, Any]], id: str) -> Any:
+    answer = (await answers).get(id)
+    return await answer if is_awaitable(answer) else answer
+
+
+def is_reviewer(value: object) -> bool:
+    """Return whether an object can be asked.
+
+    >>> from toolsemble.review import AutoApprove
+    >>> is_reviewer(AutoApprove()), is_reviewer(AutoApprove), is_reviewer(print)
+    (True, False, False)
+    """
+    return not isinstance(value, type) and callable(getattr(value, "review", None))
+
+
+def to_reviewer(handler: ReviewHandler) -> Reviewer:
+    """Return a reviewer of the base classes for any handler.
+
+    The only place that looks for the methods of a reviewer by name: handlers need no base class, and one of a base
+    class for single requests may have a method ``review_all`` all the same.
+
+    >>> from toolsemble.review import AutoApprove
+    >>> handler = AutoApprove()
+    >>> to_reviewer(handler) is handler
+    True
+    """
+    if isinstance(handler, BatchReviewer):
+        return handler
+    if callable(getattr(handler, "review_all", None)):
+        return _AdaptedBatches(handler)
+    return handler if isinstance(handler, Reviewer) else _Adapted(handler)
+
+
+class _Adapted(Reviewer):
+    """An object without the base class, as a reviewer."""
+
+    def __init__(self, handler: Any) -> None:
+        self._handler = handler
+        self.has_store = getattr(handler, "has_store", callable(getattr(handler, "find_open", None)))
+        for flag in ("sends_event", "pauses", "decides"):
+            setattr(self, flag, getattr(handler, flag, False) is True)
+        # The methods themselves: the call path has to know which are async.
+        for name in ("review", "review_all", "find_open", "watch", "withdraw"):
+            if callable(method := getattr(handler, name, None)):
+                setattr(self, name, method)
+
+    def review(self, request: ReviewRequest) -> Any:
+        """Return the decision; each instance has the method of its handler in its place."""
+
+    def __repr__(self) -> str:
+        return repr(self._handler)
+
+
+class _AdaptedBatches(_Adapted, BatchReviewer):
+    """An object with a method ``review_all``."""
+
+    def review_all(self, requests: Sequence[ReviewRequest]) -> Any:
+        """Return the decisions; each instance has the method of its handler in its place."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from toolsemble._runtime.lazy import export_lazily
 
 if TYPE_CHECKING:
+    from toolsemble._runtime.sinks import BatchSink as BatchSink, ScopedSink as ScopedSink, Sink as Sink
     from toolsemble.telemetry._console import ConsoleSink as ConsoleSink
     from toolsemble.telemetry._history import RunHistory as RunHistory
     from toolsemble.telemetry._history_records import (
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     )
     from toolsemble.telemetry._otel import OpenTelemetry as OpenTelemetry, OpenTelemetryMetrics as OpenTelemetryMetrics
     from toolsemble.telemetry._prometheus import PrometheusMetrics as PrometheusMetrics
-    from toolsemble.telemetry._trace import (
+    from toolsemble.telemetry._trace_file import (
         CallTrace as CallTrace,
         Trace as Trace,
         TraceFile as TraceFile,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
+        "._runtime.sinks": ("BatchSink", "ScopedSink", "Sink"),
         "_console": ("ConsoleSink",),
         "_history": ("RunHistory",),
         "_history_records": (
@@ -44,6 +46,6 @@ __getattr__, __dir__, __all__ = export_lazily(
         ),
         "_otel": ("OpenTelemetry", "OpenTelemetryMetrics"),
         "_prometheus": ("PrometheusMetrics",),
-        "_trace": ("CallTrace", "Trace", "TraceFile", "Unreadable", "read_trace"),
+        "_trace_file": ("CallTrace", "Trace", "TraceFile", "Unreadable", "read_trace"),
     },
 )

@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from toolsemble._runtime.checks import format_seconds
+from toolsemble._runtime.sinks import Sink
 from toolsemble._runtime.text import preview
 
 
-class ConsoleSink:
+class ConsoleSink(Sink):
     """A sink that writes a line for each event, by default to standard error.
 
     >>> import sys

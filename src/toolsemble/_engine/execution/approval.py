@@ -23,14 +23,13 @@ from toolsemble._schema.masking import add_sent_secrets, mask_error, mask_text, 
 from toolsemble._vocabulary.call import GeneratedRunId
 from toolsemble._vocabulary.errors import CallPausedError, RejectedError, ToolArgumentsError, ToolConfigurationError
 from toolsemble._vocabulary.place import AskedQuestion, Place
-from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest
-from toolsemble.review._ask import ask
+from toolsemble.review import Continue, Edit, ExitEarly, ReviewDecision, ReviewRequest
+from toolsemble.review._asking.ask import ask
+from toolsemble.review._asking.open_question import Check, find_stored, watch_stored
+from toolsemble.review._asking.question import Question
 from toolsemble.review._gate import Gate, Predicate
-from toolsemble.review._open_question import Check, find_stored, watch_stored
-from toolsemble.review._question import Question
-from toolsemble.review._request import digest
-from toolsemble.review._store.signed_rows import binding
-from toolsemble.review._terms import fit_to_deadline
+from toolsemble.review._request import Reviewer, digest, fit_to_deadline, is_reviewer, to_reviewer
+from toolsemble.review._store.signed import binding
 
 _MAX_ROUNDS = 3
 _ANOTHER_READING = "The edit was read as what is shown here; continue if that is what you mean"
@@ -96,7 +95,7 @@ def _ask_gate(
 
 
 def _ask_reviewer(
-    handler: ReviewHandler, request: ReviewRequest, check: Check, context: ToolContext
+    handler: Reviewer, request: ReviewRequest, check: Check, context: ToolContext
 ) -> Generator[Work, Any, Any]:
     """Return the decision of a reviewer."""
     if context.place is None:
@@ -145,16 +144,16 @@ def _needs_approval(
     return False, ""
 
 
-def _find_handler(definition: ToolDefinition, gate: Gate | None, context: ToolContext) -> ReviewHandler:
+def _find_handler(definition: ToolDefinition, gate: Gate | None, context: ToolContext) -> Reviewer:
     review = context.review if gate is None or gate.review is None else gate.review
     if review is None:
         raise ToolConfigurationError(f"Tool '{definition.name}' requires approval but no ReviewHandler is configured")
-    if isinstance(review, type) or not callable(getattr(review, "review", None)):
+    if not is_reviewer(review):
         raise ToolConfigurationError(
             f"Tool '{definition.name}' requires approval but {review!r:.80} is not a ReviewHandler: pass an object "
             "with a method review(request)"
         )
-    return review
+    return to_reviewer(review)
 
 
 def check_reviewer(asking: Iterable[ToolDefinition], context: ToolContext) -> None:
@@ -213,7 +212,7 @@ def _format_call(request: ReviewRequest) -> str:
 
 
 def prepare_question(
-    handler: ReviewHandler, request: ReviewRequest, place: Place
+    handler: Reviewer, request: ReviewRequest, place: Place
 ) -> Generator[Work, Any, tuple[ParkingReview, ReviewRequest, bool, ReviewDecision | None]]:
     """Return the reviewer and the request of a journaled call, whether its time is over, and the recorded decision.
 
@@ -222,22 +221,22 @@ def prepare_question(
     note = partial(place.run.note_question, place.path, binding(request))
     asked: AskedQuestion = yield RunInThread(note, in_place=place.run.in_place)
     if asked.outdated:
-        yield RunInThread(partial(_withdraw, handler, asked.outdated))
+        yield RunInThread(partial(handler.withdraw, [asked.outdated]))
     review, request = ParkingReview(handler, place, asked), replace(request, id=asked.id)
-    answer = None if _has_store(handler) else read_answer(asked.answer)
+    answer = None if handler.has_store else read_answer(asked.answer)
     if answer is not None or not request.timeout:
         return review, request, False, answer
     left = asked.at + request.timeout - time.time()
     return (review, replace(request, timeout=left), False, None) if left > 0 else (review, request, True, None)
 
 
-class ParkingReview:
+class ParkingReview(Reviewer):
     """A reviewer of a journaled call: it waits for the reviewer inside, and ends the run if that takes too long."""
 
     sends_event = True
     """The event is sent when the reviewer inside is asked."""
 
-    def __init__(self, handler: Any, place: Place, asked: AskedQuestion) -> None:
+    def __init__(self, handler: Reviewer, place: Place, asked: AskedQuestion) -> None:
         self._handler = handler
         self._place = place
         self._asked = asked
@@ -247,7 +246,7 @@ class ParkingReview:
     async def review(self, request: ReviewRequest) -> Any:
         """Return the answer, or raise :class:`CallPausedError` to leave the question open."""
         asking = ask(self._handler, request)
-        if not _has_store(self._handler):
+        if not self._handler.has_store:
             answer = await asking
             if (written := write_answer(answer)) is not None:
                 await RunInThread(partial(self._place.run.record_answer, self._asked, written)).ado()
@@ -268,11 +267,6 @@ class ParkingReview:
         paused = CallPausedError(f"Tool '{request.tool_name}' waits for approval", request=find_stored(request))
         paused.reviewer = self._handler
         raise paused
-
-
-def _has_store(handler: Any) -> bool:
-    """Return whether a reviewer has a store, which knows its questions and has the signed answers."""
-    return callable(getattr(handler, "find_open", None))
 
 
 def write_answer(answer: object) -> dict[str, Any] | None:
@@ -317,13 +311,6 @@ async def _wait_for_one(
             happening.result()
     finally:
         happening.cancel()
-
-
-def _withdraw(handler: Any, id: str) -> None:
-    """Close a question that another one replaces."""
-    withdraw = getattr(handler, "withdraw", None)
-    if callable(withdraw):
-        withdraw([id])
 
 
 def apply_edit(definition: ToolDefinition, value: Any, given: Any, revised: str, steps: frozenset[str]) -> Any:

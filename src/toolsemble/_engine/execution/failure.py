@@ -21,7 +21,7 @@ _KINDS: tuple[tuple[tuple[type[BaseException], ...], ErrorKind], ...] = (
     ((errors.ToolArgumentsError,), "arguments"),
     ((errors.RejectedError, errors.ReviewTimeoutError), "rejected"),
     ((errors.LostError,), "unknown_outcome"),
-    ((errors.LimitReachedError, errors.MaxIterationsExceededError), "limit"),
+    ((errors.LimitReachedError, errors.BudgetExceededError), "limit"),
     ((TimeoutError, TimedOutError), "timeout"),
 )
 

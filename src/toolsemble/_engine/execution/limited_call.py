@@ -54,7 +54,14 @@ def apply_limits(definition: ToolDefinition, value: Any, context: ToolContext, b
         body = _wrap(layer, definition, value, body)
     if policy.layers or policy.timeout is not None or context.deadline is not None:
         return _run_within_timeout(definition, policy, value, context, box, body)
-    return _run_in_slots(box, definition, value, body, context)
+    return _within_slots(policy, box, definition, value, body)(context)
+
+
+def _within_slots(policy: Policy, box: Slots | None, definition: ToolDefinition, value: Any, inner: Inner) -> Inner:
+    """Return what runs once the call has the slots, the resources and the turns of rate limits that it needs."""
+    if box is None and policy.needs is None and not policy.rates:
+        return inner
+    return partial(_run_in_slots, box, definition, value, inner)
 
 
 def _run_within_timeout(
@@ -70,9 +77,7 @@ def _run_within_timeout(
     deadline = earliest(own, context.deadline)
     bounded = context if deadline == context.deadline else context.derive({"deadline": deadline})
     started_bodies: list[Inner] = []
-    body = partial(_start_body, started_bodies, body)
-    if box is not None or policy.needs is not None or policy.rates:
-        body = partial(_run_in_slots, box, definition, value, body)
+    body = _within_slots(policy, box, definition, value, partial(_start_body, started_bodies, body))
     for layer in policy.layers:
         body = _wrap(layer, definition, value, body)
     returned: Any = None

@@ -57,9 +57,9 @@ def find_earlier_answer(call: Call) -> Generator[Work, Any, ToolResult | None]:
     """Return the answer to a call whose effect has happened, so that nobody is asked whether it may; else None."""
     policy = call.definition.policy
     for layer in () if policy is None else policy.layers:
-        find = getattr(layer, "find_answer", None)  # most layers have no memory of earlier calls
-        if find is not None:
-            return (yield from find(call.definition, call.given, call.context))  # type: ignore[no-any-return]  # a layer
+        answer = yield from layer.find_answer(call.definition, call.given, call.context)
+        if answer is not None:
+            return answer
     return None
 
 

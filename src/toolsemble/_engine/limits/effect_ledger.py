@@ -13,9 +13,8 @@ from typing import Any, Literal, Self, TypeAlias
 
 from toolsemble._engine.limits.single_flight import SingleFlight
 from toolsemble._runtime.checks import check_seconds
-from toolsemble._runtime.processes.identity import ProcessIdentity
 from toolsemble._runtime.signing import is_signed, sign
-from toolsemble._runtime.storage.database import Rows, repeat_if_lost
+from toolsemble._runtime.storage.database import ProcessIdentity, Rows, repeat_if_lost
 from toolsemble._runtime.storage.opening import open_database, read_location
 from toolsemble._runtime.storage.sqlite import Kind
 from toolsemble._vocabulary.call import new_id

@@ -66,17 +66,13 @@ class IdempotencyLayer(Layer):
     binds = True
     keeps_outcomes = True
 
-    @property
-    def survives(self) -> bool:
-        """Whether the ledger is in a file, and knows after a crash what became of a call."""
-        return self._settings.ledger is not None and not self._settings.ledger.in_memory
-
     def __init__(self, owner: str, settings: Idempotency, *, idempotent: bool, call_key: CallKey | None = None) -> None:
         self._owner = owner
         self._settings = settings
         self._idempotent = idempotent
         self._call_key = CallKey(owner, settings.key) if call_key is None else call_key
         self._own = settings.ledger
+        self.survives = settings.ledger is not None and not settings.ledger.in_memory
         self._lock = fork_safe_lock(self)
 
     def with_ledger(self, ledger: EffectLedger) -> IdempotencyLayer:

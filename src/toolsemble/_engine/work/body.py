@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterable
 from concurrent.futures import Executor, Future
 from contextvars import ContextVar, copy_context
 from functools import partial
+from types import NoneType
 from typing import Any, Protocol, TypeAlias
 
 from toolsemble._engine.context import LOGGER, ToolContext, current_context, enter, restore
@@ -21,6 +22,7 @@ from toolsemble._runtime.watchers import ScopedWatcher, watchers
 from toolsemble._runtime.work_clock import update_deadline
 from toolsemble._schema.masking import REDACTION, add_secrets, known_secrets, secrets, start_masking
 from toolsemble._vocabulary.errors import ToolArgumentsError, ToolExecutionError
+from toolsemble._vocabulary.result import ToolResult
 
 
 class TimedOutError(Exception):
@@ -205,6 +207,10 @@ class Work(Protocol):
         ...
 
 
+# What most bodies return: looking here is quicker than asking whether it can be awaited.
+_PLAIN = frozenset({str, int, float, bool, dict, list, NoneType, ToolResult})
+
+
 class RunBody:
     """Run the body of a tool with its input; the context of the call is already current."""
 
@@ -224,8 +230,7 @@ class RunBody:
     def do(self) -> Any:
         """Run it here; an async body gets a new event loop."""
         returned = self._body(self._value)
-        # Most bodies return a str, and this check is the fastest.
-        return returned if type(returned) is str or not is_awaitable(returned) else finish(returned)
+        return returned if type(returned) in _PLAIN or not is_awaitable(returned) else finish(returned)
 
     def ado(self) -> Awaitable[Any]:
         """Return the coroutine of an async body itself; run a blocking body in a worker."""

@@ -13,20 +13,21 @@ from typing import Any, NamedTuple, NoReturn
 
 from toolsemble._engine.work.wait import RunInThread
 from toolsemble._runtime.storage.database import repeat_if_lost
+from toolsemble._vocabulary import errors
 from toolsemble._vocabulary.call import new_id
-from toolsemble._vocabulary.errors import (
-    RunBusyError,
-    RunCancelledError,
-    RunChangedError,
-    RunInterruptedError,
-    RunParkedError,
-)
 from toolsemble._vocabulary.place import AskedQuestion
 from toolsemble.agent._journal.questions import withdraw_question
 from toolsemble.agent._journal.records import Step
-from toolsemble.agent._journal.storage import Storage, describe_owner, end_owner, report_failures
-from toolsemble.agent._journal.tables import RunRow, Tables, to_json_object
-from toolsemble.review._request import digest
+from toolsemble.agent._journal.storage import (
+    RunRow,
+    Storage,
+    Tables,
+    describe_owner,
+    end_owner,
+    report_failures,
+    to_json_object,
+)
+from toolsemble.review._request import Reviewer, digest
 
 _START = "/0"  # the place of what a run finds in the memory, before its first turn
 _LOOK = 0.5  # seconds between two looks whether a run that waits for a person was cancelled
@@ -67,7 +68,7 @@ class RunDriver:
         self._parameters: Mapping[str, Any] = self._begun_with["parameters"]
         self._spent: dict[str, Sequence[float]] = {}
         self._questions: dict[str, int] = {}  # how many each call has asked so far
-        self._asked: dict[str, Any] = {}  # who was asked and has not answered, by request
+        self._asked: dict[str, Reviewer] = {}  # who was asked and has not answered, by request
         self._parked_with = frozenset(json.loads(row.waiting))
         self.on_usage: Callable[[Sequence[float]], None] | None = None
         """Called with what was spent inside of a call that is answered with its record."""
@@ -188,7 +189,7 @@ class RunDriver:
     def handle_unknown(self, path: str, tool: str) -> None:
         """Raise if the run has to wait until a person has settled a call of unknown outcome."""
         if self._settings.on_unknown == "ask":
-            raise RunParkedError(
+            raise errors.RunParkedError(
                 f"Run '{self.run_id}' waits until somebody says what became of '{tool}': "
                 f"RunJournal.resolve('{self.run_id}', '{path}', happened=...)",
                 run_id=self.run_id,
@@ -196,7 +197,7 @@ class RunDriver:
 
     def refuse_tool(self, path: str, recorded: str, tool: str) -> NoReturn:
         """Raise because another tool is recorded for a call: the pipeline around it has changed."""
-        raise RunChangedError(
+        raise errors.RunChangedError(
             f"Run '{self.run_id}' recorded a call of '{recorded}' at {path}, where the agent of today calls '{tool}'; "
             "continue it with the earlier agent, or fork it from the turn before",
             run_id=self.run_id,
@@ -205,7 +206,7 @@ class RunDriver:
     def check_agent(self, path: str, recorded: str, mark: str) -> None:
         """Raise if a turn was recorded with another model, other instructions or tools, and that is not allowed."""
         if self._settings.pin and recorded != mark:
-            raise RunChangedError(
+            raise errors.RunChangedError(
                 f"Run '{self.run_id}' was recorded with another model, other instructions or other tools at turn "
                 f"{path}; continue it with the earlier agent, or without pin",
                 run_id=self.run_id,
@@ -238,7 +239,7 @@ class RunDriver:
         data = [asked_at, token, id_, answer]
         self._write(Step(question.place, "question", "done", "", "", data, self.elapsed), synced=True)
 
-    def note_asking(self, id: str, reviewer: Any) -> None:
+    def note_asking(self, id: str, reviewer: Reviewer) -> None:
         """Keep who was asked, to close the question if the run ends without its answer."""
         self._asked[id] = reviewer
 
@@ -266,7 +267,7 @@ class RunDriver:
     def check(self) -> None:
         """Raise if the process is to stop, or if the run was cancelled or taken over; called between turns."""
         if self._settings.draining():
-            raise RunInterruptedError(
+            raise errors.RunInterruptedError(
                 f"Run '{self.run_id}' goes back to the queue: its worker stops", run_id=self.run_id
             )
 
@@ -355,9 +356,9 @@ class RunDriver:
         state, owner, fence = tables.find_owner(self.run_id) or ("", "", 0)
         if fence != self.row.fence:
             by = f" by {describe_owner(owner)}" if owner else ""
-            raise RunBusyError(f"Run '{self.run_id}' was taken over{by}", run_id=self.run_id)
+            raise errors.RunBusyError(f"Run '{self.run_id}' was taken over{by}", run_id=self.run_id)
         if state == "cancelled":
-            raise RunCancelledError(f"Run '{self.run_id}' was cancelled", run_id=self.run_id)
+            raise errors.RunCancelledError(f"Run '{self.run_id}' was cancelled", run_id=self.run_id)
         return state
 
 

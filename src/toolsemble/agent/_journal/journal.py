@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from toolsemble._engine.execution.journal_values import write_recorded
+from toolsemble._engine.execution.journaled_call import write_recorded
 from toolsemble._runtime.checks import check_seconds
 from toolsemble._runtime.storage.opening import read_location
 from toolsemble._runtime.text import escape_surrogates
@@ -17,12 +17,20 @@ from toolsemble._vocabulary.errors import RunBusyError, RunCancelledError, ToolC
 from toolsemble._vocabulary.result import ToolResult
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.agent._journal.driver import DriverSettings, RunDriver
-from toolsemble.agent._journal.questions import LOGGER, Questions, mark_closing
+from toolsemble.agent._journal.questions import LOGGER, Questions, Withdraws, mark_closing
 from toolsemble.agent._journal.records import STATES, RunRecord, RunStatus, Step, UnknownCall, find_turn, is_turn
-from toolsemble.agent._journal.storage import LEASE, Storage, describe_owner, new_owner, report_failures
-from toolsemble.agent._journal.tables import RunRow, Tables, to_json_object
-from toolsemble.models._message import Message, Prompt, check_question, to_messages
-from toolsemble.models._transcript import messages_to_json
+from toolsemble.agent._journal.storage import (
+    LEASE,
+    RunRow,
+    Storage,
+    Tables,
+    describe_owner,
+    new_owner,
+    report_failures,
+    to_json_object,
+)
+from toolsemble.models._message import Message, Prompt, check_question, messages_to_json, to_messages
+from toolsemble.review._request import Reviewer, to_reviewer
 
 if TYPE_CHECKING:
     from toolsemble.agent._journal.worker import Runner
@@ -246,8 +254,8 @@ class RunJournal:
                 tables.change_run(run_id, state="cancelled", updated=tables.now())
                 mark_closing(tables, run_id)
         given = [] if store is None else [store]
-        known = self._questions.find_reviewers(run_id)
-        self._questions.close(lambda run, _, id_: [*given, known.get(id_)] if run == run_id else ())
+        find = self._questions.find_reviewer
+        self._questions.close(lambda run, _, id_: [*given, *find(run, id_)] if run == run_id else ())
 
     def unknown(self) -> Sequence[UnknownCall]:
         """Return the calls whose outcome is unknown and that nobody has settled, oldest first."""
@@ -464,16 +472,16 @@ class RunJournal:
         """Remember the reviewers that a run was parked with in this process, by the ids of their requests."""
         self._questions.note_parked(run_id, reviewers)
 
-    def find_reviewers(self, run_id: str) -> Mapping[str, Any]:
+    def find_reviewers(self, run_id: str) -> Mapping[str, Reviewer | None]:
         """Return the reviewers that a run was parked with in this process; empty if it was not parked here."""
         return self._questions.find_reviewers(run_id)
 
     def close_questions(self, agents: Mapping[str, Runner]) -> None:
         """Close the questions of cancelled runs of some agents, by name."""
 
-        def find(run: str, agent: str, id_: str) -> list[Any]:
-            here = [self._questions.find_reviewers(run).get(id_)]
-            return [*here, *agents[agent].list_reviewers()] if agent in agents else here
+        def find(run: str, agent: str, id_: str) -> list[Withdraws]:
+            listed = agents[agent].list_reviewers() if agent in agents else ()
+            return [*self._questions.find_reviewer(run, id_), *map(to_reviewer, listed)]
 
         self._questions.close(find)
 

@@ -1,4 +1,4 @@
-"""The database of a journal, and the ownership of its runs."""
+"""The database of a journal: its tables, and the ownership of its runs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,280 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from json import JSONEncoder
+from types import NoneType
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakSet
 
-from toolsemble._runtime.processes.identity import ProcessIdentity
+from toolsemble._runtime.storage.database import Database, ProcessIdentity, Rows
 from toolsemble._runtime.storage.opening import Location, open_database
+from toolsemble._runtime.storage.sqlite import Kind
 from toolsemble._runtime.text import describe_error
 from toolsemble._vocabulary.call import new_id
-from toolsemble._vocabulary.errors import JournalError, ToolsembleError
-from toolsemble.agent._journal.records import Step
-from toolsemble.agent._journal.tables import KIND, RunRow, Tables, write_step
+from toolsemble._vocabulary.errors import JournalError, ToolConfigurationError, ToolsembleError
+from toolsemble.agent._journal.records import STATES, RunRecord, RunStatus, Step
+
+
+def to_json_object(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return a copy of the parameters; raise :class:`ToolConfigurationError` if JSON does not hold them unchanged.
+
+    >>> to_json_object({"user": "ada"})
+    {'user': 'ada'}
+    """
+    if not isinstance(parameters, (Mapping, NoneType)):
+        raise TypeError(f"The parameters of a run must be a mapping, such as {{'user': 'ada'}}, not {parameters!r:.80}")
+    values = dict(parameters or {})
+    try:
+        copied: dict[str, Any] = json.loads(json.dumps(values, allow_nan=False))
+        if copied == values:
+            return copied
+    except (TypeError, ValueError, RecursionError):
+        pass
+    raise ToolConfigurationError(
+        "The parameters of a run with a journal must be JSON values, which another process can read; pass other "
+        "objects as deps"
+    )
+
+
+_TABLES = """
+    CREATE TABLE runs (
+        number INTEGER PRIMARY KEY, run TEXT NOT NULL UNIQUE, agent TEXT NOT NULL, state TEXT NOT NULL,
+        prompt TEXT NOT NULL, settings TEXT NOT NULL, result TEXT, error TEXT NOT NULL, waiting TEXT NOT NULL,
+        owner TEXT NOT NULL, fence INTEGER NOT NULL, created REAL NOT NULL, updated REAL NOT NULL
+    );
+    CREATE INDEX runs_by_state ON runs (state, number);
+    CREATE TABLE steps (
+        number INTEGER PRIMARY KEY, run TEXT NOT NULL, place TEXT NOT NULL, kind TEXT NOT NULL, state TEXT NOT NULL,
+        tool TEXT NOT NULL, arguments TEXT NOT NULL, data TEXT, elapsed REAL NOT NULL, at REAL NOT NULL
+    );
+    CREATE UNIQUE INDEX steps_by_place ON steps (run, place, kind);
+"""
+_OPEN = "state NOT IN ('done', 'repeatable')"  # few steps are: most never come into this index
+_INDEX = f"CREATE INDEX steps_by_state ON steps (state) WHERE {_OPEN};"
+
+
+def _shrink_index(connection: Rows) -> None:
+    """Change the tables of version 1, where all steps were in the index."""
+    connection.execute("DROP INDEX steps_by_state")
+    connection.execute(_INDEX)
+
+
+KIND = Kind("run journal", 0x746F6F72, 2, _TABLES + _INDEX, "NORMAL", {1: _shrink_index})
+"""The kind of its files."""
+
+_STEP = (
+    "INSERT INTO steps (run, place, kind, state, tool, arguments, data, elapsed, at) "
+    "SELECT ?, ?, ?, ?, ?, ?, ?, ?, ? {condition} ON CONFLICT (run, place, kind) DO UPDATE SET "
+    "state = excluded.state, tool = excluded.tool, arguments = CASE WHEN excluded.arguments = '' "
+    "THEN steps.arguments ELSE excluded.arguments END, data = excluded.data, elapsed = excluded.elapsed"
+)
+_PUT_STEP = _STEP.format(condition="WHERE true")
+_WRITE_STEP = _STEP.format(condition="FROM runs WHERE run = ? AND fence = ? AND state <> 'cancelled'")
+_ENCODE = JSONEncoder(separators=(",", ":")).encode  # made once: every record needs it
+
+_COLUMNS = "run, agent, state, prompt, settings, result, error, waiting, owner, fence, created, updated"
+
+
+_OWNER = 5  # values of a driver
+_OPTIONAL = ("result", "owner")
+_FORMS: dict[str, Callable[[Any], bool]] = {
+    "prompt": lambda value: (
+        isinstance(value, list)
+        and all(isinstance(each, dict) and isinstance(each.get("text", ""), str) for each in value)
+    ),
+    "settings": lambda value: (
+        isinstance(value, dict) and "memory_id" in value and isinstance(value["parameters"], dict)
+    ),
+    "result": lambda value: isinstance(value, dict),
+    "waiting": lambda value: isinstance(value, dict) and all(isinstance(call, str) for call in value.values()),
+    "owner": lambda value: isinstance(value, list) and len(value) == _OWNER,
+}
+
+
+class RunRow(NamedTuple):
+    """A row of the table of runs."""
+
+    run: str
+    agent: str
+    state: RunStatus
+    prompt: str
+    """Messages as JSON text."""
+    settings: str
+    """What else the run was begun with, as JSON text."""
+    result: str | None
+    error: str
+    waiting: str
+    """The calls that wait for approval by the ids of their requests, as JSON text."""
+    owner: str
+    """The driver, as JSON text; empty for none."""
+    fence: int
+    """How many drivers there were; only the latest may write."""
+    created: float
+    updated: float
+
+    def to_record(self) -> RunRecord:
+        """Return the row for people."""
+        prompt = "\n".join(message.get("text", "") for message in json.loads(self.prompt))
+        result = {} if self.result is None else json.loads(self.result)
+        owner = f"process {json.loads(self.owner)[1]}" if self.owner else ""
+        waiting = json.loads(self.waiting) if self.state == "waiting" else {}
+        return RunRecord(
+            self.run,
+            self.agent,
+            self.state,
+            prompt,
+            self.error,
+            self.created,
+            self.updated,
+            result.get("text", ""),
+            owner,
+            ", ".join(waiting.values()),
+            result.get("output"),
+            result.get("usage"),
+            result.get("stop_reason"),
+        )
+
+    def find_damage(self) -> str:
+        """Return what is wrong with a row that something else has changed; empty if it can be read.
+
+        >>> RunRow("r1", "clerk", "queued", "[]", "{", None, "", "{}", "", 0, 1.0, 1.0).find_damage()
+        'its settings are not JSON of the expected form'
+        """
+        for name, is_fitting in _FORMS.items():
+            text = getattr(self, name)
+            try:
+                fits = (not text and name in _OPTIONAL) or is_fitting(json.loads(text))
+            except (ValueError, TypeError, KeyError, RecursionError):
+                fits = False
+            if not fits:
+                return f"its {name} {'are' if name == 'settings' else 'is'} not JSON of the expected form"
+        if not all(isinstance(each, (int, float)) for each in (self.fence, self.created, self.updated)):
+            return "its times are not numbers"
+        return "" if self.state in STATES else f"there is no state '{self.state!s:.80}'"
+
+
+class Tables:
+    """The tables of a journal inside of one transaction.
+
+    >>> from toolsemble._runtime.storage.opening import open_database
+    >>> with open_database(None, KIND).writing() as connection:
+    ...     tables = Tables(connection)
+    ...     tables.add_run(RunRow("r1", "clerk", "queued", "[]", "{}", None, "", "[]", "", 0, 1.0, 1.0))
+    ...     tables.find_run("r1").state
+    'queued'
+    """
+
+    def __init__(self, connection: Rows, clock: Callable[[], float] = time.time) -> None:
+        self._rows = connection
+        self.now = clock
+        """Returns the time that rows are stamped with."""
+
+    def add_run(self, row: RunRow) -> None:
+        """Add a run."""
+        marks = ", ".join("?" * len(row))
+        self._rows.execute(f"INSERT INTO runs ({_COLUMNS}) VALUES ({marks})", tuple(row))
+
+    def change_run(self, run: str, **values: Any) -> None:
+        """Change columns of a run."""
+        changes = ", ".join(f"{name} = ?" for name in values)
+        self._rows.execute(f"UPDATE runs SET {changes} WHERE run = ?", (*values.values(), run))
+
+    def find_run(self, run: str) -> RunRow | None:
+        """Return a run, or None."""
+        row = self._rows.execute(f"SELECT {_COLUMNS} FROM runs WHERE run = ?", (run,)).fetchone()
+        return None if row is None else RunRow(*row)
+
+    def find_owner(self, run: str) -> tuple[RunStatus, str, int] | None:
+        """Return the state, the owner and the fence of a run, or None; every write of a driver looks at them."""
+        row = self._rows.execute("SELECT state, owner, fence FROM runs WHERE run = ?", (run,)).fetchone()
+        return None if row is None else (row[0], row[1], row[2])
+
+    def list_runs(self, states: Iterable[str] = ()) -> list[RunRow]:
+        """Return the runs in some states, or all, oldest first."""
+        wanted = tuple(states)
+        where = f"WHERE state IN ({', '.join('?' * len(wanted))})" if wanted else ""
+        found = self._rows.execute(f"SELECT {_COLUMNS} FROM runs {where} ORDER BY number", wanted)
+        return [RunRow(*row) for row in found.fetchall()]
+
+    def delete_run(self, run: str) -> None:
+        """Delete a run and its steps."""
+        self._rows.execute("DELETE FROM steps WHERE run = ?", (run,))
+        self._rows.execute("DELETE FROM runs WHERE run = ?", (run,))
+
+    def put_step(self, run: str, step: Step, at: float) -> None:
+        """Add a step, or replace the one at the same place."""
+        self._rows.execute(_PUT_STEP, _to_values(run, step, at))
+
+    def delete_step(self, run: str, place: str) -> None:
+        """Delete the call at a place."""
+        self._rows.execute("DELETE FROM steps WHERE run = ? AND place = ? AND kind = 'call'", (run, place))
+
+    def mark_question(self, run: str, place: str) -> None:
+        """Record that a question is to be closed."""
+        self._set_question(run, place, "closing")
+
+    def settle_question(self, run: str, place: str) -> None:
+        """Record that a question is closed."""
+        self._set_question(run, place, "settled")
+
+    def list_closing(self) -> list[tuple[str, str, Step]]:
+        """Return the questions that are to be closed, with their runs and the agents of those."""
+        found = self._rows.execute(
+            "SELECT steps.run, agent, place, kind, steps.state, tool, arguments, data, elapsed FROM steps "
+            f"JOIN runs ON runs.run = steps.run WHERE steps.state = 'closing' AND steps.{_OPEN} ORDER BY steps.number"
+        )
+        steps = []
+        for run, agent, *row in found.fetchall():
+            with suppress(ToolConfigurationError):  # the other runs do not depend on it
+                steps.append((run, agent, _read_step(run, row)))
+        return steps
+
+    def list_steps(self, run: str) -> list[Step]:
+        """Return the steps of a run, in the order in which they began."""
+        found = self._rows.execute(
+            "SELECT place, kind, state, tool, arguments, data, elapsed FROM steps WHERE run = ? ORDER BY number", (run,)
+        )
+        return [_read_step(run, row) for row in found.fetchall()]
+
+    def list_open_steps(self) -> list[tuple[str, Step]]:
+        """Return the calls whose outcome may be unknown, with their runs, in the order in which they began."""
+        found = self._rows.execute(
+            "SELECT run, place, kind, state, tool, arguments, NULL, elapsed FROM steps "
+            f"WHERE state IN ('started', 'unknown') AND {_OPEN} ORDER BY number"
+        )
+        return [(run, _read_step(run, row)) for run, *row in found.fetchall()]
+
+    def _set_question(self, run: str, place: str, state: str) -> None:
+        changed = "UPDATE steps SET state = ? WHERE run = ? AND place = ? AND kind = 'question'"
+        self._rows.execute(changed, (state, run, place))
+
+
+def write_step(database: Database, run: str, fence: int, step: Step, at: float, *, synced: bool) -> bool:
+    """Add or replace a step in one statement, if the fence is that of the latest driver; return whether it was.
+
+    That is the case unless another driver took over, or the run was cancelled.
+    """
+    values = (*_to_values(run, step, at), run, fence)
+    return database.write(_WRITE_STEP, values, key=run, synced=synced) == 1
+
+
+def _to_values(run: str, step: Step, at: float) -> tuple[Any, ...]:
+    data = None if step.data is None else _ENCODE(step.data)
+    return run, step.place, step.kind, step.state, step.tool, step.arguments, data, step.elapsed, at
+
+
+def _read_step(run: str, row: Any) -> Step:
+    place, kind, state, tool, arguments, data, elapsed = row
+    try:
+        read = None if data is None else json.loads(data)
+    except (ValueError, TypeError, RecursionError) as problem:
+        raise ToolConfigurationError(
+            f"Run '{run}' is damaged: the record of its {kind} at {place!r:.80} is not JSON"
+        ) from problem
+    return Step(place, kind, state, tool, arguments, read, elapsed)
+
 
 LEASE = 30.0
 """Default of the seconds after which a driver that has to say that it lives, and did not, counts as gone."""

@@ -22,8 +22,9 @@ from toolsemble._runtime.text import describe_error
 from toolsemble._vocabulary.errors import JournalError, RunError, ToolDefinitionError, ToolsembleError
 from toolsemble.agent._journal.questions import LOGGER
 from toolsemble.agent._journal.records import RunRecord
-from toolsemble.agent._journal.tables import RunRow
-from toolsemble.models._transcript import messages_from_json
+from toolsemble.agent._journal.storage import RunRow
+from toolsemble.models._message import messages_from_json
+from toolsemble.review._request import Reviewer
 
 _LONGEST_PAUSE = 300.0  # seconds between two attempts to begin a run
 
@@ -39,7 +40,7 @@ class RunQueue(Protocol):
         """Return a run as it is recorded now."""
         ...
 
-    def find_reviewers(self, run_id: str) -> Mapping[str, Any]:
+    def find_reviewers(self, run_id: str) -> Mapping[str, Reviewer | None]:
         """Return the reviewers that a run was parked with in this process, by the ids of their requests."""
         ...
 
@@ -315,10 +316,9 @@ def resume_run(journal: RunQueue, agent: Runner, row: RunRow, deps: Any) -> Awai
     return agent.run_journaled(journal, row.agent, [*messages_from_json(row.prompt)], settings)
 
 
-def _is_open(reviewer: Any, id_: str) -> bool:
+def _is_open(reviewer: Reviewer | None, id_: str) -> bool:
     """Return whether a request waits; without a reviewer that can tell, the run is continued by hand."""
-    find_open = getattr(reviewer, "find_open", None)
-    return not callable(find_open) or id_ in find_open({id_})
+    return reviewer is None or not reviewer.has_store or id_ in reviewer.find_open({id_})
 
 
 @contextmanager

@@ -9,10 +9,10 @@ from toolsemble._vocabulary.call import ToolCall, new_id
 from toolsemble._vocabulary.result import AudioContent, FileContent, ImageContent, Media, ToolResult
 from toolsemble.agent._event import Event, RunParked
 from toolsemble.agent._result import ToolCallRecord
-from toolsemble.agent.streams import _request as requests
+from toolsemble.agent.streams import _ui_request as requests
 from toolsemble.agent.streams._browser_view import BrowserView, ShownCall, TurnText, find_edited, view_result
 from toolsemble.agent.streams._delivery import PING, deliver
-from toolsemble.models._adapter import history as provider_history
+from toolsemble.models._adapter import history_reader as provider_history
 from toolsemble.models._adapter.wire import field
 from toolsemble.models._message import AssistantMessage, SystemMessage, UserMessage
 

@@ -11,10 +11,10 @@ from toolsemble._vocabulary.result import Media, ToolResult
 from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.agent._event import Event
 from toolsemble.agent._result import ToolCallRecord
-from toolsemble.agent.streams import _request as requests
+from toolsemble.agent.streams import _ui_request as requests
 from toolsemble.agent.streams._browser_view import BrowserView, ShownCall, TurnText, find_edited, view_result
 from toolsemble.agent.streams._delivery import PING, SSE_HEADERS, deliver
-from toolsemble.models._adapter.history import HistoryReader, describe, iterate_items, read_text, unsupported
+from toolsemble.models._adapter.history_reader import HistoryReader, describe, iterate_items, read_text, unsupported
 from toolsemble.models._message import AssistantMessage, SystemMessage, UserMessage
 
 _DYNAMIC = "dynamic-tool"

@@ -1,4 +1,4 @@
-"""The model of Anthropic and of servers that are compatible with its messages API."""
+"""The model for Anthropic and servers compatible with its Messages API."""
 
 from __future__ import annotations
 
@@ -15,19 +15,26 @@ from typing import Any, TypeAlias
 from toolsemble._runtime.checks import check_count
 from toolsemble._runtime.extras import import_extra
 from toolsemble._runtime.text import escape_surrogates, preview
-from toolsemble._runtime.trace import trace_tools
+from toolsemble._runtime.trace_level import trace_tools
 from toolsemble._vocabulary.call import ToolCall
 from toolsemble._vocabulary.errors import ModelError, ToolConfigurationError
 from toolsemble._vocabulary.result import Content, FileContent, ImageContent, TextContent, ToolResult
 from toolsemble.models import _chat as chat
-from toolsemble.models._adapter import conversation, dialect, errors, history, wire
+from toolsemble.models._adapter import conversation, dialect, errors, history_reader, wire
 from toolsemble.models._adapter.conversation import MEGABYTE, Inputs, removed_tools, system_texts
 from toolsemble.models._adapter.offer import CLIENT_KEY, Offer, find_key_source, key_hint, offer_with_key
 from toolsemble.models._adapter.per_loop import PerLoop
 from toolsemble.models._adapter.replies import Block, append_text, has_text, join_texts, make_details, restore_blocks
 from toolsemble.models._adapter.retry import is_retryable
-from toolsemble.models._message import AssistantMessage, Message, SystemMessage, ToolMessage, UserMessage
-from toolsemble.models._transcript import Transcript, list_messages
+from toolsemble.models._message import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolMessage,
+    Transcript,
+    UserMessage,
+    list_messages,
+)
 from toolsemble.models.anthropic._wire import IMAGES, write_prompt, write_reply, write_tools
 
 _ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
@@ -69,8 +76,8 @@ _PARTS = "a text, an image or a document"
 def messages_from_anthropic(messages: Iterable[object], system: object = None) -> Transcript:
     """Return the conversation in messages of Anthropic; raise ``ValueError`` if it is not one.
 
-    Takes dicts and objects of Anthropic's SDK. Thinking is kept for Anthropic's models. Images and documents are read;
-    nothing is fetched from URLs. Files by their id are refused, since only Anthropic has them.
+    Takes dicts and objects of Anthropic's SDK. Thinking is kept for Anthropic's models. Images and documents are
+    converted; nothing is fetched from URLs. Files referenced by id are rejected, since only Anthropic has them.
 
     :param system: the system prompt, a text or a list of text blocks
 
@@ -84,16 +91,16 @@ def messages_from_anthropic(messages: Iterable[object], system: object = None) -
     """
     if isinstance(messages, Mapping) and "messages" in messages:
         raise ValueError("messages: expected a list, got a dict with messages; write messages_from_anthropic(**it)")
-    reader = history.HistoryReader()
+    reader = history_reader.HistoryReader()
     if system is not None:
         reader.add("system", SystemMessage(_read_system(system)))
-    for place, message in history.iterate_items(messages, "messages"):
+    for place, message in history_reader.iterate_items(messages, "messages"):
         role, content = wire.field(message, "role"), wire.field(message, "content")
         text = [(f"{place}.content", {"type": "text", "text": content})]
         items = (
             text
             if isinstance(content, str)
-            else list(history.iterate_items(content, f"{place}.content", "a str or a list"))
+            else list(history_reader.iterate_items(content, f"{place}.content", "a str or a list"))
         )
         if role == "user":
             _read_user(reader, place, items)
@@ -105,9 +112,9 @@ def messages_from_anthropic(messages: Iterable[object], system: object = None) -
 
 
 def messages_to_anthropic(messages: Iterable[Message]) -> dict[str, Any]:
-    """Return messages as Anthropic takes them: a dict of ``messages`` and, if there is one, of ``system``.
+    """Return messages in Anthropic's format: a dict with ``messages`` and, if there is one, ``system``.
 
-    A text, such as ``[audio/wav, 3 bytes, not shown]``, replaces contents that the format does not have.
+    A text, such as ``[audio/wav, 3 bytes, not shown]``, replaces unsupported contents.
 
     >>> from toolsemble.models import UserMessage
     >>> messages_to_anthropic([SystemMessage("Be brief."), UserMessage("hello")])
@@ -122,80 +129,82 @@ def _read_system(system: object) -> str:
     if isinstance(system, str):
         return system
     return "\n\n".join(
-        history.read_text(wire.field(block, "text"), f"{place}.text")
-        for place, block in history.iterate_items(system, "system", "a str or a list")
+        history_reader.read_text(wire.field(block, "text"), f"{place}.text")
+        for place, block in history_reader.iterate_items(system, "system", "a str or a list")
     )
 
 
-def _read_user(reader: history.HistoryReader, place: str, blocks: list[tuple[str, Any]]) -> None:
-    """Read a message of the user: the replies to calls first, then the rest as one message."""
+def _read_user(reader: history_reader.HistoryReader, place: str, blocks: list[tuple[str, Any]]) -> None:
+    """Read a user message: the replies to calls first, then the rest as one message."""
     parts: list[Content] = []
     for where, block in blocks:
         if wire.field(block, "type") == "tool_result":
-            call_id = history.read_text(wire.field(block, "tool_use_id"), f"{where}.tool_use_id")
+            call_id = history_reader.read_text(wire.field(block, "tool_use_id"), f"{where}.tool_use_id")
             reader.add_reply(where, call_id, _read_result(where, block))
         else:
             parts.append(_read_part(where, block, "a text, an image, a document or a tool_result"))
     if parts or not blocks:
-        reader.add(place, history.make_prompt(parts))
+        reader.add(place, history_reader.make_prompt(parts))
 
 
 def _read_assistant(items: list[tuple[str, Any]]) -> AssistantMessage:
-    blocks = [history.to_values(block, where) for where, block in items]
+    blocks = [history_reader.to_values(block, where) for where, block in items]
     calls, texts = [], []
     for (where, _), block in zip(items, blocks, strict=True):
         kind = block.get("type")
         if kind == "text":
-            texts.append(history.read_text(block.get("text"), f"{where}.text"))
+            texts.append(history_reader.read_text(block.get("text"), f"{where}.text"))
         elif kind == "tool_use":
-            calls.append(history.read_call(ToolCall.from_anthropic, block, where))
+            calls.append(history_reader.read_call(ToolCall.from_anthropic, block, where))
         elif not isinstance(kind, str):
-            raise history.unsupported(where, block, "a block with a type")
+            raise history_reader.unsupported(where, block, "a block with a type")
     return AssistantMessage("".join(texts), tuple(calls), make_details("anthropic", blocks))
 
 
 def _read_result(place: str, block: object) -> ToolResult:
     content, is_error = wire.field(block, "content"), bool(wire.field(block, "is_error"))
     if content is None or isinstance(content, str):
-        return history.make_result(content or "", is_error=is_error)
-    items = history.iterate_items(content, f"{place}.content", "a str or a list")
-    return history.make_result_of((_read_part(where, part, _PARTS) for where, part in items), is_error=is_error)
+        return history_reader.make_result(content or "", is_error=is_error)
+    items = history_reader.iterate_items(content, f"{place}.content", "a str or a list")
+    return history_reader.make_result_of((_read_part(where, part, _PARTS) for where, part in items), is_error=is_error)
 
 
 def _read_part(place: str, part: object, expected: str) -> Content:
     match wire.field(part, "type"):
         case "text":
-            return TextContent(history.read_text(wire.field(part, "text"), f"{place}.text"))
+            return TextContent(history_reader.read_text(wire.field(part, "text"), f"{place}.text"))
         case "image":
             return _read_image(place, part)
         case "document":
             return _read_document(place, part)
-    raise history.unsupported(place, part, expected)
+    raise history_reader.unsupported(place, part, expected)
 
 
 def _read_image(place: str, block: object) -> ImageContent:
     source = wire.field(block, "source")
     match wire.field(source, "type"):
         case "base64":
-            return history.read_image(wire.field(source, "data"), wire.field(source, "media_type"), f"{place}.source")
+            return history_reader.read_image(
+                wire.field(source, "data"), wire.field(source, "media_type"), f"{place}.source"
+            )
         case "url":
-            return history.read_image_url(wire.field(source, "url"), f"{place}.source.url")
-    raise history.unsupported(f"{place}.source", source, "a source of the type base64 or url")
+            return history_reader.read_image_url(wire.field(source, "url"), f"{place}.source.url")
+    raise history_reader.unsupported(f"{place}.source", source, "a source of the type base64 or url")
 
 
 def _read_document(place: str, block: object) -> FileContent:
     source, title = wire.field(block, "source"), wire.field(block, "title")
-    name = "" if title is None else history.read_text(title, f"{place}.title")
+    name = "" if title is None else history_reader.read_text(title, f"{place}.title")
     data, where = wire.field(source, "data"), f"{place}.source.data"
     match wire.field(source, "type"):
         case "base64":
-            mime_type = history.read_text(wire.field(source, "media_type"), f"{place}.source.media_type")
-            return FileContent(history.read_base64(data, where), mime_type, name)
+            mime_type = history_reader.read_text(wire.field(source, "media_type"), f"{place}.source.media_type")
+            return FileContent(history_reader.read_base64(data, where), mime_type, name)
         case "text":
-            return FileContent(history.read_text(data, where).encode(errors="replace"), "text/plain", name)
+            return FileContent(history_reader.read_text(data, where).encode(errors="replace"), "text/plain", name)
         case "url":
-            return history.read_file_url(wire.field(source, "url"), name, f"{place}.source.url")
-    raise history.unsupported(f"{place}.source", source, "a source of the type base64, text or url")
+            return history_reader.read_file_url(wire.field(source, "url"), name, f"{place}.source.url")
+    raise history_reader.unsupported(f"{place}.source", source, "a source of the type base64, text or url")
 
 
 _STOP_REASONS = errors.StopReasons(
@@ -388,7 +397,7 @@ _CONNECT = 10.0
 _MAX_PAUSES = 10
 _CLIENT_ERROR = 400
 _UNAUTHORIZED = 401
-# The types of errors inside of a stream that are not retryable.
+# The types of errors inside a stream that are not retryable.
 _FINAL = {
     "authentication_error", "billing_error", "invalid_request_error", "not_found_error", "permission_error",
     "request_too_large",
@@ -435,7 +444,7 @@ class AnthropicModel:
         :param cache: whether to mark the tools, the system message, and conversations with tools for Anthropic's
             prompt cache
         :param native_output: whether typed answers use ``output_config`` instead of a tool; by default only for
-            Anthropic's own server, as others may ignore it
+            Anthropic's own server, because others may ignore it
         :param max_reply: the maximum size of a reply, in bytes; in characters if ``client`` is given
         :param client: an ``AsyncAnthropic``, or one for another cloud, instead of key and address; it is bound to one
             event loop, and its creator closes it
@@ -610,7 +619,7 @@ def _status_error(error: Any, keys: list[str], key_source: str | None) -> ModelE
     message = error.api_message if isinstance(error.api_message, str) else str(error)
     kind, status, headers = str(error.type), error.status_code, error.response.headers
     hint = key_hint(key_source, _KEY) if status == _UNAUTHORIZED else ""
-    # An error inside of a stream has the status of success.
+    # An error inside a stream has a success status.
     retryable = is_retryable(status, headers) if status >= _CLIENT_ERROR else kind not in _FINAL
     return errors.status_error(
         "Anthropic", f"{status}, {kind}", f"{errors.quote(message, keys)}{hint}", headers, retryable=retryable

@@ -8,19 +8,17 @@ from typing import Any, Literal, TypeAlias
 
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.review._ask import ask
-from toolsemble.review._request import Continue, ReviewDecision, ReviewHandler, ReviewRequest
-from toolsemble.review._terms import ReviewTiming
+from toolsemble.review._asking.ask import OuterReviewer
+from toolsemble.review._request import Continue, ReviewDecision, ReviewHandler, ReviewRequest, ReviewTiming, is_reviewer
 
 Scope: TypeAlias = Literal["arguments", "tool"]
 _Approval: TypeAlias = tuple[object, ...]  # the properties of an approved call that a later call must share
-
 _SCOPES = ("tool", "arguments")
 _MAX_RUNS = 1024
 _MAX_APPROVALS = 1024  # in one run
 
 
-class RememberReview:
+class RememberReview(OuterReviewer):
     """A reviewer that asks another handler once, and repeats its approval for the rest of the run.
 
     Only approvals are remembered, never edits or rejections, and only for calls of the same run. The scope is the tool
@@ -39,20 +37,17 @@ class RememberReview:
     [{'path': 'a'}, {'path': 'b'}]
     """
 
-    sends_event = True
-    """The reviewer that is asked sends ``review_requested``, or else the call path."""
-
     def __init__(self, handler: ReviewHandler, scope: Scope = "arguments") -> None:
         """Create a reviewer that remembers nothing yet.
 
         :param handler: the reviewer that is asked
         :param scope: the scope of approvals without one
         """
-        if not callable(getattr(handler, "review", None)):
+        if not is_reviewer(handler):
             raise TypeError(f"RememberReview needs an object with a method 'review'; {type(handler).__name__} has none")
         if scope not in _SCOPES:
             raise ToolDefinitionError(f"RememberReview: unknown scope {scope!r:.80}; known are {', '.join(_SCOPES)}")
-        self._handler = handler
+        super().__init__(handler)
         self._scope = scope
         self._lock = fork_safe_lock(self)
         self._runs: OrderedDict[str, OrderedDict[_Approval, None]] = OrderedDict()
@@ -66,36 +61,15 @@ class RememberReview:
         with self._lock:
             self._runs.pop(run_id, None)
 
-    @property
-    def find_open(self) -> Any:
-        """The function of the reviewer inside that returns which requests still wait; None if it has none."""
-        return getattr(self._handler, "find_open", None)
-
-    @property
-    def watch(self) -> Any:
-        """The function of the reviewer inside that tells of answers; None if it has none."""
-        return getattr(self._handler, "watch", None)
-
-    @property
-    def withdraw(self) -> Any:
-        """The function of the reviewer inside that closes requests; None if it has none."""
-        return getattr(self._handler, "withdraw", None)
-
-    @property
-    def pauses(self) -> bool:
-        """Whether the reviewer that is asked can leave calls open."""
-        return getattr(self._handler, "pauses", False) is True
-
     async def review(self, request: ReviewRequest) -> ReviewDecision:
         """Return the decision about one call; the answer of the handler is not changed."""
         if request.timing is ReviewTiming.DURING_EXECUTION:
-            decision: ReviewDecision = await ask(self._handler, request)
-            return decision
+            return await self.pass_on(request)
         # Computed before the handler is asked: the objects may change in the meantime.
         approvals = _by_scope(request)
         if not request.prompt and self._is_approved(request, approvals):
             return Continue()
-        answer: ReviewDecision = await ask(self._handler, _with_scopes(request))
+        answer = await self.pass_on(_with_scopes(request))
         if _by_scope(request) == approvals:
             self._remember(request, approvals, answer)
         return answer

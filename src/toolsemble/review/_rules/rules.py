@@ -13,14 +13,21 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.review._ask import ask as put
-from toolsemble.review._request import Continue, ExitEarly, ReviewDecision, ReviewHandler, ReviewRequest
+from toolsemble.review._asking.ask import OuterReviewer
+from toolsemble.review._automatic import AutoReject
+from toolsemble.review._request import (
+    Continue,
+    ExitEarly,
+    ReviewDecision,
+    ReviewHandler,
+    ReviewRequest,
+    ReviewTiming,
+    is_reviewer,
+)
 from toolsemble.review._rules.pattern import matches_name, possibly_matches, surely_matches
-from toolsemble.review._terms import ReviewTiming
 
 Range: TypeAlias = Mapping[str, float]
 Condition: TypeAlias = str | bool | int | float | Range | Sequence[str | bool | int | float | Range]
-
 _BOUNDS = ("max", "min")
 _DECIMAL = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?")
 
@@ -203,7 +210,7 @@ class Rule:
         return named and meets_conditions(request.arguments, self.arguments, every=surely)
 
 
-class RulesReview:
+class RulesReview(OuterReviewer):
     """A reviewer that decides by the first matching rule, or asks another handler.
 
     Allow runs the call, deny rejects it, ask passes it to the handler; a call that no rule matches gets the default.
@@ -216,9 +223,6 @@ class RulesReview:
     >>> finish(review.review(ReviewRequest("Writes a file", "write_file", {"path": "new.log"})))
     ExitEarly(reason='nobody can be asked', timed_out=False)
     """
-
-    sends_event = True
-    """The reviewer that is asked sends ``review_requested``, or else the call path."""
 
     def __init__(self, rules: Iterable[Rule], ask: ReviewHandler | None = None, *, default: Action = "ask") -> None:
         """Raise ToolDefinitionError for anything that is not a rule.
@@ -233,9 +237,9 @@ class RulesReview:
                 raise ToolDefinitionError(f"Rule {place}: expected a Rule, not {type(rule).__name__}")
         if default not in _ACTIONS:
             raise ToolDefinitionError(f"RulesReview: default: {_describe_unknown('action', default, _ACTIONS)}")
-        if ask is not None and not callable(getattr(ask, "review", None)):
+        if ask is not None and not is_reviewer(ask):
             raise TypeError(f"RulesReview: ask must have a method 'review'; {type(ask).__name__} has none")
-        self._ask = ask
+        super().__init__(AutoReject("nobody can be asked") if ask is None else ask)
         self._default = default
 
     @classmethod
@@ -254,31 +258,11 @@ class RulesReview:
         except ToolDefinitionError as problem:
             raise ToolDefinitionError(f"{os.fspath(path)}: {problem}") from None
 
-    @property
-    def find_open(self) -> Any:
-        """The function of the reviewer inside that returns which requests still wait; None if it has none."""
-        return getattr(self._ask, "find_open", None)
-
-    @property
-    def watch(self) -> Any:
-        """The function of the reviewer that is asked that tells of answers; None if it has none."""
-        return getattr(self._ask, "watch", None)
-
-    @property
-    def withdraw(self) -> Any:
-        """The function of the reviewer inside that closes requests; None if it has none."""
-        return getattr(self._ask, "withdraw", None)
-
-    @property
-    def pauses(self) -> bool:
-        """Whether the reviewer that is asked can leave calls open."""
-        return getattr(self._ask, "pauses", False) is True
-
     async def review(self, request: ReviewRequest) -> ReviewDecision:
         """Return the decision about one call; the answer of the handler is not changed."""
         decision = self._apply_rules(request)
         if decision is None:
-            decision = await put(self._ask, request)
+            decision = await self.pass_on(request)
         return decision
 
     def _apply_rules(self, request: ReviewRequest) -> ReviewDecision | None:
@@ -289,7 +273,7 @@ class RulesReview:
             return Continue()
         if rule.action == "deny":
             return ExitEarly(rule.reason or f"denied by rule {place} for '{rule.tool}'")
-        return ExitEarly("nobody can be asked") if self._ask is None else None
+        return None
 
 
 def _find_rule_fault(rule: Any) -> str:

@@ -100,15 +100,15 @@ def translate(error: psycopg.Error, url: PostgresUrl, what: str) -> Exception:
 
 
 MOST = 4
-"""How many connections a store opens for its transactions."""
+"""Maximum number of connections that a store opens for its transactions."""
 _PAUSE = 0.2
 
-# Connections of a parent process: closing them here would end its sessions.
-_INHERITED: list[Link] = []
+INHERITED: list[Link | None] = []
+"""Connections of a parent process, kept until the end: closing them here would end its sessions."""
 
 
 class Connections:
-    """Open connections, at most some; those that are lost are replaced.
+    """A pool of connections: lost ones are replaced, and a forked process begins with an empty pool.
 
     :param connect: returns a new connection
     :param patience: seconds to wait for a free one, and for a server that is down
@@ -128,7 +128,7 @@ class Connections:
         """Return a connection as a context manager, for this thread only."""
         slots = self._find_slots()
         if not slots.acquire(timeout=self._patience):
-            raise TimeoutError(f"All {MOST} connections of this process are in use for {self._patience:g} s")
+            raise TimeoutError(f"No free connection after {self._patience:g} s; all {MOST} of this process are in use")
         try:
             lent = Lent(self._find_idle() or self.open(), self.renew)
             try:
@@ -158,7 +158,7 @@ class Connections:
                 return link
 
     def close_idle(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         with self._lock:
             while self._idle:
                 self._idle.pop().close()
@@ -166,7 +166,7 @@ class Connections:
     def _find_slots(self) -> threading.BoundedSemaphore:
         with self._lock:
             if self._process != os.getpid():
-                _INHERITED.extend(self._idle)
+                INHERITED.extend(self._idle)
                 self._process, self._idle = os.getpid(), []
                 self._slots = threading.BoundedSemaphore(MOST)
             return self._slots
@@ -191,7 +191,7 @@ class Connections:
 
 
 class Lent:
-    """A connection that a thread uses for some time."""
+    """A connection while a thread uses it."""
 
     __slots__ = ("_renew", "link")
 

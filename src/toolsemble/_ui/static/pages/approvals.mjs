@@ -29,7 +29,7 @@ export const Approvals = ({ query, me }) => {
   return html`<${Page} title="Approvals" note=${visibleOnes.length > 0 && html`<span class="small keys">Keys: <kbd>j</kbd> next, <kbd>k</kbd> previous, <kbd>a</kbd> approve, <kbd>e</kbd> edit, <kbd>r</kbd> reject, <kbd>Esc</kbd> leave a field</span>`}
       actions=${query.run && html`<button onClick=${() => navigate("/approvals")}>Show all runs</button>`}>
     <${Problem} error=${error} />
-    ${data && visibleOnes.length === 0 ? html`<div class="card"><${Empty}>${data.exists ? "Nothing waits for a decision." : html`<p>Nothing waits. Programs ask here with</p><pre class="mono">Agent(..., review=QueueReview(SQLiteStore(".toolsemble/reviews.db")))</pre>`}<//></div>` : null}
+    ${data && visibleOnes.length === 0 ? html`<div class="card"><${Empty}>${data.exists ? "Nothing waits for a decision." : html`<p>Nothing waits. Programs ask here with</p><pre class="mono">Agent(..., review=QueueReview(ReviewStore(".toolsemble/reviews.db")))</pre>`}<//></div>` : null}
     ${visibleOnes.length > 0 && html`<div class="split">
       <nav class="card menu" aria-label="Waiting requests">${visibleOnes.map((request) => html`<button key=${request.id} aria-current=${request.id === shown?.id ? "true" : undefined} onClick=${() => setQuery({ request: request.id })}>
         <span class="mono">${visible(request.tool_name)}</span> <span class="small faint">${ago(request.asked_at)}</span>

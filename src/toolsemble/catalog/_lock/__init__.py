@@ -1,1 +1,0 @@
-"""Pin what models are shown of tools, and refuse what has changed since."""

@@ -1,0 +1,1 @@
+"""Pin the tool definitions that models see, and refuse changed ones."""
