@@ -229,7 +229,7 @@ def test_the_time_of_an_agent_inside_counts_over_every_resume(clock, tmp_path):
         inner = Agent(script(turn, turn, "Done."), [work, make_pay()], max_seconds=6).as_tool("ask", "Asks")
         return clerk(runs, [inner], ToolCall("ask", {"input": "Pay"}), "Done.", review=QueueReview(store, poll=0.01))
 
-    with park(tmp_path) as runs, SQLiteStore(tmp_path / "reviews.db") as store:
+    with park(tmp_path) as runs, ReviewStore(tmp_path / "reviews.db") as store:
         do_until_parked(build())
         answer(store)
         with suppress(RunParkedError):  # the second question may be asked before the time is over
