@@ -115,7 +115,7 @@ def test_a_call_without_deps_is_refused_in_words(run, shop):
     [
         ("{shop}", "it is a module; name an object in one, such as shop.py:shop"),
         ("no_such_module:shop", "there is no such module; name an object in one, such as shop.py:shop"),
-        ("{shop}:shp", "there is no 'shp' in it. Did you mean 'shop'?"),
+        ("{shop}:shp", "it has no 'shp'. Did you mean 'shop'?"),
         ("{shop}:fail", "make_deps failed: ConnectionError: no database"),
         ("{shop}:reply", ""),
     ],
@@ -189,7 +189,7 @@ class TestAskWithAnAgent:
     @pytest.mark.parametrize("words", [("--tools", "calculator"), ("--memory", "talks.db")])
     def test_refuses_what_the_agent_has_already(self, run, shop, words):
         code, _, err = run("ask", "-m", f"{shop}:owner", *words, "Find order 7")
-        assert (code, err.endswith("is an agent, which has its own")) == (2, True)
+        assert (code, err.endswith("is an agent with its own")) == (2, True)
 
 
 def test_the_tools_of_a_question_have_deps(run, shop):

@@ -46,6 +46,7 @@ def program(*arguments, cwd=None):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_serves_tools_of_several_targets_with_gates(era, module, caplog):
     questions = []
@@ -85,6 +86,7 @@ def find_order(order: int, context: ToolContext[Shop]) -> str:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("deps", "text"),
     [("corner", "7: corner"), (None, "Error: Tool 'find_order' needs deps (ToolContext[Shop]); pass deps=…")],
@@ -144,7 +146,7 @@ async def is_open(address):
         (["calculator", "--gate", "delete"], "approve names 'delete', but the tools are calculator"),
         (["calclator"], "Did you mean 'calculator'?"),
         (["{}:nothing"], "there is no 'nothing' in it"),
-        ([], "There is nothing to serve: name a target, or a file with --config"),
+        ([], "Nothing to serve: name a target, or a file with --config"),
     ],
 )
 def test_reports_what_cannot_be_served(module, capsys, arguments, message):

@@ -13,7 +13,7 @@ import pytest
 
 from toolsemble import Continue, Edit, ExitEarly, ReviewRefusedError, Toolbox, ToolCall, tool
 from toolsemble.review import MemoryStore, ReviewRequest, WebhookMessage, WebhookReview, read_webhook, sign_answer
-from toolsemble.review._webhook_service import sign_headers, webhook_key
+from toolsemble.review._webhook import sign_headers, webhook_key
 
 pytestmark = pytest.mark.slow
 

@@ -114,6 +114,7 @@ def same(first, second):
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCHEMAS)
 def test_a_value_of_any_schema_comes_back_as_it_was(pair):
@@ -129,6 +130,7 @@ def test_a_value_that_does_not_fit_comes_back_as_it_was(pair, value):
     assert same(read_form(build_form(pair[0], value)), value)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(objects(SCHEMAS))
 def test_fields_that_nobody_touched_are_absent(pair):
@@ -322,6 +324,7 @@ def test_one_of_several_types_expands():
     assert expand_field(schema, "#/properties/a/type/0").fields[0].kind == "boolean"
 
 
+@pytest.mark.slow
 def test_a_schema_with_many_options_has_a_bounded_form():
     option = {"type": "object", "properties": {f"p{index}": {"type": "string"} for index in range(40)}}
     union = {"anyOf": [option] * 40}
@@ -391,7 +394,7 @@ def test_a_number_that_cannot_be_read_stays_text():
         ([], "the form: expected a field, an object, not []"),
         ({}, "the form: state must be unset, null or value, not None"),
         ({"state": "value", "kind": "text"}, "the form: text must be a str, not None"),
-        ({"state": "value", "kind": "file", "text": ""}, "the form: there is no kind 'file'"),
+        ({"state": "value", "kind": "file", "text": ""}, "the form: unknown kind 'file'"),
         ({"state": "value", "kind": "object", "fields": 1}, "the form: fields must be an array, not 1"),
         ({"state": "value", "kind": "object", "fields": [{}]}, "field 0 must have a name, a str, not None"),
         ({"state": "value", "kind": "union", "chosen": True, "fields": [{}]}, "chosen must be the index of an option"),
@@ -406,7 +409,7 @@ def test_what_is_not_a_form_is_refused(form, problem):
 
 def test_a_key_that_is_there_twice_is_refused():
     field = {"name": "a", "kind": "text", "state": "value", "text": "x"}
-    with pytest.raises(ValueError, match="the key 'a' is there twice"):
+    with pytest.raises(ValueError, match="duplicate key 'a'"):
         read_form({"kind": "object", "state": "value", "fields": [field, field]})
     assert read_form({"kind": "object", "state": "value", "fields": [field, field | {"state": "unset"}]}) == {"a": "x"}
 

@@ -6,6 +6,7 @@ import time
 import pytest
 from starlette.testclient import TestClient
 
+from helpers.columns import column
 from helpers.ui_client import ADDRESS, Desk
 from toolsemble._runtime.http_server import Hosts
 from toolsemble._ui.guard import HEADERS, LIFETIME, MAX_BODY, MAX_LOGIN, Sessions
@@ -40,9 +41,10 @@ from toolsemble._vocabulary.errors import ToolConfigurationError
         ("", 421),
     ],
 )
-@pytest.mark.parametrize("path", ["/", "/static/main.mjs", "/api/me"])
-def test_every_request_needs_a_name_of_this_machine(desk, host, status, path):
-    assert desk.client.get(path, headers={"host": host}).status_code == status
+def test_every_request_needs_a_name_of_this_machine(desk, host, status):
+    for path in ("/", "/static/main.mjs", "/api/me"):
+        with column(path):
+            assert desk.client.get(path, headers={"host": host}).status_code == status
 
 
 def test_further_names_and_addresses_can_be_allowed():
@@ -270,7 +272,7 @@ def test_nothing_changes_in_a_read_only_server(tmp_path):
     with Desk(tmp_path, read_only=True) as desk:
         assert desk.refused("/api/unknown", body={}) == (
             403,
-            "The server was started with --read-only: nothing can be changed here",
+            "The server was started with --read-only, so nothing can be changed",
         )
         me = desk.get("/api/me")
     assert (me["read_only"], me["may_change"], me["may_operate"]) == (True, False, False)
@@ -321,7 +323,7 @@ def test_a_person_is_added_once_with_a_token_that_is_stored_nowhere(tmp_path):
     assert token not in people.read_text()
     assert PeopleFile(people).find_token(token) == PeopleFile(people).find("ada")
     assert PeopleFile(people).find("ada").roles == ("admin",)
-    with pytest.raises(ToolConfigurationError, match="There is a person 'ada'"):
+    with pytest.raises(ToolConfigurationError, match="already has a person 'ada'"):
         add_person(people, "ada", [])
 
 

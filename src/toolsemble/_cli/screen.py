@@ -1,4 +1,4 @@
-"""Standard output for answers and standard error for all else: messages, prints of tools, and questions."""
+"""Standard output for answers, standard error for everything else: messages, tools' prints, and questions."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Screen:
     """
 
     def __init__(self, *, colors: bool | None = None) -> None:
-        """Use the standard streams of the process.
+        """Use the process's standard streams.
 
-        :param colors: whether to use colors; None: if the stream is a terminal and NO_COLOR is not set
+        :param colors: whether to use colors; None: if the stream is a terminal and NO_COLOR is unset
         """
         self.out = OutputStream(sys.stdout, colors=colors)
         self.err = OutputStream(sys.stderr, colors=colors)
@@ -75,7 +75,7 @@ class Screen:
 
     @contextmanager
     def suspend(self) -> Iterator[None]:
-        """Leave the terminal to other code; writes are held back until the end."""
+        """Release the terminal to other code; buffer writes until the end."""
         with self._lock:
             self.close_line()
             self.clear_status()
@@ -101,7 +101,7 @@ class Screen:
 
 
 def format_progress(fraction: object, message: object) -> str:
-    """Return the progress of a call on one line; ignore a fraction or a message of the wrong type.
+    """Return a call's progress as one line; ignore a fraction or a message of the wrong type.
 
     >>> format_progress(0.4, "page 4 of 10"), format_progress("odd", None)
     ('40% page 4 of 10', '')
@@ -113,12 +113,12 @@ def format_progress(fraction: object, message: object) -> str:
 def redirect_prints() -> AbstractContextManager[Any]:
     """Return a context in which prints go to standard error, unless standard output is a terminal.
 
-    A screen that was created before keeps its stream.
+    Screens created earlier keep their stream.
 
     >>> with redirect_prints():
     ...     print("loaded")
     """
-    # At a terminal it does no harm, and a reviewer that asks there needs the original stream.
+    # In a terminal it does no harm, and a console reviewer needs the original stream.
     return nullcontext() if sys.stdout.isatty() else redirect_stdout(sys.stderr)
 
 
@@ -148,10 +148,10 @@ def make_reviewer(approve: str, screen: Screen) -> reviewers.ReviewHandler:
     """Return the review handler for a value of ``--approve``.
 
     >>> make_reviewer("never", Screen())
-    AutoReject(reason='nothing that needs approval may run (--approve never)')
+    AutoReject(reason='calls that need approval are rejected (--approve never)')
     """
     if approve == "always":
         return reviewers.AutoApprove()
     if approve == "never":
-        return reviewers.AutoReject("nothing that needs approval may run (--approve never)")
+        return reviewers.AutoReject("calls that need approval are rejected (--approve never)")
     return reviewers.RememberReview(TerminalReview(screen))

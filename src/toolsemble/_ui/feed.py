@@ -1,4 +1,4 @@
-"""The stream of events of a history, as server-sent events: the number of an event is its id."""
+"""A history's event stream as server-sent events, with event numbers as ids."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MAX_EVENTS = 500
 
 
 async def feed(request: Request) -> Response:
-    """Stream the events that come after an id, and the numbers of what waits for a person when they change."""
+    """Stream the events after an id, and the counts of pending approvals when they change."""
     text = request.headers.get("last-event-id") or request.query_params.get("after") or ""
     after = read_number(text)
     if text and after is None:
@@ -38,7 +38,7 @@ async def feed(request: Request) -> Response:
 
 
 def find_person(request: Request) -> Person | None:
-    """Return the person of a request, as the people are now; None if the person is out, or nobody can tell."""
+    """Return a request's current user; None if signed out, or if the people file is unreadable."""
     try:
         person: Person | None = request.state.find_person()
     except ToolsembleError:
@@ -82,7 +82,7 @@ class Poller:
 
     @contextmanager
     def polling(self) -> Iterator[None]:
-        """Poll until the block ends, and those of all other pages."""
+        """Poll until the blocks of all pages end."""
         if self._task is None:
             self._error, self.waiting = None, {}
             self._task = asyncio.create_task(self._poll())
@@ -145,9 +145,9 @@ def find_poller(interface: Interface) -> Poller:
 async def follow(
     interface: Interface, after: int | None, is_signed_in: Callable[[], object] = lambda: True
 ) -> AsyncIterator[str]:
-    """Yield the messages of a stream, until the client leaves or its person is signed out."""
+    """Yield a stream's messages until the client disconnects or its user is signed out."""
     last = await run_in_threadpool(_find_last, interface)
-    # Numbers are never used twice: a greater one is of a history that is gone.
+    # Numbers are never reused: a greater one belongs to a deleted history.
     seen = last if after is None or after > last else after
     yield write_message("hello", {"number": seen}, seen) + "retry: 700\n\n"
     known: dict[str, Any] = {}
@@ -170,11 +170,11 @@ async def follow(
 
 
 def count_waiting(interface: Interface) -> dict[str, Any]:
-    """Return how many approvals and unknown outcomes wait, and marks that change with the files."""
+    """Return the counts of pending approvals and unknown outcomes, and marks that change with the files."""
     try:
         return _count(interface.folder)
     except ToolsembleError:
-        return {"approvals": 0, "outcomes": 0, "waiting": "", "durable": 0}  # the pages say what is wrong
+        return {"approvals": 0, "outcomes": 0, "waiting": "", "durable": 0}  # the pages show the problem
 
 
 def _count(folder: DataFolder) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def write_message(kind: str, value: Any, number: int | None = None) -> str:
     'id: 7\nevent: events\ndata: []\n\n'
     """
     head = "" if number is None else f"id: {number}\n"
-    # A text may hold separators of lines that JSON leaves as they are.
+    # A text may contain line separators that JSON does not escape.
     data = json.dumps(value, ensure_ascii=True, separators=(",", ":"), default=str)
     return f"{head}event: {kind}\ndata: {data}\n\n"
 
@@ -213,6 +213,6 @@ def _read_batch(interface: Interface, after: int) -> Batch:
 
 
 def _shorten(event: HistoryEvent) -> dict[str, Any]:
-    """Return what the pages need to know about an event; they ask for more when they show it."""
+    """Return the part of an event that lists need; pages fetch the rest on demand."""
     names = ("number", "kind", "run_id", "at", "parent_id", "call_id", "tool_name")
     return {name: getattr(event, name) for name in names}

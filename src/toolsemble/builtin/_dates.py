@@ -63,7 +63,7 @@ _NICKNAMES_BY_ZONE = {
 NICKNAMES: Mapping[str, str] = MappingProxyType(
     {nickname: zone for zone, nicknames in _NICKNAMES_BY_ZONE.items() for nickname in nicknames.split()}
 )
-"""The zone that is most likely meant, by its informal name in lower case."""
+"""The most likely zone by informal name in lower case."""
 
 
 Zone: TypeAlias = str | whenever.TimeDelta
@@ -72,7 +72,7 @@ Moment: TypeAlias = whenever.Date | Aware
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2})(?::?(\d{2}))?", re.IGNORECASE | re.ASCII)
 UTC = whenever.TimeDelta.ZERO
 _MAX_SHOWN = 60
-_MIN_SIMILARITY = 0.75  # below this ratio, the nearest name is probably not the one meant
+_MIN_SIMILARITY = 0.75  # below this ratio, the nearest name is probably not the intended one
 _MAX_HOURS, _MINUTES_OF_HOUR = 23, 60
 
 
@@ -98,7 +98,7 @@ def find_zone(text: str) -> Zone:
 
 @cache
 def _zones() -> Mapping[str, str]:
-    """Return the names of all zones by their names in lower case, without those that are placeholders."""
+    """Return all zone names by lower-case name, without placeholders."""
     return {
         name.lower(): name for name in sorted(whenever.available_timezones() - {"Factory", "localtime", "posixrules"})
     }
@@ -246,7 +246,7 @@ def shift(moment: Moment, amount: Amount) -> Moment:
 
 
 def to_time(moment: Moment) -> Aware:
-    """Return a moment with a time: for a date, the one at which it begins in UTC."""
+    """Return a moment with a time: for a date, its start in UTC."""
     return moment.at(Time()).assume_utc().to_fixed_offset() if isinstance(moment, Date) else moment
 
 
@@ -312,7 +312,7 @@ class Reader:
     """The zone of times without one; None: UTC."""
 
     def read(self, text: str) -> Moment:
-        """Return the date or time that a text means; raise if it means none."""
+        """Return the date or time in a text; raise if there is none."""
         for pattern, read in _PATTERNS:
             if found := pattern.fullmatch(text):
                 return read(self, found)
@@ -370,7 +370,7 @@ def _read_relative(reader: Reader, found: _Match) -> Moment:
 
 
 def _read_weekday(reader: Reader, found: _Match) -> Moment:
-    """Return the nearest such day: after today for ``next``, before it for ``last``, or today for ``this``."""
+    """Return the nearest matching weekday: after today for ``next``, before it for ``last``, or today for ``this``."""
     today = reader.present.date()
     ahead = (_WEEKDAYS.index(found["day"].lower()) + 1 - today.day_of_week().value) % 7
     which = (found["which"] or "this").lower()
@@ -541,7 +541,7 @@ def answer(text: str, now: Instant) -> Answer:
         asked = question.replace(problem.text, "2024-03-15")
         advice = _FORMS if problem.text == question else f"write the date itself, as in: {asked}"
         raise UnknownMomentError(problem.text, advice) from None
-    except (ValueError, OverflowError):  # the library raises these only for dates that are out of range
+    except (ValueError, OverflowError):  # the library raises these only for out-of-range dates
         raise ToolExecutionError(OUT_OF_RANGE) from None
 
 

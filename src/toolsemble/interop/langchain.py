@@ -42,7 +42,7 @@ def write_blocks(text: str, media: Iterable[Content]) -> list[dict[str, Any]]:
 
 
 def _write_block(content: Any) -> dict[str, Any]:
-    if isinstance(content, AudioContent):  # a message with it would become one text with all bytes
+    if isinstance(content, AudioContent):  # a message with it would become one text including all bytes
         return {"type": "text", "text": describe_omitted(content)}
     kind = next(name for name, each in _TYPES.items() if isinstance(content, each))
     name = {"filename": content.name} if kind == "file" else {}
@@ -71,7 +71,7 @@ def _read_block(block: Any) -> str | Content:
 
 
 def _read_media(block: dict[str, Any]) -> Content | None:
-    """Return the content of a block in one of LangChain's formats; None if it is none of them, or broken."""
+    """Return a block's content from one of LangChain's formats; None if unknown or invalid."""
     kind = str(block.get("type"))
     if kind == "image_url":
         source = block.get("image_url")
@@ -100,10 +100,10 @@ def export(
     parameters: exporting.Parameters = None,
     approval: exporting.Approval = "ours",
 ) -> list[Any]:
-    """Return the tools of a toolbox as LangChain tools, for ``create_agent``, ``ToolNode`` or ``bind_tools``.
+    """Return a toolbox's tools as LangChain tools, for ``create_agent``, ``ToolNode`` or ``bind_tools``.
 
     A failed call is a ``ToolMessage`` with the status "error"; the structured output is its artifact, as JSON values.
-    Media are content blocks. The run id of a call is the ``thread_id`` of the configuration, if there is one.
+    Media are content blocks. A call's run id is the configuration's ``thread_id``, if there is one.
 
     :param memory_id: the conversation or user that calls belong to, or a function of the ``RunnableConfig``
     :param run_id: the run that calls belong to, or a function of the ``RunnableConfig``
@@ -137,12 +137,12 @@ def export(
 
 @cache
 def _tool_class() -> Any:
-    """Return the class of exported tools, which can be defined only if LangChain is there."""
+    """Return the class of exported tools, defined only if LangChain is installed."""
     base: Any = _import("langchain_core.tools").BaseTool
     config = _import("langchain_core.runnables.config")
 
     class ToolsembleTool(base):
-        """A tool of a toolbox; the arguments reach it as they are, also those called ``config`` or ``run_manager``."""
+        """A toolbox tool that receives unprocessed arguments, even ones named ``config`` or ``run_manager``."""
 
         exported: Any
         caller: Any
@@ -164,16 +164,16 @@ def _tool_class() -> Any:
 
 
 def _arguments(exported: exporting.ExportedTool, given: Any) -> Any:
-    """Return the arguments; a plain text is the value of the only parameter, as it is for LangChain's own tools."""
+    """Return the arguments; a plain text is the only parameter's value, as in LangChain's own tools."""
     names = list(exported.parameters.get("properties", {}))
     return {names[0]: given} if isinstance(given, str) and len(names) == 1 else given
 
 
 class Direct:
-    """Calls that are made as they come: the reviewer of the toolbox is asked."""
+    """Calls that run directly, with the toolbox's reviewer."""
 
     def execute(self, tool: exporting.ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
-        """Execute a call; its run is the conversation of the configuration."""
+        """Execute a call; its run is the configuration's conversation."""
         return tool.execute(arguments, call_id, source, run_id=thread_of(source))
 
     async def aexecute(
@@ -184,7 +184,7 @@ class Direct:
 
 
 def thread_of(source: Any) -> str | None:
-    """Return the id of the conversation in a configuration; None if there is none.
+    """Return a configuration's conversation id; None if there is none.
 
     >>> thread_of({"configurable": {"thread_id": 7}})
     '7'
@@ -194,7 +194,7 @@ def thread_of(source: Any) -> str | None:
 
 
 def _answer(reply: ToolReply) -> tuple[Any, Any]:
-    """Return the content and the artifact of a message; raise what LangChain turns into a failed one."""
+    """Return a message's content and artifact; raise an exception that LangChain turns into a failed message."""
     text, media = exporting.text_of(reply), exporting.media_of(reply)
     if reply.is_error:
         raise _import("langchain_core.tools").ToolException(text)
@@ -204,8 +204,7 @@ def _answer(reply: ToolReply) -> tuple[Any, Any]:
 def adopt(tools: Any, **settings: Unpack[ToolSettings]) -> list[SchemaTool]:
     """Return LangChain tools as tools for a toolbox: one tool, or a list of them.
 
-    Their arguments are validated against their schema; a tool that needs the state, the store or the runtime of a
-    graph is refused.
+    Their arguments are validated against their schema; a tool that needs a graph's state, store or runtime is rejected.
 
     :param settings: the settings of the new tools, such as ``requires_approval`` or ``timeout``
 
@@ -238,7 +237,7 @@ def _read(tool: Any) -> ForeignTool:
 
 
 def _find_injected(tool: Any, schema: dict[str, Any]) -> list[str]:
-    """Return the parameters that a graph sets; the id of the call is not among them, because every call has one."""
+    """Return the parameters that a graph injects, except the call id, which every call has."""
     call_id = _import("langchain_core.tools").InjectedToolCallId
     hidden = set(getattr(tool, "_injected_args_keys", ()))
     if isinstance(tool.args_schema, type):
@@ -263,11 +262,11 @@ def _read_answer(message: Any) -> ToolResult:
 
 
 _MOST_NODES = 1000
-_YIELDS = 10  # turns of the event loop in which the calls beside an asking one begin
+_YIELDS = 10  # event loop iterations in which the calls beside an asking one start
 
 
 class Node:
-    """One execution of a node of a graph, and its repetitions: the calls that ran, the questions, and the answers."""
+    """One execution of a graph node, and its repetitions: completed calls, requests and answers."""
 
     def __init__(self, shown: list[str]) -> None:
         self.replies: dict[tuple[str, str, str], Future[ToolReply]] = {}
@@ -282,7 +281,7 @@ class Node:
     def ask(self, request: ReviewRequest, execution: object) -> Any:
         """Return the answer to a request; raise LangGraph's ``GraphInterrupt`` if there is none yet.
 
-        :param execution: an object that each repetition of the node has of its own
+        :param execution: an object unique to each repetition of the node
         """
         fingerprint = fingerprint_of(request)
         with self._lock:
@@ -296,7 +295,7 @@ class Node:
             return self.answers.pop(fingerprint)
 
     async def settle(self, own: Future[ToolReply]) -> None:
-        """Wait for the calls beside one that is about to interrupt the run, so that their replies are known."""
+        """Wait for the calls beside an interrupting one, so that their replies are recorded."""
         for _ in range(_YIELDS):
             await asyncio.sleep(0)
         self._asking.add(own)
@@ -307,7 +306,7 @@ class Node:
     def _interrupt(self, request: ReviewRequest, fingerprint: str) -> Any:
         types = import_framework("langgraph.types", install="langgraph", user="langchain")
         if self._open is not None:
-            raise self._open  # one question at a time: the person answers what LangGraph shows
+            raise self._open  # one request at a time: the person answers what LangGraph shows
         try:
             return types.interrupt(show_request(request))
         except Exception as interrupt:
@@ -317,14 +316,14 @@ class Node:
 
 
 class Interrupts:
-    """The nodes in which calls of one export ran, in this process; the least recently used are dropped."""
+    """The nodes with calls of one export, in this process; the least recently used are dropped."""
 
     def __init__(self) -> None:
         self._nodes: OrderedDict[tuple[str, str], Node] = OrderedDict()
         self._lock = RLock()
 
     def execute(self, tool: ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
-        """Execute a call, and interrupt the run if it needs approval; a call that ran already returns its reply."""
+        """Execute a call, and interrupt the run if it needs approval; a call that already ran returns its reply."""
         place = Place.of(source)
         node = self._find(place) or self._add(place, place.find_shown(place.checkpointer.get_tuple(place.parent)))
         call = RepeatedCall(node, place, tool, arguments, call_id or new_id(), source)
@@ -343,7 +342,7 @@ class Interrupts:
             return outcome
 
     async def aexecute(self, tool: ExportedTool, arguments: Any, call_id: str | None, source: Any) -> ToolReply:
-        """Execute a call without blocking the event loop; as :meth:`execute` does."""
+        """Execute a call like :meth:`execute`, without blocking the event loop."""
         place = Place.of(source)
         node = self._find(place)
         if node is None:
@@ -382,7 +381,7 @@ class Interrupts:
 
 
 class RepeatedCall:
-    """A call in a node, which LangGraph may make again after an interrupt."""
+    """A call in a node, which LangGraph may repeat after an interrupt."""
 
     def __init__(self, node: Node, place: Place, tool: ExportedTool, arguments: Any, call_id: str, source: Any) -> None:
         self._node, self._place, self._tool = node, place, tool
@@ -394,12 +393,12 @@ class RepeatedCall:
         self.given = arguments, call_id, source
 
     def claim(self, own: Future[ToolReply]) -> Future[ToolReply]:
-        """Return the future to fill with the reply; another one if the call ran, or runs, already."""
+        """Return the future to fill with the reply; an existing one if the call already ran or is running."""
         return self._node.replies.setdefault(self._key, own)
 
     @contextmanager
     def release(self, own: Future[ToolReply]) -> Iterator[None]:
-        """Keep the reply, and forget a call that has none, because it has not run."""
+        """Store the reply, or drop a call without one, because it has not run."""
         try:
             yield
         finally:
@@ -408,9 +407,9 @@ class RepeatedCall:
                 own.cancel()
 
     def decide(self, paused: CallPausedError) -> Toolbox | ToolReply:
-        """Return a toolbox with the decision about a call, or the reply to one that cannot be resumed.
+        """Return a toolbox with a call's decision, or the reply to a call that cannot be resumed.
 
-        Raise LangGraph's ``GraphInterrupt`` if nobody has decided.
+        Raise LangGraph's ``GraphInterrupt`` if there is no decision.
         """
         if not asks_before(paused):
             return self._tool.fail(self._key[0], paused)
@@ -420,20 +419,20 @@ class RepeatedCall:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The execution of a node that a configuration belongs to."""
+    """The node execution of a configuration."""
 
     thread: str
     """The id of the conversation."""
     namespace: str
-    """The path of the node, with the id of its execution; a repetition has the same."""
+    """The node's path with its execution id, equal for repetitions."""
     execution: Any
-    """An object that each repetition has of its own; it knows the answers until now."""
+    """An object unique to each repetition, with the answers so far."""
     checkpointer: Any
     """The checkpointer of the graph."""
 
     @classmethod
     def of(cls, source: Any) -> Place:
-        """Return the place of a configuration; raise ToolConfigurationError if its run cannot be interrupted."""
+        """Return a configuration's place; raise ToolConfigurationError if its run cannot be interrupted."""
         known = source.get("configurable", {})
         found = [known.get(key) for key in ("thread_id", "checkpoint_ns", _EXECUTION, _CHECKPOINTER)]
         if None in found:
@@ -450,14 +449,14 @@ class Place:
 
     @property
     def parent(self) -> dict[str, Any]:
-        """The configuration of the graph that the node belongs to, for its checkpointer."""
+        """The configuration of the node's graph, for its checkpointer."""
         graph = self.namespace.rpartition("|")[0]
         return {"configurable": {"thread_id": self.thread, "checkpoint_ns": graph}}
 
     def find_shown(self, checkpoint: Any) -> list[str]:
-        """Return the fingerprints of the questions that another process has shown; "" where one is not known.
+        """Return the fingerprints of requests shown by another process; "" for unknown ones.
 
-        :param checkpoint: the latest checkpoint of the graph, which has the last question of the node
+        :param checkpoint: the graph's latest checkpoint, which has the node's last request
         """
         task = self.namespace.rpartition(":")[2]
         writes = [] if checkpoint is None else checkpoint.pending_writes or []

@@ -7,7 +7,7 @@ from toolsemble._runtime.lazy import export_lazily
 # Not from typing: importing that would take longer than all the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from toolsemble.review._ask import OuterReviewer as OuterReviewer
+    from toolsemble.review._asking.ask import OuterReviewer as OuterReviewer
     from toolsemble.review._automatic import (
         AutoApprove as AutoApprove,
         AutoReject as AutoReject,
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
         ReviewStore as ReviewStore,
         ReviewStoreProtocol as ReviewStoreProtocol,
     )
-    from toolsemble.review._webhook import WebhookReview as WebhookReview
-    from toolsemble.review._webhook_service import (
+    from toolsemble.review._webhook import (
         WebhookMessage as WebhookMessage,
+        WebhookReview as WebhookReview,
         read_webhook as read_webhook,
         sign_answer as sign_answer,
     )
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {
-        "_ask": ("OuterReviewer",),
+        "_asking.ask": ("OuterReviewer",),
         "_automatic": (
             "AutoApprove",
             "AutoReject",
@@ -88,9 +88,9 @@ __getattr__, __dir__, __all__ = export_lazily(
             "ReviewStore",
             "ReviewStoreProtocol",
         ),
-        "_webhook": ("WebhookReview",),
-        "_webhook_service": (
+        "_webhook": (
             "WebhookMessage",
+            "WebhookReview",
             "read_webhook",
             "sign_answer",
         ),

@@ -12,7 +12,7 @@ from toolsemble._schema.masking import mask_object
 from toolsemble._vocabulary.call import GeneratedRunId
 from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.review import _request as reviews
-from toolsemble.review._question import Question
+from toolsemble.review._asking.question import Question
 from toolsemble.review._request import to_reviewer
 from toolsemble.review._rules.pattern import matches_name
 

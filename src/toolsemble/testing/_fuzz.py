@@ -216,7 +216,7 @@ def _read_bounds(schema: Mapping[str, Any]) -> tuple[float, float]:
 
 
 _NESTING = 60
-_DEEPER = 0.7  # probability that a part is changed, and not the whole
+_DEEPER = 0.7  # probability that a part is changed instead of the whole
 _KINDS = (50, 35, 15)  # weights of valid arguments, almost valid ones, and broken JSON
 _EXAMPLE = 0.3  # probability of an example: they reach code that random values do not
 _OPTIONAL = (0.1, 0.5, 0.9)  # probabilities that an optional parameter is included
@@ -322,7 +322,7 @@ def _nest(value: Any) -> Any:
     return value
 
 
-_MAX_HANGS = 3  # each one waits for the whole timeout and leaves a thread running
+_MAX_HANGS = 3  # each one waits for the full timeout and leaves a thread running
 _SHOWN = 500
 
 
@@ -375,9 +375,9 @@ def fuzz(
 ) -> FuzzReport:
     """Call a tool many times with valid and almost valid arguments; return the crashes.
 
-    The tool really runs, so use it where it can do no harm. A crash is an exception that is not meant for the model,
-    an exception that leaves the call path, a result that is not JSON, or a call that does not end. A failed result is
-    not a crash.
+    The tool really runs, so run it where it can do no harm. A crash is an exception that is not meant for the model, an
+    exception that escapes the call path, a result that is not JSON, or a call that hangs. A failed result is not a
+    crash.
 
     :param tool: a tool of any kind that a toolbox accepts
     :param count: the number of calls, without those that simplify a crash
@@ -423,7 +423,7 @@ def fuzz(
 
 @contextmanager
 def _suppress_logs(definition: ToolDefinition, mark: str) -> Iterator[None]:
-    """Keep the calls of a probe out of the log, as the report has the results."""
+    """Keep a probe's calls out of the log, because the report has the results."""
     loggers: list[logging.Logger] = []
 
     def collect(part: ToolDefinition) -> ToolDefinition:

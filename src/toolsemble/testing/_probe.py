@@ -45,7 +45,7 @@ class Crash:
     call: ToolCall
     """The simplified call."""
     kind: Kind
-    """An undeclared exception, one that left the call path, a result that is not JSON, or a hang."""
+    """An undeclared exception, an exception that escaped the call path, a result that is not JSON, or a hang."""
     error: str
     """The error message."""
     count: int = 1
@@ -100,7 +100,7 @@ class Probe(Layer, Sink):
         self._number = 0
         self.mark = f"fuzz-{os.urandom(4).hex()}-"
         """The prefix of the ids of its calls."""
-        # By call id, as a call that hangs may continue for a long time.
+        # By call id, because a hung call may continue for a long time.
         self._raised: dict[str, list[tuple[Kind, BaseException]]] = {}
         self._ended: dict[str, CallFinished] = {}
 
@@ -120,7 +120,7 @@ class Probe(Layer, Sink):
             if not future.done():
                 raise  # from the user, not from the tool
             return _create_finding("raised", KeyboardInterrupt())
-        except BaseException as error:  # any exception that leaves the call path is a crash
+        except BaseException as error:  # any exception that escapes the call path is a crash
             return _create_finding("raised", error)
         finally:
             raised, ended = self._raised.pop(call_id), self._ended.pop(call_id, None)
@@ -149,7 +149,7 @@ class Probe(Layer, Sink):
         return Crash(call, finding.kind, finding.error, len(found), original, finding.traceback)
 
     def emit(self, event: Any) -> None:
-        """Record the end of a call, where failures outside of the body are visible."""
+        """Record the end of a call, where failures outside the body are visible."""
         if isinstance(event, CallFinished) and event.call_id in self._raised:
             self._ended[event.call_id] = event
 
@@ -160,7 +160,7 @@ class Probe(Layer, Sink):
         context: ToolContext,
         inner: Inner,
     ) -> Generator[Work, Any, Any]:
-        """Record the exceptions of a body, and results that are not valid."""
+        """Record a body's exceptions and invalid results."""
         raised = self._raised.get(context.call_id.split(".")[0], [])
         try:
             returned = yield from inner(context)

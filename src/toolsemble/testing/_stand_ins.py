@@ -13,7 +13,7 @@ from toolsemble.review import Continue, Reviewer, ReviewRequest
 class FixedClock:
     """A callable that returns a fixed, aware datetime.
 
-    Pass :meth:`time` where seconds are expected.
+    Pass :meth:`time` if seconds are expected.
 
     >>> from toolsemble.builtin import DateTimeTool
     >>> clock = FixedClock("2024-02-28T23:30:00+00:00")
@@ -158,7 +158,7 @@ class RecordingSink(Sink):
         return [event for event in self.events if event.kind == kind]
 
     def wait(self, kind: str | type, count: int = 1, timeout: float = 5.0) -> list[Any]:
-        """Wait until there are this many events of a kind, such as from a background thread, and return them.
+        """Wait for this many events of a kind, such as from a background thread, and return them.
 
         It blocks the thread, so async code awaits ``asyncio.to_thread(sink.wait, ...)``. It raises ``TimeoutError``
         if they do not arrive.

@@ -174,7 +174,7 @@ class _Limited:
 
 
 def _stream_limited(reference: ref[Any], most: int, *sizes: Any, **how: Any) -> Iterator[bytes]:
-    """Yield the body of a response; close the connection if it is too long, as the rest stays unread."""
+    """Yield the body of a response; close the connection if it is too long, because the rest stays unread."""
     response: Any = reference()
     try:
         yield from limit_pieces(type(response).stream(response, *sizes, **how), most)

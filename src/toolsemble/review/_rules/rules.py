@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal, TypeAlias
 
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.review._ask import OuterReviewer
+from toolsemble.review._asking.ask import OuterReviewer
 from toolsemble.review._automatic import AutoReject
 from toolsemble.review._request import (
     Continue,

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from toolsemble._runtime.threads import fork_safe_lock
 from toolsemble._vocabulary.errors import ToolDefinitionError
-from toolsemble.review._open_question import is_interrupted, note_stored, note_waiting
+from toolsemble.review._asking.open_question import is_interrupted, note_stored, note_waiting
 from toolsemble.review._request import LOGGER, ExitEarly, ReviewDecision, Reviewer, ReviewRequest
 from toolsemble.review._store.store import ReviewStoreProtocol
 

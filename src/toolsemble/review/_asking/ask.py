@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from toolsemble._runtime.event_loops import Outcome, is_async, is_awaitable, unwrap_outcome
 from toolsemble._runtime.threads import ThreadPerJob
-from toolsemble.review._open_question import CURRENT, OpenQuestion
+from toolsemble.review._asking.open_question import CURRENT, OpenQuestion
 from toolsemble.review._request import (
     BatchReviewer,
     ReviewDecision,
