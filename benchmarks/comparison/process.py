@@ -20,7 +20,7 @@ QUIET = {
     "OPENAI_AGENTS_DISABLE_TRACING": "1",
     "OTEL_SDK_DISABLED": "true",
 }
-"""Nobody calls home during a benchmark."""
+"""No library calls home during a benchmark."""
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | QUIET
 """Everybody may keep compiled bytecode, as users have it: where it is not kept, an import would compile each time."""
 

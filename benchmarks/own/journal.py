@@ -77,7 +77,7 @@ def _replay(runner: asyncio.Runner, runs: RunJournal, turns: int) -> Comparison:
 
 
 def _size(runner: asyncio.Runner, folder: str, turns: int) -> Comparison:
-    """Compare the bytes that a turn takes in the journal with those of its messages."""
+    """Compare a turn's bytes in the journal with its messages' bytes."""
 
     def grow() -> float:
         path = Path(folder, f"{len([*Path(folder).iterdir()])}.db")

@@ -95,7 +95,7 @@ class Scripted(Model):
         return ModelResponse(output=calls or [_said(ANSWER)], usage=Usage(), response_id=None)
 
     async def stream_response(self, *_: object, **__: object) -> AsyncIterator[TResponseStreamEvent]:
-        """Refuse, as nobody streams here."""
+        """Refuse, as no benchmark streams here."""
         raise NotImplementedError
         yield
 

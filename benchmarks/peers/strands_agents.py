@@ -81,7 +81,7 @@ class Scripted(Model):
         return {}
 
     def structured_output(self, *_: object, **__: object) -> AsyncIterator[object]:
-        """Refuse, as nobody asks for it here."""
+        """Refuse, as no benchmark uses it."""
         raise NotImplementedError
 
     async def stream(self, *_: object, **__: object) -> AsyncIterator[StreamEvent]:

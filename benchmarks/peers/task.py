@@ -18,7 +18,7 @@ ARGUMENTS = '{"query": "weather in Rome", "limit": 5, "min_score": 0.5, "tags": 
 COERCED = ARGUMENTS.replace("5,", '"5",', 1)
 """What a hasty one writes: a number as text, which can only mean one thing."""
 BROKEN = ARGUMENTS.replace("}", ",}")
-"""What a hastier one writes: a comma too many, which is no JSON any more."""
+"""What a hastier one writes: a comma too many, which is not JSON."""
 WRONG_TYPE = ARGUMENTS.replace("5,", '"abc",', 1)
 """Text where an integer is declared."""
 OUT_OF_BOUNDS = ARGUMENTS.replace("0.5", "1.5")

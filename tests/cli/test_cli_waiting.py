@@ -1,4 +1,4 @@
-"""The commands for what waits: a call for an answer, and an effect of unknown outcome for somebody who looks."""
+"""The commands for pending work: calls that wait for an answer, and effects of unknown outcome to settle."""
 
 import getpass
 import json

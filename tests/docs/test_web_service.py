@@ -77,7 +77,7 @@ def refund_turns(text):
 
 
 def ask(client, text, user, on_review):
-    """Ask a question; return the payloads, after somebody has decided about the call."""
+    """Ask a question; return the payloads, after a person has decided about the call."""
     heard = []
     with client.stream("POST", "/chat", params={"text": text}, headers={"X-User": user}) as response:
         for payload in payloads(response):

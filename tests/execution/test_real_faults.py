@@ -28,7 +28,7 @@ both_ways = pytest.mark.parametrize("way", [run_sync, run_async])
 
 @pytest.fixture(autouse=True)
 def assert_nothing_held():
-    """See that nothing is held any more when a test has ended."""
+    """Check that nothing is held after a test has ended."""
     yield
     forget_dead_tasks()
     until(lambda: not TABLE._held)

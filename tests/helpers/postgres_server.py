@@ -91,7 +91,7 @@ class PostgresServer:
         self.run("pg_ctl", "-D", "data", "-w", "-m", mode, "stop")
 
     def new_url(self):
-        """Return the URL of a schema that nobody has used."""
+        """Return the URL of an unused schema."""
         return f"{self.url}&schema=t{next(self._numbers)}"
 
     @property

@@ -1,4 +1,4 @@
-"""Turns in which each call has siblings of every kind, and what the siblings are told."""
+"""Turns in which each call has siblings of every kind, and the replies to the siblings."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Ways to start the program for tests: in this process, as a child, and at a terminal where somebody sits."""
+"""Ways to start the program for tests: in this process, as a child, and at a terminal with a person."""
 
 import fcntl
 import os

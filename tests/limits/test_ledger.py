@@ -847,7 +847,7 @@ def test_process_identity_is_more_than_the_pid():
         assert other.is_running()
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert not here._replace(pid=process.pid).is_running()  # dead, and nobody has taken note of it
+        assert not here._replace(pid=process.pid).is_running()  # dead, but not yet detected
     assert not other.is_running()
 
 
@@ -875,7 +875,7 @@ def test_interpreter_shutdown_skips_the_write(monkeypatch):
         path = pay._path({"order": 17}, ToolContext(**RUN))
         path.send(path.send(None).do())
         path.close()
-        # Its token is not released, so the entry looks as if it ran; but nobody who waits is left either.
+        # Its token is not released, so the entry looks as if it ran; but no waiter is left either.
         assert len(ledger.entries()) == 1
 
 

@@ -83,7 +83,7 @@ class Interrupt:
 
 
 def interrupts(most=3000):
-    """Return interrupts at the first point, at the second, … until one is not reached any more."""
+    """Return interrupts at the first point, at the second, … until one is no longer reached."""
     for number in range(1, most):
         interrupt = Interrupt(number)
         yield interrupt

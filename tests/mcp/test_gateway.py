@@ -399,7 +399,7 @@ async def test_titles_output_schemas_and_warning_hints_are_passed_on(build):
             assert short.output_schema is None
             found = await client.call_tool("handbook_find_order", {"number": 7})
             assert found.structured_content == {"number": 7}
-    # A claim to be harmless is not passed on: nobody has checked it.
+    # A claim to be harmless is not passed on: it is unchecked.
     assert find.annotations is None
     assert delete.annotations.destructive_hint is True
     assert delete.annotations.read_only_hint is None

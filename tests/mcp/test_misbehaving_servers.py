@@ -197,7 +197,7 @@ def test_a_server_that_is_killed_at_random_moments_repeats_nothing(plain, tmp_pa
     for log in logs:
         log.touch()  # a server may be killed before it has written anything
     each = -(-int(KILLS or kills) // AT_ONCE)
-    with ThreadPoolExecutor(AT_ONCE) as pool:  # most of the time is that of servers that start
+    with ThreadPoolExecutor(AT_ONCE) as pool:  # servers that start take most of the time
         found = list(pool.map(kill_often, clients, [each] * AT_ONCE, logs))
     assert {client.protocol_version for client in clients} == {version}
     for log, written in zip(logs, found, strict=True):

@@ -1,4 +1,4 @@
-"""Changes of tools, resources and prompts: the clients of a server are told, in both versions of the protocol."""
+"""Changes of tools, resources and prompts: the clients of a server are notified, in both versions of the protocol."""
 
 import asyncio
 import logging

@@ -31,7 +31,7 @@ from toolsemble.review._asking.question import Question
 
 pytestmark = pytest.mark.slow
 
-NOT_A_TERMINAL = "standard input is not a terminal, so nobody can be asked"
+NOT_A_TERMINAL = "standard input is not a terminal, so no reviewer can be asked"
 TOLD = f"'delete' is refused: {NOT_A_TERMINAL}; run the program in a terminal, or use another handler"
 LATE = ExitEarly("no answer in time", timed_out=True)
 ENDED = ExitEarly("the input ended")
@@ -261,7 +261,7 @@ def test_rejects_without_stderr(monkeypatch, stderr):
 def test_prompt_that_cannot_be_written_is_rejected(person, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
-    reason = "there is no output to show the question on, so nobody can be asked"
+    reason = "there is no output to show the question on, so no reviewer can be asked"
     assert ConsoleReview(person.stream).review(request()) == ExitEarly(reason)
 
 
@@ -558,7 +558,7 @@ def test_dumb_terminal_shows_the_time_once(person, monkeypatch, clock):
     assert (shown + person.until("any more")).count("(0:0") == 1
 
 
-# Answers that nobody waits for
+# Answers to abandoned requests
 
 
 def test_abandoned_prompt_releases_the_terminal(person, clock):

@@ -200,7 +200,7 @@ def interrupt():
 
 
 class Interrupted:
-    """Somebody presses Ctrl-C while it waits."""
+    """A person presses Ctrl-C while it waits."""
 
     let_go = threading.Event()
 

@@ -87,9 +87,9 @@ def matches(action, condition, value):
         ("read_file", Continue()),
         ("read_secret", ExitEarly("secrets stay")),
         ("delete_file", ExitEarly("denied by rule 3 for 'delete_*'")),
-        ("Read_file", ExitEarly("nobody can be asked")),
-        ("write_file", ExitEarly("nobody can be asked")),
-        ("send_mail", ExitEarly("nobody can be asked")),
+        ("Read_file", ExitEarly("no reviewer can be asked")),
+        ("write_file", ExitEarly("no reviewer can be asked")),
+        ("send_mail", ExitEarly("no reviewer can be asked")),
     ],
 )
 def test_first_matching_rule_decides(name, decision):
@@ -608,7 +608,7 @@ def test_a_question_during_a_call_is_denied_by_rules_or_answered_by_a_person(rul
 
 def test_a_question_during_a_call_without_a_person_is_rejected():
     assert decide([Rule("allow")], {}, "read_file", timing=ReviewTiming.DURING_EXECUTION) == ExitEarly(
-        "nobody can be asked"
+        "no reviewer can be asked"
     )
 
 
@@ -726,7 +726,7 @@ async def test_rules_are_read_from_toml(rules_file, asked, text, questions):
 
 
 @pytest.mark.parametrize(
-    ("text", "decision"), [("", ExitEarly("nobody can be asked")), ('default = "allow"', Continue())]
+    ("text", "decision"), [("", ExitEarly("no reviewer can be asked")), ('default = "allow"', Continue())]
 )
 def test_file_without_rules_uses_the_default(rules_file, text, decision):
     assert finish(RulesReview.from_toml(rules_file(text)).review(request({}))) == decision

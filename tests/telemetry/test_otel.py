@@ -73,7 +73,7 @@ class Traces:
         return span
 
     def parents(self):
-        """The name of each span with that of its parent."""
+        """The name of each span with its parent's name."""
         known = {span.context.span_id: span.name for span in self.spans()}
         return {
             span.name: None if span.parent is None else known.get(span.parent.span_id, "elsewhere")

@@ -256,7 +256,7 @@ def lose_cancelled(future):
 )
 def test_a_call_that_does_not_come_back_has_an_unknown_outcome(lose, reason):
     box = Toolbox([where], executor=ThreadCluster(lose=lose))
-    text = f"Error: 'where' did not come back from the test cluster, and it is unknown whether it took effect: {reason}"
+    text = f"Error: 'where' was lost on the test cluster, and it is unknown whether it took effect: {reason}"
     assert [reply.text for reply in run(box, ToolCall("where", {"x": 1}))] == [text] * 6
 
 

@@ -117,7 +117,7 @@ class ToolContext(Generic[DepsT_co]):
     parent_id: str = ""
     """The id of the enclosing call; empty if there is none."""
     expose_errors: Exposure = "all"
-    """Which error messages the model sees: all, or only those that tools declare for it."""
+    """Which error messages the model sees: all, or only the ones that tools declare for it."""
 
     gates: tuple[InheritedGate, ...] = ()
     """The approval gates of the enclosing toolboxes, which also apply to nested calls."""

@@ -58,7 +58,7 @@ class Layer(ABC):
     keeps_outcomes: bool = False
     """Whether it answers later calls with the outcome of one: a call must then not be left open inside."""
     survives: bool = False
-    """Whether it knows after a crash what became of a call."""
+    """Whether it knows a call's outcome after a crash."""
 
     @abstractmethod
     def around(self, definition: Any, value: Any, context: Any, inner: Inner) -> Generator[Any, Any, Any]:
@@ -334,7 +334,7 @@ class ToolDefinition:
             object.__setattr__(self, "decode", CautiousReader(self.decode))
             object.__setattr__(self, "accept", CautiousReader(self.accept))
         if self.gate is not None:
-            self.check_no_init_vars("a reviewer could not be shown it")
+            self.check_no_init_vars("a reviewer could not see it")
 
     def _find_deps_need(self) -> Need | None:
         """Return which tool needs deps; computed once, so that a call only reads a field."""
@@ -353,7 +353,7 @@ class ToolDefinition:
         """Raise if the input type has an InitVar; ``otherwise`` says what would not work."""
         if self.arguments is not None and (init_only := self.arguments.init_only):
             raise ToolDefinitionError(
-                f"Tool '{self.name}': {init_only} is an InitVar, which no object keeps, so {otherwise}; make it a field"
+                f"Tool '{self.name}': {init_only} is an InitVar, which no object stores, so {otherwise}; make it a field"
             )
 
     @property
@@ -362,7 +362,7 @@ class ToolDefinition:
         origin = self.metadata.get("mcp")
         if not isinstance(origin, Mapping) or not isinstance(own := origin.get("name"), str):
             return (self.name,)
-        # The tool's name may have been shortened, so that it no longer says what the tool does.
+        # The tool's name may have been shortened, so that it no longer describes the tool.
         return tuple(dict.fromkeys((self.name, own, f"{origin.get('server')}_{own}")))
 
     @property

@@ -39,7 +39,7 @@ def record(
     ``error`` is what the tool raised; ``result`` is None if the error is raised to the caller.
     """
     if error is not None and is_unfinished(error):
-        return  # the logs of reviews and journals say why
+        return  # the logs of reviews and journals have the reason
     try:
         if context.metrics is not SILENT:
             _count(context, determine_outcome(result, error), duration)

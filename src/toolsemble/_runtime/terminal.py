@@ -20,7 +20,7 @@ _FULL_LINE = 4095 if sys.platform == "linux" else 1023
 _STYLES = {
     "title": "1;36", "bold": "1", "dim": "2", "good": "32", "bad": "31", "warning": "33", "note": "1;33",
 }  # fmt: skip
-NO_TERMINAL = "standard input is not a terminal, so nobody can be asked"
+NO_TERMINAL = "standard input is not a terminal, so no reviewer can be asked"
 """The reason for an automatic refusal."""
 
 

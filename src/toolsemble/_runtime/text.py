@@ -18,7 +18,7 @@ _IGNORABLE = (
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _INVISIBLE = re.compile(f"[{_IGNORABLE}]")
-# A joiner or an emoji variation selector that belongs to the letter or the symbol in front of it.
+# A joiner or an emoji variation selector that belongs to the preceding letter or symbol.
 _LETTER = rf"[^\s\x00-\x9f\ud800-\uf8ff{_IGNORABLE}]"
 _JOINED = (
     f"((?<={_LETTER})(?:[\ufe0e\ufe0f](?:\u200d(?={_LETTER}))?|[\u200c\u200d](?={_LETTER}))"

@@ -54,7 +54,7 @@ class TakesSecrets(Protocol):
 
 
 def start_masking() -> MaskingToken:
-    """Start to collect secrets, in addition to those already known, until :func:`stop_masking`.
+    """Start collecting secrets, in addition to the known ones, until :func:`stop_masking`.
 
     >>> token = start_masking()
     >>> add_secrets(["hunter2"])

@@ -277,7 +277,7 @@ class ReviewTimeoutError(ToolsembleError):
 
 
 class ReviewRefusedError(ToolsembleError):
-    """An answer to a request for approval was not accepted; the message says why.
+    """An answer to a request for approval was not accepted; the message has the reason.
 
     >>> str(ReviewRefusedError("already answered by ada"))
     'already answered by ada'

@@ -87,7 +87,7 @@ class _Media:
         check_url(cls.__name__, url)
         known = mime_type or guess_media_type(url) or cls._FAMILY
         if not known:
-            raise ValueError(f"{cls.__name__} cannot tell the media type of {url!r:.80}; pass mime_type=")
+            raise ValueError(f"{cls.__name__} cannot guess the media type of {url!r:.80}; pass mime_type=")
         return {"data": b"", "mime_type": known, "url": url}
 
     def __repr__(self) -> str:

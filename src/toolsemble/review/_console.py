@@ -388,7 +388,7 @@ class ConsoleReview(Reviewer):
     >>> import io
     >>> reviewer = ConsoleReview(input=io.StringIO("c"), output=io.StringIO())
     >>> reviewer.review(ReviewRequest("Deletes a file", "delete", "old.log")).reason
-    'standard input is not a terminal, so nobody can be asked'
+    'standard input is not a terminal, so no reviewer can be asked'
     """
 
     def __init__(
@@ -405,7 +405,7 @@ class ConsoleReview(Reviewer):
         if find_terminal(source) is None:
             return self._refuse(request, NO_TERMINAL)
         if target is None:
-            return self._refuse(request, "there is no output to show the question on, so nobody can be asked")
+            return self._refuse(request, "there is no output to show the question on, so no reviewer can be asked")
 
         def abandoned() -> bool:
             return is_abandoned() or (request.deadline is not None and time.time() > request.deadline + _LATE)

@@ -28,7 +28,7 @@ def instrument(call: Call, watched: tuple[Watcher, ...]) -> None:
 
 
 def read_and_approve(call: Call) -> Generator[Work, Any, bool]:
-    """Ask the hooks, read the arguments, and ask the reviewer; return whether the call goes on."""
+    """Ask the hooks, read the arguments, and ask the reviewer; return whether the call continues."""
     sent, instrumentation = call.given, call.instrumentation
     try:
         if instrumentation is None:

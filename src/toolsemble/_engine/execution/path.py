@@ -54,7 +54,7 @@ def drive(path: Generator[Work, Any, T], interrupt: BaseException | None = None)
             else:
                 work = path.send(done)
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
+        return end.value  # type: ignore[no-any-return]  # StopIteration does not have the generator's type
     except BaseException as raised:
         if path.gi_frame is None:  # type: ignore[attr-defined]  # it is a generator
             raise  # the path has ended with it
@@ -75,7 +75,7 @@ async def adrive(path: Generator[Work, Any, T]) -> T:
             else:
                 work = path.send(done)
     except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]  # the generator's type says so, StopIteration's does not
+        return end.value  # type: ignore[no-any-return]  # StopIteration does not have the generator's type
     except BaseException:
         path.close()  # an interrupt may come just after the path has yielded; otherwise this does nothing
         raise

@@ -293,7 +293,7 @@ class CacheLayer(Layer):
         if definition.flow is not None:
             raise ToolDefinitionError(f"{owner}: cache is for a tool with a body; declare it on the tools inside")
         if self._cache.key is None:
-            definition.check_no_init_vars("a cache could not tell calls by it")
+            definition.check_no_init_vars("a cache could not distinguish calls by it")
         for field, source in (("parameters", "InvocationParameters"), ("deps", "deps")):
             if self._cache.key is None and field in definition.sees:
                 raise ToolDefinitionError(

@@ -111,7 +111,7 @@ class EffectLedger:
     def entries(
         self, state: State | None = None, *, before: int | None = None, limit: int | None = None
     ) -> list[Effect]:
-        """Return the entries, oldest first; all of them, or those in one state.
+        """Return the entries, oldest first; all of them, or only the ones in one state.
 
         :param before: only entries with a smaller ``number``
         :param limit: maximum number of entries; with a limit, the newest come first

@@ -90,7 +90,7 @@ class IdempotencyLayer(Layer):
                 f"{owner}: idempotency is for a tool with a body; declare it on the tools inside"
             )
         if self._settings.key is None:
-            definition.check_no_init_vars("a ledger could not tell calls by it")
+            definition.check_no_init_vars("a ledger could not distinguish calls by it")
         if self._settings.ledger is None or self._settings.ledger.in_memory:
             self._call_key.check(f"{owner} with idempotency", definition)
 

@@ -255,6 +255,6 @@ def _read(sent: Future[bytes], name: str, cluster: str) -> Outcome:
     except BaseException as error:
         reason = "it was cancelled there" if sent.cancelled() else describe_error(error)
         raise LostError(
-            f"'{name}' did not come back from {cluster}, and it is unknown whether it took effect: {reason}"
+            f"'{name}' was lost on {cluster}, and it is unknown whether it took effect: {reason}"
         ) from error
     return outcome

@@ -20,7 +20,7 @@ SUPPORTED = sys.platform == "linux"
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _KILL = getattr(_signal, "SIGKILL", _signal.SIGTERM)
 _MIN_PAUSE, _MAX_PAUSE = 0.0005, 0.05  # seconds between checks for running processes
-_KILL_TIMEOUT = 60.0  # seconds after which it gives up killing
+_KILL_TIMEOUT = 60.0  # seconds after which it stops killing
 _NOT_FOUND = 127  # the exit code of shells for a program that cannot be started
 
 

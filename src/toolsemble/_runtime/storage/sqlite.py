@@ -321,7 +321,7 @@ def _check_unused(path: Path) -> None:
     """Raise if an empty file was a database before: its data is lost, and that must not go unnoticed."""
     beside = [each for each in (path.with_name(f"{path.name}{end}") for end in (".key", "-wal")) if each.exists()]
     if beside and not path.stat().st_size:
-        raise OSError(f"it is empty, but '{beside[0].name}' says that it was in use; restore a copy of it")
+        raise OSError(f"it is empty, but '{beside[0].name}' shows that it was in use; restore a copy of it")
 
 
 def _split(script: str) -> Iterator[str]:
@@ -375,7 +375,7 @@ def load_key(path: Path, what: str, otherwise: str = "") -> bytes:
     with translate_errors(place, what):
         _create_file(place, lambda file: file.write_text(os.urandom(_KEY_BYTES).hex()))
         if os.name == "posix" and place.stat().st_mode & 0o077:
-            raise OSError(f"others can read it; chmod it to 600{otherwise}")
+            raise OSError(f"other users can read it; chmod it to 600{otherwise}")
         key = bytes.fromhex(place.read_text())
         if len(key) != _KEY_BYTES:
             raise ValueError(f"it does not hold a key of {_KEY_BYTES} bytes")

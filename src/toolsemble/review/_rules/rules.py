@@ -221,7 +221,7 @@ class RulesReview(OuterReviewer):
     >>> finish(review.review(ReviewRequest("Deletes a file", "delete_file", {"path": "old.log"})))
     ExitEarly(reason='nothing is deleted here', timed_out=False)
     >>> finish(review.review(ReviewRequest("Writes a file", "write_file", {"path": "new.log"})))
-    ExitEarly(reason='nobody can be asked', timed_out=False)
+    ExitEarly(reason='no reviewer can be asked', timed_out=False)
     """
 
     def __init__(self, rules: Iterable[Rule], ask: ReviewHandler | None = None, *, default: Action = "ask") -> None:
@@ -239,7 +239,7 @@ class RulesReview(OuterReviewer):
             raise ToolDefinitionError(f"RulesReview: default: {_describe_unknown('action', default, _ACTIONS)}")
         if ask is not None and not is_reviewer(ask):
             raise TypeError(f"RulesReview: ask must have a method 'review'; {type(ask).__name__} has none")
-        super().__init__(AutoReject("nobody can be asked") if ask is None else ask)
+        super().__init__(AutoReject("no reviewer can be asked") if ask is None else ask)
         self._default = default
 
     @classmethod

@@ -345,7 +345,7 @@ class Schema(NamedTuple):
                 f"a newer toolsemble wrote it (version {version} of its tables; this one reads version "
                 f"{self.kind.version}); update toolsemble here"
             )
-        return f"its tables are of version {version}, which this toolsemble does not read any more"
+        return f"its tables are of version {version}, which this toolsemble can no longer read"
 
     def _identify(self, table: str) -> sql.Identifier:
         return sql.Identifier(self.name, table)
