@@ -172,8 +172,8 @@ def test_immediate_result_is_the_answer(bot, run_cli):
         (
             "ask",
             (
-                "toolsemble: 'delete' is rejected: standard input is not a terminal, so no reviewer can be asked; run it "
-                "in a terminal, or with --approve always\n"
+                "toolsemble: 'delete' is rejected: standard input is not a terminal, so no reviewer can be asked; run "
+                "it in a terminal, or with --approve always\n"
                 "  no delete: rejected: standard input is not a terminal, so no reviewer can be asked\n"
                 "  -> Error: Rejected by reviewer: standard input is not a terminal, so no reviewer can be asked\n"
             ),

@@ -337,7 +337,7 @@ def test_tools_can_submit_functions_to_the_cluster(cluster):
     with pytest.raises(ValueError, match="invalid literal"):
         cluster.submit(int, "x").result(LONG)
     lost = ThreadCluster(lose=lose_with(RuntimeError("gone"))).submit(pow, 2, 10)
-    with pytest.raises(ToolExecutionError, match="'pow' did not come back"):
+    with pytest.raises(ToolExecutionError, match="'pow' was lost"):
         lost.result(LONG)
 
 

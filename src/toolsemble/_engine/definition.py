@@ -353,7 +353,7 @@ class ToolDefinition:
         """Raise if the input type has an InitVar; ``otherwise`` says what would not work."""
         if self.arguments is not None and (init_only := self.arguments.init_only):
             raise ToolDefinitionError(
-                f"Tool '{self.name}': {init_only} is an InitVar, which no object stores, so {otherwise}; make it a field"
+                f"Tool '{self.name}': {init_only} is an InitVar, stored by no object, so {otherwise}; make it a field"
             )
 
     @property
