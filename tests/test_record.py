@@ -190,7 +190,7 @@ class Counted(logging.Filter):
 @pytest.mark.parametrize(
     ("own", "around", "propagates", "made"),
     [
-        ((), (), True, 1),  # the last resort of logging hears it
+        ((), (), True, 1),  # logging's last resort receives it
         ((logging.NullHandler,), (), True, 0),
         ((), (logging.NullHandler,), True, 0),
         ((logging.NullHandler,), (logging.StreamHandler,), True, 1),

@@ -66,7 +66,7 @@ def _executed(functions: dict[str, Function], name: str, arguments: str) -> Call
 
 
 class Scripted(Model):
-    """A model that says what it was told to say."""
+    """A model with scripted replies."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         super().__init__(id="scripted")

@@ -81,7 +81,7 @@ async def _invoked(search: FunctionTool, arguments: str) -> str:
 
 
 class Scripted(Model):
-    """A model that says what it was told to say."""
+    """A model with scripted replies."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self._lines = script(turns)

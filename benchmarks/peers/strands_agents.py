@@ -68,7 +68,7 @@ def _streamed(registry: ToolRegistry, name: str, arguments: str) -> Call:
 
 
 class Scripted(Model):
-    """A model that says what it was told to say."""
+    """A model with scripted replies."""
 
     def __init__(self, turns: Sequence[Turn]) -> None:
         self._lines = script(turns)

@@ -185,7 +185,7 @@ def new_step(name: str) -> Callable[[str], str]:
 
 
 def one_by_one(number: int = TURNS) -> list[Turn]:
-    """Return turns of one call each, every one with another limit: who repeats himself goes in circles."""
+    """Return turns of one call each, each with another limit: loop guards stop repeated calls."""
     return [[Asked(f"call_{limit}", ARGUMENTS.replace("5,", f"{limit},", 1))] for limit in range(1, number + 1)]
 
 

@@ -232,7 +232,7 @@ ESCAPE = (
 )
 
 
-# A daemon as in the books: two forks, a session of its own, no pipes; then another program without any environment.
+# A daemon as in the books: two forks, its own session, no pipes; then another program without any environment.
 DAEMON = f"""
 import os, sys, time
 if os.fork() == 0:

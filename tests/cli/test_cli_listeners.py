@@ -87,7 +87,7 @@ TOLD = [
         (Final(AgentResult("Three.", stop_reason=reason)), f"stopped early: {words}\n0.0 s\n")
         for reason, words in EARLY.items()
     ),
-    *((kind("order-7"), "") for kind in (RunParked, RunInterrupted, RunCancelled)),  # told as the run's outcome
+    *((kind("order-7"), "") for kind in (RunParked, RunInterrupted, RunCancelled)),  # shown as the run's outcome
     (RunStarted("gpt-5"), ""),
     (ModelReplied(AssistantMessage("Hm.")), ""),
     (RunFinished("answer"), ""),

@@ -95,7 +95,7 @@ def start(words, **settings):
 
 
 def load_program(program):
-    """Return a program as a module of its own."""
+    """Return a program as a separate module."""
     specification = importlib.util.spec_from_file_location(f"example_{Path(program).stem}", EXAMPLES / program)
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)

@@ -42,7 +42,7 @@ def payloads(response):
 
 @contextmanager
 def example_serving(folder, env, *words):
-    """Run the example as a process of its own, in a folder; yield its address."""
+    """Run the example as a separate process, in a folder; yield its address."""
     program = [sys.executable, "-W", "error", str(ROOT / "examples" / "web_service.py"), "--port", "0", *words]
     with subprocess.Popen(
         program, cwd=folder, env={**os.environ, **env}, stderr=subprocess.PIPE, text=True

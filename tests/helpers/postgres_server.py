@@ -102,7 +102,7 @@ class PostgresServer:
 
 @contextmanager
 def postgres_server():
-    """Start a server of its own; None if there are no programs for one."""
+    """Start a separate server; None if its programs are not installed."""
     programs = find_programs()
     if programs is None:
         yield None

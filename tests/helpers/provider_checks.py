@@ -1,4 +1,4 @@
-"""What the tests of several providers have in common: requests, ways to make them, and what a connection must stand."""
+"""What the tests of several providers have in common: requests, ways to make them, and checks of connections."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def assert_hangs_up_with_its_loop(model, waiting, first):
 
 
 def assert_serves_one_loop_after_the_other(model, server):
-    """Check that each event loop has a connection of its own."""
+    """Check that each event loop has its own connection."""
     for _ in range(3):
         assert finish(model.reply(HELLO)).text == "hi"
     assert len(set(server.ports)) == 3

@@ -77,7 +77,7 @@ def _surroundings(shared, monkeypatch):
 
 @pytest.fixture
 def cache(_surroundings, tmp_path, monkeypatch):
-    """Return a test a cache of its own."""
+    """Set up a separate cache for each test."""
     monkeypatch.setenv("TOOLSEMBLE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
 

@@ -112,7 +112,7 @@ def call(x=1):
 
 
 def make_toolbox(function, settings, of_box):
-    """A toolbox with one tool, with a rate limit of its own."""
+    """A toolbox with one tool, with its own rate limit."""
     rate = {"rate_limit": RateLimit(*settings["rate_limit"])} if "rate_limit" in settings else {}
     return Toolbox([tool(name="work", **{**settings, **rate})(function)], **of_box)
 

@@ -382,7 +382,7 @@ async def test_a_failed_write_leaves_the_old_tokens(tmp_path, monkeypatch):
 
 
 def write_tokens(path, rounds, what):
-    """Change one part of a token file again and again, in a process of its own."""
+    """Change one part of a token file again and again, in a separate process."""
     file = TokenFile(path)
     for number in range(rounds):
         if what == "tokens":

@@ -1,4 +1,4 @@
-"""Servers that others have written; ``make test-mcp`` installs them, each in an environment of its own."""
+"""Servers that others have written; ``make test-mcp`` installs them, each in its own environment."""
 
 import json
 import os

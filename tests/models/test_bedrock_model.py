@@ -443,7 +443,7 @@ async def test_api_key_replaces_signature(encrypted, streamed, monkeypatch):
     assert sent == ["Bearer own-key", "Bearer key-of-the-environment"]
 
 
-# --- what comes back
+# --- responses
 
 
 SIGNED = {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "c2ln"}}}

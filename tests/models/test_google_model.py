@@ -385,7 +385,7 @@ def _camel(key):
     return "".join([first, *map(str.capitalize, rest)])
 
 
-# --- what comes back
+# --- responses
 
 
 USAGE = {

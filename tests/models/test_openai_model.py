@@ -416,7 +416,7 @@ async def test_lone_surrogate_is_escaped(web, api):
     assert json.dumps(sent(web)).count("a\\\\ud800") == 6
 
 
-# --- what comes back, as a whole and in pieces
+# --- responses, whole and in chunks
 
 
 def chat_forms(message, reason, pieces):

@@ -639,7 +639,7 @@ MOVED = [
 
 @dataclass
 class Normal:
-    """Rewrites its values in a way that changes nothing the second time, and keeps something of its own."""
+    """Rewrites its values in a way that changes nothing the second time, and stores extra state."""
 
     path: str
     number: int = dataclasses.field(init=False, default_factory=iter(range(10**9)).__next__)

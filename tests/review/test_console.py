@@ -1,4 +1,4 @@
-"""The reviewer at the terminal: each test has a terminal of its own, and a person who reads before they type."""
+"""The reviewer at the terminal: each test has its own terminal, and a person who reads before they type."""
 
 import asyncio
 import io
@@ -493,7 +493,7 @@ def test_colors_argument_overrides_the_environment(person, monkeypatch, colors):
 
 
 class File(io.StringIO):
-    """Is no terminal, and tells when a prompt has been written to it."""
+    """Is not a terminal, and signals that a prompt was written to it."""
 
     def __init__(self):
         super().__init__()

@@ -1,4 +1,4 @@
-"""The queue: calls wait in a store, each for its own answer, and nothing is left behind by those who go."""
+"""The queue: calls wait in a store, each for its own answer, and processes that end leave nothing behind."""
 
 import asyncio
 import logging

@@ -348,7 +348,7 @@ def make_idempotency(world: World, stack: ExitStack) -> Any:
 
 
 def start_mcp(world: World, stack: ExitStack, gate: dict[str, Any]) -> Any:
-    """Return the tool of a real MCP server, which is a process of its own."""
+    """Return the tool of a real MCP server, which is a separate process."""
     from toolsemble.mcp import MCPClient
 
     program = ["-m", "seams.mcp_desk", str(world.folder)]

@@ -295,7 +295,7 @@ class TestTransactions:
                 present = database.presence.is_present("parent")
                 database.presence.announce("child")
                 os._exit(0 if present and names(database) == ["parent", "child"] else 1)
-            except BaseException:  # told by the status
+            except BaseException:  # reported by the status
                 os._exit(2)
         assert os.waitpid(pid, 0)[1] == 0
         add(database, "parent")
@@ -452,7 +452,7 @@ class TestLeases:
         with RunJournal(postgres_url, lease=1.2) as runs, RunJournal(postgres_url, lease=1.2) as other:
             driver = runs.claim("r1", "clerk", [])
             monkeypatch.setattr("toolsemble._runtime.storage.database._place", lambda: "another machine")
-            for _ in range(3):  # it says that it lives
+            for _ in range(3):  # its heartbeats
                 updated = other.find("r1").updated
                 until(lambda updated=updated: other.find("r1").updated > updated)
                 assert other.find_work() == []

@@ -891,7 +891,7 @@ def test_trace_continues_in_an_isolated_process(traces, tmp_path):
 
 
 class Leaky(Tool):
-    """Logs what it gets in a call of its own, where nothing says that it is secret."""
+    """Logs its input in a separate call, in which nothing marks it as secret."""
 
     name = "leaky"
     description = "Repeats its input"

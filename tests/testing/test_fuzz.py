@@ -504,7 +504,7 @@ def test_shrink_limits_its_attempts():
     assert len(tried) == 3
 
 
-# -- the built-in tools stand it
+# -- the built-in tools pass
 
 
 class Search:

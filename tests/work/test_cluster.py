@@ -1,4 +1,4 @@
-"""Bodies on a cluster: what is sent with them, what comes back, and what is refused before a call."""
+"""Bodies on a cluster: what is sent with them, what is returned, and what is refused before a call."""
 
 import asyncio
 import logging
