@@ -1,4 +1,4 @@
-"""Up to a thousand calls over one file: each gets its own answer exactly once, even if processes that answer are killed."""
+"""Up to a thousand calls over one file: each gets its own answer exactly once, even if answering processes die."""
 
 import asyncio
 import json
