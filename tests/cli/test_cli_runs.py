@@ -298,7 +298,7 @@ def test_a_journal_is_needed_and_not_created_by_a_typo(capsys, tmp_path):
     assert main(["runs"]) == 2
     assert "Which journal? Pass --journal runs.db, or set TOOLSEMBLE_JOURNAL" in capsys.readouterr().err
     assert main(["runs", "--journal", str(tmp_path / "typo.db")]) == 2
-    assert "typo.db'; pass the file of a RunJournal" in capsys.readouterr().err
+    assert "typo.db'; pass a RunJournal's file" in capsys.readouterr().err
     assert [*tmp_path.iterdir()] == []
 
 
