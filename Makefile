@@ -15,7 +15,7 @@ export PYTHONDONTWRITEBYTECODE :=
 ENVS := benchmarks/.envs
 PEERS := $(patsubst benchmarks/peers/requirements/%.txt,$(ENVS)/%/.installed,$(wildcard benchmarks/peers/requirements/*.txt))
 
-.PHONY: demo demo-calls check test types stress test-model test-lowest matrix dist test-mcp interop chaos chaos-postgres chaos-mcp seams coverage conformance lint format docs bench bench-trees bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines bench-mcp browser screenshots vendor clean
+.PHONY: demo demo-calls check slow test types stress test-model test-lowest matrix dist test-mcp interop chaos chaos-postgres chaos-mcp seams coverage conformance lint format docs bench bench-trees bench-peers bench-durable eval-local eval-catalog eval-catalog-tasks engines bench-mcp browser screenshots vendor clean
 .DELETE_ON_ERROR:
 
 # Each question takes two tools, one after the other, over the files of examples/shop.
@@ -36,6 +36,8 @@ demo-calls: $(VENV)/.runtime
 # A file runs in one process; conftest.py puts those with slow tests first.
 TEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile --no-loadscope-reorder
 
+LINT_IMPORTS := $(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
+
 # These have targets of their own: type checkers read the whole package, a real model takes long for a sentence, and
 # interrupts at every point of a call, killed processes and thousands of calls take a tenth of the time of all tests.
 TYPES := tests/docs/test_page_types.py
@@ -43,12 +45,18 @@ MODEL := tests/models/test_llama_server.py tests/local/test_default_weights.py
 STRESS := tests/locks/test_interrupts.py tests/execution/test_real_faults.py tests/execution/test_stress.py \
 	tests/limits/test_limits_stress.py tests/review/test_review_stress.py
 
-# For whoever has changed one thing: formatting, lint, and every test that is not marked slow.
+# Run it after each change: formatting, lint, the direction of imports, and the tests that are not marked slow. The plugin
+# lists files that have become slow since.
 check: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/ruff check --quiet
-	@echo "check: the quick tests, in less than a minute; make test runs all of them"
-	@$(TEST) -m "not slow" $(addprefix --ignore ,$(MODEL)) tests
+	@$(LINT_IMPORTS)
+	@echo "check: the quick tests, in less than a minute on two cores; make test runs all of them"
+	@PYTHONPATH=tests $(TEST) -p slow_files -m "not slow" $(addprefix --ignore ,$(MODEL)) tests
+
+# The processor time of each file, and which marks are wrong.
+slow: $(VENV)/.dev
+	@PYTHONPATH=tests $(TEST) -p slow_files --list-slow $(addprefix --ignore ,$(TYPES) $(STRESS) $(MODEL)) tests
 
 test: $(VENV)/.dev
 	@echo "test: all tests but those of make types, make stress and make test-model, and the examples in pages and docstrings; about five minutes on two cores"
@@ -195,7 +203,7 @@ lint: $(VENV)/.dev
 	@$(BIN)/ruff format --check --quiet
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/mypy --no-error-summary
-	@$(BIN)/lint-imports --no-logo > $(VENV)/imports.log || { cat $(VENV)/imports.log; exit 1; }
+	@$(LINT_IMPORTS)
 	@echo "lint: all clean"
 
 format: $(VENV)/.dev

@@ -4,6 +4,7 @@ import ast
 import doctest
 import gc
 import io
+import logging
 import os
 import re
 import signal
@@ -111,6 +112,16 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+SLOW_FILE = re.compile(r"^pytestmark = (?:pytest\.mark\.slow$|\[\s*pytest\.mark\.slow\b)", re.MULTILINE)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave slow files out without importing them, if only other tests shall run."""
+    if config.option.markexpr != "not slow" or not collection_path.match("test_*.py"):
+        return None
+    return True if SLOW_FILE.search(collection_path.read_text(encoding="utf-8")) else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Collect the tests without collecting garbage, which takes longer than all the rest: what is made here stays."""
@@ -125,6 +136,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files with slow tests first: at the end, one worker would run the last of them while the others wait."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """Remove the loggers of the tools of a test that made thousands: pytest visits all loggers twice in each test."""
+    loggers = logging.root.manager.loggerDict
+    before = len(loggers)
+    result = yield
+    if len(loggers) > before + 100:
+        for name in [*loggers][before:]:
+            if name.startswith("toolsemble.tool."):
+                del loggers[name]
+    return result
 
 
 def pytest_collection_finish() -> None:

@@ -22,8 +22,10 @@ def impatient(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def postgres():
+def postgres(request):
     """Return a Postgres server that the tests of one process share."""
+    if request.config.option.markexpr == "not slow":
+        pytest.skip("only quick tests run, and a server takes a second to start")
     with postgres_server() as server:
         if server is None:
             pytest.skip("there is no Postgres server; install postgresql, or the extra dev")

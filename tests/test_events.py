@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import gc
+from typing import get_args
 
 import pytest
 from pydantic_core import core_schema
@@ -19,6 +20,7 @@ from toolsemble import (
     ToolExecutionError,
     ToolPipeline,
     ToolResult,
+    events,
     fan_out,
     tool,
 )
@@ -34,6 +36,7 @@ from toolsemble.events import (
     ReviewRequested,
 )
 from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly
+from toolsemble.telemetry import _console
 from toolsemble.testing import CallbackReview, ScriptedModel
 
 
@@ -458,3 +461,10 @@ def test_returned_failure_is_a_failure_and_raised_one_an_error(sink):
     for text in ("give", "raise"):
         box.execute(ToolCall("function", {"input": text}))
     assert [event.outcome for event in sink.events if event.kind == "call_finished"] == ["failure", "error"]
+
+
+def test_every_event_is_in_the_union_and_described_on_the_console():
+    public = [getattr(events, name) for name in events.__all__]
+    kinds = {each.kind for each in public if isinstance(each, type) and hasattr(each, "kind")}
+    assert {each.kind for each in get_args(events.Event)} == kinds, "add it to the union Event in events.py"
+    assert _console._DESCRIPTIONS.keys() == kinds, "describe it in telemetry/_console.py"

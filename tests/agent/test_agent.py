@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from helpers.agent_scripts import TOOLS, add, assert_valid, delete, later, sum_of, told
+from helpers.columns import column
 from toolsemble import (
     Agent,
     AgentExecutionError,
@@ -109,17 +110,18 @@ RUNS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("script", "text", "stop_reason", "replies"), RUNS.values(), ids=RUNS)
-async def test_run_calls_tools_until_answer(way, script, text, stop_reason, replies):
-    model = ScriptedModel(script)
-    result = await way(Agent(model, TOOLS, review=AutoApprove()), "go")
-    assert (result.text, result.stop_reason) == (text, stop_reason)
-    assert_valid(result.messages)
-    assert len(model.requests) == len(script)
-    assert [record.reply.text for record in result.tool_calls] == told(result.messages)
-    if replies is not None:
-        assert told(result.messages) == replies
+async def test_run_calls_tools_until_answer(script, text, stop_reason, replies):
+    for way in WAYS:
+        with column(way.__name__):
+            model = ScriptedModel(script)
+            result = await way(Agent(model, TOOLS, review=AutoApprove()), "go")
+            assert (result.text, result.stop_reason) == (text, stop_reason)
+            assert_valid(result.messages)
+            assert len(model.requests) == len(script)
+            assert [record.reply.text for record in result.tool_calls] == told(result.messages)
+            if replies is not None:
+                assert told(result.messages) == replies
 
 
 async def test_each_request_contains_prior_calls_and_replies():

@@ -299,6 +299,7 @@ print(failed)
 """
 
 
+@pytest.mark.slow
 def test_many_threads_may_use_events_for_the_first_time():
     for _ in range(5):
         done = subprocess.run([sys.executable, "-c", FIRST_USE], capture_output=True, text=True, timeout=60, check=True)

@@ -1,6 +1,7 @@
 """``max_seconds`` counts the time in which a run works, and not the time in which it waits for people."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -213,3 +214,26 @@ async def test_the_time_before_a_journaled_run_begins_to_work_does_not_count(clo
         answer(store)
         assert (await agent.run("Pay order 7", run_id="r1")).stop_reason == "answer"
         assert max(step.elapsed for step in runs.steps("r1")) < 6
+
+
+def test_the_time_of_an_agent_inside_counts_over_every_resume(clock, tmp_path):
+    @tool(effects="read")
+    def work(order: int) -> str:
+        """Work for four seconds."""
+        clock.advance(4)
+        return "worked"
+
+    turn = [ToolCall("work", {"order": 7}), PAY]
+
+    def build():
+        inner = Agent(script(turn, turn, "Done."), [work, make_pay()], max_seconds=6).as_tool("ask", "Asks")
+        return clerk(runs, [inner], ToolCall("ask", {"input": "Pay"}), "Done.", review=QueueReview(store, poll=0.01))
+
+    with park(tmp_path) as runs, ReviewStore(tmp_path / "reviews.db") as store:
+        do_until_parked(build())
+        answer(store)
+        with suppress(RunParkedError):  # the second question may be asked before the time is over
+            build().run_sync("Pay order 7", run_id="r1")
+        answer(store)
+        result = build().run_sync("Pay order 7", run_id="r1")
+    assert result.tool_calls[0].reply.result.attributes["stop_reason"] == "max_seconds"

@@ -82,6 +82,7 @@ def test_a_conversation_in_memory_goes_on_with_the_tools_that_it_had_found():
     assert model.names[4] == model.names[0]
 
 
+@pytest.mark.slow
 def test_every_reloaded_turn_offers_what_the_run_had_offered():
     dice = random.Random(11)  # noqa: S311 - the same runs each time
     for _ in range(50):

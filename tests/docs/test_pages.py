@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import toolsemble.builtin
 from toolsemble import Toolbox
 from toolsemble.builtin import (
     CalculatorTool,
@@ -97,6 +98,13 @@ def test_built_in_tool_page_shows_schema(tool):
     assert " ".join(shown["description"].split()) in page
     for name, parameter in shown["parameters"]["properties"].items():
         assert re.search(rf"\| `{name}` \|[^|]*\| {re.escape(parameter['description'])}", page), name
+
+
+def test_every_built_in_tool_has_a_page():
+    pages = [page.read_text(encoding="utf-8") for page in BUILTIN.iterdir() if page.stem != "index"]
+    tools = [name for name in toolsemble.builtin.__getattr__.names if name.endswith("Tool")]
+    missing = [name for name in tools if not any(name in page for page in pages)]
+    assert missing == [], "write its page in docs/builtin, as CONTRIBUTING.md says"
 
 
 def test_built_in_tool_index_links_every_page():

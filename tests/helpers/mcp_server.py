@@ -11,13 +11,14 @@ import uvicorn
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
+from helpers.uvicorn_server import QuickServer
 from toolsemble.mcp import asgi
 
 SECONDS = 30
 ERAS = {"2026-07-28": "auto", "2025-11-25": "legacy"}
 
 
-class Server(uvicorn.Server):
+class Server(QuickServer):
     """A server in a thread, which says when it has started."""
 
     def __init__(self, app):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import uvicorn
 
+from helpers.uvicorn_server import QuickServer
 from helpers.wait import until
 
 PLAIN = str(Path(__file__).with_name("mcp_plain.py"))
@@ -17,7 +18,7 @@ PLAIN = str(Path(__file__).with_name("mcp_plain.py"))
 @contextmanager
 def run_app(app):
     """Run an ASGI application on a free port of this machine, and return its address."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none"))
+    server = QuickServer(uvicorn.Config(app, port=0, log_level="error", ws="none"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -36,7 +37,7 @@ def run_handler(handler, host="127.0.0.1"):
     """Run a handler of the standard library on a free port, and return its address."""
     server = ThreadingHTTPServer((host, 0), handler)
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
         yield f"http://{host}:{server.server_address[1]}"

@@ -10,6 +10,8 @@ from interop.cases import CASES, ways
 from interop.kit import load
 from toolsemble._tools.mistakes import FRAMEWORKS
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 # Strands, CrewAI and Google ADK need older versions of packages that are used here; DSPy and LlamaIndex are heavy.
 INSTALLED = ["agent_framework", "autogen", "haystack", "langchain", "openai_agents", "pydantic_ai", "smolagents"]

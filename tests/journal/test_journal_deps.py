@@ -65,6 +65,7 @@ def fail(run):
     raise ConnectionError("no database")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["open", "open_async"])
 async def test_the_deps_of_an_agent_are_made_in_the_process_that_continues_a_run(runs, kind):
     shop = Shop()

@@ -30,6 +30,8 @@ from toolsemble.agent import TurnEnded
 from toolsemble.models import AssistantMessage, FunctionModel, ScriptedModel, messages_to_json
 from toolsemble.testing import RecordingSink
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_finished_run_is_returned_without_asking_the_model(runs):
     shop, asked = Shop(), []

@@ -36,6 +36,8 @@ from toolsemble.agent._journal.storage import new_owner
 from toolsemble.models import ScriptedModel, SystemMessage, UserMessage
 from toolsemble.review import PauseReview
 
+pytestmark = pytest.mark.slow
+
 PAY = ToolCall("pay", {"order": 7})
 
 IN_A_FILE = pytest.mark.parametrize("place", ["file"], indirect=True)

@@ -379,6 +379,7 @@ uvicorn.run(app, port=0, log_level="error")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="a process is not sent SIGTERM there")
 def test_sigterm_ends_a_web_server_with_a_worker_in_its_lifespan(tmp_path):
     with RunJournal(tmp_path / "runs.db") as runs:

@@ -937,6 +937,7 @@ def test_full_disk_fails_no_call(tmp_path, kind):
     assert printed == ["[40000, 40000] [40000, 40000] True ['a', 'b', 'b'] 2"]
 
 
+@pytest.mark.slow
 def test_processes_share_a_file(tmp_path, counted):
     cache = Cache(store=tmp_path / "cache.db")
 

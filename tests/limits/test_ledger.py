@@ -49,6 +49,8 @@ from toolsemble._runtime.storage.database import ProcessIdentity
 from toolsemble._vocabulary.errors import LostError, ToolArgumentsError
 from toolsemble.review import AutoReject
 
+pytestmark = pytest.mark.slow
+
 BOUND = 20.0
 RUN = {"run_id": "run 1"}
 UNKNOWN = "Error: Unknown outcome: an earlier call of 'pay' with the same key ended without a record of its outcome"

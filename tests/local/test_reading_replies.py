@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from helpers.columns import column
 from toolsemble.models._chat import ArgumentsDelta, CallDelta, TextDelta
 from toolsemble.models._local.reply_reader import PlainReader, StepReader
 
@@ -67,22 +68,24 @@ def test_chunks_are_reported_immediately():
     assert list(reading.add("e9")) == [TextDelta("é")]
 
 
-@pytest.mark.parametrize("length", range(len(CALL) + 1))
-def test_truncated_call_is_reported_up_to_the_cut(length):
-    reading = StepReader(["weather"], "final_answer")
-    names, arguments, text = read_chunks(reading, CALL[:length], 3)
+def test_truncated_call_is_reported_up_to_the_cut():
     begun = len('{"name": "weather", "arguments": ')
-    assert (names, arguments, text) == (
-        ["weather"] if length >= begun else [],
-        CALL[begun : length if length < len(CALL) else -1],
-        "",
-    )
+    for length in range(len(CALL) + 1):
+        reading = StepReader(["weather"], "final_answer")
+        names, arguments, text = read_chunks(reading, CALL[:length], 3)
+        with column(length):
+            assert (names, arguments, text) == (
+                ["weather"] if length >= begun else [],
+                CALL[begun : length if length < len(CALL) else -1],
+                "",
+            )
 
 
-@pytest.mark.parametrize("length", range(len(ANSWER)))
-def test_truncated_answer_is_a_prefix(length):
+def test_truncated_answer_is_a_prefix():
     whole = json.loads(ANSWER)["arguments"]["text"]
-    assert whole.startswith(read_chunks(StepReader([], "final_answer"), ANSWER[:length], 4)[2])
+    for length in range(len(ANSWER)):
+        with column(length):
+            assert whole.startswith(read_chunks(StepReader([], "final_answer"), ANSWER[:length], 4)[2])
 
 
 @pytest.mark.parametrize("size", [1, 5, 1000])

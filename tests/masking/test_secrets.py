@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, SecretBytes
 
 import toolsemble
+from helpers.columns import column
 from helpers.sample_tools import Echo, Function, Reviewer
 from toolsemble import (
     Agent,
@@ -62,6 +63,8 @@ from toolsemble._vocabulary.providers import PROVIDERS
 from toolsemble.review import AutoApprove, AutoReject, Continue, Edit, ExitEarly, RememberReview, ReviewStore
 from toolsemble.telemetry import ConsoleSink, OpenTelemetry, TraceFile
 from toolsemble.testing import CallbackReview, ScriptedModel
+
+pytestmark = pytest.mark.slow
 
 SECRET = "hunter2 'quoted\" ünder"  # noqa: S105 - the secret of this file
 PLAIN = "hunter2"
@@ -279,15 +282,16 @@ MISFITS = [
 ]
 
 
-@pytest.mark.parametrize("repair", [True, False])
 @pytest.mark.parametrize("arguments", MISFITS)
 @pytest.mark.parametrize("source", [use_function, use_dataclass, UseTyped(), SHAPES["pipeline"][0], SHAPES["fan"][0]])
-def test_invalid_arguments_are_not_shown(source, arguments, repair, output, caplog):
+def test_invalid_arguments_are_not_shown(source, arguments, output, caplog):
     if source is use_dataclass and isinstance(arguments, dict):
         arguments = {"login": arguments}
-    box = Toolbox([source], sinks=output.sinks, review=output.review(), approve=["*"], repair=repair, log_limit=10_000)
-    reply = box.execute(ToolCall(source.name, arguments, "c1"))
-    assert_masked(output.text(caplog, reply.text, reply.result.attributes), SECRET, PLAIN)
+    settings = {"sinks": output.sinks, "review": output.review(), "approve": ["*"], "log_limit": 10_000}
+    for repair in (True, False):
+        reply = Toolbox([source], repair=repair, **settings).execute(ToolCall(source.name, arguments, "c1"))
+        with column(f"repair={repair}"):
+            assert_masked(output.text(caplog, reply.text, reply.result.attributes), SECRET, PLAIN)
 
 
 def test_secret_numbers_are_masked_as_whole_words(output, caplog):
@@ -979,17 +983,18 @@ class TestUnknownTools:
 
     @pytest.mark.parametrize("way", UNKNOWN)
     @pytest.mark.parametrize("answers", [False, True])
-    @pytest.mark.parametrize("hook", ["before_call", "after_call"])
-    def test_hook_result_for_an_unknown_tool_is_masked(self, way, hook, answers, output, caplog):
+    def test_hook_result_for_an_unknown_tool_is_masked(self, way, answers, output, caplog):
         def quote_it(call, *_):
             if answers:
                 return ToolResult.failure(f"refused: {call.name} {call.arguments}")
             raise ValueError(f"refused: {call.name} {call.arguments}")
 
         call = UNKNOWN[way]
-        reply = Toolbox([login], sinks=output.sinks, log_limit=100_000, **{hook: quote_it}).execute(call)
-        assert reply.is_error
-        assert_masked(output.text(caplog, "" if answers else reply.text), PLAIN)
+        for hook in ("before_call", "after_call"):
+            reply = Toolbox([login], sinks=output.sinks, log_limit=100_000, **{hook: quote_it}).execute(call)
+            with column(hook):
+                assert reply.is_error
+                assert_masked(output.text(caplog, "" if answers else reply.text), PLAIN)
 
     def test_arguments_replaced_by_a_hook_are_not_shown(self, output, caplog):
         def other(call, context):

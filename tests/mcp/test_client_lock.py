@@ -17,6 +17,8 @@ from toolsemble.mcp._client import client_thread
 from toolsemble.mcp._client.client_thread import end_all
 from toolsemble.review import AutoApprove, AutoReject, CallbackReview, RememberReview
 
+pytestmark = pytest.mark.slow
+
 ANY = {"type": "object", "properties": {"text": {"type": "string"}}}
 ECHO = {"name": "echo", "description": "Says it again", "inputSchema": ANY}
 CHANGE = {"name": "change", "description": "Says that the list has changed", "inputSchema": ANY}

@@ -28,6 +28,8 @@ from toolsemble.mcp._client import client_thread, connection as names, http, ses
 from toolsemble.models import ScriptedModel
 from toolsemble.review import Continue, Edit, RememberReview, Rule, RulesReview
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def modern():

@@ -23,6 +23,8 @@ from toolsemble.mcp._gateway.live_toolbox import LiveToolbox
 from toolsemble.mcp._gateway.settings import ToolRule
 from toolsemble.review import ReviewStore
 
+pytestmark = pytest.mark.slow
+
 HANDBOOK = mcp_handbook.__file__
 ANY = {"type": "object", "properties": {"text": {"type": "string"}}}
 ECHO = {"name": "echo", "description": "Says it again", "inputSchema": ANY}

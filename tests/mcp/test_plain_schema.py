@@ -66,6 +66,7 @@ _TOP = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(_TOP)
 def test_what_is_plain_can_always_be_used_and_has_no_secret(schema: dict[str, Any]) -> None:

@@ -46,6 +46,7 @@ def program(*arguments, cwd=None):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("era", ERAS)
 async def test_serves_tools_of_several_targets_with_gates(era, module, caplog):
     questions = []
@@ -85,6 +86,7 @@ def find_order(order: int, context: ToolContext[Shop]) -> str:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("deps", "text"),
     [("corner", "7: corner"), (None, "Error: Tool 'find_order' needs deps (ToolContext[Shop]); pass deps=…")],

@@ -14,6 +14,8 @@ from toolsemble.mcp import asgi
 from toolsemble.mcp._server import parking
 from toolsemble.testing import FakeReviewer
 
+pytestmark = pytest.mark.slow
+
 
 class Disk(Tool):
     """A tool that records what it did."""

@@ -22,6 +22,8 @@ from toolsemble import Toolbox, ToolCall, tool
 from toolsemble.mcp import MCPClient, announce_changes, announce_resource, asgi
 from toolsemble.mcp._server import listeners, source
 
+pytestmark = pytest.mark.slow
+
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 KINDS = {
     ToolListChangedNotification: "tools",

@@ -223,6 +223,7 @@ serve(Toolbox([now]), http=sys.argv[1])
 """
 
 
+@pytest.mark.slow
 async def test_serve_listens_at_an_address_until_it_is_interrupted(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
@@ -425,6 +426,7 @@ async def test_a_function_that_returns_something_else_is_an_internal_error():
             await client.list_tools()
 
 
+@pytest.mark.slow
 async def test_many_toolboxes_are_served_in_turn():
     boxes = iter(range(1000))
 
@@ -493,6 +495,7 @@ def test_a_bad_definition_is_reported_before_the_first_request():
         asgi([None])
 
 
+@pytest.mark.slow
 async def test_two_hundred_calls_at_once_respect_the_limit_of_the_toolbox():
     running, most, lock = 0, 0, threading.Lock()
 

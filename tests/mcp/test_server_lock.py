@@ -93,6 +93,7 @@ def test_a_source_without_a_lock_is_refused():
         asgi([stock], lock_source="shop.py:box")
 
 
+@pytest.mark.slow
 async def test_what_the_command_pinned_is_served(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "shop.py").write_text(
@@ -138,6 +139,7 @@ async def test_each_toolbox_of_a_function_is_checked(file):
         assert await names(client) == ["cancel"]
 
 
+@pytest.mark.slow
 async def test_many_toolboxes_of_a_function_are_checked(file):
     ToolLock.write(file, {"shop": [stock]})
     async with serve_http(lambda caller: Toolbox([stock, cancel]), name="shop", lock=file) as client:

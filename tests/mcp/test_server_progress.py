@@ -29,7 +29,7 @@ from toolsemble import (
 from toolsemble.mcp import asgi, ask_client, elicit, log_to_client
 from toolsemble.mcp._server import calls as progress_module
 
-pytestmark = pytest.mark.parametrize("era", ERAS)
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("era", ERAS)]
 
 
 class Reports(list):

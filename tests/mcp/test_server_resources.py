@@ -11,7 +11,7 @@ from helpers.mcp_server import ERAS, serve_http
 from toolsemble import FileContent, ImageContent, Param, TextContent, Toolbox, ToolContext, ToolDefinitionError, tool
 from toolsemble.mcp import asgi, elicit
 
-pytestmark = pytest.mark.parametrize("era", ERAS)
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("era", ERAS)]
 
 
 def readme() -> str:

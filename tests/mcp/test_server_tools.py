@@ -28,7 +28,7 @@ from toolsemble import (
 from toolsemble.mcp import asgi
 from toolsemble.testing import ScriptedModel
 
-pytestmark = pytest.mark.parametrize("era", ERAS)
+pytestmark = [pytest.mark.slow, pytest.mark.parametrize("era", ERAS)]
 
 
 @dataclass

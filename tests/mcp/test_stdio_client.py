@@ -23,6 +23,8 @@ from toolsemble.mcp import MCPClient
 from toolsemble.mcp._client import client_thread, process_group, session, stdio
 from toolsemble.mcp._client.results import InvalidAnswerError, OutputCheck
 
+pytestmark = pytest.mark.slow
+
 
 def call(client, name, box=None, **arguments):
     return (box or Toolbox(list(client))).execute(ToolCall(name, arguments)).result

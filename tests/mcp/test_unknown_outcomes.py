@@ -14,6 +14,8 @@ from toolsemble._engine.limits.effect_ledger import EffectLedger
 from toolsemble.mcp import MCPClient
 from toolsemble.models import ScriptedModel
 
+pytestmark = pytest.mark.slow
+
 LARGEST = 100_000
 HANDLERS = {
     "http": PlainHandler,

@@ -236,12 +236,14 @@ def histories(draw, contents):
     return messages
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # the first one builds the checks of the SDK
 @given(histories(images | audio | pdfs))
 def test_any_history_comes_back_from_chat_completions(messages):
     check_openai(messages, "chat", ChatCompletionMessageParam)
 
 
+@pytest.mark.slow
 @settings(deadline=None)  # the first one builds the checks of the SDK
 @given(histories(images | pdfs | csvs))
 def test_any_history_comes_back_from_responses(messages):

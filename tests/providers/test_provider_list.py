@@ -135,6 +135,7 @@ def test_provider_needs_two_modules_and_one_line(fork):
     """)
 
 
+@pytest.mark.slow
 def test_command_line_lists_new_provider(fork):
     written = run(fork, "-m", "toolsemble", "tools", "my_tools:add", "--provider", "toy", "--json")
     assert '"toy":"add"' in written.replace(" ", "")

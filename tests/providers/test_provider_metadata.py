@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from helpers.columns import column
 from helpers.web_server import serving
 from toolsemble import SchemaTool, Tool, Toolbox, ToolDefinitionError, ToolsembleError, ToolSpecification, tool
 from toolsemble._vocabulary.providers import PROVIDERS
@@ -132,13 +133,13 @@ def test_record_of_a_remote_tool_is_not_sent():
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-@pytest.mark.parametrize("key", ["name", "description", "parameters", "input_schema", "inputSchema", "strict", "type"])
-def test_metadata_cannot_replace_a_part_of_the_tool(provider, key):
-    expected = f"metadata for '{provider}' cannot replace '{key}'; use the settings of the tool"
-    with pytest.raises(ToolDefinitionError, match=f"Tool 'now': {expected}"):
-        Toolbox([SchemaTool("now", "The time", str, metadata={provider: {key: "x"}})])
-    with pytest.raises(ToolDefinitionError, match=f"Tool specification: {expected}"):
-        ToolSpecification("now", "The time", metadata={provider: {key: "x"}})
+def test_metadata_cannot_replace_a_part_of_the_tool(provider):
+    for key in ("name", "description", "parameters", "input_schema", "inputSchema", "strict", "type"):
+        expected = f"metadata for '{provider}' cannot replace '{key}'; use the settings of the tool"
+        with column(key), pytest.raises(ToolDefinitionError, match=f"Tool 'now': {expected}"):
+            Toolbox([SchemaTool("now", "The time", str, metadata={provider: {key: "x"}})])
+        with column(key), pytest.raises(ToolDefinitionError, match=f"Tool specification: {expected}"):
+            ToolSpecification("now", "The time", metadata={provider: {key: "x"}})
 
 
 @pytest.mark.parametrize("settings", ["text", 5, None, ["a"], {1: 2}])

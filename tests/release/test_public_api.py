@@ -2,6 +2,7 @@
 
 import inspect
 import re
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -83,6 +84,12 @@ def read_released(version):
     return read_names((RELEASED / f"{version}.txt").read_text(encoding="utf-8").splitlines())
 
 
+@cache
+def read_present():
+    """Return the public names of this checkout."""
+    return read_names(list_public_api())
+
+
 def is_listed(name, section):
     last = name.rpartition(".")[2]
     return re.search(rf"`[^`]*\b{last}\b[^`]*`", section) is not None
@@ -95,7 +102,7 @@ def find_unlisted(old, new, version):
 
 def test_changelog_has_a_line_for_every_public_name_that_was_removed_or_changed():
     last = list_versions()[-1]
-    missing = find_unlisted(read_released(last), read_names(list_public_api()), "Unreleased")
+    missing = find_unlisted(read_released(last), read_present(), "Unreleased")
     assert missing == [], (
         f"These public names of {last} were removed, or some calls of them fail now. If that is intended, add a line "
         "to the section [Unreleased] of CHANGELOG.md with each name `in backticks`, and nothing else: the list of "
@@ -120,7 +127,7 @@ def test_public_names_of_this_version_are_kept_for_the_comparison_with_the_next(
 
 def test_list_of_this_version_is_complete_as_long_as_the_changelog_has_nothing_newer():
     if read_section(CHANGELOG.read_text(encoding="utf-8"), "Unreleased").strip() == "[Unreleased]":
-        missing = [*find_breaks(read_names(list_public_api()), read_released(toolsemble.__version__))]
+        missing = [*find_breaks(read_present(), read_released(toolsemble.__version__))]
         version = toolsemble.__version__
         assert missing == [], (
             f"These public names are not in the list of {version}, or changed since. If {version} is published, add a "
@@ -129,10 +136,11 @@ def test_list_of_this_version_is_complete_as_long_as_the_changelog_has_nothing_n
         )
 
 
+@pytest.mark.slow
 def test_list_of_a_version_is_written_once(tmp_path):
     file = keep_list(tmp_path, "9.0.0")
     assert file == tmp_path / "9.0.0.txt"
-    assert read_names(file.read_text(encoding="utf-8").splitlines()) == read_names(list_public_api())
+    assert read_names(file.read_text(encoding="utf-8").splitlines()) == read_present()
     file.write_text("as published\n", encoding="utf-8")
     with pytest.raises(SystemExit, match=r"9\.0\.0\.txt exists, and the list of a published version never changes"):
         keep_list(tmp_path, "9.0.0")
@@ -144,7 +152,7 @@ def test_list_of_a_version_is_written_once(tmp_path):
     [("tool", "timeout"), ("Agent", "role"), ("Agent.run", "output_type"), ("interop.langchain.adopt", "retries")],
 )
 def test_settings_that_are_declared_in_typed_dicts_and_overloads_count_as_parameters(name, keyword):
-    parameters = read_signature(read_names(list_public_api())[f"toolsemble.{name}"])
+    parameters = read_signature(read_present()[f"toolsemble.{name}"])
     assert keyword in [each.name for each in parameters]
 
 

@@ -22,6 +22,7 @@ import typing_extensions
 from pydantic import AliasChoices, AliasPath, BaseModel, PrivateAttr, SecretStr, model_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
+from helpers.columns import column
 from helpers.sample_tools import Reviewer
 from helpers.web_server import serving
 from toolsemble import (
@@ -328,19 +329,18 @@ class TestInitVar:
     """What a constructor takes and no field keeps cannot be read back, so that nobody could be shown it."""
 
     @pytest.mark.parametrize("kind", INIT_ONLY)
-    @pytest.mark.parametrize(
-        "settings",
-        [
+    def test_rejects_init_var_in_gated_cached_and_idempotent_tools(self, kind):
+        problem = r"'command' of (Checked)?(Job|Required) is an InitVar"
+        for settings in (
             {"requires_approval": True},
             {"requires_approval": lambda arguments, context: False},
             {"effects": "read", "cache": True},
             {"effects": "irreversible", "idempotency": True},
-        ],
-    )
-    def test_rejects_init_var_in_gated_cached_and_idempotent_tools(self, kind, settings):
-        with pytest.raises(ToolDefinitionError, match=r"'command' of (Checked)?(Job|Required) is an InitVar") as raised:
-            Toolbox([make_take_tool(kind, **settings)])
-        assert "make it a field" in str(raised.value)
+        ):
+            with column(settings):
+                with pytest.raises(ToolDefinitionError, match=problem) as raised:
+                    Toolbox([make_take_tool(kind, **settings)])
+                assert "make it a field" in str(raised.value)
 
     def test_rejects_init_var_with_toolbox_approval(self):
         Toolbox([make_take_tool(Job)])

@@ -29,6 +29,8 @@ from toolsemble.review import (
     ReviewTiming,
 )
 
+pytestmark = pytest.mark.slow
+
 NOW = 1_700_000_000.0
 
 

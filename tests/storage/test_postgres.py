@@ -35,6 +35,8 @@ from toolsemble._runtime.storage.sqlite import Kind
 from toolsemble.review import Continue, QueueReview, RememberReview, ReviewRequest, ReviewStore, RulesReview
 from toolsemble.testing import FunctionModel, ScriptedModel
 
+pytestmark = pytest.mark.slow
+
 KIND = Kind("list of names", 7, 1, "CREATE TABLE names (number INTEGER PRIMARY KEY, name TEXT, at REAL);", "NORMAL")
 STORES = [RunJournal, ReviewStore, EffectLedger, ConversationMemory, lambda url: Cache(store=url).clear()]
 IMPORTS = (

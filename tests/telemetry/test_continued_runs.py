@@ -40,6 +40,8 @@ from toolsemble.review import Continue, PauseReview, QueueReview, ReviewStore
 from toolsemble.telemetry import OpenTelemetry, RunHistory, TraceFile, read_trace
 from toolsemble.testing import RecordingSink
 
+pytestmark = pytest.mark.slow
+
 PAY = ToolCall("pay", {"order": "7"})  # a number in a text: one repair
 
 

@@ -532,6 +532,7 @@ def test_a_full_disk_does_not_affect_calls(history, monkeypatch, caplog):
     until(lambda: "A sink failed" in caplog.text)
 
 
+@pytest.mark.slow
 def test_processes_write_while_another_one_reads(tmp_path):
     path = tmp_path / "history.db"
     with RunHistory(path) as history:
@@ -581,6 +582,7 @@ def test_a_writer_that_cannot_be_identified_is_taken_for_running(history):
     assert history.run("r1").state == "running"
 
 
+@pytest.mark.slow
 def test_a_run_of_ten_thousand_calls_is_read_at_once(history):
     for start in range(0, 10_000, 500):
         events = []

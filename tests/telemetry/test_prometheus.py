@@ -3,6 +3,7 @@ import sys
 import threading
 import urllib.request
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, start_http_server
@@ -42,10 +43,23 @@ def registry():
     return CollectorRegistry()
 
 
+@pytest.fixture(scope="module")
+def servers():
+    """Return the list of the servers that the tests start; they end together, for each takes up to half a second."""
+    started = []
+    yield started
+    with ThreadPoolExecutor(len(started) or 1) as pool:
+        list(pool.map(lambda each: each[0].shutdown(), started))
+    for server, thread in started:
+        server.server_close()
+        thread.join(20)
+
+
 @pytest.fixture
-def scrape(registry):
-    """Gives the samples of a real scrape over HTTP, but for the times at which they were made."""
+def scrape(registry, servers):
+    """Return a function that gives the samples of a real scrape over HTTP, but for the times when they were made."""
     server, thread = start_http_server(0, "127.0.0.1", registry)
+    servers.append((server, thread))
 
     def scraped():
         with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/metrics", timeout=20) as answer:
@@ -57,10 +71,7 @@ def scrape(registry):
             if not sample.name.endswith("_created")
         }
 
-    yield scraped
-    server.shutdown()
-    server.server_close()
-    thread.join(20)
+    return scraped
 
 
 def labels(tool_name, agent_role="unknown", **more):

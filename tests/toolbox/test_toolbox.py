@@ -253,6 +253,7 @@ class TestCalls:
         box = Toolbox([make_bad_tool(name=f"tool_{number}") for number in range(1000)])
         assert box.execute(ToolCall("weather")).text.endswith("tool_49 and 950 more")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("name", "near"), [("tool_9x87", "tool_987"), ("TOOL-12", "tool_12"), ("tol_999", "tool_999")]
     )

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from pydantic import BaseModel
 
+from helpers.columns import column
 from toolsemble import Toolbox, ToolCall, ToolDefinitionError, TypedTool
 
 T = TypeVar("T")
@@ -80,9 +81,9 @@ class TestEveryKind:
         assert box.execute(call).text == (await box.aexecute(call)).text == f"{name} a.txt"
         assert tool_of(kind).execute('{"path": "b", "content": ""}').output == f"{name} b"
 
-    @pytest.mark.parametrize(
-        ("arguments", "message"),
-        [
+    def test_errors_name_the_input_type(self, kind):
+        box = Toolbox([tool_of(kind)], repair=False)
+        for arguments, message in (
             ("{}", "Missing required parameter(s) for '{}': path, content"),
             ('{"content": ""}', "Missing required parameter(s) for '{}': path"),
             ('{"path": null, "content": ""}', "Missing required parameter(s) for '{}': path"),
@@ -91,11 +92,10 @@ class TestEveryKind:
             ("5", "Expected a JSON object for '{}' but received: NUMBER"),
             ("true", "Expected a JSON object for '{}' but received: BOOLEAN"),
             ("null", "Expected a JSON object for '{}' but received: NULL"),
-        ],
-    )
-    def test_errors_name_the_input_type(self, kind, arguments, message):
-        reply = Toolbox([tool_of(kind)], repair=False).execute(ToolCall("write", arguments))
-        assert reply.result.error_message == message.format(kind.__name__)
+        ):
+            with column(arguments):
+                reply = box.execute(ToolCall("write", arguments))
+                assert reply.result.error_message == message.format(kind.__name__)
 
     def test_extra_keys_are_dropped_or_rejected(self, kind):
         call = ToolCall("write", {"path": "a", "content": "", "junk": 1})

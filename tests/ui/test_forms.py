@@ -114,6 +114,7 @@ def same(first, second):
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(SCHEMAS)
 def test_a_value_of_any_schema_comes_back_as_it_was(pair):
@@ -129,6 +130,7 @@ def test_a_value_that_does_not_fit_comes_back_as_it_was(pair, value):
     assert same(read_form(build_form(pair[0], value)), value)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(objects(SCHEMAS))
 def test_fields_that_nobody_touched_are_absent(pair):
@@ -322,6 +324,7 @@ def test_one_of_several_types_expands():
     assert expand_field(schema, "#/properties/a/type/0").fields[0].kind == "boolean"
 
 
+@pytest.mark.slow
 def test_a_schema_with_many_options_has_a_bounded_form():
     option = {"type": "object", "properties": {f"p{index}": {"type": "string"} for index in range(40)}}
     union = {"anyOf": [option] * 40}

@@ -81,6 +81,7 @@ def test_the_command_serves_tools_and_ends_at_a_signal_with_an_open_stream(progr
     assert (tmp_path / "data").stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_a_cookie_works_after_a_restart_at_the_same_port(program):
     process, link = program("--data", "data")
     base = link.partition("/login")[0]

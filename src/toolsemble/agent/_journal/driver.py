@@ -57,6 +57,7 @@ class RunDriver:
         self._settings = settings
         self._steps = {(step.place, step.kind): step for step in steps}
         self._earlier = [(step.place, step.kind) for step in steps]
+        self._taken_over = tuple(steps)
         self._before = max((step.elapsed for step in steps), default=0.0)
         self._began = time.monotonic()
         self._owner = row.owner
@@ -105,6 +106,14 @@ class RunDriver:
     def earlier(self) -> float:
         """The seconds that the run had worked before this driver took it."""
         return self._before
+
+    def find_worked(self, path: str) -> float:
+        """Return the seconds that an agent inside, at a place, had worked before this driver took the run."""
+        inside = [step for step in self._taken_over if step.place.startswith(f"{path}/")]
+        if not inside:
+            return 0.0
+        # The first record is that of a reply, which the model had begun before.
+        return max(step.elapsed for step in inside) - min(_find_start(step) for step in inside)
 
     def find(self, path: str) -> Step | None:
         """Return what is recorded of a call; None if nothing is."""
@@ -362,6 +371,12 @@ def _list_around(place: str) -> Iterator[str]:
     while place:
         yield place
         place = _find_around(place)
+
+
+def _find_start(step: Step) -> float:
+    """Return the seconds that a run had worked when the model, or the call, of a step began."""
+    took = step.data.get("seconds") if step.kind == "reply" and isinstance(step.data, dict) else None
+    return step.elapsed - (took or 0.0)
 
 
 def _find_around(place: str) -> str:

@@ -178,9 +178,11 @@ class RunState:
         if self._config.memory is not None:
             self._lock = await lock_conversation(self._config.memory, self._conversation_id, self.context)
         self.spending.begin()
-        self.spending.advance(self._earlier)
-        if (place := self.context.place) is not None and not place.path:
+        if (place := self.context.place) is not None and place.path:
+            self._earlier = place.run.find_worked(place.path)
+        elif place is not None:
             place.run.start_clock()
+        self.spending.advance(self._earlier)
         if self._paused is not None:
             self._restore(self._paused)
         ends = [each for each in (self.context.deadline, self.spending.deadline) if each is not None]
