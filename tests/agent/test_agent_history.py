@@ -91,8 +91,8 @@ async def test_a_system_message_of_a_processor_is_joined_with_the_instructions()
         (lambda messages: "text", "The history processor <lambda> must return messages, not 'text'"),
         (lambda messages: [], "The history processor <lambda> removed every message; keep at least the question"),
         (lambda messages: [SystemMessage("x")], "removed every message"),
-        (lambda messages: [7], "returned no conversation: Message 0 is not a message but an int"),
-        (lambda messages: messages[-1:], "returned no conversation: Message 0 answers a call of 'add'"),
+        (lambda messages: [7], "returned an invalid conversation: Message 0 is not a message but an int"),
+        (lambda messages: messages[-1:], "returned an invalid conversation: Message 0 answers a call of 'add'"),
     ],
 )
 async def test_a_processor_that_returns_no_conversation_fails_the_run(processor, problem):
@@ -108,7 +108,7 @@ async def test_a_processor_that_fails_fails_the_run():
 
 async def test_a_processor_that_removes_the_question_fails_the_run():
     agent = Agent(ScriptedModel(["x"]), history_processors=[lambda messages: messages[:-1]])
-    with pytest.raises(ToolConfigurationError, match="<lambda> removed the last message, so that there is nothing to"):
+    with pytest.raises(ToolConfigurationError, match="<lambda> removed the last message, so there is nothing to"):
         await agent.run("b", history=[UserMessage("a"), AssistantMessage("one")])
 
 

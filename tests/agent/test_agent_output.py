@@ -139,7 +139,7 @@ async def test_other_models_get_final_answer_tool():
     result = await Agent(model, [add], output_type=Person).run("go")
     assert (result.output, result.text, result.stop_reason) == (ADA, ADA_CALL.json, "answer")
     assert (told(result.messages), [record.name for record in result.tool_calls]) == (
-        ["3", "The answer is taken"],
+        ["3", "Answer accepted"],
         ["add"],
     )
     assert_valid(result.messages)
@@ -153,7 +153,7 @@ async def test_calls_beside_final_answer_are_run():
     model = ScriptedModel([[sum_of(1, 2), ADA_CALL, ToolCall("broken"), ADA_CALL]])
     result = await Agent(model, TOOLS, output_type=Person).run("go")
     assert (result.output, result.stop_reason) == (ADA, "answer")
-    assert told(result.messages) == ["3", "The answer is taken", "Error: broken", "Error: There is an answer already"]
+    assert told(result.messages) == ["3", "Answer accepted", "Error: broken", "Error: An answer was already accepted"]
 
 
 async def test_first_valid_answer_is_used():
@@ -161,7 +161,7 @@ async def test_first_valid_answer_is_used():
     result = await Agent(ScriptedModel([[wrong, ADA_CALL]]), output_type=Person).run("go")
     assert (result.output, told(result.messages)) == (
         ADA,
-        ["Error: Missing required parameter(s) for 'Person': name", "The answer is taken"],
+        ["Error: Missing required parameter(s) for 'Person': name", "Answer accepted"],
     )
 
 

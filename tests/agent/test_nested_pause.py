@@ -324,7 +324,7 @@ class TestWhereItCannotPause:
         for tools in ([clerk], []):
             agent = make_agent(["done"], *tools)
             with pytest.raises(
-                ToolConfigurationError, match="waits inside of 'clerk', which is not a tool of an agent"
+                ToolConfigurationError, match="waits inside 'clerk', which is no longer a tool of an agent"
             ):
                 resume(agent, first, Continue())
         assert done == []

@@ -336,7 +336,7 @@ class TestDecisionsAreBound:
         shop = Shop()
         agent = make_agent([pay(5), "done"], shop)
         first = agent.run_sync("go")
-        with pytest.raises(ToolConfigurationError, match=f"no open request 'q9'; open are {first.pending[0].id}"):
+        with pytest.raises(ToolConfigurationError, match=f"No open request 'q9'; open requests: {first.pending[0].id}"):
             agent.run_sync(first.paused, decisions={**decide(first, Continue()), "q9": Continue()})
         assert shop.done == []
 

@@ -891,8 +891,8 @@ def test_instructions_of_a_client_are_left_out_unless_they_are_wanted():
         (b"\xff\xfe", "The request is not JSON"),
         ("[" * 100_000, "The request is not JSON: (maximum recursion|Stack overflow)"),
         ([], r"The request: expected an object, got \[\]"),
-        ({}, "threadId: expected a str that is not empty, got None"),
-        ({"threadId": "t", "runId": 7}, "runId: expected a str that is not empty, got 7"),
+        ({}, "threadId: expected a non-empty str, got None"),
+        ({"threadId": "t", "runId": 7}, "runId: expected a non-empty str, got 7"),
         ({"threadId": "t", "runId": "r"}, "messages: expected a list, got None"),
         (ag_ui_body("hi"), r"messages\[0\]: expected an object, got 'hi'"),
         (ag_ui_body(), "messages: the last message must be one of the user"),
@@ -986,7 +986,7 @@ def test_an_empty_message_of_vercel_is_left_out():
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ({}, "id: expected a str that is not empty, got None"),
+        ({}, "id: expected a non-empty str, got None"),
         ({"id": "c", "messages": 7}, "messages: expected a list, got 7"),
         (vercel_body({"role": "user", "content": "hi"}), r"messages\[0\].parts: expected a list, got None"),
         (vercel_body({"role": "user", "parts": ["hi"]}), r"messages\[0\].parts\[0\]: expected an object with a type"),

@@ -125,7 +125,7 @@ def test_of_two_people_who_answer_one_is_told_who_was_first(make_server, new_ses
     expect(pages["ada"].get_by_text("Approved as ada")).to_be_visible()
     assert process.communicate(timeout=LONG)[0] == "Refunded 14.40 euros of order 7 to a card\n"
     pages["bob"].locator("[data-request]").get_by_role("button", name="Reject").click()
-    expect(pages["bob"].locator("[data-request]").get_by_role("alert")).to_contain_text("answered already by 'ada'")
+    expect(pages["bob"].locator("[data-request]").get_by_role("alert")).to_contain_text("already answered by 'ada'")
 
 
 def test_everything_can_be_done_with_the_keyboard(page, server, start_clerk):

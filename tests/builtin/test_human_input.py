@@ -82,7 +82,7 @@ async def test_on_timeout_decides_about_silence():
         await ask_reviewer(SilentReviewer(), HumanInputTool(timeout=0.02, on_timeout=OnTimeout.EXIT_EARLY))
     assert raised.value.timed_out
     failed = await ask_reviewer(SilentReviewer(), HumanInputTool(timeout=0.02, on_timeout=OnTimeout.FAIL))
-    assert failed == "Error: Nobody answered the review of 'human_input' within 0.02 s"
+    assert failed == "Error: No answer to the review of 'human_input' within 0.02 s"
 
 
 @pytest.mark.parametrize("terms", [{"timeout": "5"}, {"timeout": -1}, {"on_timeout": "fail"}])

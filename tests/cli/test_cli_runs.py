@@ -221,7 +221,7 @@ def test_a_run_is_begun_resumed_and_forgotten(run, bots):
     assert run("fork", "order-7", "/1", "again") == (0, "queued: again\n", "")
     assert run("cancel", "again") == (0, "cancelled: again\n", "")
     assert run("take-over", "again") == (0, "cancelled: again\n", "")
-    assert run("resume", "again", bots)[::2] == (1, "toolsemble: Run 'again' was cancelled, and is not continued\n")
+    assert run("resume", "again", bots)[::2] == (1, "toolsemble: Run 'again' was cancelled and cannot resume\n")
     assert run("forget", "--days", "0") == (0, "deleted: 2\n", "")
 
 

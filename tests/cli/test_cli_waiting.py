@@ -115,7 +115,7 @@ def test_answers_as_a_person_in_a_role(run_command, store, file):
     assert run_command("approvals", file, "approve", "4f1c09") == (
         1,
         "",
-        "toolsemble: it takes the role 'boss', not ''\n",
+        "toolsemble: it requires the role 'boss', not ''\n",
     )
     code, out, _ = run_command("approvals", file, "approve", "4f1c09", "--role", "boss", "--person", "bob", "--json")
     assert (code, json.loads(out)["person"], json.loads(out)["decision"]) == (0, "bob", "continue")
@@ -146,7 +146,7 @@ def test_refused_answer_exits_with_1_and_the_reason(run_command, store, file):
     assert run_command("approvals", file, "approve", "4f1c09") == (
         1,
         "",
-        "toolsemble: it was answered already by 'bob'\n",
+        "toolsemble: it was already answered by 'bob'\n",
     )
 
 

@@ -38,7 +38,7 @@ async def test_answers_that_do_not_fit_are_refused(runs, caplog):
         "request_id must be a string",
         "this worker has no such request",
         "this worker has no such request",
-        "the person saw other arguments than what is asked about",
+        "the person saw other arguments than the request has",
         "this worker takes no answers; pass store=... to the engine",
     ]
     assert [each.id for each in runs.store.pending()] == [asked.id]

@@ -65,7 +65,7 @@ def test_tools_that_must_not_be_repeated_are_refused(client, settings):
         """Pay an order."""
         return order
 
-    message = "Tool 'pay' cannot run on Dask, which repeats the work of workers that are lost; declare effects='read'"
+    message = "Tool 'pay' cannot run on Dask, which reruns the tasks of lost workers; declare effects='read'"
     for tools in ([pay], [ToolPipeline("both", "Look, then pay", [Step(pay), Step(look, adapter=str)])]):
         with pytest.raises(ToolDefinitionError, match=message):
             Toolbox(tools, executor=executor(client))

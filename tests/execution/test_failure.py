@@ -177,7 +177,7 @@ def test_rejections_and_review_timeouts_are_shown():
     assert execute(Echo(), approve=["echo"], review=AutoReject("no")).text == "Error: Rejected by reviewer: no"
     silent = CallbackReview(lambda _: threading.Event().wait(5))
     terms = {"approve": ["echo"], "approval_timeout": 0.01, "approval_on_timeout": OnTimeout.FAIL}
-    assert execute(Echo(), review=silent, **terms).text.startswith("Error: Nobody answered the review of 'echo'")
+    assert execute(Echo(), review=silent, **terms).text.startswith("Error: No answer to the review of 'echo'")
 
 
 def test_declared_error_keeps_its_code_and_has_no_reference():

@@ -82,7 +82,7 @@ async def check_is_begun_once(engine):
     await engine.begin("echo-2", "echo", "hello")
     with pytest.raises(ToolConfigurationError, match="Run 'echo-2' was begun with another prompt"):
         await engine.begin("echo-2", "echo", "goodbye")
-    with pytest.raises(ToolConfigurationError, match="A run needs run_id, a text, not ''"):
+    with pytest.raises(ToolConfigurationError, match="A run needs run_id, a str, not ''"):
         await engine.begin("", "echo", "hello")
     with pytest.raises(ToolConfigurationError, match="The parameters of run 'r' are not JSON values"):
         await engine.begin("r", "echo", "hello", parameters={"x": object()})

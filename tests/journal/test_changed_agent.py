@@ -53,7 +53,7 @@ def test_another_tool_at_the_place_of_a_step_is_refused(runs):
     kill(clerk(runs, [settle(first, shop.refund)], call, "Done."))
     changed = [settle(shop.refund, shop.look)]
     with pytest.raises(
-        RunChangedError, match=r"recorded a call of 'look' at /1\.1\.1, where the agent of today calls 'refund'"
+        RunChangedError, match=r"recorded a call of 'look' at /1\.1\.1, where the current agent calls 'refund'"
     ):
         clerk(runs, changed, call, "Done.").run_sync("Refund order 7", run_id="r1")
     assert runs.find("r1").state == "failed"

@@ -152,7 +152,7 @@ async def test_a_run_is_resumed_with_what_it_was_begun_with(runs):
 async def test_another_agent_does_not_continue_a_run(runs):
     runs.begin("r1", "clerk", "Refund order 7")
     poet = Agent(ScriptedModel(["Roses are red."]), name="poet")
-    with pytest.raises(ToolConfigurationError, match="Run 'r1' is one of the agent 'clerk', not of 'poet'"):
+    with pytest.raises(ToolConfigurationError, match="Run 'r1' belongs to agent 'clerk', not 'poet'"):
         await runs.resume("r1", poet)
     assert (runs.find("r1").state, runs.steps("r1")) == ("queued", [])
 

@@ -130,7 +130,7 @@ def test_the_same_id_with_another_prompt_is_refused(runs):
 def test_the_same_id_for_another_agent_is_refused(runs):
     clerk(runs, [], "Done.").run_sync("Refund order 7", run_id="r1")
     other = Agent(ScriptedModel(["No."]), journal=runs, role="a poet")
-    with pytest.raises(ToolConfigurationError, match="Run 'r1' is one of the agent 'clerk', not of 'a poet'"):
+    with pytest.raises(ToolConfigurationError, match="Run 'r1' belongs to agent 'clerk', not 'a poet'"):
         other.run_sync("Refund order 7", run_id="r1")
 
 
@@ -309,7 +309,7 @@ def test_shared_parameters_are_as_the_recorded_calls_left_them(runs):
 
 @pytest.mark.parametrize("value", [object(), (1, 2), float("nan")])
 def test_parameters_that_json_cannot_hold_are_refused(runs, value):
-    with pytest.raises(ToolConfigurationError, match="parameters of a run with a journal must be JSON values"):
+    with pytest.raises(ToolConfigurationError, match="parameters of a journaled run must be JSON values"):
         clerk(runs, [], "Done.").run_sync("Refund order 7", run_id="r1", parameters={"database": value})
 
 

@@ -159,7 +159,7 @@ def test_a_run_can_wait_until_a_person_has_settled_a_call(tmp_path, till):
         till.kills = True
         with pytest.raises(Killed):
             go_on(runs, till)
-        with pytest.raises(RunParkedError, match="waits until somebody says what became of 'pay'") as parked:
+        with pytest.raises(RunParkedError, match="waits: the outcome of 'pay' is unknown") as parked:
             go_on(runs, till)
         assert parked.value.run_id == "r1"
         assert runs.find("r1").state == "waiting"
@@ -257,7 +257,7 @@ def test_a_cancelled_run_stops_before_its_next_call_and_is_not_continued(runs, t
     agent = clerk(runs, [till, stop], ToolCall("stop"), PAY, "Done.")
     with pytest.raises(RunCancelledError, match="Run 'r1' was cancelled"):
         agent.run_sync("Pay order 7", run_id="r1")
-    with pytest.raises(RunCancelledError, match="Run 'r1' was cancelled, and is not continued"):
+    with pytest.raises(RunCancelledError, match="Run 'r1' was cancelled and cannot resume"):
         agent.run_sync("Pay order 7", run_id="r1")
     assert till.paid == []
     assert runs.find("r1").state == "cancelled"
@@ -279,13 +279,13 @@ def test_begin_records_a_run_once(runs):
     ]
     with pytest.raises(ToolConfigurationError, match="begun with another prompt"):
         runs.begin("r1", "clerk", "Pay order 8")
-    with pytest.raises(ToolConfigurationError, match="is one of the agent 'clerk', not of 'poet'"):
+    with pytest.raises(ToolConfigurationError, match="belongs to agent 'clerk', not 'poet'"):
         runs.begin("r1", "poet", "Pay order 7")
 
 
 @pytest.mark.parametrize(("run_id", "agent"), [("", "clerk"), (None, "clerk"), ("r1", " "), ("r1", 3)])
 def test_a_run_needs_an_id_and_an_agent(runs, run_id, agent):
-    with pytest.raises(ToolConfigurationError, match=r"A run needs (run_id|agent), a text, not"):
+    with pytest.raises(ToolConfigurationError, match=r"A run needs (run_id|agent), a str, not"):
         runs.begin(run_id, agent, "Pay order 7")
 
 
@@ -296,7 +296,7 @@ def test_runs_are_listed_by_state(runs, till):
     assert [run.run_id for run in runs.list()] == ["r2", "r1"]
     assert runs.find("r3") is None
     assert runs.steps("r3") == []
-    with pytest.raises(ValueError, match="A run has no state 'finished'; known are queued, running"):
+    with pytest.raises(ValueError, match="Unknown run state 'finished'; expected one of queued, running"):
         runs.list("finished")
 
 
@@ -324,7 +324,7 @@ def test_a_fork_that_cannot_be_made_is_refused(runs, till):
         runs.fork("r1", "/7", "r2")
     with pytest.raises(ValueError, match=r"Run 'r1' has no turn '/1\.1'; it has /1, /2"):
         runs.fork("r1", "/1.1", "r2")
-    with pytest.raises(ToolConfigurationError, match="There is a run 'r1' already"):
+    with pytest.raises(ToolConfigurationError, match="Run 'r1' already exists"):
         runs.fork("r1", "/1", "r1")
     runs.begin("r3", "clerk", "Pay order 7")
     with pytest.raises(ValueError, match="Run 'r3' has no turn '/1'; it has none yet"):
@@ -529,7 +529,7 @@ def test_an_empty_id_is_refused(runs, till, run_id):
 
 @pytest.mark.parametrize("use", ["find", "cancel", "take_over"])
 def test_an_id_that_is_not_a_text_is_named(runs, use):
-    with pytest.raises(TypeError, match="The id of a run is a str, not None"):
+    with pytest.raises(TypeError, match="A run id must be a str, not None"):
         getattr(runs, use)(None)
 
 

@@ -97,7 +97,7 @@ def test_whichever_record_cannot_be_written_the_run_fails_there_and_goes_on_late
         shop, told = Shop(), []
         with RunJournal(tmp_path / f"{number}.db") as runs:
             agent, breaking = make_agent(runs, shop, told), Breaking(runs, number)
-            with pytest.raises(AgentExecutionError, match="Run 'r1' cannot go on, because of its journal: attempt to"):
+            with pytest.raises(AgentExecutionError, match="Run 'r1' cannot continue: journal error: attempt to"):
                 agent.run_sync(PROMPT, run_id="r1")
             assert breaking.is_broken
             breaking.repair()
@@ -127,7 +127,7 @@ def test_without_a_record_no_body_runs_and_none_is_told_to_the_model(tmp_path, k
 
         box = Toolbox([shop], before_call=break_)
         agent = Agent(FunctionModel(reply), box, journal=runs, name="clerk")
-        with pytest.raises(AgentExecutionError, match="because of its journal") as failed:
+        with pytest.raises(AgentExecutionError, match="journal error") as failed:
             agent.run_sync(PROMPT, run_id="r1")
         assert (shop.done, told, failed.value.partial.stop_reason) == ([], [], "error")
         broken[0].__exit__(None, None, None)
@@ -149,7 +149,7 @@ def test_a_body_whose_end_cannot_be_written_has_an_unknown_outcome(tmp_path):
             return "refunded"
 
         agent = Agent(listen(told, REFUND, "Done."), [refund], journal=runs, name="clerk")
-        with pytest.raises(AgentExecutionError, match="because of its journal"):
+        with pytest.raises(AgentExecutionError, match="journal error"):
             agent.run_sync(PROMPT, run_id="r1")
         full.__exit__(None, None, None)
         assert [(call.tool, call.place) for call in runs.unknown()] == [("refund", "/1.1")]
@@ -172,7 +172,7 @@ async def test_a_worker_tries_again_until_the_journal_can_be_written(tmp_path, c
         runs.begin("r1", "clerk", PROMPT)
         with unwritable(runs, "read-only"):
             working = asyncio.create_task(runs.work({"clerk": clerk(None, [], "Done.")}, poll=0.01))
-            await auntil(lambda: caplog.text.count("the worker tries again in 0.01 s") > 1)
+            await auntil(lambda: caplog.text.count("the worker retries in 0.01 s") > 1)
         await auntil(lambda: runs.find("r1").state == "done")
         runs.drain()
         await asyncio.wait_for(working, LONG)
@@ -182,7 +182,7 @@ def test_a_question_that_cannot_be_recorded_is_not_asked(tmp_path, store, pay, p
     with park(tmp_path) as runs:
         breaking = Breaking(runs, 2)
         agent = clerk(runs, [pay], PAY, "Done.", review=QueueReview(store, poll=0.01))
-        with pytest.raises(AgentExecutionError, match="because of its journal"):
+        with pytest.raises(AgentExecutionError, match="journal error"):
             agent.run_sync("Pay order 7", run_id="r1")
         assert (store.pending(), paid) == ([], [])
         breaking.repair()

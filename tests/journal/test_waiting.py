@@ -517,7 +517,7 @@ class TestCancelledRun:
             (request,) = store.pending()
             runs.cancel("r1")
             assert store.pending() == []
-        with pytest.raises(ReviewRefusedError, match="it was withdrawn: nobody waits for the answer"):
+        with pytest.raises(ReviewRefusedError, match="it was withdrawn: the answer is no longer needed"):
             store.answer(request, Continue())
 
     def test_its_question_is_closed_in_a_given_store(self, tmp_path, store, pay):

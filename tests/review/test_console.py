@@ -261,7 +261,7 @@ def test_rejects_without_stderr(monkeypatch, stderr):
 def test_prompt_that_cannot_be_written_is_rejected(person, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)
     monkeypatch.setattr(sys, "stderr", None)
-    reason = "there is no output to show the question on, so no reviewer can be asked"
+    reason = "there is no output stream to show the question on"
     assert ConsoleReview(person.stream).review(request()) == ExitEarly(reason)
 
 
@@ -566,7 +566,7 @@ def test_abandoned_prompt_releases_the_terminal(person, clock):
     person.prompt()
     clock.advance(2)
     assert late.result(WAIT) == ExitEarly("no answer within 2 s", timed_out=True)
-    person.until("Nobody waits for this answer any more.")
+    person.until("This request has expired.")
     answer = person.ask(request("second"))
     person.until('"second"')
     person.prompt()
@@ -581,7 +581,7 @@ def test_prompt_without_a_toolbox_ends_after_its_deadline(person, typed, clock):
     person.type(typed)
     clock.advance(4)
     assert answer.result(WAIT) == LATE
-    person.until("Nobody waits for this answer any more.")
+    person.until("This request has expired.")
 
 
 def test_expired_request_is_not_shown(person):
@@ -598,7 +598,7 @@ async def test_cancelled_call_ends_its_prompt(person):
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    await asyncio.to_thread(person.until, "Nobody waits for this answer any more.")
+    await asyncio.to_thread(person.until, "This request has expired.")
 
 
 def test_timeout_while_typing_the_reason_is_a_rejection(person, clock):
@@ -664,9 +664,9 @@ def test_edited_file_is_private_and_deleted(person, editor, tmp_path):
     [
         ("pass", "Nothing was changed."),
         (append_code("\n"), "Nothing was changed."),
-        (append_code("!") + "\nsys.exit(3)", "gave no text: it ended with status 3. Check VISUAL and EDITOR."),
-        ("path.unlink()", "gave no text: [Errno 2]"),
-        (r"path.write_bytes(b'\xff')", "gave no text: 'utf-8' codec can't decode"),
+        (append_code("!") + "\nsys.exit(3)", "returned no text: it ended with status 3. Check VISUAL and EDITOR."),
+        ("path.unlink()", "returned no text: [Errno 2]"),
+        (r"path.write_bytes(b'\xff')", "returned no text: 'utf-8' codec can't decode"),
     ],
 )
 def test_unchanged_edit_returns_to_the_choices(person, editor, code, message):
@@ -685,7 +685,7 @@ def test_editor_start_failure_returns_to_the_choices(person, monkeypatch, comman
     answer = person.ask(request())
     person.prompt()
     person.type("e\n")
-    assert f"The editor '{command}' gave no text" in person.prompt()
+    assert f"The editor '{command}' returned no text" in person.prompt()
     person.type("c\n")
     assert answer.result(WAIT) == Continue()
 
@@ -701,7 +701,7 @@ def test_editor_is_killed_when_the_request_ends(person, editor, deaf):
     person.until("editing")
     gone.set()
     assert answer.result(WAIT) == LATE
-    person.until("Nobody waits for this answer any more.")
+    person.until("This request has expired.")
 
 
 class ConsoleInTime:

@@ -201,7 +201,7 @@ async def test_unanswered_request_expires(store, on_timeout, decision, sync, clo
 
 async def test_timeout_without_a_toolbox_is_a_rejection(store):
     decision = await QueueReview(store, poll=FAST).review(make_request(timeout=0.01))
-    assert decision == ExitEarly("nobody answered in time", timed_out=True)
+    assert decision == ExitEarly("no answer in time", timed_out=True)
 
 
 async def test_cancellation_withdraws_the_request(store):

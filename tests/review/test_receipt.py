@@ -119,12 +119,12 @@ def test_receipt_is_valid_only_in_its_time_window(now, reason):
 def test_changing_any_field_breaks_the_signature(name):
     value = getattr(issue(), name)
     other = {"kind": "edit", "always": "tool"}.get(name, value + 1 if isinstance(value, float) else f"{value}x")
-    with pytest.raises(ReviewRefusedError, match=r"^the signature does not fit$"):
+    with pytest.raises(ReviewRefusedError, match=r"^the signature does not match$"):
         replace(issue(), **{name: other}).check(REQUEST, SECRET, NOW)
 
 
 def test_other_secret_breaks_the_signature():
-    with pytest.raises(ReviewRefusedError, match=r"^the signature does not fit$"):
+    with pytest.raises(ReviewRefusedError, match=r"^the signature does not match$"):
         issue(secret=b"another").check(REQUEST, SECRET, NOW)
 
 

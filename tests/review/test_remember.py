@@ -237,7 +237,7 @@ def test_rejects_invalid_handler(given):
 
 
 def test_rejects_unknown_scope():
-    with pytest.raises(ToolDefinitionError, match=r"^RememberReview: unknown scope 'run'; known are tool, arguments$"):
+    with pytest.raises(ToolDefinitionError, match=r"^RememberReview: unknown scope 'run'; expected tool, arguments$"):
         RememberReview(Person(), "run")
 
 

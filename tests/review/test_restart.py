@@ -136,7 +136,7 @@ def test_rejects_a_changed_receipt_after_a_restart(path):
     tamper(path, """UPDATE requests SET receipt = replace(receipt, '"exit_early"', '"continue"')""")
     assert finish(path, "order-17", 17) == ["done"]
     with ReviewStore(path) as store:
-        assert [event.detail for event in store.audit() if event.kind == "refused"] == ["the signature does not fit"]
+        assert [event.detail for event in store.audit() if event.kind == "refused"] == ["the signature does not match"]
 
 
 async def test_earlier_answer_has_no_request_event(path):
@@ -253,7 +253,7 @@ async def test_a_cancelled_run_without_an_id_withdraws_its_question(path):
     with ReviewStore(path) as store:
         request = await cancel_while_it_waits(store, None)
         assert (store.pending(), audit_kinds(store)) == ([], ["asked", "withdrawn"])
-        with pytest.raises(ReviewRefusedError, match="it was withdrawn: nobody waits for the answer"):
+        with pytest.raises(ReviewRefusedError, match="it was withdrawn: the answer is no longer needed"):
             store.answer(request, Continue())
 
 

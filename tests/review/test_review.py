@@ -782,7 +782,7 @@ class TestTimeouts:
         [
             (OnTimeout.EXIT_EARLY, "Error: Rejected by reviewer: no answer within 0.05 s"),
             (OnTimeout.CONTINUE, "HI"),
-            (OnTimeout.FAIL, "Error: Nobody answered the review of 'function' within 0.05 s"),
+            (OnTimeout.FAIL, "Error: No answer to the review of 'function' within 0.05 s"),
         ],
     )
     async def test_timeout_follows_on_timeout(self, handler, on_timeout, text):
@@ -1087,7 +1087,7 @@ class TestReviewDuringExecution:
         [
             (OnTimeout.CONTINUE, repr(Continue())),
             (OnTimeout.EXIT_EARLY, repr(ExitEarly("no answer within 0.05 s", timed_out=True))),
-            (OnTimeout.FAIL, "Error: Nobody answered the review of 'asking' within 0.05 s"),
+            (OnTimeout.FAIL, "Error: No answer to the review of 'asking' within 0.05 s"),
         ],
     )
     async def test_request_review_timeout_follows_on_timeout(self, kind, on_timeout, text):

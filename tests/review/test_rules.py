@@ -87,9 +87,9 @@ def matches(action, condition, value):
         ("read_file", Continue()),
         ("read_secret", ExitEarly("secrets stay")),
         ("delete_file", ExitEarly("denied by rule 3 for 'delete_*'")),
-        ("Read_file", ExitEarly("no reviewer can be asked")),
-        ("write_file", ExitEarly("no reviewer can be asked")),
-        ("send_mail", ExitEarly("no reviewer can be asked")),
+        ("Read_file", ExitEarly("there is no reviewer to ask")),
+        ("write_file", ExitEarly("there is no reviewer to ask")),
+        ("send_mail", ExitEarly("there is no reviewer to ask")),
     ],
 )
 def test_first_matching_rule_decides(name, decision):
@@ -608,7 +608,7 @@ def test_a_question_during_a_call_is_denied_by_rules_or_answered_by_a_person(rul
 
 def test_a_question_during_a_call_without_a_person_is_rejected():
     assert decide([Rule("allow")], {}, "read_file", timing=ReviewTiming.DURING_EXECUTION) == ExitEarly(
-        "no reviewer can be asked"
+        "there is no reviewer to ask"
     )
 
 
@@ -628,8 +628,8 @@ NO_CONDITION = "expected a pattern, a number, true, false, a range with min and 
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"action": "alow"}, "unknown action 'alow'; known are allow, ask, deny"),
-        ({"action": ["allow"]}, "unknown action ['allow']; known are allow, ask, deny"),
+        ({"action": "alow"}, "unknown action 'alow'; expected allow, ask, deny"),
+        ({"action": ["allow"]}, "unknown action ['allow']; expected allow, ask, deny"),
         ({"tool": ""}, "tool must be a name or a pattern, not ''"),
         ({"tool": ["a"]}, "tool must be a name or a pattern, not ['a']"),
         ({"reason": 5}, "reason must be a str, not int"),
@@ -646,7 +646,7 @@ NO_CONDITION = "expected a pattern, a number, true, false, a range with min and 
         ({"arguments": {"n": {"min": 3, "max": 2}}}, "arguments: 'n': min 3 is more than max 2"),
         (
             {"arguments": {"options": {"force": True}}},
-            f"arguments: 'options': unknown key 'force' of a range; known are max, min; {ONE_KEY}",
+            f"arguments: 'options': unknown key 'force' of a range; expected max, min; {ONE_KEY}",
         ),
     ],
 )
@@ -659,7 +659,7 @@ def test_rejects_invalid_rule(fields, problem):
 def test_rejects_invalid_rules_default_and_handler():
     with pytest.raises(ToolDefinitionError, match=r"^Rule 2: expected a Rule, not dict$"):
         RulesReview([Rule("allow"), {"action": "allow"}])
-    with pytest.raises(ToolDefinitionError, match=r"^RulesReview: default: unknown action 'no'; known are allow, ask"):
+    with pytest.raises(ToolDefinitionError, match=r"^RulesReview: default: unknown action 'no'; expected allow, ask"):
         RulesReview([], default="no")
     with pytest.raises(TypeError, match=r"^RulesReview: ask must have a method 'review'; str has none$"):
         RulesReview([], "ada")
@@ -726,7 +726,7 @@ async def test_rules_are_read_from_toml(rules_file, asked, text, questions):
 
 
 @pytest.mark.parametrize(
-    ("text", "decision"), [("", ExitEarly("no reviewer can be asked")), ('default = "allow"', Continue())]
+    ("text", "decision"), [("", ExitEarly("there is no reviewer to ask")), ('default = "allow"', Continue())]
 )
 def test_file_without_rules_uses_the_default(rules_file, text, decision):
     assert finish(RulesReview.from_toml(rules_file(text)).review(request({}))) == decision
@@ -737,15 +737,15 @@ def test_file_without_rules_uses_the_default(rules_file, text, decision):
     [
         (
             '[[rule]]\naction = "allow"\n[[rule]]\naction = "deny"\ntols = "a"',
-            "Rule 2: unknown key 'tols'; known are action, arguments, reason, tool",
+            "Rule 2: unknown key 'tols'; expected action, arguments, reason, tool",
         ),
-        ('[[rule]]\naction = "alow"', "Rule 1: unknown action 'alow'; known are allow, ask, deny"),
-        ('[[rule]]\ntool = "a"', "Rule 1: action is missing; known are allow, ask, deny"),
+        ('[[rule]]\naction = "alow"', "Rule 1: unknown action 'alow'; expected allow, ask, deny"),
+        ('[[rule]]\ntool = "a"', "Rule 1: action is missing; expected allow, ask, deny"),
         ("rule = [5]", "Rule 1: expected a table, not 5"),
         ('[rule]\naction = "allow"', "'rule' must be a list of tables; begin each with [[rule]]"),
-        ('[[rules]]\naction = "deny"', "unknown key 'rules'; known are default, rule"),
-        ('default = "never"', "RulesReview: default: unknown action 'never'; known are allow, ask, deny"),
-        ("default = []", "RulesReview: default: unknown action []; known are allow, ask, deny"),
+        ('[[rules]]\naction = "deny"', "unknown key 'rules'; expected default, rule"),
+        ('default = "never"', "RulesReview: default: unknown action 'never'; expected allow, ask, deny"),
+        ("default = []", "RulesReview: default: unknown action []; expected allow, ask, deny"),
         ("[[rule]", "the rules are not valid TOML: "),
         (b"\xff", "the rules are not valid TOML: "),
     ],

@@ -89,7 +89,7 @@ def test_answer_can_be_taken_once(store, decision):
     assert (receipt.decision, receipt.person, receipt.role) == (decision, "ada", "admin")
     assert (receipt.issued_at, receipt.expires_at, store.pending()) == (NOW, NOW + 3600, [])
     assert store.take({stored: request}) == {stored: decision}
-    assert store.take({stored: request}) == {stored: ExitEarly("the approval was used already")}
+    assert store.take({stored: request}) == {stored: ExitEarly("the approval was already used")}
 
 
 def test_audit_log_records_everything(store, clock):
@@ -130,14 +130,14 @@ def test_pending_requests_are_in_order(store):
     [
         ({"id": "unknown"}, {}, "the request is unknown"),
         ({"id": "\ud800"}, {}, "the request is unknown"),
-        ({"tool_name": "write"}, {}, "the person saw another tool than what is asked about"),
-        ({"schema_digest": "abd"}, {}, "the person saw another schema than what is asked about"),
-        ({"description": "Reads"}, {}, "the person saw another description than what is asked about"),
-        ({"arguments": "old.lo"}, {}, "the person saw other arguments than what is asked about"),
-        ({}, {"arguments_digest": ""}, "the person saw other arguments than what is asked about"),
-        ({"required_role": None}, {}, "it takes the role 'admin', not ''"),
-        ({"required_role": "guest"}, {"role": "guest\n"}, "it takes the role 'admin', not 'guest\\n'"),
-        ({}, {"role": "Admin"}, "it takes the role 'admin', not 'Admin'"),
+        ({"tool_name": "write"}, {}, "the person saw another tool than the request has"),
+        ({"schema_digest": "abd"}, {}, "the person saw another schema than the request has"),
+        ({"description": "Reads"}, {}, "the person saw another description than the request has"),
+        ({"arguments": "old.lo"}, {}, "the person saw other arguments than the request has"),
+        ({}, {"arguments_digest": ""}, "the person saw other arguments than the request has"),
+        ({"required_role": None}, {}, "it requires the role 'admin', not ''"),
+        ({"required_role": "guest"}, {"role": "guest\n"}, "it requires the role 'admin', not 'guest\\n'"),
+        ({}, {"role": "Admin"}, "it requires the role 'admin', not 'Admin'"),
         ({}, {"person": None, "role": "admin"}, "the person and the role must be strings"),
         ({}, {"role": 5}, "the person and the role must be strings"),
     ],
@@ -181,7 +181,7 @@ def test_rejects_invalid_decision(store, answer):
 
 
 @pytest.mark.parametrize(
-    ("person", "reason"), [("ada", "it was answered already by 'ada'"), ("", "it was answered already")]
+    ("person", "reason"), [("ada", "it was already answered by 'ada'"), ("", "it was answered already")]
 )
 def test_rejects_second_answer(store, person, reason):
     store.ask([request := make_request()])
@@ -215,7 +215,7 @@ def test_rejects_answer_after_the_deadline(store, clock):
     with pytest.raises(ReviewRefusedError, match=r"^its deadline has passed$"):
         store.answer(request, Continue())
     assert audit_kinds(store) == ["asked", "expired", "refused"]
-    assert store.take({request.id: request}) == {request.id: ExitEarly("nobody answered in time", timed_out=True)}
+    assert store.take({request.id: request}) == {request.id: ExitEarly("no answer in time", timed_out=True)}
 
 
 @pytest.mark.parametrize("timeout", [None, 0])
@@ -253,7 +253,7 @@ def test_approval_expires(store, clock, later, reason):
     assert decision.reason.startswith(f"the approval is not valid: {reason}")
     assert audit_kinds(store) == ["asked", "answered", "refused"]
     clock.now = NOW
-    assert store.take({request.id: request}) == {request.id: ExitEarly("the approval was used already")}
+    assert store.take({request.id: request}) == {request.id: ExitEarly("the approval was already used")}
 
 
 def test_approval_before_the_deadline_is_valid_after_it(store, clock):
@@ -269,7 +269,7 @@ def test_resetting_a_row_does_not_reuse_an_answer(file, tmp_path):
     file.answer(file.pending()[0], Continue(), person="ada")
     assert file.take({stored: request}) == {stored: Continue()}
     tamper(tmp_path, "UPDATE requests SET state = 'answered'")
-    refused = ExitEarly("the approval is not valid: it was used already")
+    refused = ExitEarly("the approval is not valid: it was already used")
     assert file.take({stored: request}) == {stored: refused}
     assert audit_kinds(file, stored) == ["asked", "answered", "used", "refused"]
 
@@ -280,7 +280,7 @@ def test_resetting_a_row_does_not_reuse_an_answer_in_another_process(file, tmp_p
     assert file.take({stored: request}) == {stored: Continue()}
     tamper(tmp_path, "UPDATE requests SET state = 'answered', receipt = ?", receipt)
     with ReviewStore(tmp_path / "reviews.db", clock=clock) as other:
-        assert other.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it was used already")}
+        assert other.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it was already used")}
 
 
 def test_different_editable_fields_are_different_requests(store):
@@ -303,7 +303,7 @@ def test_answer_is_not_valid_for_other_arguments(store):
     assert store.take({request.id: replace(request, arguments="everything")}) == {
         request.id: ExitEarly("the approval is not valid: it is for other arguments")
     }
-    assert store.take({request.id: request}) == {request.id: ExitEarly("the approval was used already")}
+    assert store.take({request.id: request}) == {request.id: ExitEarly("the approval was already used")}
 
 
 @pytest.mark.parametrize("answered", [True, False])
@@ -313,7 +313,7 @@ def test_withdrawn_request_cannot_be_answered_or_taken(store, answered):
         store.answer(request, Continue())
     store.withdraw([request.id, "unknown"])
     store.withdraw([request.id])
-    with pytest.raises(ReviewRefusedError, match=r"^it was withdrawn: nobody waits for the answer$"):
+    with pytest.raises(ReviewRefusedError, match=r"^it was withdrawn: the answer is no longer needed$"):
         store.answer(request, Continue())
     assert store.take({request.id: request}) == {request.id: ExitEarly("the request was withdrawn")}
     assert audit_kinds(store).count("withdrawn") == 1
@@ -482,7 +482,7 @@ def test_forged_approval_is_rejected(file, tmp_path, forged):
         mine = {"person": "", "role": "", "expires_at": NOW + 60, "issued_at": NOW, "secret": b"mine"}
         receipt = Receipt.issue(request, Continue(), **mine).to_json()
     tamper(tmp_path, "UPDATE requests SET state = 'answered', receipt = ? WHERE id = 'a'", receipt)
-    reason = {"other": "it is for other arguments", "secret": "the signature does not fit"}
+    reason = {"other": "it is for other arguments", "secret": "the signature does not match"}
     assert file.take({"a": request}) == {
         "a": ExitEarly(f"the approval is not valid: {reason.get(forged, 'the receipt cannot be read')}")
     }
@@ -836,7 +836,7 @@ def test_deleting_the_audit_log_does_not_reuse_an_answer(file, tmp_path, clock, 
         file.withdraw([stored])
     delete_audit_log(tmp_path, "UPDATE requests SET state = 'answered'")
     with ReviewStore(tmp_path / "reviews.db", clock=clock) as other:  # a process that knows nothing of it
-        assert other.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it counts no more")}
+        assert other.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it is no longer valid")}
 
 
 def test_restoring_an_old_file_does_not_reuse_an_answer(file, tmp_path, clock):
@@ -845,7 +845,7 @@ def test_restoring_an_old_file_does_not_reuse_an_answer(file, tmp_path, clock):
     assert file.take({stored: request}) == {stored: Continue()}
     delete_audit_log(tmp_path)
     tamper(tmp_path, "UPDATE requests SET state = 'answered', receipt = ?", receipt)
-    assert file.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it was used already")}
+    assert file.take({stored: request}) == {stored: ExitEarly("the approval is not valid: it was already used")}
 
 
 def test_expired_used_answers_are_forgotten(clock):

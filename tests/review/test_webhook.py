@@ -110,7 +110,7 @@ def test_one_of_several_signatures_is_enough():
 
 
 NO_HEADERS = "the message has no webhook-id or no webhook-timestamp"
-NO_FIT = "the signature does not fit"
+NO_FIT = "the signature does not match"
 OUT_OF_TIME = "the message is too old, or from the future; check the clock"
 
 
@@ -257,7 +257,7 @@ def test_rejects_answer_with_missing_keys(missing):
 def test_answer_is_accepted_once_and_only_for_its_request():
     with open_webhook() as webhook:
         webhook.store.ask([request := make_request(required_role="admin"), other := make_request("other")])
-        differ = "the person saw other arguments than what is asked about"
+        differ = "the person saw other arguments than the request has"
         wrong = {**make_answer(request, role="admin"), "arguments_digest": other.arguments_digest}
         right = sign(make_answer(request, role="admin", person="ada"))
         assert [
@@ -271,9 +271,9 @@ def test_answer_is_accepted_once_and_only_for_its_request():
             (404, "the request is unknown"),
             (404, "the request is unknown"),
             (409, differ),
-            (409, "it takes the role 'admin', not 'guest\\ud800'"),
+            (409, "it requires the role 'admin', not 'guest\\ud800'"),
             (200, "answered"),
-            (409, "it was answered already by 'ada'"),
+            (409, "it was already answered by 'ada'"),
         ]
         assert webhook.store.pending() == [other]
 

@@ -117,9 +117,9 @@ async def test_second_answer_is_refused_with_its_reason():
                 for secret in ("another", SECRET, SECRET)
             ]
     assert statuses == [
-        (401, "the signature does not fit"),
+        (401, "the signature does not match"),
         (200, "answered"),
-        (409, "it was answered already by 'ada'"),
+        (409, "it was already answered by 'ada'"),
     ]
 
 
@@ -153,8 +153,8 @@ def test_reads_the_requests_of_a_message():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"body": b"{ }"}, "the signature does not fit"),
-        ({"secret": "another"}, "the signature does not fit"),
+        ({"body": b"{ }"}, "the signature does not match"),
+        ({"secret": "another"}, "the signature does not match"),
         ({"headers": {}}, "the message has no webhook-id or no webhook-timestamp"),
         ({"now": NOW + 301}, "the message is too old, or from the future; check the clock"),
         ({"now": None}, "the message is too old, or from the future; check the clock"),
@@ -185,7 +185,7 @@ def test_rejects_a_message_with_a_wrong_signature_or_time(change, reason):
     ],
 )
 def test_rejects_a_signed_message_of_another_kind(values):
-    with pytest.raises(ReviewRefusedError, match=r"^the message is not one of WebhookReview$"):
+    with pytest.raises(ReviewRefusedError, match=r"^the message is not from a WebhookReview$"):
         read_webhook(*message(values), SECRET, now=NOW)
 
 

@@ -585,7 +585,7 @@ class TestNotifications:
             agent = Agent(FunctionModel(lambda _: "Done."))
             working = asyncio.create_task(runs.work({"clerk": agent}, poll=0.05))
             await asyncio.to_thread(postgres.stop)
-            while "the worker looks again in 0.05 s" not in caplog.text:
+            while "the worker polls again in 0.05 s" not in caplog.text:
                 await asyncio.sleep(0.01)
             await asyncio.to_thread(postgres.start)
             runs.begin("r1", "clerk", "Pay")
@@ -600,7 +600,7 @@ class TestNotifications:
             await auntil(store.pending)
             store._database._connections._patience = 0.1
             await asyncio.to_thread(postgres.stop)
-            while "the answers are looked for again" not in caplog.text:
+            while "polling for answers again" not in caplog.text:
                 await asyncio.sleep(0.01)
             await asyncio.to_thread(postgres.start)
             store._database._connections._patience = 30

@@ -106,7 +106,7 @@ def test_an_answer_to_other_arguments_than_were_shown_is_refused(desk):
     refused = desk.client.post("/api/approval", json={"id": id_, "decision": "approve", "arguments_digest": "0"})
     assert (refused.status_code, refused.json()["error"]) == (
         409,
-        "the person saw other arguments than what is asked about",
+        "the person saw other arguments than the request has",
     )
     assert desk.client.post("/api/approval", json={"id": id_, "decision": "approve"}).status_code == 409
 
@@ -121,7 +121,7 @@ def test_of_two_people_the_second_is_told_who_was_first(tmp_path):
         first = answer(desk, id_, "approve", ada, shown=shown[0])
         second = answer(desk, id_, "reject", bob, shown=shown[1])
         assert (first.status_code, first.json()["person"]) == (200, "ada")
-        assert (second.status_code, second.json()["error"]) == (409, "it was answered already by 'ada'")
+        assert (second.status_code, second.json()["error"]) == (409, "it was already answered by 'ada'")
         assert taken(desk, id_) == Continue()
 
 

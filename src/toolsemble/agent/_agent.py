@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, Unpack, overl
 from toolsemble._runtime.event_loops import finish
 from toolsemble._vocabulary.errors import ToolConfigurationError
 
-# Loaded when an agent is created or runs: many programs import the class for a type, or for one of their commands.
+# Loaded when an agent is created or runs: many programs import the class only for annotations, or for one command.
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultedTypeVar
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Agent(Generic[OutputT_co, DepsT]):
-    """A model that calls tools until it can answer; an agent is immutable and can do any number of runs at once.
+    """A model that calls tools until it can answer; agents are immutable and support any number of concurrent runs.
 
     For type checkers, an agent with ``output_type=Invoice`` is an ``Agent[Invoice]``, and one without an output type an
     ``Agent[str]``; with ``deps_type=Shop`` it is an ``Agent[str, Shop]``. Where they cannot infer the type, as for
@@ -42,43 +42,43 @@ class Agent(Generic[OutputT_co, DepsT]):
     :param tools: tools, a toolbox, or a function, sync or async, that takes a :class:`RunView` or nothing, returns the
         tools, and is called before each request to the model
     :param output_type: the type of the answer, any type that a tool's parameter may have; None for text
-    :param deps: an object that tools get as ``ToolContext.deps``, in every run that is given no other; the model never
+    :param deps: an object that tools get as ``ToolContext.deps``, the default for every run; the model never
         sees it
-    :param make_deps: makes the deps of each run that is given none: a function of a :class:`RunView`, sync or async, or
-        one with ``contextlib``'s decorator ``contextmanager`` or ``asynccontextmanager``, which is entered when a run
-        starts or continues and left when it ends, pauses, parks or is interrupted. Sync ones run in worker threads
-    :param deps_type: the type of the deps; by default that of ``make_deps``. Others raise
+    :param make_deps: makes the deps of each run without its own: a function of a :class:`RunView`, sync or async, or
+        one decorated with ``contextlib``'s ``contextmanager`` or ``asynccontextmanager``, which is entered when a run
+        starts or resumes and exited when it ends, pauses, parks or is interrupted. Sync ones run in worker threads
+    :param deps_type: the type of the deps; by default the return type of ``make_deps``. Other types raise
         :class:`~toolsemble.ToolConfigurationError`
-    :param instructions: the system prompt, verbatim: a text; a function, sync or async, that takes a :class:`RunView`
-        or nothing, returns a text or None, and is called before each request to the model; or a list of them
+    :param instructions: the system prompt, verbatim: a str; a function, sync or async, that takes a :class:`RunView`
+        or nothing, returns a str or None, and is called before each model request; or a list of them
     :param role: the model's role, such as "a librarian"; role, goal and background come before the instructions
     :param goal: what the model has to achieve
     :param background: further information for the model
-    :param max_tool_calls: the most tool calls of a run, also of those in one reply; then the model must answer
-        without tools
-    :param max_turns: the most replies of models in a run, including those of nested agents
-    :param max_tokens: the most tokens of a run
-    :param max_seconds: the most seconds that a run works; waiting for a person does not count. A stream starts when its
-        first event is requested, and the time that its consumer takes counts. At the limit, calls and the model are
-        cancelled, and the model is asked for a final answer, for which it has the same time again, at least 5 seconds
-    :param max_cost: the most that the tokens of a run may cost, by ``prices``
-    :param max_depth: how deep agents may be nested as tools
-    :param prices: the prices of tokens, such as ``Prices(2, 8)`` or ``Prices.for_model("openai:gpt-4o")``
+    :param max_tool_calls: maximum tool calls per run, including parallel calls in one reply; then the model must
+        answer without tools
+    :param max_turns: maximum model replies per run, including replies to nested agents
+    :param max_tokens: maximum tokens per run
+    :param max_seconds: maximum seconds per run; time spent waiting for a person does not count. A stream's clock starts
+        when its first event is requested, and includes its consumer's time. At the limit, calls and the model request
+        are cancelled, and the model is asked for a final answer within the same time again, at least 5 seconds
+    :param max_cost: maximum token cost per run, by ``prices``
+    :param max_depth: maximum nesting depth of agents as tools
+    :param prices: token prices, such as ``Prices(2, 8)`` or ``Prices.for_model("openai:gpt-4o")``
     :param review: the reviewer of calls that require approval
-    :param memory: stores conversations; None: they are not stored
-    :param memory_id: the default id of the conversation or user of a run. With a memory, or a tool that takes a
+    :param memory: stores conversations; None: conversations are not stored
+    :param memory_id: the default conversation or user id of a run. With a memory, or a tool that takes a
         :class:`~toolsemble.MemoryId`, a run without an id raises :class:`~toolsemble.ToolConfigurationError`
     :param output_retries: how many times the model may correct an invalid answer
-    :param retry: how often a failed model request is retried after the first attempt, and when
+    :param retry: when and how often a failed model request is retried
     :param settings: further settings of each model request, such as a temperature
-    :param history_processors: functions, sync or async, from messages to messages: what they return is sent to the
-        model in place of the conversation. They may take a :class:`RunView` as a second parameter
+    :param history_processors: functions, sync or async, from messages to messages: the model gets the messages that
+        they return instead of the conversation. They may take a :class:`RunView` as a second parameter
     :param reasoning: how much the model reasons: "low", "medium", "high", or a number of tokens; None: the provider's
         default
     :param sinks: receive the events of the agent's calls, in addition to the sinks of its toolbox
     :param loop_guard: detects a run that repeats itself, warns the model, and ends the run; None: no detection
-    :param journal: records runs, so that one that was killed continues when it is run again with its ``run_id``
-    :param name: the name of the agent in the journal; its role by default
+    :param journal: records runs, so that a killed run resumes when it is run again with its ``run_id``
+    :param name: the agent's name in the journal; its role by default
 
     >>> from toolsemble import ToolCall, tool
     >>> from toolsemble.testing import ScriptedModel
@@ -188,18 +188,18 @@ class Agent(Generic[OutputT_co, DepsT]):
     async def run(self, prompt: RunInput, **settings: Any) -> AgentResult[Any]:
         """Run until there is an answer.
 
-        Failures of tools are reported to the model. A failed run raises :class:`~toolsemble.AgentExecutionError`; one
+        Tool failures are reported to the model. A failed run raises :class:`~toolsemble.AgentExecutionError`; a run
         whose budget is used up without a final answer, :class:`~toolsemble.BudgetExceededError`. It can also
-        raise :class:`~toolsemble.ToolConfigurationError` and :class:`~toolsemble.ExitEarlyError`. Each has the work so
-        far in ``partial``; another run can continue with ``history=error.partial.messages``.
+        raise :class:`~toolsemble.ToolConfigurationError` and :class:`~toolsemble.ExitEarlyError`. Each has the partial
+        result in ``partial``; another run can continue with ``history=error.partial.messages``.
 
-        :param prompt: a text, a list of texts, images, audio and files, or messages; or a :class:`PausedRun`
-        :param settings: ``history``: earlier messages, instead of the stored conversation; ``memory_id``: the id of the
-            conversation or user (the agent's by default); ``deps``: an object that tools get as ``ToolContext.deps``
+        :param prompt: a str, a list of texts, images, audio and files, or messages; or a :class:`PausedRun`
+        :param settings: ``history``: earlier messages, instead of the stored conversation; ``memory_id``: the
+            conversation or user id (the agent's by default); ``deps``: an object that tools get as ``ToolContext.deps``
             (the agent's by default);
-            ``parameters``: a mapping that the tools of the run share (the model sees neither); ``run_id``: the id of
-            the run, to be reused after a crash; ``decisions``: the decisions about the calls of a paused run, by the
-            ids of their requests. ``model``, ``tools``, ``output_type``, ``review``, ``prices``,
+            ``parameters``: a mapping that the run's tools share (the model sees neither); ``run_id``: the run id, to
+            be reused after a crash; ``decisions``: the decisions on a paused run's calls, by
+            request id. ``model``, ``tools``, ``output_type``, ``review``, ``prices``,
             ``retry``, ``loop_guard``, ``history_processors`` and the budgets replace the agent's for this run, unless
             they are None; ``settings`` and ``instructions`` are added to the agent's
 
@@ -225,14 +225,14 @@ class Agent(Generic[OutputT_co, DepsT]):
         self, prompt: RunInput, *, output_type: Any, deps: DepsT | None = None, **settings: Unpack[RunKeywords]
     ) -> AgentResult[Any]: ...
     def run_sync(self, prompt: RunInput, **settings: Any) -> AgentResult[Any]:
-        """Run until there is an answer, as :meth:`run` does, for code that cannot await."""
+        """Run until there is an answer, like :meth:`run`, for code that cannot await."""
         from toolsemble.agent._run.start import start_run
 
         run = start_run(self._config, prompt, settings)
         try:
             return finish(run.run())
         except KeyboardInterrupt as error:
-            # The event loop replaces the cancellation by a new exception, which would lose its attributes.
+            # The event loop replaces the cancellation with a new exception, which would lose its attributes.
             error.partial = run.partial()  # type: ignore[attr-defined]  # set on every error of a run
             raise
 
@@ -249,9 +249,9 @@ class Agent(Generic[OutputT_co, DepsT]):
         self, prompt: RunInput, *, output_type: Any, deps: DepsT | None = None, **settings: Unpack[RunKeywords]
     ) -> AsyncGenerator[Event[Any], None]: ...
     def stream(self, prompt: RunInput, **settings: Any) -> AsyncGenerator[Event[Any], None]:
-        """Run as :meth:`run` does, and yield events as they happen; the last one has the result.
+        """Run like :meth:`run`, and yield events as they happen; the last one has the result.
 
-        A run with a journal that waits for a person, is cancelled, or has to continue in another process ends with
+        A journaled run that waits for a person, is cancelled, or has to continue in another process ends with
         :class:`~toolsemble.agent.RunParked`, :class:`~toolsemble.agent.RunCancelled` or
         :class:`~toolsemble.agent.RunInterrupted`; none of them is an exception here. The run ends when the consumer
         stops: leave the loop through ``contextlib.aclosing`` to end it at once.
@@ -280,7 +280,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         self, prompt: RunInput, *, output_type: Any, deps: DepsT | None = None, **settings: Unpack[RunKeywords]
     ) -> AsyncGenerator[TurnEnded | Final[Any] | RunStop, None]: ...
     def iterate(self, prompt: RunInput, **settings: Any) -> AsyncGenerator[TurnEnded | Final[Any] | RunStop, None]:
-        """Run as :meth:`run` does, one turn at a time: the run pauses until the next turn is requested.
+        """Run like :meth:`run`, one turn at a time: the run pauses until the next turn is requested.
 
         >>> from toolsemble import ToolCall
         >>> from toolsemble.testing import ScriptedModel
@@ -299,7 +299,7 @@ class Agent(Generic[OutputT_co, DepsT]):
     def run_journaled(
         self, journal: RunJournal, name: str, prompt: RunInput, settings: Mapping[str, Any]
     ) -> Awaitable[AgentResult[OutputT_co]]:
-        """Do or continue a run of a journal, as a worker does, whatever journal and name the agent has.
+        """Start or resume a journaled run for a worker, regardless of the agent's own journal and name.
 
         :param settings: the settings of the run
         """
@@ -310,9 +310,9 @@ class Agent(Generic[OutputT_co, DepsT]):
         return start_run(replace(self._config, journal=journal, name=name), prompt, settings).run()
 
     def check_deps(self, deps: Any = None) -> None:
-        """Raise :class:`~toolsemble.ToolConfigurationError` if runs could not have deps: as a worker does first.
+        """Raise :class:`~toolsemble.ToolConfigurationError` if runs would lack deps; workers check this first.
 
-        :param deps: the deps that runs are given; None: the agent's own
+        :param deps: the deps for runs; None: the agent's own
         """
         from toolsemble.agent._deps import DepsMaker
 
@@ -325,14 +325,14 @@ class Agent(Generic[OutputT_co, DepsT]):
             config.deps.check(deps)
 
     def find_open_requests(self, ids: Iterable[str]) -> set[str]:
-        """Return which of these requests still wait for one of the agent's reviewers."""
+        """Return which of these requests are still pending with one of the agent's reviewers."""
         wanted = set(ids)
         return {id_ for each in self._list_reviewers() for id_ in each.find_open(wanted)}
 
     def watch_requests(self, changed: Callable[[], object]) -> list[Callable[[], None]]:
-        """Call a function, in another thread, when a request may be answered; return functions that end this.
+        """Call a function, in another thread, when a request may have an answer; return functions that unsubscribe.
 
-        The list is empty if the stores of the agent's reviewers do not tell.
+        The list is empty if the stores of the agent's reviewers send no notifications.
         """
         ends = [each.watch(changed) for each in self._list_reviewers()]
         return [end for end in ends if end is not None]
@@ -344,7 +344,7 @@ class Agent(Generic[OutputT_co, DepsT]):
 
     @property
     def name(self) -> str:
-        """The name of the agent in a journal: the given one, or its role.
+        """The agent's name in a journal: its ``name`` setting, or its role.
 
         >>> from toolsemble.testing import ScriptedModel
         >>> Agent(ScriptedModel([]), role="a poet").name
@@ -362,7 +362,7 @@ class Agent(Generic[OutputT_co, DepsT]):
         return self._config.sinks is None or self._config.sinks.flush(timeout)
 
     def list_reviewers(self) -> list[ReviewHandler]:
-        """Return the reviewers of the agent and of its tools, other than the one of a run.
+        """Return the reviewers of the agent and of its tools, without a run's own reviewer.
 
         >>> from toolsemble.testing import ScriptedModel
         >>> Agent(ScriptedModel([])).list_reviewers()
@@ -383,11 +383,11 @@ class Agent(Generic[OutputT_co, DepsT]):
         return self._config.tools if isinstance(self._config.tools, Toolbox) else None
 
     def as_tool(self, name: str, description: str, **settings: Unpack[ToolSettings]) -> Tool:
-        """Return the agent as a tool for another agent; it takes one text, ``input``, and returns the answer.
+        """Return the agent as a tool for another agent; it takes one str, ``input``, and returns the answer.
 
         Its spending counts against the budgets of the enclosing run. It inherits the reviewer, the shared parameters
-        and the ``memory_id`` of that run, unless it has its own. If it has a memory, its conversation is stored under
-        that id and the tool's name: ``ada/poet``.
+        and the ``memory_id`` of the enclosing run, unless it has its own. If it has a memory, its conversation is
+        stored under this id and the tool's name: ``ada/poet``.
 
         :param settings: the settings of any tool, such as ``requires_approval``
 

@@ -1,4 +1,4 @@
-"""Budgets of a run: prices, limits and usage, and the message to the model when a budget is used up."""
+"""Run budgets: prices, limits and usage, and the message to the model when a budget is used up."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from toolsemble._vocabulary.errors import ToolDefinitionError
 from toolsemble.models._chat import TokenUsage
 
 Row: TypeAlias = dict[str, float | None]
-"""The prices of a million tokens: input, output, cached and cache_write."""
+"""Prices per million tokens: input, output, cached and cache_write."""
 
 _USER = "Prices.for_model"
 _KEYS = {"input": "input_mtok", "output": "output_mtok", "cached": "cache_read_mtok", "cache_write": "cache_write_mtok"}
-# Prefixes of model names whose provider has another name in the list; others have the same.
+# Model name prefixes whose provider has another name in the price list; the others are the same.
 _ALIASES = {"openai-chat": "openai", "openai-responses": "openai", "gemini": "google", "bedrock": "aws"}
 _OWN_SERVERS = ("ollama", "lmstudio", "llamacpp", "vllm", "local")
 _OR_NUMBERS = "or pass the numbers: Prices(input, output)"
@@ -28,7 +28,7 @@ _SHOWN = 80
 
 
 def find_prices(model: str) -> tuple[Row, dict[int, Row]]:
-    """Return the prices of a model as of now, and those of each tier by the input tokens above which it applies.
+    """Return a model's current prices, and the prices of each tier by its input token threshold.
 
     >>> row, tiers = find_prices("openai:gpt-4o")
     >>> sorted(row), tiers
@@ -115,13 +115,13 @@ StopReason: TypeAlias = (
     ]
     | Budget
 )
-"""Why a run ended, or does not go on here: it waits for a person ("paused", or "parked" in a journal), its process ends
-("interrupted"), or another process drives it ("taken_over")."""
+"""Why a run ended, or stopped in this process: it waits for a person ("paused", or "parked" in a journal), its process
+is shutting down ("interrupted"), or another process drives it ("taken_over")."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """The prices of a million tokens, in any currency.
+    """Prices per million tokens, in any currency.
 
     >>> Prices(input=2, output=8).cost(TokenUsage(input=500_000, output=250_000))
     3.0
@@ -157,9 +157,9 @@ class Prices:
         cached: float | None = None,
         cache_write: float | None = None,
     ) -> Prices:
-        """Return the list prices of a model, in US dollars, as of now (extra ``prices``); nothing is fetched.
+        """Return a model's current list prices, in US dollars (extra ``prices``); nothing is fetched.
 
-        A price that is passed replaces that of the list, in all tiers.
+        A price that is passed overrides the list price, in all tiers.
 
         :param model: a name such as ``"openai:gpt-4o"``; an unknown one raises ``ToolDefinitionError``
 
@@ -198,7 +198,7 @@ def _is_tier(item: tuple[Any, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The usage of a run, including that of nested agents.
+    """The usage of a run, including nested agents.
 
     >>> Usage(input_tokens=100, output_tokens=20).total_tokens
     120
@@ -211,11 +211,11 @@ class Usage:
     cached_tokens: int = 0
     """Tokens of the requests that the provider had cached."""
     model_calls: int = 0
-    """The number of model requests that were answered."""
+    """The number of completed model requests."""
     tool_calls: int = 0
     """The number of tool calls that were executed."""
     cost: float = 0.0
-    """The price of the tokens, where prices are known."""
+    """The cost of the tokens, where prices are known."""
     model_seconds: float = 0.0
     """The seconds that the run's own model took, including the waits before retries."""
     tool_seconds: float = 0.0
@@ -244,15 +244,15 @@ class Limits:
     max_tool_calls: int = 25
     """Tool calls."""
     max_turns: int | None = None
-    """Replies of the model, including those of nested agents."""
+    """Model replies, including replies to nested agents."""
     max_tokens: int | None = None
     """Tokens of requests and replies."""
     max_seconds: float | None = None
     """Seconds."""
     max_cost: float | None = None
-    """The price of the tokens."""
+    """The cost of the tokens."""
     max_depth: int = 5
-    """How deep agents may be nested as tools."""
+    """Maximum nesting depth of agents as tools."""
     output_retries: int = 2
     """How many times the model may correct an invalid answer."""
 

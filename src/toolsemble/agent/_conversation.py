@@ -1,4 +1,4 @@
-"""What a model sees of a conversation: the instructions, a window of the messages, and those kept in memory."""
+"""What a model sees of a conversation: the instructions and a window of the messages; storage in memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BREAK = "\n\n"
 
 
 class RunFunction(NamedTuple):
-    """A function of the user that may take the run as its last parameter."""
+    """A user function that may take the run as its last parameter."""
 
     function: Callable[..., Any]
     """The function, sync or async."""
@@ -27,13 +27,13 @@ class RunFunction(NamedTuple):
     """The kind of the function, for messages."""
 
     async def call(self, *values: object, view: Callable[[], object]) -> Any:
-        """Return its result for these values, and for the run if it takes it; an error names the function."""
+        """Call the function with these values, and with the run if it takes one; errors name the function."""
         try:
             result = self.function(*values, view()) if self.takes_run else self.function(*values)
             return await result if is_awaitable(result) else result
         except Exception as error:
             if type(error).__module__.partition(".")[0] == __name__.partition(".")[0]:
-                raise  # the errors of this package have a meaning for the run, such as that it ends early
+                raise  # the errors of this package have a meaning for the run, such as an early exit
             raise RuntimeError(f"The {self.what} {self.name} failed: {describe_error(error)}") from error
 
     @property
@@ -47,7 +47,7 @@ Part: TypeAlias = str | RunFunction
 
 
 def read_function(what: str, kind: str, function: object, *values: str) -> RunFunction:
-    """Return a function of the user; raise :class:`ToolDefinitionError` if it cannot be called.
+    """Check a user function and return it; raise :class:`ToolDefinitionError` if it cannot be called.
 
     :param what: the setting, for the message
     :param kind: the kind of the function, for messages
@@ -66,7 +66,7 @@ def read_function(what: str, kind: str, function: object, *values: str) -> RunFu
 
 
 def takes(function: Callable[..., Any], count: int) -> bool:
-    """Return whether a function can be called with this many values; True if its signature is unknown.
+    """Return whether a function accepts this many arguments; True if its signature is unknown.
 
     >>> takes(len, 1), takes(len, 2)
     (True, False)
@@ -81,7 +81,7 @@ def takes(function: Callable[..., Any], count: int) -> bool:
 
 
 def read_instructions(given: object) -> tuple[Part, ...]:
-    """Return instructions as parts; raise :class:`ToolDefinitionError` for anything but texts and functions.
+    """Return instructions as parts; raise :class:`ToolDefinitionError` for anything but strings and functions.
 
     >>> read_instructions(["Be brief.", ""])
     ('Be brief.',)
@@ -101,7 +101,7 @@ def _read_part(part: object) -> Part:
 
 
 async def write_instructions(parts: Iterable[Part], view: Callable[[], object]) -> str:
-    """Return the instructions of a run as one text, after calling the functions among them."""
+    """Call the functions among a run's instructions, and return the instructions as one text."""
     return join_texts([part if isinstance(part, str) else await _call(part, view) for part in parts])
 
 
@@ -113,7 +113,7 @@ async def _call(part: RunFunction, view: Callable[[], object]) -> str:
 
 
 def join_texts(texts: Iterable[str]) -> str:
-    r"""Return texts as one, separated by blank lines; blank ones are omitted.
+    r"""Join texts with blank lines; omit blank ones.
 
     >>> join_texts(["Be brief.", " ", "Be kind."])
     'Be brief.\n\nBe kind.'
@@ -124,7 +124,7 @@ def join_texts(texts: Iterable[str]) -> str:
 def build_system_message(generated: str, kept: str) -> SystemMessage | None:
     """Return the system message of a run; None if there is no text.
 
-    :param generated: the agent's instructions, which another run replaces by its own
+    :param generated: the agent's instructions, which another run replaces with its own
     :param kept: the text of system messages in the prompt and the history
     """
     text = join_texts([generated, kept])
@@ -152,9 +152,9 @@ class SystemTexts(NamedTuple):
     """The texts of the system messages that a run starts with."""
 
     generated: str
-    """What another agent wrote from its own instructions."""
+    """Text generated from another agent's instructions."""
     kept: str
-    """What a person wrote; it stays in the conversation."""
+    """Text written by a person; it stays in the conversation."""
 
 
 NO_SYSTEM_TEXTS = SystemTexts("", "")
@@ -171,12 +171,12 @@ def collect_system_texts(history: Sequence[Message], prompt: Sequence[Message]) 
     generated = first.generated if isinstance(first, SystemMessage) else ""
     kept = read_kept_text(history)
     for message in prompt[: count_system_messages(prompt)]:
-        kept = merge_texts(kept, message.text)  # a prompt may repeat what is in the history already
+        kept = merge_texts(kept, message.text)  # a prompt may repeat text from the history
     return SystemTexts(generated, kept)
 
 
 def merge_texts(first: str, second: str) -> str:
-    r"""Return two texts as one; one that is a part of the other is not repeated.
+    r"""Join two texts; one that is part of the other is not repeated.
 
     >>> merge_texts("Be brief.", "Be kind."), merge_texts("Be brief.", "Be brief.")
     ('Be brief.\n\nBe kind.', 'Be brief.')
@@ -191,7 +191,7 @@ def _is_part(text: str, whole: str) -> bool:
 
 
 def count_system_messages(messages: Sequence[Message]) -> int:
-    """Return how many messages at the start are system messages.
+    """Return the number of leading system messages.
 
     >>> count_system_messages([SystemMessage("Be brief.")])
     1
@@ -240,7 +240,7 @@ def estimate_tokens(message: Message) -> int:
 def trim_messages(
     messages: Sequence[Message], limit: int, weigh: Callable[[Message], int], question: int
 ) -> Sequence[Message]:
-    """Return the last messages whose total weight is within the limit; a call and its replies stay together.
+    """Return the last messages whose total weight is within the limit; calls and their replies stay together.
 
     The window begins with a user message. If the current question and the messages after it exceed the limit, the
     question stays, with as many of the last turns as fit, at least one. A system message always stays, and is not
@@ -267,7 +267,7 @@ def trim_messages(
 
 
 def _find_last_turns(messages: Sequence[Message], left: int, weigh: Callable[[Message], int], first: int) -> int:
-    """Return where the turns that fit begin, not before ``first``; the last turn always fits."""
+    """Return the start index of the turns that fit, not before ``first``; the last turn always fits."""
     begin = turn = len(messages)
     while turn > first:
         turn, weight = _find_turn(messages, turn, weigh)
@@ -279,7 +279,7 @@ def _find_last_turns(messages: Sequence[Message], left: int, weigh: Callable[[Me
 
 
 def _find_turn(messages: Sequence[Message], end: int, weigh: Callable[[Message], int]) -> tuple[int, int]:
-    """Return the start of the turn that ends there, and its weight: one message, or calls with their replies."""
+    """Return the start and weight of the turn that ends there: one message, or calls with their replies."""
     begin = end - 1
     weight = weigh(messages[begin])
     while isinstance(messages[begin], ToolMessage):
@@ -289,7 +289,7 @@ def _find_turn(messages: Sequence[Message], end: int, weigh: Callable[[Message],
 
 
 def append_messages(kept: Transcript, before: Transcript | None, after: Transcript, count: int) -> Transcript:
-    """Return a stored conversation with the new messages of another copy of it.
+    """Return a stored conversation extended by the new messages of another copy.
 
     >>> from toolsemble.models import UserMessage
     >>> kept = Transcript([UserMessage("a")])
@@ -297,14 +297,14 @@ def append_messages(kept: Transcript, before: Transcript | None, after: Transcri
     [UserMessage(text='a', contents=()), UserMessage(text='c', contents=())]
     """
     new, system = new_messages(after, count), merge_system(kept, after, count)
-    # Usually nobody else has written, and the other copy already is the result.
+    # Usually there are no other writers, and the other copy already is the result.
     if before is not None and kept.is_same(before) and len(new) == count:
         return after.under(system)
     return kept.plus(*new).under(system)
 
 
 def merge_system(kept: Transcript, after: Transcript, count: int) -> SystemMessage | None:
-    """Return the system message to store: what people wrote, without the instructions of the agent.
+    """Return the system message to store: the text written by people, without the agent's instructions.
 
     >>> merge_system(Transcript(), Transcript([SystemMessage("You are a poet.", "You are a poet.")]), 0) is None
     True
@@ -316,7 +316,7 @@ def merge_system(kept: Transcript, after: Transcript, count: int) -> SystemMessa
 
 
 def new_messages(after: Transcript, count: int) -> list[Message]:
-    """Return the last messages, without system messages, which are stored apart."""
+    """Return the last messages, without system messages, which are stored separately."""
     return [message for message in after[len(after) - count :] if not isinstance(message, SystemMessage)]
 
 
@@ -328,7 +328,7 @@ class InMemoryStore:
     """
 
     in_place = True
-    """Whether it is so quick that it need not leave the event loop."""
+    """Whether it is fast enough to run in the event loop."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Transcript] = {}

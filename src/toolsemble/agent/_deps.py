@@ -1,4 +1,4 @@
-"""The dependencies of runs: where they come from, which type they have, and what is entered and left with a run."""
+"""The dependencies of runs: their source, their type, and the context managers that live as long as a run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from toolsemble._vocabulary import errors
 LOGGER = logging.getLogger("toolsemble.agent")
 T = TypeVar("T")
 LeaveDeps: TypeAlias = Callable[[], Awaitable[None]]
-"""Leaves the deps of a run, as after its end; does nothing the second time."""
+"""Exits the context manager of a run's deps, as at the end of the run; idempotent."""
 
 
 @contextmanager
@@ -44,11 +44,11 @@ async def _manage_async() -> AsyncIterator[None]:
 
 
 _Manager, _AsyncManager = type(_manage()), type(_manage_async())
-_DECORATED = {_manage.__code__, _manage_async.__code__}  # of all functions that a decorator of contextlib has made
+_DECORATED = {_manage.__code__, _manage_async.__code__}  # shared by all functions that contextlib has decorated
 
 
 class DepsSource(NamedTuple):
-    """The source of the deps of runs that are given none.
+    """The source of the deps for runs without their own.
 
     >>> DepsSource(3, None, int).check("three")
     Traceback (most recent call last):
@@ -57,11 +57,11 @@ class DepsSource(NamedTuple):
     """
 
     value: Any = None
-    """The deps of all runs; None: there are none, or they are made."""
+    """The deps of all runs; None: no deps, or made per run."""
     make: Callable[[Any], Any] | None = None
-    """Makes the deps of one run, from a view of it; None: nothing is made."""
+    """Makes the deps of one run from its view; None: nothing is made."""
     kind: Any = None
-    """The type of the deps; None: it is not known."""
+    """The type of the deps; None: unknown."""
 
     @property
     def is_empty(self) -> bool:
@@ -69,7 +69,7 @@ class DepsSource(NamedTuple):
         return self.value is None and self.make is None
 
     def check(self, deps: object) -> None:
-        """Raise :class:`ToolConfigurationError` if deps are not of the type; their value is not shown."""
+        """Raise :class:`ToolConfigurationError` if deps have the wrong type; the message does not show their value."""
         if self.kind is not None and is_instance(deps, self.kind) is False:
             given = "None" if deps is None else with_article(type(deps).__name__)
             raise errors.ToolConfigurationError(
@@ -86,7 +86,7 @@ class DepsMaker:
 
 
 def read_deps(deps: Any, make_deps: Any, deps_type: Any) -> DepsSource:
-    """Return where the deps of an agent's runs come from; raise if the settings are not valid.
+    """Return the source of an agent's deps; raise if the settings are not valid.
 
     >>> read_deps(None, None, None).is_empty
     True
@@ -105,7 +105,7 @@ def read_deps(deps: Any, make_deps: Any, deps_type: Any) -> DepsSource:
 
 
 def _check_type(kind: object) -> None:
-    """Raise unless this is a class, or a type of the ``typing`` module; a value is not shown, it may be the deps."""
+    """Raise unless this is a class or a ``typing`` type; a value is not shown, since it may be the deps."""
     if not isinstance(kind, type) and type(kind).__module__ not in ("types", "typing", "typing_extensions"):
         raise errors.ToolDefinitionError(f"Agent deps_type must be a type, not {with_article(type(kind).__name__)}")
 
@@ -124,11 +124,11 @@ def _check_function(what: str, function: object) -> None:
             f"{what}: {function!r:.80} must take one argument, the RunView of its run"
         ) from None
     except ValueError:
-        return  # its signature is unknown
+        return  # unknown signature
 
 
 def find_deps_type(make: Any) -> Any:
-    """Return the type of the deps that a function makes, from its return annotation; None if it is not known.
+    """Return the type of the deps that a function makes, from its return annotation; None if unknown.
 
     >>> def make(run) -> int: ...
     >>> find_deps_type(make)
@@ -151,7 +151,7 @@ def find_deps_type(make: Any) -> Any:
 
 
 def is_instance(value: object, kind: Any) -> bool | None:
-    """Return whether a value is of a type; None if that cannot be found out, or if every value is.
+    """Return whether a value is of a type; None if it cannot be checked, or if every value is.
 
     >>> is_instance(3, int | None), is_instance({}, dict[str, int]), is_instance(3, str), is_instance(3, object)
     (True, True, False, None)
@@ -171,11 +171,11 @@ def is_instance(value: object, kind: Any) -> bool | None:
 
 
 async def use_deps(source: DepsSource, view: object, use: Callable[[Any, LeaveDeps], Awaitable[T]]) -> T:
-    """Make the deps of a run, and use them; return what ``use`` returns.
+    """Make the deps of a run, and return the result of ``use`` with them.
 
-    What was entered is left at the end, or earlier by ``use``. A context manager sees the exception that ends a run.
-    One that parks or is interrupted goes on later, so its context manager is left as after the end of a run. An
-    exception of the run stays the one that is raised.
+    The context manager is exited at the end, or earlier by ``use``, with the exception that ends the run. A parked or
+    interrupted run resumes later, so its context manager exits without an exception. If both fail, the run's exception
+    is raised.
     """
     made = _MadeDeps(source)
     try:
@@ -192,14 +192,14 @@ async def use_deps(source: DepsSource, view: object, use: Callable[[Any, LeaveDe
 
 
 def report_late_failure(problem: Exception) -> None:
-    """Log that deps could not be left at the end of a run that failed, or that goes on later."""
+    """Log that exiting the deps failed at the end of a run that failed, or that resumes later."""
     LOGGER.warning("make_deps failed at the end of a run: %s", describe_error(problem))
 
 
 class _MadeDeps:
     """The deps of one run.
 
-    What is sync runs in worker threads: the event loop goes on meanwhile. A context manager is entered and left in one
+    Sync code runs in worker threads, so the event loop is not blocked. A context manager is entered and exited in one
     context, so that its context variables can be reset; the run does not see them.
     """
 
@@ -209,7 +209,7 @@ class _MadeDeps:
         self._entered: Any = None
 
     async def enter(self, view: object) -> Any:
-        """Return the deps; raise :class:`ToolConfigurationError` if they are not of their type."""
+        """Return the deps; raise :class:`ToolConfigurationError` if they have the wrong type."""
         make: Any = self._source.make
         is_quick = is_async(make) or getattr(make, "__code__", None) in _DECORATED
         made = make(view) if is_quick else await self._call(partial(make, view))
@@ -221,7 +221,7 @@ class _MadeDeps:
         return made
 
     async def leave(self, error: BaseException | None) -> None:
-        """Leave the context manager, if one was entered and not left."""
+        """Exit the context manager, if one was entered and not exited."""
         manager, self._entered = self._entered, None
         raised = (None, None, None) if error is None else (type(error), error, error.__traceback__)
         if isinstance(manager, _AsyncManager):
@@ -231,7 +231,7 @@ class _MadeDeps:
 
     async def _enter(self, made: Any) -> Any:
         if isinstance(made, _AsyncManager):
-            value: Any = await made.__aenter__()  # type: ignore[func-returns-value]  # any type, of which one was made here
+            value: Any = await made.__aenter__()  # type: ignore[func-returns-value]  # any type; this function made one
             self._entered = made
             return value
         return await self._call(partial(self._enter_sync, made)) if isinstance(made, _Manager) else made
@@ -245,5 +245,5 @@ class _MadeDeps:
         return await RunInThread(partial(self._context.run, function)).ado()
 
     def _is_value(self, made: object) -> bool:
-        """Return whether something is of the type of the deps, and used as it is."""
+        """Return whether the returned object has the deps type, and is used as it is."""
         return self._source.kind is not None and is_instance(made, self._source.kind) is True

@@ -38,22 +38,22 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class CallRequested:
-    """The model has requested a call, which runs next.
+    """The model requested a call, which runs next.
 
     >>> CallRequested(ToolCall("now")).call.name
     'now'
     """
 
     call: ToolCall
-    """The complete call, as the model wrote it; it has an id, also if the provider gave it none."""
+    """The complete call, as the model wrote it; it has an id even if the provider sent none."""
     arguments: dict[str, Any] | None = None
-    """The arguments for people, as JSON values with secrets masked; None: those of the call, which has no secrets."""
+    """The arguments for display, as JSON values with secrets masked; None: the call's own, without secrets."""
     kind: ClassVar[Literal["call_requested"]] = "call_requested"
 
 
 @dataclass(frozen=True, slots=True)
 class CallReplied:
-    """A call has its reply; the events of parallel calls come in the order in which the calls end.
+    """A call has its reply; events of parallel calls arrive in completion order.
 
     >>> from toolsemble import ToolReply, ToolResult
     >>> reply = ToolReply(ToolCall("now"), ToolResult.success("noon"))
@@ -68,7 +68,7 @@ class CallReplied:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The model has replied, and its calls have their replies.
+    """The model replied, and its calls have their replies.
 
     >>> TurnEnded(AssistantMessage("Rome")).tool_calls
     ()
@@ -79,13 +79,13 @@ class TurnEnded:
     tool_calls: tuple[ToolCallRecord, ...] = ()
     """Its calls, in request order."""
     replayed: bool = False
-    """Whether the turn comes from the journal of a run that continues; it had no other events."""
+    """Whether the turn was replayed from the journal of a resumed run; it had no other events."""
     kind: ClassVar[Literal["turn_ended"]] = "turn_ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Final(Generic[OutputT_co]):
-    """The run has ended with a result; the last event.
+    """The run ended with a result; the last event.
 
     >>> Final(AgentResult("Rome")).result.text
     'Rome'
@@ -98,7 +98,7 @@ class Final(Generic[OutputT_co]):
 
 @dataclass(frozen=True, slots=True)
 class RunParked:
-    """The run is in a journal, and waits for a person; the last event here. It continues after the answer.
+    """The journaled run waits for a person; the last event in this process. It resumes after the answer.
 
     >>> RunParked("order-7").kind
     'parked'
@@ -107,13 +107,13 @@ class RunParked:
     run_id: str
     """The id of the run."""
     pending: tuple[ReviewRequest, ...] = ()
-    """The requests that wait for a decision; empty if a call of unknown outcome has to be settled."""
+    """The pending requests; empty if a call of unknown outcome has to be settled."""
     kind: ClassVar[Literal["parked"]] = "parked"
 
 
 @dataclass(frozen=True, slots=True)
 class RunInterrupted:
-    """The process is ending; the last event here. The run is queued in its journal, and continues elsewhere or later.
+    """The process is shutting down; the last event here. The run is queued in its journal, to be resumed.
 
     >>> RunInterrupted("order-7").kind
     'interrupted'
@@ -126,7 +126,7 @@ class RunInterrupted:
 
 @dataclass(frozen=True, slots=True)
 class RunCancelled:
-    """The run was cancelled in its journal, and is not continued; the last event.
+    """The run was cancelled in its journal and cannot resume; the last event.
 
     >>> RunCancelled("order-7").kind
     'cancelled'
@@ -138,11 +138,11 @@ class RunCancelled:
 
 
 RunStop: TypeAlias = RunParked | RunInterrupted | RunCancelled
-"""The last event of a journaled run that ends here without an answer, and has not failed."""
+"""The last event of a journaled run that stops here without an answer or a failure."""
 
 
 def to_last_event(stopped: RunError) -> RunStop | None:
-    """Return the last event of a run that was stopped here; None if another process drives it.
+    """Return the last event of a run that stopped here; None if another process drives it.
 
     >>> to_last_event(RunParkedError("It waits", run_id="order-7"))
     RunParked(run_id='order-7', pending=())
@@ -171,15 +171,15 @@ Event: TypeAlias = (
 )
 """Any event of a stream; each has a ``kind``, for serialization.
 
-A call that the model makes is reported as requested and replied to; only calls inside it as started and finished.
+A call by the model is reported as requested and replied to; calls inside it as started and finished.
 """
 
 
 class Channel:
-    """A queue of the events of a run; the run waits at each turn until the consumer requests the next event."""
+    """A queue of a run's events; the run waits at each turn until the consumer requests the next event."""
 
     def __init__(self, *kinds: type) -> None:
-        """Accept only events of these types; all events if none is given."""
+        """Accept only events of these types; all events by default."""
         self._kinds = kinds or (object,)
         self._loop: asyncio.AbstractEventLoop  # of the consumer, set when it starts
         self._events: deque[Any] = deque()
@@ -197,19 +197,19 @@ class Channel:
         if here:
             self._add(event)
         else:
-            with suppress(RuntimeError):  # the loop is closed: there is no consumer any more
+            with suppress(RuntimeError):  # the loop is closed: the consumer is gone
                 self._loop.call_soon_threadsafe(self._add, event)
 
     async def wait_ready(self) -> None:
-        """Wait until all events were consumed and the next one is requested."""
+        """Wait until all events are consumed and the next one is requested."""
         await self._wanted.wait()
 
     async def follow(self, work: Callable[[], Awaitable[Any]], partial: Callable[[], Any]) -> AsyncGenerator[Any, None]:
-        """Run the work and yield its events as they come, its return value last; raise what it raises.
+        """Run the work and yield its events as they arrive, its return value last; re-raise its exception.
 
         The work is cancelled when the consumer stops.
 
-        :param partial: returns the work so far, which is attached to a cancellation
+        :param partial: returns the partial result, which is attached to a cancellation
         """
         self._loop = asyncio.get_running_loop()
         task = asyncio.create_task(self._run_work(work))
@@ -232,7 +232,7 @@ class Channel:
             raise self._raised
 
     async def _run_work(self, work: Callable[[], Awaitable[Any]]) -> None:
-        """Run the work; store what it raises, because a task would drop the attributes of a cancellation."""
+        """Run the work; store its exception, because a task would drop the attributes of a cancellation."""
         try:
             self._add(await work())
         except BaseException as error:  # raised to the consumer
@@ -242,7 +242,7 @@ class Channel:
             self._arrived.set()
 
     def _add(self, event: object) -> None:
-        # A blocking body may outlive its run, and still report progress.
+        # A blocking body may outlive its run and still report progress.
         if isinstance(event, self._kinds) and not self._is_over:
             self._events.append(event)
             self._wanted.clear()
@@ -250,7 +250,7 @@ class Channel:
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
-    """Cancel a running task, and wait for its end."""
+    """Cancel a running task, and wait until it ends."""
     if not task.done():
         task.cancel()
         await asyncio.wait([task])
@@ -260,11 +260,10 @@ _CODEC = EventCodec(get_args(Event), to_json_value)
 
 
 def event_to_json(event: Event) -> str:
-    """Return an event of a run as one line of ASCII JSON: its ``kind``, and its fields.
+    """Return a run event as one line of ASCII JSON: its ``kind``, and its fields.
 
-    Objects in results, such as an answer of an ``output_type``, become JSON values. The event of the end of a run
-    contains the whole conversation: send it only to programs that may see it, and :func:`~toolsemble.agent.streams.sse`
-    to browsers.
+    Objects in results, such as an answer of an ``output_type``, become JSON values. The final event contains the whole
+    conversation: send it only to programs that may see it, and :func:`~toolsemble.agent.streams.sse` to browsers.
 
     >>> from toolsemble.agent import TextDelta
     >>> event_to_json(TextDelta("Ro"))

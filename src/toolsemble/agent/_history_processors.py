@@ -1,4 +1,4 @@
-"""History processors: functions that change the messages that a model is sent, not those that are stored."""
+"""History processors: functions that change the messages sent to a model, not the stored messages."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def read_processors(given: Iterable[object]) -> tuple[conversation.RunFunction, 
 async def process_history(
     processors: Iterable[conversation.RunFunction], messages: Sequence[Message], view: Callable[[], RunView]
 ) -> Sequence[Message]:
-    """Return the messages to send: what the processors return, in order, under the system message.
+    """Apply the processors in order, and return the messages to send, after the system message.
 
-    A system message that a processor puts first is joined with that of the conversation.
+    A leading system message from a processor is joined with the conversation's system message.
     """
     own = [messages[0]] if messages and isinstance(messages[0], SystemMessage) else []
     rest: Sequence[Message] = messages[len(own) :]
@@ -42,7 +42,7 @@ def _check_messages(processor: conversation.RunFunction, found: object, before: 
         checked = list(Transcript(found))
     except ToolConfigurationError as problem:
         raise ToolConfigurationError(
-            f"The history processor {processor.name} returned no conversation: {problem}"
+            f"The history processor {processor.name} returned an invalid conversation: {problem}"
         ) from problem
     if conversation.count_system_messages(checked) == len(checked):
         raise ToolConfigurationError(
@@ -50,18 +50,18 @@ def _check_messages(processor: conversation.RunFunction, found: object, before: 
         )
     if isinstance(checked[-1], AssistantMessage) and not isinstance(before[-1], AssistantMessage):
         raise ToolConfigurationError(
-            f"The history processor {processor.name} removed the last message, so that there is nothing to answer; "
+            f"The history processor {processor.name} removed the last message, so there is nothing to answer; "
             "keep the question and what follows it"
         )
     return checked
 
 
 def keep_last_turns(number: int) -> Callable[[Sequence[Message], RunView], Sequence[Message]]:
-    """Return a history processor that keeps the last messages of the user and everything after the first of them.
+    """Return a history processor that keeps the last user messages and everything after the first of them.
 
     Calls are never separated from their replies.
 
-    :param number: how many messages of the user to keep, an int >= 1
+    :param number: how many user messages to keep, an int >= 1
 
     >>> from toolsemble import Agent
     >>> from toolsemble.models import AssistantMessage, ScriptedModel
@@ -82,11 +82,11 @@ def keep_last_turns(number: int) -> Callable[[Sequence[Message], RunView], Seque
 def trim_to_tokens(
     limit: int, count: Callable[[Message], int] = conversation.estimate_tokens
 ) -> Callable[[Sequence[Message], RunView], Sequence[Message]]:
-    """Return a history processor that keeps the last messages that fit into a number of tokens.
+    """Return a history processor that keeps the last messages within a token limit.
 
     The question always stays, with the last turn after it. Calls are never separated from their replies.
 
-    :param limit: the most tokens, an int >= 1
+    :param limit: maximum tokens, an int >= 1
     :param count: returns the number of tokens of a message; an estimate by default
 
     >>> from toolsemble import Agent
@@ -115,7 +115,7 @@ def _trim(messages: Sequence[Message], limit: int, weigh: Callable[[Message], in
 
 
 def find_question(messages: Sequence[Message], run: RunView) -> int:
-    """Return the index of the question of a run in its messages, or of the last user message; -1 if there is none."""
+    """Return the index of a run's question in its messages, or of the last user message; -1 if there is none."""
     last = -1
     for index in range(len(messages) - 1, -1, -1):
         if messages[index] is run.question:

@@ -1,4 +1,4 @@
-"""Conversation memory: conversations that outlast a run, and the window of messages that a model sees."""
+"""Conversation memory: conversations that outlive a run, and the window of messages that a model sees."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class ConversationMemory:
-    """A store of conversations by id; in memory, in a SQLite file, or in a Postgres database that many machines share.
+    """A store of conversations by id; in memory, in a SQLite file, or in a Postgres database shared by many machines.
 
     A run stores its messages turn by turn, each call together with its reply, so that a conversation can continue after
-    any exception, also after the end of the process. All messages are stored; the limits only apply to the part that a
-    model sees.
+    any exception, even in another process. All messages are stored; the limits only apply to the window that a model
+    sees.
 
     >>> from toolsemble import Agent
     >>> from toolsemble.models import ScriptedModel
@@ -47,8 +47,8 @@ class ConversationMemory:
 
         :param path: the file, created if it does not exist, or a ``postgresql://`` URL (extra ``postgres``); None:
             conversations are kept in memory
-        :param max_messages: the most messages that a model sees, not counting the system message
-        :param max_tokens: the most tokens of messages that a model sees
+        :param max_messages: maximum messages that a model sees, not counting the system message
+        :param max_tokens: maximum message tokens that a model sees
         :param count_tokens: returns the number of tokens of a message; an estimate by default
         """
         for name, value in (("max_messages", max_messages), ("max_tokens", max_tokens)):
@@ -65,7 +65,7 @@ class ConversationMemory:
 
     @property
     def in_place(self) -> bool:
-        """Whether it is so quick that it need not leave the event loop: in memory, and in a file."""
+        """Whether it is fast enough to run in the event loop: in memory, and in a file."""
         return self._store.in_place
 
     def load(self, memory_id: str) -> Transcript:
@@ -75,7 +75,7 @@ class ConversationMemory:
     def extend(self, memory_id: str, before: Transcript | None, after: Transcript, count: int) -> None:
         """Add messages to a conversation.
 
-        :param before: the conversation as it was loaded or last extended here; None for another one
+        :param before: the conversation as last loaded or extended in this process; None for another one
         :param after: that conversation with the new messages
         :param count: the number of new messages
         """

@@ -23,10 +23,10 @@ _KIND = Kind("conversation memory", 0x746F6F6F, 1, _TABLES, "NORMAL")
 
 
 class DatabaseMemoryStore:
-    """Conversations in a database, one row for each message; recent ones are cached, and only new rows are read.
+    """Conversations in a database, one row per message; recent ones are cached, and only new rows are read.
 
-    The instructions of agents are not stored. What people wrote into system messages is stored as a whole when it
-    changes: the last such row counts.
+    Agent instructions are not stored. System text written by people is stored as a whole when it changes: the last
+    such row wins.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -43,7 +43,7 @@ class DatabaseMemoryStore:
         self._lock = fork_safe_lock(self)
         self._database = open_database(location, _KIND, _BUSY_TIMEOUT)
         self.in_place = self._database.in_place
-        """Whether it is so quick that it need not leave the event loop."""
+        """Whether it is fast enough to run in the event loop."""
 
     def load(self, memory_id: str) -> Transcript:
         """Return a conversation, after reading its new messages."""
@@ -60,7 +60,7 @@ class DatabaseMemoryStore:
                 new.insert(0, system)
             values = [(memory_id, message_to_json(message)) for message in new]
             rows.executemany("INSERT INTO messages (memory_id, message) VALUES (?, ?)", values)
-            # In the same transaction: rows that others add later are not in the cache.
+            # In the same transaction: rows that other writers add later are not in the cache.
             number = _last_number(rows, memory_id)
         self._keep(memory_id, number, append_messages(known, before, after, count))
 
@@ -82,11 +82,11 @@ class DatabaseMemoryStore:
         self._database.disconnect()
 
     def _read(self, rows: Rows, memory_id: str) -> tuple[int, Transcript]:
-        """Return a conversation as stored, and the number of its last row."""
+        """Return a stored conversation, and the number of its last row."""
         with self._lock:
             number, transcript = self._cache.get(memory_id, (0, Transcript()))
         if number and not _has_row(rows, memory_id, number):
-            number, transcript = 0, Transcript()  # another program has deleted it
+            number, transcript = 0, Transcript()  # another program deleted it
         new = rows.execute(
             "SELECT number, message FROM messages WHERE memory_id = ? AND number > ? ORDER BY number",
             (memory_id, number),
@@ -105,7 +105,7 @@ class DatabaseMemoryStore:
 
 
 def _append(transcript: Transcript, stored: list[Message]) -> Transcript:
-    """Return a conversation with the messages of further rows; the last system message replaces the one before."""
+    """Append the messages of further rows to a conversation; the last system message replaces the previous one."""
     longer = transcript.plus(*(message for message in stored if not isinstance(message, SystemMessage)))
     systems = [message for message in stored if isinstance(message, SystemMessage)]
     return longer.under(systems[-1]) if systems else longer

@@ -1,6 +1,6 @@
-"""The keyword settings of agents and runs, and the view of a run that functions of the user get.
+"""The keyword settings of agents and runs, and the run view that user functions get.
 
-Not a generic retry library: the provider's word about the single error decides, and the delay is an event of the run.
+Not a generic retry library: the provider's details of each error decide, and the delay is an event of the run.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The retries of a failed model request: how many attempts, and how long apart.
+    """The retry policy of failed model requests: how many attempts, and how long apart.
 
-    For failed calls of tools, see :class:`~toolsemble.Retries`.
+    For failed tool calls, see :class:`~toolsemble.Retries`.
 
     >>> Retry(attempts=2, wait=0).pause(ModelError("Too many requests", retryable=True), 0)
     0.0
@@ -37,9 +37,9 @@ class Retry:
     """
 
     attempts: int = 4
-    """The most requests, including the first: ``Retry(attempts=3)`` sends up to 3; 1, or 0, sends one."""
+    """Maximum requests, including the first: ``Retry(attempts=3)`` sends up to 3; 1, or 0, sends one."""
     wait: float = 0.5
-    """The approximate seconds before the first retry; doubled before each further one."""
+    """Approximate seconds before the first retry; doubled before each further one."""
     longest: float = 60.0
     """The longest delay in seconds; if a provider asks for a longer one, there is no retry."""
 
@@ -63,15 +63,15 @@ class Retry:
 
 
 def _is_retryable(error: Exception) -> bool:
-    """Whether the same request may succeed the next time."""
+    """Return whether the same request may succeed next time."""
     return error.retryable if isinstance(error, ModelError) else isinstance(error, (ConnectionError, TimeoutError))
 
 
 @dataclass(frozen=True, slots=True)
 class LoopGuard:
-    """The limits of repetition in a run; the model is warned at the first, and the run ends if it goes on.
+    """The limits on repetition in a run; the model is warned first, and the run ends if it continues.
 
-    Only different turns are compared, each call with its result: the calls of one reply do not know of each other.
+    Calls are compared with their results, only across turns: the calls of one reply are made independently.
     Tools with ``polling=True`` are exempt.
 
     >>> LoopGuard(repeats=1)
@@ -85,7 +85,7 @@ class LoopGuard:
     longest: int = 4
     """The longest pattern to detect, in turns, such as 2 for A-B-A-B; 1: no patterns."""
     patience: int = 2
-    """The number of further turns without anything new before the run ends."""
+    """The number of further turns without progress before the run ends."""
 
     def __post_init__(self) -> None:
         for name, least in (("repeats", 2), ("longest", 1), ("patience", 0)):
@@ -103,19 +103,19 @@ class RunView(Generic[DepsT_co]):
     """
 
     run_id: str
-    """The id that the calls of the run share."""
+    """The id that the run's calls share."""
     memory_id: str
-    """The id of the conversation or user."""
+    """The conversation or user id."""
     parameters: InvocationParameters
     """The parameters that the tools of the run share."""
     messages: Sequence[Message]
-    """The conversation so far; for ``make_deps`` the history and the prompt, without what a memory has stored."""
+    """The conversation so far; for ``make_deps`` the history and the prompt, without stored messages."""
     usage: Usage
     """The usage so far; nothing for ``make_deps``, which is called before the first turn."""
     turn: int
-    """The number of the model's replies so far; 0 for ``make_deps``."""
+    """The number of model replies so far; 0 for ``make_deps``."""
     deps: DepsT_co = None  # type: ignore[assignment]  # as in ToolContext
-    """The dependencies of the run. ``make_deps`` sees those of the run around it, or None."""
+    """The run's dependencies; in ``make_deps``, the enclosing run's, or None."""
     question: UserMessage | None = None
     """The last user message of the prompt, or of the history if the prompt has none; None if there is none."""
     role: str = ""
@@ -123,7 +123,7 @@ class RunView(Generic[DepsT_co]):
 
 
 RunInput: TypeAlias = Prompt | PausedRun
-"""What a run starts with: a prompt, or a paused run to resume."""
+"""The input of a run: a prompt, or a paused run to resume."""
 
 _Tools: TypeAlias = Iterable[object]
 ToolFunction: TypeAlias = Callable[[RunView], _Tools | Awaitable[_Tools]]
@@ -148,52 +148,52 @@ InstructionFunction: TypeAlias = Callable[[RunView], _Text | Awaitable[_Text]] |
 """Returns a part of the instructions; called before each model request, with the run or with nothing."""
 
 Instructions: TypeAlias = str | InstructionFunction | Sequence[str | InstructionFunction]
-"""The instructions of a model: a text, a function, or several of them, which are joined in order."""
+"""The instructions of a model: a str, a function, or several of them, which are joined in order."""
 
 _Messages: TypeAlias = Sequence[Message]
 HistoryProcessor: TypeAlias = (
     Callable[[_Messages], _Messages | Awaitable[_Messages]]
     | Callable[[_Messages, RunView], _Messages | Awaitable[_Messages]]
 )
-"""Returns the messages that a model is sent; called before each model request, with the conversation so far, without
+"""Returns the messages to send to a model; called before each model request, with the conversation so far, without
 its system message, and with the run if it takes two parameters."""
 
 
 class SharedSettings(TypedDict, total=False):
-    """The settings that an agent and one of its runs take; None in a run means that of the agent."""
+    """The settings that both agents and runs take; None in a run means the agent's setting."""
 
     instructions: Instructions | None
-    """The instructions for the model, verbatim; those of a run come after those of the agent."""
+    """The instructions for the model, verbatim; a run's instructions come after the agent's."""
     max_tool_calls: int
-    """The most tool calls of a run, also of those in one reply; then the model must answer without tools."""
+    """Maximum tool calls per run, including parallel calls; then the model must answer without tools."""
     max_iterations: int
     """Deprecated: the old name of ``max_tool_calls``."""
     max_turns: int | None
-    """The most replies of models in a run, including those of nested agents."""
+    """Maximum model replies per run, including replies to nested agents."""
     max_tokens: int | None
-    """The most tokens of a run."""
+    """Maximum tokens per run."""
     max_seconds: float | None
-    """The most seconds of a run."""
+    """Maximum seconds per run."""
     max_cost: float | None
-    """The most that the tokens of a run may cost, by ``prices``."""
+    """Maximum token cost per run, by ``prices``."""
     max_depth: int
-    """How deep agents may be nested as tools."""
+    """Maximum nesting depth of agents as tools."""
     prices: Prices | None
-    """The prices of tokens."""
+    """Token prices."""
     review: ReviewHandler | None
     """The reviewer of calls that require approval."""
     memory_id: str | None
-    """The id of the conversation or user."""
+    """The conversation or user id."""
     output_retries: int
     """How many times the model may correct an invalid answer."""
     retry: Retry
     """When a failed model request is retried."""
     settings: Mapping[str, Any] | None
-    """Further settings of each model request, such as a temperature; those of a run are added to the agent's."""
+    """Further settings of each model request, such as a temperature; a run's settings extend the agent's."""
     reasoning: Reasoning | None
     """How much the model reasons: a level or a number of tokens; None: the provider's default."""
     history_processors: Sequence[HistoryProcessor]
-    """Functions that change the messages that the model is sent, not those that are stored."""
+    """Functions that change the messages sent to the model, not the stored messages."""
     loop_guard: LoopGuard | None
     """Detects a run that repeats itself; None for an agent: no detection."""
 
@@ -208,13 +208,13 @@ class AgentSettings(SharedSettings, total=False):
     background: str
     """Further information for the model."""
     memory: ConversationMemory | None
-    """Stores conversations; None: they are not stored."""
+    """Stores conversations; None: conversations are not stored."""
     sinks: Iterable[SinkLike]
     """Receive the events of the agent's calls, in addition to the sinks of its toolbox."""
     journal: RunJournal | None
-    """Records runs, so that they continue after a crash; None: they are not recorded."""
+    """Records runs, so that they resume after a crash; None: they are not recorded."""
     name: str
-    """The name of the agent in a journal; by default its role."""
+    """The agent's name in a journal; by default its role."""
 
 
 class RunKeywords(SharedSettings, total=False):
@@ -227,11 +227,11 @@ class RunKeywords(SharedSettings, total=False):
     history: Sequence[Message] | None
     """Earlier messages, instead of the stored conversation."""
     parameters: MutableMapping[str, Any] | None
-    """A mapping that the tools of the run share; the model never sees it."""
+    """A mapping that the run's tools share; the model never sees it."""
     run_id: str | None
-    """The id of the run; reuse it after a crash to find earlier effects and approvals. A new one by default."""
+    """The run id; reuse it after a crash to find earlier effects and approvals. By default a new one."""
     decisions: Mapping[str, ReviewDecision] | None
-    """The decisions about the calls of a paused run, by the ids of their requests; calls without one go on waiting."""
+    """The decisions on a paused run's calls, by request id; calls without one stay pending."""
 
 
 class RunSettings(RunKeywords, total=False):

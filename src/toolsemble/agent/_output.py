@@ -1,4 +1,4 @@
-"""Typed answers: the schema that a model's answer must fit, and how the answer is read."""
+"""Typed answers: the schema for a model's answer, and the parsing of the answer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _FENCE = "```"
 
 
 class Output:
-    """The schema and the reader of answers of one type; raises :class:`ToolDefinitionError` for an unsupported type.
+    """The schema and parser of answers of one type; raises :class:`ToolDefinitionError` for an unsupported type.
 
     >>> Output(list[int]).read("[1, 2, 3]")
     [1, 2, 3]
@@ -39,7 +39,7 @@ class Output:
     def __init__(self, kind: Any) -> None:
         self._kind = kind
         origin = get_origin(kind) or kind
-        # Tools and providers require objects, so that any other type is wrapped in one.
+        # Tools and providers require objects, so any other type is wrapped in one.
         self._is_wrapped = not (
             isinstance(origin, type) and (members_reader(origin) or hasattr(origin, "__pydantic_fields__"))
         )
@@ -67,7 +67,7 @@ class Output:
         try:
             return self._decode(_wrap_answer(text))[_KEY]
         except ToolArgumentsError:
-            # The text may be in a fence, or be almost JSON; a str answer never comes here.
+            # The text may be in a fence, or be almost JSON; a str answer never gets here.
             for inner in (text, _wrap_answer(_strip_fence(text))):
                 with suppress(ToolArgumentsError):
                     return self._decode(inner)[_KEY]
@@ -118,7 +118,7 @@ def _wrap_type(kind: Any) -> TypedArguments:
 
 
 def _strip_fence(text: str) -> str:
-    """Return the content of a Markdown fence that is the whole text, without its first line."""
+    """Return the content of a Markdown fence that spans the whole text, without its first line."""
     stripped = text.strip()
     if not (stripped.startswith(_FENCE) and stripped.endswith(_FENCE)):
         return text

@@ -40,11 +40,11 @@ class ToolCallRecord:
     """
 
     call: ToolCall
-    """The requested call; in events of a stream it has an id, also if the provider gave it none."""
+    """The requested call; in stream events it has an id even if the provider sent none."""
     reply: ToolReply
     """The reply to the model."""
     duration: float = 0.0
-    """The seconds that the call took, including a review; 0 if it was not run."""
+    """The seconds that the call took, including a review; 0 if it did not run."""
     started: float = 0.0
     """The seconds from the start of the run to the start of the call."""
 
@@ -55,11 +55,11 @@ class ToolCallRecord:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments that ran, as JSON values: read, repaired, as hooks and reviewers changed them, secrets masked.
+        """The arguments that ran, as JSON values: parsed, repaired, edited by hooks and reviewers, secrets masked.
 
-        For a call that was refused, those that were read; if they could not be read, or if the call did not run or
-        end, those that were requested. What may be a secret is never shown: such arguments of a tool with secrets are
-        masked if they can be read, and else left out, as those for an unknown name beside such a tool are.
+        For a refused call, the parsed arguments; if they could not be parsed, or if the call did not run or end, the
+        requested ones. Possible secrets are never shown: such arguments of a tool with secrets are masked if they can
+        be parsed, and otherwise omitted, like the arguments of an unknown tool beside a tool with secrets.
 
         >>> reply = ToolReply(ToolCall("pay", '{"amount": "5"}'), ToolResult.success("paid"), arguments={"amount": 5})
         >>> record = ToolCallRecord(reply.call, reply)
@@ -78,7 +78,7 @@ class TraceStep:
     """
 
     kind: Literal["model", "tool", "retry", "stop"]
-    """What happened: the model replied, a call was replied to, the model is retried, or a budget was used up."""
+    """The kind of event: a model reply, a call's reply, a model retry, or a used-up budget."""
     name: str
     """The name of the model, its class if it has no name, the tool's name, or the budget's."""
     started: float
@@ -100,9 +100,9 @@ class PendingCall:
     call: ToolCall
     """The call, as the model requested it."""
     request: ReviewRequest
-    """The question to the reviewer, with the arguments that would run, secrets masked."""
+    """The reviewer's request, with the arguments that would run, secrets masked."""
     path: tuple[str, ...] = ()
-    """The names of the agents around the call that are tools of the run, the outermost first."""
+    """The names of the enclosing agent tools, outermost first."""
 
     @property
     def id(self) -> str:
@@ -111,17 +111,17 @@ class PendingCall:
 
     @property
     def call_id(self) -> str:
-        """The id of the call; one was generated if the provider gave it none."""
+        """The id of the call; generated if the provider sent none."""
         return self.request.call_id
 
     def list_open(self) -> tuple[PendingCall, ...]:
-        """Return the call, as one of the calls that wait."""
+        """Return the call itself, the only pending one."""
         return (self,)
 
 
 @dataclass(frozen=True, slots=True)
 class InnerRun:
-    """A call of an agent that is a tool of the run, and whose own run is paused.
+    """A call of an agent as a tool, whose own run is paused.
 
     >>> message = AssistantMessage("", (ToolCall("pay"),))
     >>> pending = PendingCall(ToolCall("pay"), ReviewRequest("Pays", "pay", {"amount": 5}, id="q1"))
@@ -135,23 +135,23 @@ class InnerRun:
     name: str
     """The name of the tool."""
     call_id: str
-    """The id of the call; one was generated if the provider gave it none."""
+    """The id of the call; generated if the provider sent none."""
     run: PausedRun
     """The run of the agent."""
     edited: Mapping[str, Any] | None = None
-    """The arguments of the call, if a reviewer had changed them."""
+    """The arguments of the call, if a reviewer changed them."""
 
     def list_open(self) -> tuple[PendingCall, ...]:
-        """Return the calls inside of this one that wait."""
+        """Return the pending calls inside this one."""
         return tuple(replace(each, path=(self.name, *each.path)) for each in self.run.pending)
 
 
 @dataclass(frozen=True, slots=True)
 class PausedRun:
-    """A run that ended with calls that wait for approval; pass it to ``agent.run`` with decisions to resume it.
+    """A run that paused because calls wait for approval; pass it to ``agent.run`` with decisions to resume it.
 
-    As JSON it holds the conversation, the results of calls, and the calls that wait, with all that the model wrote,
-    also secrets. Deps and parameters of the run are not part of it.
+    As JSON it holds the conversation, the call results and the pending calls, with everything that the model wrote,
+    including secrets. The run's deps and parameters are not part of it.
 
     >>> PausedRun.from_json('{"kind": "paused_run"}')
     Traceback (most recent call last):
@@ -162,42 +162,42 @@ class PausedRun:
     run_id: str
     """The id that the calls of the run share."""
     memory_id: str | None
-    """The id of the conversation or user; None if the run has none."""
+    """The conversation or user id; None if the run has none."""
     messages: Transcript
-    """The conversation until the reply of the model whose calls wait."""
+    """The conversation up to the model reply with the pending calls."""
     message: AssistantMessage
-    """The reply of the model whose calls wait."""
+    """The model reply with the pending calls."""
     pending: tuple[PendingCall, ...]
-    """The calls that wait, in request order, also those of agents that are tools of the run."""
+    """The pending calls, in request order, including calls of nested agents."""
     places: tuple[int, ...] = ()
     """The indexes of the other calls of the reply."""
     done: tuple[ToolCallRecord, ...] = ()
     """The other calls of the reply, with their results."""
     tool_calls: tuple[ToolCallRecord, ...] = ()
-    """The calls of the replies before."""
+    """The calls of earlier replies."""
     usage: Usage = field(default_factory=Usage)
     """The usage so far."""
     trace: tuple[TraceStep, ...] = ()
     """What happened so far."""
     turns: int = 0
-    """The number of the replies of the run's own model."""
+    """The number of replies of the run's own model."""
     seconds: float = 0.0
-    """The seconds that the run took, without the time while it was paused."""
+    """The seconds that the run took, without pauses."""
     stored: int = 0
-    """How many messages are in the memory already, without the system message."""
+    """The number of messages already in the memory, without the system message."""
     invalid_answers: int = 0
-    """How many times the answer did not fit the ``output_type``."""
+    """The number of answers that did not fit the ``output_type``."""
     stop: Budget | None = None
     """The budget that is used up; None if there is none."""
     stop_summary: str = ""
-    """That budget, in words."""
+    """The used-up budget, in words."""
     inner: tuple[InnerRun, ...] = ()
-    """The runs of agents that are tools of this run, and have calls that wait."""
+    """The runs of nested agents with pending calls."""
 
     kind: ClassVar[Literal["paused_run"]] = "paused_run"
 
     def list_waiting(self) -> list[tuple[int, PendingCall | InnerRun]]:
-        """Return the calls of the reply that are not done, with their indexes; raise ValueError if one is missing."""
+        """Return the unfinished calls of the reply, with their indexes; raise ValueError if one is missing."""
         inner = {each.index: each for each in self.inner}
         own = iter([each for each in self.pending if not each.path])
         found: list[tuple[int, PendingCall | InnerRun]] = []
@@ -211,7 +211,7 @@ class PausedRun:
 
     def to_json(self) -> str:
         """Return the run as one line of ASCII JSON; objects in results become JSON values."""
-        # A model can write NaN; Python reads it back.
+        # A model can write NaN; Python parses it.
         return json.dumps({**_make_codec().write(self), "version": _VERSION}, separators=(",", ":"))
 
     @classmethod
@@ -238,7 +238,7 @@ def _make_codec() -> EventCodec:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AgentResult(Generic[OutputT_co]):
-    """The result of a run; for a failed run, the work so far. Print it to see what happened.
+    """The result of a run; for a failed run, the partial result. Print it to see what happened.
 
     >>> from toolsemble import ToolResult
     >>> call = ToolCall("weather", {"city": "Rome"})
@@ -251,10 +251,10 @@ class AgentResult(Generic[OutputT_co]):
     """
 
     text: str = ""
-    """The answer; if ``output_type`` is not an object, the value: a str as it is, anything else as JSON."""
-    output: OutputT_co = None  # type: ignore[assignment]  # only the work so far of a failed run has no output
-    """The answer as an object: of ``output_type``, or else the text. A tool that ends a run without ``output_type`` by
-    its ``return_behavior`` can return any object."""
+    """The answer; if ``output_type`` is not an object, the value: a str verbatim, anything else as JSON."""
+    output: OutputT_co = None  # type: ignore[assignment]  # only partial results have no output
+    """The answer as an object: of ``output_type``, or else the text. Without ``output_type``, a tool that ends the run
+    by its ``return_behavior`` can return any object."""
     tool_calls: list[ToolCallRecord] = field(default_factory=list)
     """All calls that the model requested, with their replies."""
     messages: Transcript = field(default_factory=Transcript)
@@ -264,13 +264,13 @@ class AgentResult(Generic[OutputT_co]):
     stop_reason: StopReason = "answer"
     """Why the run ended: "answer", "immediate", the name of a used-up budget, "loop" for repetition, or "paused" for
     calls that wait for approval; for a failed run, "exit_early", "configuration_error", "error" or "cancelled"; for a
-    journaled run that does not go on here, "parked", "interrupted" or "taken_over"."""
+    journaled run that stops in this process, "parked", "interrupted" or "taken_over"."""
     trace: tuple[TraceStep, ...] = ()
     """What happened, in order."""
     run_id: str = ""
     """The id that the calls of the run share."""
     paused: PausedRun | None = None
-    """The run, to be stored and resumed, if it ended with calls that wait for approval."""
+    """The run to store and resume, if calls wait for approval."""
 
     @property
     def pending(self) -> tuple[PendingCall, ...]:
@@ -302,7 +302,7 @@ class AgentResult(Generic[OutputT_co]):
 
 
 def _check_paused(paused: PausedRun) -> None:
-    """Raise ValueError if the calls of a paused run do not fit to each other."""
+    """Raise ValueError if the calls of a paused run are inconsistent."""
     calls = paused.message.calls
     if not paused.pending:
         raise ValueError("pending: no call waits")

@@ -1,4 +1,4 @@
-"""The checked settings of agents and runs, and the tools that an agent offers to its model."""
+"""The validated settings of agents and runs, and the tools that an agent offers to its model."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check_types(**settings: object) -> None:
 
 
 def check_order(model: object, tools: object) -> None:
-    """Raise :class:`ToolDefinitionError` if there are tools in the place of the model.
+    """Raise :class:`ToolDefinitionError` if tools are passed in place of the model.
 
     >>> check_order([], "openai:gpt-5")
     Traceback (most recent call last):
@@ -81,7 +81,7 @@ def check_keywords(owner: str, given: Iterable[str], known: Sequence[str]) -> No
 
 
 def replace_old_names(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by their current names; warn of each old name, and raise TypeError if both are given.
+    """Return settings by their current names; warn about each old name, and raise TypeError if both are given.
 
     >>> replace_old_names("Agent", {"max_tool_calls": 3})
     {'max_tool_calls': 3}
@@ -172,7 +172,7 @@ CHECKED = frozenset(_SETTINGS)
 """The settings that :func:`check_types` checks."""
 
 RUN_ONLY = frozenset({"history", "memory_id", "parameters", "deps", "run_id", "decisions"})
-"""The settings of a run that do not replace one of its agent."""
+"""The settings of a run that have no counterpart in the agent."""
 
 
 _PARAMETERS = ("model", "tools", "output_type", "deps", "make_deps", "deps_type")
@@ -204,7 +204,7 @@ class AgentConfig:
     model: ChatModel
     tools: Toolbox | ToolFunction
     instructions: tuple[conversation.Part, ...]
-    """The instructions for the model, beginning with its role, goal and background."""
+    """The instructions for the model, starting with its role, goal and background."""
     role: str
     """The agent's role, or its name if it has none, for the context of its calls."""
     limits: Limits
@@ -212,36 +212,36 @@ class AgentConfig:
     review: ReviewHandler | None
     memory: ConversationMemory | None
     memory_id: str | None
-    """The default id of the conversation of a run; None: each run must have its own, if it needs one."""
+    """The default conversation id of runs; None: a run that needs one must set it."""
     output: Output | None
     retry: Retry
     settings: Mapping[str, Any]
     """Further settings of each model request."""
     history_processors: tuple[conversation.RunFunction, ...]
-    """Functions that change the messages that the model is sent."""
+    """Functions that change the messages sent to the model."""
     reasoning: Reasoning | None
     """How much the model reasons; None: the provider's default."""
     sinks: Sinks | None
-    """The sinks of the events of its calls; None: no sinks."""
+    """The sinks for its calls' events; None: no sinks."""
     loop_guard: LoopGuard | None
     """When a run counts as repeating itself; None: never."""
     journal: RunJournal | None
-    """Records runs, so that they continue after a crash; None: they are not recorded."""
+    """Records runs, so that they resume after a crash; None: they are not recorded."""
     name: str
-    """The name of the agent in a journal."""
+    """The agent's name in a journal."""
     deps: DepsSource
-    """The source of the deps of runs that are given none."""
+    """The source of the deps for runs without their own."""
 
     needs: Mapping[str, Need] = field(init=False)
-    """The context fields that a run must have, each with a tool that needs it; without its name for the memory."""
+    """The context fields that a run must have, each with a tool that needs it; no tool name for the memory."""
 
     model_name: str = field(init=False)
     """The name of the model, or its class if it has none."""
 
     is_dynamic: bool = field(init=False)
-    """Whether a function writes a part of the instructions."""
+    """Whether a function returns part of the instructions."""
     system: SystemMessage | None = field(init=False)
-    """The system message of a run without functions for instructions, and without other system messages."""
+    """The system message of a run without instruction functions or other system messages."""
 
     def __post_init__(self) -> None:
         fixed = [part for part in self.instructions if isinstance(part, str)]
@@ -261,7 +261,7 @@ class AgentConfig:
         return names_inside(self.tools) if isinstance(self.tools, Toolbox) else Names((), all_known=False)
 
     def list_reviewers(self) -> list[ReviewHandler]:
-        """Return the reviewers that the calls of a run can ask, as far as they are known in advance."""
+        """Return the reviewers of a run's calls that are known in advance."""
         reviewers = self.tools.list_reviewers() if isinstance(self.tools, Toolbox) else []
         return reviewers if self.review is None else [self.review, *reviewers]
 
@@ -272,7 +272,7 @@ class AgentConfig:
         return needs if self.memory is None else {**needs, "memory_id": Need("", "MemoryId")}
 
     def needs_outside(self) -> dict[str, str]:
-        """Return the context fields that a run around this agent must set, if the agent is a tool of it."""
+        """Return the context fields that an enclosing run must set if this agent is one of its tools."""
         own = {"memory_id": self.memory_id is not None, "deps": not self.deps.is_empty}
         return {name: need.declared for name, need in self.needs.items() if not own[name]}
 
@@ -306,12 +306,12 @@ def build_config(
     }
     box = build_tools(tools, values["role"], output)
     check_prices(limits, values["prices"])
-    # The model comes last, because it may take long.
+    # The model comes last, because it may be slow.
     return AgentConfig(tools=box, limits=limits, output=output, deps=deps, **values, model=model_of(model))
 
 
 def override_config(config: AgentConfig, given: Mapping[str, Any]) -> AgentConfig:
-    """Return the settings of a run: the agent's, except for those that the run sets to something else than None."""
+    """Return the settings of a run: the agent's, overridden by the run's settings that are not None."""
     values = {name: value for name, value in given.items() if value is not None and name not in RUN_ONLY}
     if not values:
         return config
@@ -337,7 +337,7 @@ def override_config(config: AgentConfig, given: Mapping[str, Any]) -> AgentConfi
 
 
 def check_prices(limits: Limits, prices: Prices | None) -> None:
-    """Raise if there is a limit of the cost, and no prices."""
+    """Raise if there is a cost limit without prices."""
     if limits.max_cost is not None and prices is None:
         raise ToolDefinitionError(
             "Agent max_cost needs prices, such as prices=Prices(2, 8), or Prices.for_model('openai:gpt-4o')"
@@ -345,7 +345,7 @@ def check_prices(limits: Limits, prices: Prices | None) -> None:
 
 
 def _own_instructions(described: str, given: object) -> tuple[conversation.Part, ...]:
-    """Return the instructions of an agent: its role, goal and background, and what else was given."""
+    """Return an agent's instructions: its role, goal and background, then its ``instructions``."""
     return (described, *conversation.read_instructions(given)) if described else conversation.read_instructions(given)
 
 
@@ -365,7 +365,7 @@ class ToolSource:
         found = await given if is_awaitable(given) else given
         if isinstance(found, Toolbox):
             return self._build_toolbox(found)
-        # Reused while the function returns the same tools: a new box would need new threads and new schemas.
+        # Reused while the function returns the same tools: a new toolbox would need new threads and new schemas.
         offered = _check_list(found)
         if self._last is None or not _are_same(self._last[0], offered):
             self._last = offered, self._build_toolbox(offered)
@@ -376,7 +376,7 @@ class ToolSource:
 
 
 def build_tools(tools: Iterable[object] | DynamicTools, role: str, output: Output | None) -> Toolbox | ToolFunction:
-    """Return the tools of an agent: a function as it is, anything else as a toolbox."""
+    """Return the tools of an agent: a function unchanged, anything else as a toolbox."""
     if isinstance(tools, type):
         raise ToolDefinitionError(f"Agent tools must be tools, not the class {tools.__name__}; pass an instance")
     if callable(tools) and not isinstance(tools, (Tool, Iterable)):
@@ -385,21 +385,21 @@ def build_tools(tools: Iterable[object] | DynamicTools, role: str, output: Outpu
 
 
 def build_toolbox(tools: Iterable[object], role: str, output: Output | None) -> Toolbox:
-    """Return the toolbox of an agent, which may not have a tool with the name of the final-answer tool."""
-    # Without a reviewer of its own, the box asks that of the run.
+    """Return an agent's toolbox, which must not have a tool with the name of the final-answer tool."""
+    # Without its own reviewer, the toolbox asks the run's.
     box = tools if isinstance(tools, Toolbox) else Toolbox(tools, agent_role=role or "unknown")
     check_reserved(box, output)
     return box
 
 
 def check_reserved(box: Toolbox, output: Output | None) -> None:
-    """Raise if a tool has the name of the tool for the answer, and there is one."""
+    """Raise if a tool has the name of the final-answer tool, and there is one."""
     if output is not None and FINAL_ANSWER in box:
         raise ToolDefinitionError(f"The name '{FINAL_ANSWER}' is reserved for output_type; rename the tool")
 
 
 def _read_function(tools: Callable[..., Any]) -> ToolFunction:
-    """Return a function of the view of a run; raise if it takes anything else, such as one that was meant as a tool."""
+    """Check a function of the run view and return it; raise if it takes anything else, as a tool would."""
     if conversation.takes(tools, 1):
         return tools
     if conversation.takes(tools, 0):

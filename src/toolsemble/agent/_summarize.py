@@ -1,4 +1,4 @@
-"""A history processor that replaces the earlier part of a long conversation by a summary of a model."""
+"""A history processor that replaces the earlier part of a long conversation with a summary by a model."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def summarize_earlier(
 ) -> Callable[[Sequence[Message], RunView], Awaitable[Sequence[Message]]]:
     """Return a history processor that summarizes the earlier part of a conversation when it becomes long.
 
-    A summary is made once and extended later; it is kept in memory, for the last thousand conversations. The tokens of
-    the model count for the run. If the run's budget has no room for a summary, the earlier part is left out.
+    A summary is made once and extended later; it is cached in memory, for the last thousand conversations. The model's
+    tokens count against the run. If the run's budget has no room for a summary, the earlier part is dropped.
 
     :param model: the model that writes the summaries, or its name; a small one is enough
-    :param above: the tokens above which a conversation is summarized, an int >= 1
-    :param keep: how many of the last messages of the user stay as they are, with everything after them, an int >= 1
-    :param instructions: what the model is told to do with the conversation in its prompt
+    :param above: the number of tokens above which a conversation is summarized, an int >= 1
+    :param keep: how many of the last user messages are kept verbatim, with everything after them, an int >= 1
+    :param instructions: the model's instructions for the conversation in its prompt
     :param count: returns the number of tokens of a message; an estimate by default
 
     >>> from toolsemble.models import ScriptedModel
@@ -74,7 +74,7 @@ def summarize_earlier(
 
 
 class _Summarizer:
-    """The summaries of conversations, by conversation."""
+    """The summaries, by conversation."""
 
     def __init__(self, agent: Agent[str], above: int, keep: int, count: Callable[[Message], int]) -> None:
         self._agent = agent
@@ -97,7 +97,7 @@ class _Summarizer:
         try:
             result = await self._agent.run(_write_prompt(known, messages[len(known.covered) : cut]))
         except BudgetExceededError:
-            return _put_before(known, messages[cut:])  # the run has to end with an answer all the same
+            return _put_before(known, messages[cut:])  # the run still has to end with an answer
         made = _Summary(tuple(messages[:cut]), result.text)
         self._remember(key, made)
         return _put_before(made, messages[cut:])
@@ -116,7 +116,7 @@ class _Summarizer:
                 self._summaries.popitem(last=False)
 
     def _find_cut(self, messages: Sequence[Message], run: RunView) -> int:
-        """Return the index of the first message to keep: a message of the user, never after the question."""
+        """Return the index of the first message to keep: a user message, never after the question."""
         places = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
         first = places[-self._keep] if len(places) >= self._keep else 0
         return min(first, max(find_question(messages, run), 0))

@@ -1,4 +1,4 @@
-"""Agent runs and calls on an engine: what a workflow starts, waits for and returns."""
+"""Agent runs on an engine: what a workflow starts, waits for and returns."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ LOGGER = logging.getLogger("toolsemble.engines")
 LOGGER.addHandler(logging.NullHandler())  # a program without logging prints nothing
 
 CANCELLED = errors.RunCancelledError.__name__
-"""The kind of failure of a run that was cancelled."""
+"""The failure kind of a cancelled run."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The end of a run on an engine; the journal has the whole result.
+    """The outcome of a run on an engine; the journal has the whole result.
 
     >>> RunOutcome("order-7", "Refunded.").text
     'Refunded.'
@@ -57,15 +57,15 @@ class BeginSettings(TypedDict, total=False):
     """The settings of a run, as ``RunJournal.begin`` takes them."""
 
     memory_id: str | None
-    """The id of the conversation or user."""
+    """The conversation or user id."""
     history: Sequence[Message] | None
     """Earlier messages."""
     parameters: Mapping[str, Any] | None
-    """JSON values that the tools of the run share."""
+    """JSON values that the run's tools share."""
 
 
 def write_request(run_id: str, agent: str, prompt: Prompt, begin: BeginSettings) -> dict[str, Any]:
-    """Return a run to be done as JSON values; raise if it cannot be one.
+    """Return the request for a run as JSON values; raise if it is not valid.
 
     >>> sorted(write_request("order-7", "clerk", "Refund order 7", {}))
     ['agent', 'prompt', 'run_id', 'settings']
@@ -73,7 +73,7 @@ def write_request(run_id: str, agent: str, prompt: Prompt, begin: BeginSettings)
     texts: dict[str, object] = {"run_id": run_id, "agent": agent}
     for name, value in texts.items():
         if not isinstance(value, str) or not value.strip():
-            raise errors.ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
+            raise errors.ToolConfigurationError(f"A run needs {name}, a str, not {value!r:.80}")
     messages, history = to_messages(prompt), begin.get("history")
     check_question(messages, has_earlier=bool(history) or begin.get("memory_id") is not None)
     settings: dict[str, Any] = {"memory_id": begin.get("memory_id"), "parameters": dict(begin.get("parameters") or {})}
@@ -90,7 +90,7 @@ def write_request(run_id: str, agent: str, prompt: Prompt, begin: BeginSettings)
 
 
 def check_request(known: Any, request: Mapping[str, Any]) -> None:
-    """Raise if a run was begun with another prompt, agent or settings."""
+    """Raise if a run was started with another prompt, agent or settings."""
     if known != request:
         raise errors.ToolConfigurationError(
             f"Run '{request['run_id']}' was begun with another prompt, agent or settings; choose another run_id"
@@ -106,14 +106,14 @@ def write_answer(request: ReviewRequest, decision: ReviewDecision, person: str, 
 
 
 def read_failure(run_id: str, kind: str, message: str) -> Exception:
-    """Return the error of a run that did not come to an end, from its kind and its message."""
+    """Return the error of an unsuccessful run, from its kind and its message."""
     if kind == CANCELLED:
         return errors.RunCancelledError(f"Run '{run_id}' was cancelled", run_id=run_id)
     return errors.AgentExecutionError(f"Run '{run_id}' failed: {message}")
 
 
 class AgentRuns:
-    """The agents of a worker, with the journal of their runs and the store of their approvals."""
+    """A worker's agents, with the journal of their runs and the store of their approvals."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class AgentRuns:
         self._store = store
 
     async def do(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Do or continue a run; return its outcome, or what it waits for, as JSON values.
+        """Start or resume a run; return its outcome, or what it waits for, as JSON values.
 
         Raise RunBusyError, or RunInterruptedError, if the engine has to call again.
         """
@@ -148,7 +148,7 @@ class AgentRuns:
         return {"text": result.text, "stop_reason": result.stop_reason}
 
     def is_ready(self, request: Mapping[str, Any], waiting: Iterable[str]) -> bool:
-        """Return whether a run that waited can go on: a person has answered, or settled a call."""
+        """Return whether a waiting run can resume: a person has answered, or settled a call."""
         record = self._journal.find(request["run_id"])
         if record is None or record.state != "waiting":
             return True
@@ -156,7 +156,7 @@ class AgentRuns:
         return bool(ids) and self._find(request["agent"]).find_open_requests(ids) != ids
 
     def answer(self, run_id: str, text: str) -> None:
-        """Store the answer to a request of a run; one that is refused is logged."""
+        """Store the answer to a run's request; log a refused one."""
         try:
             answer = Callback.read(text.encode())
             request = None if self._store is None else self._store.find(answer.request_id)
@@ -170,13 +170,13 @@ class AgentRuns:
             LOGGER.warning("An answer to run '%s' was refused: %s", run_id, refusal)
 
     def cancel(self, run_id: str) -> None:
-        """Cancel a run in the journal, so that nobody continues it; one that never began needs nothing."""
+        """Cancel a run in the journal, so that it cannot resume; do nothing if it never started."""
         if self._journal.find(run_id) is not None:
             self._journal.cancel(run_id, store=self._store)
             self._journal.close_questions(self._agents)
 
     def drain(self) -> None:
-        """Let the runs stop before their next turn, with their questions left open."""
+        """Stop the runs before their next turn; leave their review requests open."""
         self._journal.drain()
 
     def _find(self, name: str) -> Agent[Any]:
@@ -188,22 +188,22 @@ class AgentRuns:
 
 
 MUST_CALL_AGAIN = (errors.RunBusyError, errors.RunInterruptedError)
-"""The errors after which an engine calls again: another driver has the run, or this worker stops."""
+"""The errors after which an engine retries: another driver owns the run, or this worker is stopping."""
 
 
 def _find_questions(parked: errors.RunParkedError) -> list[ReviewRequest]:
-    """Return the requests that a parked run waits for; none if somebody has to settle a call."""
+    """Return the requests that a parked run waits for; none if a call has to be settled."""
     cause: Any = parked.__cause__
     return [] if cause is None else [each.request for each in (cause, *cause.others)]
 
 
 class RunEngine(ABC):
-    """An engine that drives runs of agents; the base class of those for Temporal and DBOS."""
+    """An engine that drives agent runs; the base class for Temporal and DBOS."""
 
     async def begin(self, run_id: str, agent: str, prompt: Prompt, **settings: Unpack[BeginSettings]) -> None:
-        """Queue a run; do nothing if it was begun already with the same prompt, agent and settings.
+        """Queue a run; do nothing if it was already queued with the same prompt, agent and settings.
 
-        A run that has failed continues; one that was cancelled does not.
+        A failed run resumes; a cancelled one does not.
 
         :param settings: ``memory_id``, ``history`` and ``parameters``, as in ``RunJournal.begin``
         """
@@ -211,7 +211,7 @@ class RunEngine(ABC):
         check_request(await self._begin(run_id, request), request)
 
     async def result(self, run_id: str) -> RunOutcome:
-        """Wait for the end of a run, and return its outcome.
+        """Wait until a run ends, and return its outcome.
 
         Raise :class:`~toolsemble.RunCancelledError`, or :class:`~toolsemble.AgentExecutionError` if it failed.
         """
@@ -224,29 +224,29 @@ class RunEngine(ABC):
     async def answer(
         self, run_id: str, request: ReviewRequest, decision: ReviewDecision, *, person: str = "", role: str = ""
     ) -> None:
-        """Send the answer to a request to the workers; one that the store refuses is logged by them.
+        """Send the answer to a request to the workers, which log an answer that the store refuses.
 
-        :param request: one of those that :meth:`waiting` returns
+        :param request: a request that :meth:`waiting` returned
         :param person: who decided
-        :param role: the role of the person
+        :param role: the person's role
         """
         await self._send_answer(run_id, request.id, write_answer(request, decision, person, role))
 
     @abstractmethod
     async def cancel(self, run_id: str) -> None:
-        """Cancel a run: its calls in flight are cancelled, nobody continues it, and its questions are closed."""
+        """Cancel a run: its calls in flight are cancelled, it cannot resume, and its review requests are closed."""
 
     @abstractmethod
     async def _begin(self, run_id: str, request: dict[str, Any]) -> Any:
-        """Queue a run, or continue a failed one with the same request; return the request that it was begun with."""
+        """Queue a run, or resume a failed one with the same request; return its original request."""
 
     @abstractmethod
     async def _finish(self, run_id: str) -> dict[str, Any]:
-        """Wait for the end of a run, and return its outcome as JSON values; raise what it has failed with."""
+        """Wait until a run ends, and return its outcome as JSON values; raise the error of a failed run."""
 
     @abstractmethod
     async def _find_waiting(self, run_id: str) -> list[str]:
-        """Return the requests that a parked run waits for, as JSON texts."""
+        """Return the requests that a parked run waits for, as JSON text."""
 
     @abstractmethod
     async def _send_answer(self, run_id: str, request_id: str, text: str) -> None:

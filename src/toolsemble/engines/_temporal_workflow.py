@@ -21,16 +21,16 @@ RUN = "toolsemble.run"
 """The name of the workflow, and of its main activity."""
 _ANSWER, _CANCEL, _WATCH = "toolsemble.answer", "toolsemble.cancel", "toolsemble.watch"
 
-_EVER = timedelta(days=3650)  # an activity needs a limit; the heartbeat says whether it lives
+_EVER = timedelta(days=3650)  # an activity needs a limit; the heartbeat detects a lost one
 _SHORT = timedelta(seconds=60)
-_BENIGN = ApplicationErrorCategory.BENIGN  # to be called again is not worth a line in a log
+_BENIGN = ApplicationErrorCategory.BENIGN  # expected retries are not logged
 _AGAIN = RetryPolicy(initial_interval=timedelta(seconds=1), maximum_interval=timedelta(seconds=10))
 
 
-# Not in the sandbox: it has no code of the user, and loading all of its modules anew would take a second for each run.
+# Not in the sandbox: it has no user code, and reloading all of its modules would take a second per run.
 @workflow.defn(name=RUN, sandboxed=False)
 class RunWorkflow:
-    """One run: its activity is called until the run has ended; while it is parked, nothing runs."""
+    """One run: its activity is retried until the run ends; while it is parked, nothing runs."""
 
     def __init__(self) -> None:
         self._answers = 0
@@ -53,13 +53,13 @@ class RunWorkflow:
 
     @workflow.signal(name="answer")
     async def answer(self, text: str) -> None:
-        """Store the answer of a person, and wake up the run."""
+        """Store a person's answer, and wake up the run."""
         await self._call(_ANSWER, workflow.info().workflow_id, text)
         self._answers += 1
 
     @workflow.query(name="waiting")
     def waiting(self) -> list[str]:
-        """Return the requests that the parked run waits for, as JSON texts."""
+        """Return the requests that the parked run waits for, as JSON text."""
         return self._waiting
 
     async def _do(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -73,9 +73,9 @@ class RunWorkflow:
         return outcome
 
     async def _wait(self, request: dict[str, Any], waiting: list[str]) -> None:
-        """Wait for a signal, or until the store has an answer that came another way."""
+        """Wait for a signal, or until the store has an answer from elsewhere."""
         self._waiting, before = waiting, self._answers
-        # Retries are the server's: however long it takes, the history does not grow.
+        # The server retries: the history does not grow, however long the wait.
         poll = RetryPolicy(initial_interval=timedelta(seconds=request["poll"]), backoff_coefficient=1)
         watching = workflow.start_activity(
             _WATCH, args=[request, waiting], start_to_close_timeout=_SHORT, retry_policy=poll
@@ -83,12 +83,12 @@ class RunWorkflow:
         await workflow.wait_condition(lambda: self._answers > before or watching.done())
         if not watching.done():
             watching.cancel()
-        with suppress(ActivityError):  # cancelled, or failed: the run says what is wrong
+        with suppress(ActivityError):  # cancelled or failed: the run reports the reason
             await watching
         self._waiting = []
 
     async def _call(self, name: str, *args: str) -> None:
-        """Call a short activity on the worker that has the workflow, whatever its other activities do."""
+        """Call a short activity on the workflow's worker, independently of its other activities."""
         await workflow.execute_local_activity(name, args=args, start_to_close_timeout=_SHORT, retry_policy=_AGAIN)
 
 
@@ -100,7 +100,7 @@ class RunActivities:
 
     @activity.defn(name=RUN)
     async def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do or continue a run; an error of the run itself is not retried."""
+        """Start or resume a run; errors of the run itself are not retried."""
         async with _beat(request["heartbeat"] / 3), self._drain():
             try:
                 return await self._runs.do(request)
@@ -111,7 +111,7 @@ class RunActivities:
 
     @activity.defn(name=_WATCH)
     async def watch(self, request: dict[str, Any], waiting: list[str]) -> None:
-        """Return if a parked run can go on; else fail, so that the server calls again."""
+        """Return if a parked run can resume; otherwise fail, so that the server retries."""
         if not await asyncio.to_thread(self._runs.is_ready, request, waiting):
             raise ApplicationError("the run still waits", category=_BENIGN)
 
@@ -127,7 +127,7 @@ class RunActivities:
 
     @asynccontextmanager
     async def _drain(self) -> AsyncIterator[None]:
-        """Let the run stop before its next turn when the worker is to stop."""
+        """Stop the run before its next turn when the worker shuts down."""
 
         async def drain() -> None:
             await activity.wait_for_worker_shutdown()
@@ -139,7 +139,7 @@ class RunActivities:
 
 @asynccontextmanager
 async def _beat(seconds: float) -> AsyncIterator[None]:
-    """Tell the server every few seconds that the activity lives; the answer says whether it is cancelled."""
+    """Send heartbeats to the server every few seconds; their replies say whether the activity is cancelled."""
 
     async def beat() -> None:
         while True:

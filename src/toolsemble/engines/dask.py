@@ -25,13 +25,13 @@ def executor(client: Any, **options: Any) -> DaskExecutor:
 
     Workers need this library, and the modules of the tools unless they are defined in the main program.
 
-    - Dask repeats a task whose worker is lost, and computes a result again that was lost with its worker; nothing turns
-      off the latter. So only tools that may be repeated are accepted: those with ``effects="read"`` or
-      ``idempotent=True``. Others are refused when the toolbox is built.
+    - Dask reruns a task whose worker is lost, and recomputes a result that was lost with its worker; the latter cannot
+      be turned off. So only tools that may be retried are accepted, with ``effects="read"`` or ``idempotent=True``.
+      Others are refused when the toolbox is built.
     - ``cpus``, ``gpus`` and ``memory`` of a tool are resources named ``CPU``, ``GPU`` and ``MEMORY``, which workers
       must offer: ``dask worker --resources "GPU=2 MEMORY=64e9"``. Until one does, a call waits.
-    - At the time limit of a call, or if it is cancelled, a task that has not begun does not run. Dask cannot stop one
-      that has; the event ``call_abandoned`` says so.
+    - At a call's time limit, or if it is cancelled, a task that has not started does not run. Dask cannot stop a
+      running task; the event ``call_abandoned`` reports it.
 
     :param client: a ``distributed.Client``
     :param options: further arguments of ``client.submit``, such as ``workers`` or ``priority``
@@ -68,10 +68,10 @@ class DaskExecutor(ClusterExecutor):
         self.pickler = import_extra("cloudpickle", extra="dask", user="toolsemble.engines.dask").Pickler
 
     def check(self, definition: ToolDefinition) -> None:
-        """Raise ToolDefinitionError if the body of a tool cannot run on the cluster, or must not be repeated."""
+        """Raise ToolDefinitionError if a tool's body cannot run on the cluster, or must not be retried."""
         if definition.policy is None or not definition.policy.repeatable:
             raise ToolDefinitionError(
-                f"Tool '{definition.name}' cannot run on Dask, which repeats the work of workers that are lost; "
+                f"Tool '{definition.name}' cannot run on Dask, which reruns the tasks of lost workers; "
                 "declare effects='read' or idempotent=True if a call may be repeated, or put the tool into a toolbox "
                 "without this executor"
             )
@@ -86,7 +86,7 @@ class DaskExecutor(ClusterExecutor):
 
 
 class _TaskFuture(Future[bytes]):
-    """The future of a task; cancelling it removes the task if it has not begun."""
+    """The future of a task; cancelling it removes the task if it has not started."""
 
     def __init__(self, task: Any) -> None:
         super().__init__()
@@ -94,8 +94,8 @@ class _TaskFuture(Future[bytes]):
         task.add_done_callback(self._settle)
 
     def cancel(self) -> bool:
-        """Tell the scheduler that nobody waits for the task; Dask then settles the future."""
-        _THREADS.submit(self._task.cancel)  # it waits for the scheduler, and the caller may be an event loop
+        """Cancel the task on the scheduler; Dask then settles the future."""
+        _THREADS.submit(self._task.cancel)  # it blocks on the scheduler, and the caller may be an event loop
         return False
 
     def _settle(self, task: Any) -> None:

@@ -1,4 +1,4 @@
-"""DBOS drives durable runs: a run is one workflow, whose step is called again until the run has ended."""
+"""DBOS drives durable runs: a run is one workflow, whose step is retried until the run ends."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _WAITING = "waiting"
 
 
 class DBOSEngine(RunEngine):
-    """Runs of agents on DBOS: its database keeps them, its queue distributes them, and messages bring approvals.
+    """Agent runs on DBOS: its database stores them, its queue distributes them, and messages carry approvals.
 
-    A run is a workflow with the id of the run. Its one step does or continues the run from the journal, so DBOS only
-    has to call again when a process is gone: finished calls are not repeated. Processes on several machines need a
-    journal and a review store that all of them reach.
+    A run is a workflow with the run's id. Its one step starts or resumes the run from the journal, so DBOS only has to
+    retry it when a process dies: finished calls are not repeated. Processes on several machines need a shared journal
+    and review store.
 
     Create it after ``DBOS(config=...)`` and before ``DBOS.launch()``, with the agents; then call :meth:`listen`. Set
     ``application_version`` and an ``executor_id`` for each worker in the configuration: DBOS recovers the runs of a
-    worker that was killed when a process with the same two starts, or if its Conductor says so.
+    killed worker when a process with the same two values starts, or when its Conductor requests it.
 
     :param agents: the agents by name; only workers need them
     :param journal: the journal of the runs; only workers need it
-    :param store: the store of the agents' ``QueueReview``, if :meth:`answer` may answer: whoever can write to the
-        database can then approve calls, in any name
+    :param store: the store of the agents' ``QueueReview``, to enable :meth:`answer`: any client that can write to the
+        database can then approve calls, under any name
     :param queue: the name of the queue
-    :param client: a ``DBOSClient``, for a process that only begins and follows runs
-    :param poll: seconds between two looks whether a parked run can go on, or whether a run is free
+    :param client: a ``DBOSClient``, for a process that only starts and follows runs
+    :param poll: seconds between polls of a parked run, or of a run that another process drives
 
     .. code-block:: python
 
@@ -77,7 +77,7 @@ class DBOSEngine(RunEngine):
     async def listen(self, *, at_once: int = 4) -> None:
         """Take runs from the queue; call it after ``DBOS.launch()``.
 
-        :param at_once: how many runs this process does at the same time, with those that wait for a person
+        :param at_once: maximum concurrent runs in this process, including runs that wait for a person
         """
         check_count("DBOSEngine.listen at_once", at_once, least=1)
         register = self._package.DBOS.register_queue_async
@@ -85,13 +85,13 @@ class DBOSEngine(RunEngine):
         await register(f"{self._queue}.answers", polling_interval_sec=self._poll)
 
     async def cancel(self, run_id: str) -> None:
-        """Cancel a run: its calls in flight are cancelled, nobody continues it, and its questions are closed."""
+        """Cancel a run: its calls in flight are cancelled, it cannot resume, and its review requests are closed."""
         await self._api.cancel_workflow_async(run_id)
         if self._runs is not None:
             await asyncio.to_thread(self._runs.cancel, run_id)
 
     def drain(self) -> None:
-        """Let the runs of this process stop before their next turn, to be recovered by another; for SIGTERM."""
+        """Stop this process's runs before their next turn, to be recovered by another process; for SIGTERM."""
         if self._runs is not None:
             self._runs.drain()
 
@@ -163,19 +163,19 @@ class DBOSEngine(RunEngine):
         do = dbos.step(name=f"{self._queue}.do", preemptible=True)(do_run)
         wait = dbos.step(name=f"{self._queue}.wait", preemptible=True)(wait_until_ready)
         store = dbos.step(name=f"{self._queue}.store_answer")(store_answer)
-        # Recovered as often as it takes: a run that is killed a hundred times has made progress a hundred times.
+        # Unlimited recoveries: a run that is killed a hundred times has made progress a hundred times.
         for name, workflow in (("run", run), ("answer", answer)):
             dbos.workflow(name=f"{self._queue}.{name}", max_recovery_attempts=None)(workflow)
 
     async def _do(self, runs: AgentRuns, request: dict[str, Any]) -> dict[str, Any]:
-        """Do or continue a run, when no other process drives it any more."""
+        """Start or resume a run, once no other process drives it."""
         while True:
             try:
                 return await runs.do(request)
             except RunBusyError:
                 await asyncio.sleep(self._poll)
             except RunInterruptedError:
-                await asyncio.Event().wait()  # this process stops: the workflow stays pending, to be recovered
+                await asyncio.Event().wait()  # this process is stopping: the workflow stays pending, to be recovered
             except Exception as error:
-                # DBOS pickles it, which not every error supports.
+                # DBOS pickles errors, and not every error can be pickled.
                 raise AgentExecutionError(describe_error(error)) from error

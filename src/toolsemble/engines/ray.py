@@ -14,7 +14,7 @@ from toolsemble._runtime.processes.worker import run_payload
 from toolsemble._vocabulary.errors import ToolDefinitionError
 
 _OURS = {
-    "max_retries": "pass retries=... instead; only calls that may be repeated are",
+    "max_retries": "pass retries=... instead; only calls that may be retried are",
     "num_cpus": "declare cpus=... on the tool",
     "num_gpus": "declare gpus=... on the tool",
     "memory": "declare memory=... on the tool",
@@ -27,12 +27,12 @@ def executor(*, retries: int = 3, **options: Any) -> RayExecutor:
     The program connects to the cluster with ``ray.init(...)``; without it, Ray starts one on this machine. Workers need
     this library, and the modules of the tools unless they are defined in the main program.
 
-    - A call whose worker dies is repeated only if its tool reads or is idempotent. Any other call is made at most once,
-      and fails with a message that its outcome is unknown.
-    - ``cpus``, ``gpus`` and ``memory`` of a tool are what Ray reserves for a call.
-    - At the time limit of a call, or if it is cancelled, Ray ends the process that runs the body.
+    - A call whose worker dies is retried only if its tool is read-only or idempotent. Any other call is made at most
+      once, and fails with a message that its outcome is unknown.
+    - Ray reserves a tool's ``cpus``, ``gpus`` and ``memory`` for each call.
+    - At a call's time limit, or if it is cancelled, Ray kills the process that runs the body.
 
-    :param retries: how often Ray repeats such a call when its worker dies
+    :param retries: how often Ray retries such a call when its worker dies
     :param options: further options of Ray tasks, such as ``runtime_env``, ``resources`` or ``scheduling_strategy``
 
     .. code-block:: python
@@ -66,17 +66,17 @@ class RayExecutor(ClusterExecutor):
         self.pickler = import_extra("ray.cloudpickle", extra="ray", user="toolsemble.engines.ray").CloudPickler
 
     def send(self, payload: bytes, name: str, policy: Policy) -> Future[bytes]:
-        """Start a task, and return its future; cancelling it ends the task's process."""
+        """Start a task, and return its future; cancelling it kills the task's process."""
         wanted = {"num_cpus": policy.cpus, "num_gpus": policy.gpus, "memory": policy.memory}
         chosen = {option: value for option, value in wanted.items() if value is not None}
-        # Without retries, Ray neither repeats a task whose worker died nor computes a lost result again.
+        # Without retries, Ray neither reruns a task whose worker died nor recomputes a lost result.
         retries = self._retries if policy.repeatable else 0
         task = self._ray.remote(run_task).options(**self._options, **chosen, max_retries=retries, name=name)
         return _TaskFuture(self._ray, task.remote(payload))
 
 
 class _TaskFuture(Future[bytes]):
-    """The future of a task, which is done when the task is, even if it is cancelled."""
+    """The future of a task; it is done when the task is, even if it is cancelled."""
 
     def __init__(self, ray: Any, reference: Any) -> None:
         super().__init__()
@@ -85,7 +85,7 @@ class _TaskFuture(Future[bytes]):
         reference.future().add_done_callback(self._settle)
 
     def cancel(self) -> bool:
-        """End the process that runs the task; the future is done when Ray says that it has ended."""
+        """Kill the process that runs the task; the future is done when Ray reports its end."""
         self._ray.cancel(self._reference, force=True)
         return False
 

@@ -1,4 +1,4 @@
-"""Temporal drives durable runs: a run is one workflow, whose activity is called again until the run has ended."""
+"""Temporal drives durable runs: a run is one workflow, whose activity is retried until the run ends."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
     from toolsemble.agent._journal.journal import RunJournal
     from toolsemble.review._store.store import ReviewStoreProtocol
 
-_NO_LIMIT = timedelta(days=3650)  # Temporal takes no None
+_NO_LIMIT = timedelta(days=3650)  # Temporal does not accept None
 
 
 class TemporalEngine(RunEngine):
-    """Runs of agents on Temporal: its server keeps them, its workers do them, and signals bring approvals.
+    """Agent runs on Temporal: its server stores them, its workers drive them, and signals carry approvals.
 
-    A run is a workflow with the id of the run. Its one activity does or continues the run from the journal, so Temporal
-    only has to call again when a worker is gone: finished calls are not repeated. Workers on several machines need a
-    journal and a review store that all of them reach.
+    A run is a workflow with the run's id. Its one activity starts or resumes the run from the journal, so Temporal only
+    has to retry it when a worker dies: finished calls are not repeated. Workers on several machines need a shared
+    journal and review store.
 
     :param client: a ``temporalio.client.Client``
     :param agents: the agents by name; only workers need them
     :param journal: the journal of the runs; only workers need it. With ``park_after``, a run that waits for a person
         occupies no worker
-    :param store: the store of the agents' ``QueueReview``, if :meth:`answer` may answer: whoever can send signals to
-        the namespace can then approve calls, in any name
+    :param store: the store of the agents' ``QueueReview``, to enable :meth:`answer`: any client that can send signals
+        to the namespace can then approve calls, under any name
     :param task_queue: the name of the queue
-    :param heartbeat: seconds without a sign of life after which a worker counts as gone
-    :param poll: seconds between two looks whether a parked run can go on, if no signal comes
+    :param heartbeat: seconds without a heartbeat after which a worker is considered lost
+    :param poll: seconds between polls of a parked run, if no signal arrives
 
     .. code-block:: python
 
@@ -74,10 +74,10 @@ class TemporalEngine(RunEngine):
     def worker(self, *, at_once: int = 4, grace: float | None = None, **options: Any) -> Worker:
         """Return a worker: ``async with`` it, or await its method ``run``.
 
-        When it is shut down, it lets the calls in flight end, and gives the runs back before their next calls.
+        When it shuts down, it lets calls in flight finish, and releases the runs before their next calls.
 
-        :param at_once: how many runs it does at the same time
-        :param grace: seconds after which calls that are still in flight are cancelled, as in ``RunJournal.work``; None:
+        :param at_once: maximum concurrent runs
+        :param grace: seconds until calls that are still in flight are cancelled, as in ``RunJournal.work``; None:
             no limit
         :param options: further options of ``temporalio.worker.Worker``
         """
@@ -95,7 +95,7 @@ class TemporalEngine(RunEngine):
         return worker
 
     async def cancel(self, run_id: str) -> None:
-        """Cancel a run: its calls in flight are cancelled, nobody continues it, and its questions are closed."""
+        """Cancel a run: its calls in flight are cancelled, it cannot resume, and its review requests are closed."""
         await self._client.get_workflow_handle(run_id).cancel()
 
     async def _begin(self, run_id: str, request: dict[str, Any]) -> Any:

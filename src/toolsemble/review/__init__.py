@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolsemble._runtime.lazy import export_lazily
 
-# Not from typing: importing that would take longer than all the rest of this module.
+# Not from typing: importing it would take longer than the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from toolsemble.review._asking.ask import OuterReviewer as OuterReviewer
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     SQLiteStore = ReviewStore
 
-# Loaded on first use: most tools need no reviewer, and most reviewers no terminal, database or web server.
+# Loaded on first use: most tools need no reviewer, and most reviewers need no terminal, database or web server.
 __getattr__, __dir__, __all__ = export_lazily(
     globals(),
     {

@@ -1,4 +1,4 @@
-"""Reviewers without a person: approve all, reject all, or call a function."""
+"""Automatic reviewers: approve all, reject all, or call a function."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Callback:
     person: str
     """Who decided."""
     role: str
-    """The role of the person."""
+    """The person's role."""
 
     @classmethod
     def read(cls, body: bytes) -> Callback:

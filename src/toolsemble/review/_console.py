@@ -44,7 +44,7 @@ Paint = Callable[[str, str], str]
 """Takes a style and a text; returns the styled text."""
 
 _NAME_SHOWN = 40
-_NO_MEMORY = "default"  # of a program that has one conversation only
+_NO_MEMORY = "default"  # of a program with a single conversation
 _ROWS = 20
 _LABELS = 20
 _NARROW = 10
@@ -64,12 +64,12 @@ class Row:
     label: str
     """The label; may be empty."""
     text: str
-    """The text, escaped; its line breaks are ours."""
+    """The escaped text; line breaks are not from the request."""
     style: str = ""
     """The name of a style; "" for none."""
 
     def lines(self, column: int, width: int, paint: Paint) -> Iterator[str]:
-        """Yield the row in lines of a width, the text beside the label or, for a long label, below it."""
+        """Yield the row as wrapped lines, the text beside the label or, for a long label, below it."""
         label = self.label
         if count_cells(label) > column:
             yield from (paint("dim", f"  {piece}") for piece in _wrap_lines(label.lstrip(), width - 2))
@@ -139,7 +139,7 @@ class RequestView:
             if self._is_full(number):
                 yield Row("", f"... and {len(arguments) - number:,} more", "note")
                 return
-            # A name with spaces could look like a name with a value.
+            # A name with spaces could be mistaken for a name with a value.
             form = str if _PLAIN.fullmatch(name := str(name)) else _json
             yield Row(f"  {self._cut(name, _NAME_SHOWN, form)}", self._argument(value))
 
@@ -166,7 +166,7 @@ class RequestView:
         return self._value(value)
 
     def _value(self, value: Any) -> str:
-        """Return a value as JSON, so that a backslash of the model is not mistaken for an escape."""
+        """Return a value as JSON, so that a backslash from the model is not mistaken for an escape."""
         return self._cut(value, form=_json) if isinstance(value, str) else self._cut(_json(value))
 
     def _cut(self, text: str, limit: int = SHOWN, form: Callable[[str], str] = str) -> str:
@@ -177,7 +177,7 @@ class RequestView:
 
 
 def add_margin(text: str, width: int, paint: Paint) -> str:
-    """Return a text as lines with a margin, so that they cannot be mistaken for our own.
+    """Return a text as lines with a margin, so that they cannot be mistaken for prompts.
 
     >>> print(add_margin("first", 80, lambda style, text: text), end="")
     | first
@@ -199,12 +199,12 @@ _GRACE = 2.0
 
 
 def find_editor() -> str:
-    """Return the command of the editor from VISUAL or EDITOR; "" for none."""
+    """Return the editor command from VISUAL or EDITOR; "" for none."""
     return (os.environ.get("VISUAL") or os.environ.get("EDITOR") or "").strip()
 
 
 def edit_text(command: str, text: str, name: str, terminal: Terminal) -> str:
-    """Return a text as the editor saved it in a private file; raise OSError or ValueError if that fails."""
+    """Edit a text in a private file with the editor, and return it; raise OSError or ValueError on failure."""
     with TemporaryDirectory(prefix="toolsemble-", ignore_cleanup_errors=True) as folder:
         path = Path(folder, name)
         path.write_bytes(text.encode("utf-8", "surrogatepass"))
@@ -216,7 +216,7 @@ def edit_text(command: str, text: str, name: str, terminal: Terminal) -> str:
 
 
 def _run(command: list[str], terminal: Terminal) -> None:
-    """Run an editor until it ends; raise AbandonedError when the request is abandoned."""
+    """Run an editor until it exits; raise AbandonedError when the request is abandoned."""
     source, target = terminal.streams
     with subprocess.Popen(command, stdin=source, stdout=target) as process:  # noqa: S603 - the user's own setting
         atexit.register(process.terminate)  # the editor must not outlive the program
@@ -264,7 +264,7 @@ class FieldEditor:
         self._check = check
 
     def edit(self, arguments: Mapping[str, Any]) -> str:
-        """Return the arguments as JSON text, after each of them was kept or changed."""
+        """Ask for each argument, and return the arguments as JSON text."""
         _quote(self._terminal, _INTRODUCTION)
         edited = dict(arguments)
         for name in arguments:
@@ -272,7 +272,7 @@ class FieldEditor:
         return _to_json(edited)
 
     def _ask(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """Return the value of one argument; ask again if it does not fit."""
+        """Return the value of one argument; ask again if it is not valid."""
         last = ""
         self._show_value(name, arguments[name])
         while True:
@@ -289,7 +289,7 @@ class FieldEditor:
             _say(self._terminal, f"{problem}. {_AGAIN}")
 
     def _read(self, name: str, line: str, arguments: Mapping[str, Any]) -> tuple[Any, str]:
-        """Return the value that a line means, and what is wrong with it, or ""."""
+        """Return the value of a line, and what is wrong with it, or ""."""
         readings = _readings(line, arguments[name])
         problems = []
         for value in readings:
@@ -315,12 +315,12 @@ def _say(terminal: Terminal, text: str) -> None:
 
 
 def read_revised(terminal: Terminal, prompt: Callable[[], str], value: Any) -> str:
-    """Return the line that replaces a value; what is typed is not shown if the value is a secret or contains one."""
+    """Return the line that replaces a value; input is hidden if the value is a secret or contains one."""
     return terminal.read_secret(prompt) if HIDDEN in _to_json(value) else terminal.read_line(prompt)
 
 
 def check_without_schema(arguments: Mapping[str, Any]) -> Check:
-    """Return a check that compares the types of values with those before; for a request without its tool.
+    """Return a check that compares types with the previous values; for a request without its tool.
 
     >>> check_without_schema({"boxes": 5})('{"boxes": "x"}')
     'boxes: expected an integer'
@@ -347,7 +347,7 @@ _TYPES: Mapping[type, tuple[tuple[type, ...], str]] = {
 
 
 def _readings(line: str, before: Any) -> list[Any]:
-    """Return the values that a line can mean, the most likely one first: as JSON, or as the text itself.
+    """Return the possible values of a line, most likely first: as JSON, or as the text itself.
 
     >>> _readings("5", 7), _readings("5", "7"), _readings("x", 7), _readings('""', "x")
     ([5, '5'], ['5', 5], ['x'], [''])
@@ -375,15 +375,15 @@ _LATE = 1.0
 class ConsoleReview(Reviewer):
     """A reviewer that asks the person at the terminal: ``[c]ontinue  [e]dit  [x] reject  (y = c, n = x)``.
 
-    An answer that is not understood is asked again. Arguments are edited in the editor of ``VISUAL`` or ``EDITOR``, or
-    else one at a time, and are checked at once.
+    An unclear answer is asked for again. Arguments are edited in the editor of ``VISUAL`` or ``EDITOR``, or else one at
+    a time, and are checked at once.
 
-    Questions are shown one at a time, however many calls, toolboxes and handlers ask. What is typed before a question
-    appears is discarded. Without a terminal, every call is rejected at once.
+    Questions are shown one at a time, across all calls, toolboxes and handlers. Input typed before a question appears
+    is discarded. Without a terminal, every call is rejected at once.
 
     :param input: the input stream; standard input by default
     :param output: the output stream; standard output or standard error by default, whichever is a terminal
-    :param colors: whether to use colors; by default if the terminal has them and ``NO_COLOR`` is not set
+    :param colors: whether to use colors; by default if the terminal supports them and ``NO_COLOR`` is not set
 
     >>> import io
     >>> reviewer = ConsoleReview(input=io.StringIO("c"), output=io.StringIO())
@@ -399,13 +399,13 @@ class ConsoleReview(Reviewer):
         self._colors = colors
 
     def review(self, request: ReviewRequest) -> ReviewDecision:
-        """Return the decision of the person; anything unclear is an :class:`ExitEarly`."""
+        """Return the person's decision; anything unclear is an :class:`ExitEarly`."""
         source = sys.stdin if self._input is None else self._input
         target = self._target()
         if find_terminal(source) is None:
             return self._refuse(request, NO_TERMINAL)
         if target is None:
-            return self._refuse(request, "there is no output to show the question on, so no reviewer can be asked")
+            return self._refuse(request, "there is no output stream to show the question on")
 
         def abandoned() -> bool:
             return is_abandoned() or (request.deadline is not None and time.time() > request.deadline + _LATE)
@@ -451,7 +451,7 @@ class _Dialog:
         try:
             return self._decision(self._choices(cut=view.cut))
         except AbandonedError:
-            self._terminal.write("\nNobody waits for this answer any more.\n")
+            self._terminal.write("\nThis request has expired.\n")
             raise
         except (EOFError, KeyboardInterrupt):
             self._terminal.write("\n")
@@ -474,7 +474,7 @@ class _Dialog:
         return ExitEarly("no answer was understood" if unclear else "no answer was given")
 
     def _actions(self) -> Mapping[str, Callable[[], ReviewDecision | None]]:
-        """Return what each answer does: it returns the decision, or None to ask again."""
+        """Return the action for each answer: it returns the decision, or None to ask again."""
         actions: dict[str, Callable[[], ReviewDecision | None]] = {
             **dict.fromkeys(("c", "continue", "y", "yes"), Continue),
             **dict.fromkeys(("e", "edit"), self._edit),
@@ -504,12 +504,12 @@ class _Dialog:
         return is_abandoned() or (deadline is not None and time.time() > deadline - _LATE)
 
     def _edit(self) -> Edit | None:
-        """Return the edit; None to ask again, if nothing was changed or the edit does not fit."""
+        """Return the edit; None to ask again, if nothing was changed or the edit is not valid."""
         command, text = find_editor(), self._request.editable_text
         try:
             revised = edit_text(command, text, self._file, self._terminal) if command else self._edit_here(text)
         except (OSError, ValueError) as problem:
-            _say(self._terminal, f"The editor '{command}' gave no text: {problem}. Check VISUAL and EDITOR.")
+            _say(self._terminal, f"The editor '{command}' returned no text: {problem}. Check VISUAL and EDITOR.")
             return None
         if revised == text:
             _say(self._terminal, "Nothing was changed.")
@@ -520,7 +520,7 @@ class _Dialog:
         return Edit(revised)
 
     def _edit_here(self, text: str) -> str:
-        """Return the text after an edit without an editor: field by field, or as one line."""
+        """Edit a text without an editor, field by field or as one line, and return it."""
         request = self._request
         if not self._has_fields:
             return self._edit_inline(text)
@@ -541,7 +541,7 @@ class _Dialog:
         return "edit.json" if is_json else "edit.txt"
 
     def _edit_inline(self, text: str) -> str:
-        """Return the line that replaces the text; the text itself for no change."""
+        """Return the replacement line, or the text itself if unchanged."""
         _quote(self._terminal, escape_lines(text))
         prompt = "Instead, in one line (empty for no change): "
         line = read_revised(self._terminal, lambda: f"{self._remaining_time()}{prompt}", text)
@@ -563,7 +563,7 @@ class _Dialog:
         return f"{self._terminal.output.paint('bold', '  '.join(choices))}\n"
 
     def _remaining_time(self) -> str:
-        """Return the remaining time, of constant width; "" without a deadline."""
+        """Return the remaining time in constant width; "" without a deadline."""
         deadline, timeout = self._request.deadline, self._request.timeout
         if deadline is None or timeout is None or not math.isfinite(timeout):
             return ""

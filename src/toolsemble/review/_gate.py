@@ -1,4 +1,4 @@
-"""Gates: which calls need approval, and on which terms; inherited by nested calls, or made during a call."""
+"""Gates: which calls need approval, and on which terms; gates inherited by nested calls, and asking during a call."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Gate:
     role: str | None = None
     """The required role of the reviewer; None: any."""
     review: reviews.ReviewHandler | None = None
-    """The reviewer; None: that of the call."""
+    """The reviewer; None: the call's."""
     further: tuple[Gate, ...] = ()
-    """Gates with other reviewers, who must approve as well."""
+    """Gates of other reviewers, which must approve as well."""
 
 
 def build_gate(
@@ -49,7 +49,7 @@ def build_gate(
     on_timeout: object = reviews.OnTimeout.EXIT_EARLY,
     role: object = None,
 ) -> Gate:
-    """Return the gate for the settings of a tool or a toolbox that requires approval; raise if they are not valid.
+    """Return the gate for a tool's or a toolbox's approval settings; raise if they are not valid.
 
     >>> build_gate("Tool 'delete'", requires_approval="no")
     Traceback (most recent call last):
@@ -61,7 +61,7 @@ def build_gate(
 
 
 def build_outer_gate(approve: object, timeout: object, on_timeout: object, role: object) -> OuterGate:
-    """Return the gate for the settings of a toolbox; raise if they are not valid."""
+    """Return the gate for a toolbox's settings; raise if they are not valid."""
     patterns = None if callable(approve) else _patterns(approve)
     gate = build_gate("Toolbox", approve if patterns is None else True, timeout, on_timeout, role)
     return OuterGate(gate, patterns)
@@ -81,12 +81,12 @@ class OuterGate:
 
     gate: Gate
     patterns: tuple[str, ...] | None
-    """Names and patterns of names; None: every tool."""
+    """Names and name patterns; None: every tool."""
 
     def check(self, names: Sequence[str], *, all_known: bool = True) -> None:
         """Raise ToolDefinitionError for a name that no tool has: a typo would leave a tool without its gate.
 
-        :param all_known: whether these are all tools; otherwise a name may be that of a tool which is added later
+        :param all_known: whether these are all tools; if not, a tool with this name may be added later
         """
         for pattern in self.patterns or ():
             if any(matches_name(pattern, name) for name in names):
@@ -96,7 +96,7 @@ class OuterGate:
             reviews.LOGGER.warning("approve: the pattern %r matches none of the tools %s", pattern, ", ".join(names))
 
     def around(self, names: Sequence[str], own: Gate | None) -> Gate | None:
-        """Return the gate of a tool, combined with its own: approval if either requires it, on the stricter terms.
+        """Combine the gate with a tool's own: approval if either requires it, on the stricter terms.
 
         :param names: all names of the tool
         """
@@ -151,10 +151,10 @@ class InheritedGate:
     outer: OuterGate
     """The gate and the patterns of its tools."""
     review: reviews.ReviewHandler | None
-    """The reviewer; None: that of the call."""
+    """The reviewer; None: the call's."""
 
     def detach(self, review: reviews.ReviewHandler) -> InheritedGate:
-        """Return a copy that can be pickled: without predicates, and with another reviewer."""
+        """Return a picklable copy, without predicates and with another reviewer."""
         gate = replace(self.outer.gate, predicates=())
         return InheritedGate(OuterGate(gate, self.outer.patterns), review)
 
@@ -162,7 +162,7 @@ class InheritedGate:
 def extend_gates(
     around: tuple[InheritedGate, ...], own: Iterable[InheritedGate], review: reviews.ReviewHandler | None
 ) -> tuple[InheritedGate, ...]:
-    """Return the gates of the enclosing calls and those of the toolbox that makes the call, each once.
+    """Return the gates of the enclosing calls and of the calling toolbox, each once.
 
     :param review: the reviewer of gates that have none
     """
@@ -174,21 +174,21 @@ def extend_gates(
 def combine_gates(
     gates: Iterable[InheritedGate], names: Sequence[str], own: Gate | None, review: reviews.ReviewHandler | None
 ) -> Gate | None:
-    """Return the gate of a tool that is called inside of calls of other toolboxes.
+    """Return the gate of a tool that is called inside calls of other toolboxes.
 
-    Gates with the same reviewer are merged, so that nobody is asked twice about one call. Gates with other reviewers
-    stay separate, and all of them must approve.
+    Gates with the same reviewer are merged, so that no reviewer is asked twice about one call. Gates with different
+    reviewers stay separate, and all of them must approve.
 
     :param names: all names of the tool
     :param own: the gate of the tool in its own toolbox
-    :param review: the reviewer of that gate
+    :param review: the reviewer of the tool's own gate
     """
     merged: list[Gate] = [] if own is None else [own]
     decided = own is not None and own.review is not None and to_reviewer(own.review).decides
     for each in gates:
         asked = each.review or review
         if decided and asked is not None and to_reviewer(asked).pauses:
-            continue  # the decision of a person is in place of its question
+            continue  # a person has already decided
         asks = None if each.review is review else each.review
         place = next((place for place, gate in enumerate(merged) if gate.review is asks), None)
         gate = each.outer.around(names, None if place is None else merged[place])

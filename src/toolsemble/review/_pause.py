@@ -1,4 +1,4 @@
-"""Reviewers for runs that pause: one leaves calls open, and one has the decisions for them."""
+"""Reviewers for runs that pause: one leaves calls open, the other applies the decisions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolsemble.review._request import ReviewDecision, Reviewer, ReviewRequest, 
 
 @dataclass(frozen=True, slots=True)
 class PauseReview(Reviewer):
-    """A reviewer that does not wait: the run of the agent ends with the call open, and is resumed with a decision.
+    """A reviewer that does not wait: the agent's run pauses with the call open, and is resumed with a decision.
 
     The result has the ``stop_reason`` "paused", the open calls in ``pending``, and the run in ``paused``, which can be
     stored as JSON. There is no timeout.
@@ -58,15 +58,15 @@ def _explain(request: ReviewRequest) -> str:
         )
     return (
         f"Tool '{request.tool_name}' waits for approval, and PauseReview can leave only the calls of an Agent open, "
-        "and those of agents that are its tools; pass a reviewer that waits, such as QueueReview"
+        "and of its nested agents; pass a reviewer that waits, such as QueueReview"
     )
 
 
-_CHANGED = "The arguments or the tool changed after the decision, which was not used; decide about what is shown here"
+_CHANGED = "The arguments or the tool changed after the decision, which was not used; decide on the call shown here"
 
 
 class DecidedReview(Reviewer):
-    """A reviewer that answers with decisions that were made before, each for one call with these arguments."""
+    """A reviewer that applies earlier decisions, each to one call with the same arguments."""
 
     sends_event = True
     """The event that a decision is needed was sent before the pause."""
@@ -80,7 +80,7 @@ class DecidedReview(Reviewer):
         self._used: dict[tuple[str, str], ReviewRequest] = {}
 
     async def review(self, request: ReviewRequest) -> ReviewDecision:
-        """Return the decision about a call; leave the call open if there is none for it with these arguments."""
+        """Return the decision on a call; leave the call open if there is none for it with these arguments."""
         call = request.tool_name, request.call_id
         if request.prompt and call in self._used:
             leave_open(_ask_again(self._used[call], request))
@@ -94,13 +94,13 @@ class DecidedReview(Reviewer):
 
 
 def _is_same(decided: ReviewRequest, request: ReviewRequest) -> bool:
-    """Return whether a decision about one request is valid for another: the same call, arguments and tool."""
+    """Return whether a decision on one request is valid for another: the same call, arguments and tool."""
     names = ("run_id", "call_id", "tool_name", "arguments_digest", "schema_digest")
     return all(getattr(decided, name) == getattr(request, name) for name in names)
 
 
 def _ask_again(decided: ReviewRequest, request: ReviewRequest) -> ReviewRequest:
-    """Return the question about the same arguments again, with the reason why the edit was not used."""
+    """Return a request for the same arguments, with the reason why the edit was not used."""
     prompt = request.prompt
     if request.arguments_digest != decided.arguments_digest:
         shown = preview(compact_json(request.arguments))

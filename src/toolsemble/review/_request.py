@@ -1,4 +1,4 @@
-"""The vocabulary of approval: terms, requests, decisions, their events, and what a reviewer has."""
+"""The vocabulary of approval: terms, requests, decisions, their events, and the reviewer interface."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SHORTEST = 0.001  # a timeout of 0 would wait forever
 
 
 class OnTimeout(Enum):
-    """The outcome of a request that nobody answered in time.
+    """The outcome of a request that times out.
 
     >>> OnTimeout.EXIT_EARLY.name
     'EXIT_EARLY'
@@ -51,7 +51,7 @@ class ReviewTiming(Enum):
     DURING_EXECUTION = "during_execution"
     """While the body runs: the tool itself asks."""
     AFTER_EXECUTION = "after_execution"
-    """After the body has run: a program asks about its result."""
+    """After the body has run: whether its result is acceptable."""
 
 
 class ReviewTerms(TypedDict, total=False):
@@ -86,12 +86,12 @@ def check_terms(place: str, timeout: object, on_timeout: object, role: object = 
 def fit_to_deadline(deadline: float | None, timeout: float | None, on_timeout: OnTimeout) -> dict[str, Any]:
     """Return the timeout of a request as its fields; the deadline of the call takes precedence.
 
-    The budget of a run does not count here: its clock stands still while a person is waited for.
+    The run's time budget does not count here: its clock stops while the run waits for a person.
     """
     if deadline is not None and not isinstance(deadline, RunDeadline):
         left = max(deadline - time.monotonic(), _SHORTEST)
         if not timeout or left < timeout:
-            # The request's on_timeout does not apply to a call that has ended.
+            # The request's on_timeout does not apply to a finished call.
             timeout, on_timeout = left, OnTimeout.EXIT_EARLY
     return {"timeout": timeout, "on_timeout": on_timeout, "asked_at": time.time()}
 
@@ -137,7 +137,7 @@ class ExitEarly:
     reason: str = ""
     """The reason, for the model; may be empty."""
     timed_out: bool = False
-    """Whether nobody answered in time."""
+    """Whether the request timed out."""
     person: str = field(default="", kw_only=True, compare=False, repr=False)
     """Who decided, if known; for the record only."""
 
@@ -159,7 +159,7 @@ class ReviewRequest:
     """
 
     description: str
-    """The description of the tool, or the question that it asks while it runs."""
+    """The tool's description, or the question that it asks while it runs."""
     tool_name: str
     """The tool that is called."""
     arguments: Any
@@ -170,7 +170,7 @@ class ReviewRequest:
     timeout: float | None = TIMEOUT
     """Seconds to wait for the reviewer; 0 or None waits forever."""
     on_timeout: OnTimeout = OnTimeout.EXIT_EARLY
-    """The outcome if nobody answers in time."""
+    """The outcome on a timeout."""
     prompt: str = ""
     """More information for the reviewer: why an edit was not valid, for example."""
     required_role: str | None = None
@@ -178,7 +178,7 @@ class ReviewRequest:
     call_id: str = ""
     """The id of the call that waits for the answer."""
     run_id: str = ""
-    """The id of the run of the call."""
+    """The id of the call's run."""
     id: str = field(default_factory=new_id)
     """The id of this request."""
     agent_role: str = "unknown"
@@ -188,26 +188,26 @@ class ReviewRequest:
     editable: str = ""
     """The one field whose text an edit replaces; "" if an edit replaces all arguments."""
     scopes: tuple[str, ...] = ()
-    """The scopes for which an approval can be remembered: "tool", "arguments", or none."""
+    """The scopes in which an approval can be remembered: "tool", "arguments", or none."""
     schema_digest: str = ""
     """A digest of the tool's schema, description, metadata and pin: an approval is valid for this definition only."""
     hidden_digest: str = ""
-    """A digest of the arguments with their secrets, which are not shown; "" for a tool without secrets. If there is
-    one, the text of an edit is not shown either."""
+    """A digest of the arguments including their secrets, which are not shown; "" for a tool without secrets. If it is
+    set, the text of an edit is not shown either."""
     asked_at: float = field(default_factory=time.time)
     """When it was asked, in seconds since the epoch."""
     memory_id: str = ""
     """The conversation or user that the call belongs to."""
     chosen_run: bool = True
-    """Whether the program chose the run id; a generated one is never used again."""
+    """Whether the program chose the run id; a generated one is never reused."""
     durable: bool = False
     """Whether the run is in a journal: an answer is then valid until the run ends."""
     schema: Mapping[str, Any] | None = field(default=None, compare=False, repr=False, metadata={"is_written": False})
-    """The JSON Schema of the arguments, for stores that keep it; it is not a part of the JSON. None: unknown."""
+    """The JSON Schema of the arguments, for stores that keep it; not part of the JSON. None: unknown."""
 
     @property
     def resumable(self) -> bool:
-        """Whether the same run can ask again after a crash, and find the answer."""
+        """Whether the same run can ask again after a crash and find the answer."""
         return self.chosen_run and bool(self.run_id)
 
     @property
@@ -222,10 +222,10 @@ class ReviewRequest:
 
     @property
     def arguments_text(self) -> str:
-        """The arguments as text: a string as it is, anything else as indented JSON."""
+        """The arguments as text: a string verbatim, anything else as indented JSON."""
         if isinstance(self.arguments, str):
             return self.arguments
-        # A program may put any object into a request; the call path puts only JSON there.
+        # A program may put any object into a request; the call path only puts JSON there.
         return json.dumps(self.arguments, ensure_ascii=False, default=str, indent=2)
 
     @property
@@ -256,7 +256,7 @@ class ReviewRequest:
 
 
 def digest(value: Any) -> str:
-    """Return a digest of a JSON value, independent of the order of keys.
+    """Return a digest of a JSON value, independent of key order.
 
     >>> digest({"a": 1, "b": 2}) == digest({"b": 2, "a": 1}) != digest({"a": 1, "b": 3})
     True
@@ -267,9 +267,9 @@ def digest(value: Any) -> str:
 class ReviewHandler(Protocol):
     """A reviewer: any object with this one method, sync or async.
 
-    Any answer but ``Continue``, ``Edit`` or ``ExitEarly`` is a rejection, also one of a subclass of these, and so is an
+    Any answer but ``Continue``, ``Edit`` or ``ExitEarly`` is a rejection, including subclasses of these, and so is an
     exception. A reviewer with further methods inherits from :class:`~toolsemble.review.Reviewer`, or from
-    :class:`~toolsemble.review.BatchReviewer` to decide about several requests at once.
+    :class:`~toolsemble.review.BatchReviewer` to decide on several requests at once.
 
     >>> class Cautious:
     ...     def review(self, request):
@@ -292,7 +292,7 @@ LOGGER.addHandler(logging.NullHandler())  # prints nothing in a program without 
 
 @dataclass(frozen=True, slots=True)
 class ReviewEvent:
-    """One event in the audit log of a store: who did what to which request, and when.
+    """One event in a store's audit log: who did what to which request, and when.
 
     >>> event = ReviewEvent("answered", "4f1c", "delete", 1700000000.0, person="ada", detail="continue")
     >>> event.kind, event.person
@@ -300,8 +300,8 @@ class ReviewEvent:
     """
 
     kind: EventKind
-    """What happened: the request was asked, answered, used, refused, expired, withdrawn or
-    abandoned: the process that asked has ended."""
+    """The kind: asked, answered, used, refused, expired, withdrawn, or abandoned if the asking
+    process has ended."""
     request_id: str
     """The id of the request."""
     tool_name: str
@@ -313,14 +313,14 @@ class ReviewEvent:
     role: str = ""
     """The role of the person."""
     detail: str = ""
-    """The arguments, the decision, or the reason of a refusal; its start, with line breaks as they were."""
+    """The arguments, the decision, or the reason for a refusal; truncated, with line breaks kept."""
     number: int = field(default=0, kw_only=True, compare=False)
-    """Its number in the log, by which pages continue."""
+    """Its number in the log, the cursor for paging."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RequestEvent:
-    """An event about a request and the call that waits for the answer."""
+    """An event about a request and its waiting call."""
 
     request: ReviewRequest
     """The request."""
@@ -332,7 +332,7 @@ class _RequestEvent:
 
     @property
     def call_id(self) -> str:
-        """The call that waits."""
+        """The waiting call."""
         return self.request.call_id
 
     @property
@@ -342,7 +342,7 @@ class _RequestEvent:
 
     @property
     def agent_role(self) -> str:
-        """The role of the agent that calls."""
+        """The role of the calling agent."""
         return self.request.agent_role
 
 
@@ -364,7 +364,7 @@ class ReviewRequested(_RequestEvent):
 
 @dataclass(frozen=True, slots=True)
 class ReviewDecided(_RequestEvent):
-    """The event that a reviewer has answered, or did not in time.
+    """The event that a reviewer has answered, or that the request has timed out.
 
     >>> from toolsemble import Continue
     >>> ReviewDecided(ReviewRequest("Deletes a file", "delete", "old.log"), Continue()).kind
@@ -401,41 +401,41 @@ class Reviewer(ABC):
     __slots__ = ()
 
     sends_event: bool = False
-    """Whether it causes the event ``review_requested`` itself, by passing requests on to another reviewer, for example.
+    """Whether it sends the event ``review_requested`` itself, or passes requests on to a reviewer that does.
     False: the event is sent before the reviewer is asked."""
     has_store: bool = False
-    """Whether its questions are kept outside of this process. A run with a journal may then end while one is open, and
-    continue with the answer; :meth:`find_open` and :meth:`withdraw` are used for that."""
+    """Whether its requests are stored outside this process. A journaled run may then park while one is pending, and
+    resume with the answer, by :meth:`find_open` and :meth:`withdraw`."""
     pauses: bool = False
-    """Whether it may leave calls open by raising ``CallPausedError``, which ends the run of the agent."""
+    """Whether it may leave calls open by raising ``CallPausedError``, which pauses the agent's run."""
     decides: bool = False
     """Whether it answers in place of every reviewer that would leave the call open."""
 
     @abstractmethod
     def review(self, request: ReviewRequest) -> ReviewDecision | Awaitable[ReviewDecision]:
-        """Return the decision about one call; sync methods run in a thread."""
+        """Return the decision on one call; sync methods run in a thread."""
 
     def find_open(self, ids: Iterable[str]) -> set[str]:
-        """Return which of these requests still wait for an answer; none without a store."""
+        """Return which of these requests are still pending; none without a store."""
         _ = ids
         return set()
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
-        """Call a function, in another thread, when a request may be answered; return a function that ends this.
+        """Call a function, in another thread, when a request may have an answer; return a function that unsubscribes.
 
-        Return None, as here, if changes are not reported: the answers are then polled for.
+        Return None, as here, if there are no notifications: the answers are then polled.
         """
         _ = changed
         return None
 
     def withdraw(self, ids: Iterable[str]) -> object:
-        """Close requests whose answers would not be used; return False, as here, if it cannot."""
+        """Close requests whose answers would not be used; return False, as here, if that is not supported."""
         _ = ids
         return False
 
 
 class BatchReviewer(Reviewer):
-    """The base class of reviewers that decide about all requests of a turn together.
+    """The base class of reviewers that decide on all requests of a turn together.
 
     >>> from toolsemble import Continue, Toolbox, ToolCall, tool
     >>> class Desk(BatchReviewer):
@@ -460,7 +460,7 @@ class BatchReviewer(Reviewer):
         """
 
     def review(self, request: ReviewRequest) -> Any:
-        """Return the decision about a single request."""
+        """Return the decision on a single request."""
         answers = self.review_all([request])
         return _await_answer(answers, request.id) if is_awaitable(answers) else answers.get(request.id)
 
@@ -471,7 +471,7 @@ async def _await_answer(answers: Awaitable[Mapping[str, Any]], id: str) -> Any:
 
 
 def is_reviewer(value: object) -> bool:
-    """Return whether an object can be asked.
+    """Return whether an object is a reviewer.
 
     >>> from toolsemble.review import AutoApprove
     >>> is_reviewer(AutoApprove()), is_reviewer(AutoApprove), is_reviewer(print)
@@ -481,10 +481,10 @@ def is_reviewer(value: object) -> bool:
 
 
 def to_reviewer(handler: ReviewHandler) -> Reviewer:
-    """Return a reviewer of the base classes for any handler.
+    """Return any handler as a :class:`Reviewer`.
 
-    The only place that looks for the methods of a reviewer by name: handlers need no base class, and one of a base
-    class for single requests may have a method ``review_all`` all the same.
+    The only place that looks up reviewer methods by name: handlers need no base class, and a :class:`Reviewer` may
+    have a method ``review_all``, too.
 
     >>> from toolsemble.review import AutoApprove
     >>> handler = AutoApprove()
@@ -506,13 +506,13 @@ class _Adapted(Reviewer):
         self.has_store = getattr(handler, "has_store", callable(getattr(handler, "find_open", None)))
         for flag in ("sends_event", "pauses", "decides"):
             setattr(self, flag, getattr(handler, flag, False) is True)
-        # The methods themselves: the call path has to know which are async.
+        # The methods themselves: the call path has to know which ones are async.
         for name in ("review", "review_all", "find_open", "watch", "withdraw"):
             if callable(method := getattr(handler, name, None)):
                 setattr(self, name, method)
 
     def review(self, request: ReviewRequest) -> Any:
-        """Return the decision; each instance has the method of its handler in its place."""
+        """Return the decision; each instance replaces this with its handler's method."""
 
     def __repr__(self) -> str:
         return repr(self._handler)
@@ -522,4 +522,4 @@ class _AdaptedBatches(_Adapted, BatchReviewer):
     """An object with a method ``review_all``."""
 
     def review_all(self, requests: Sequence[ReviewRequest]) -> Any:
-        """Return the decisions; each instance has the method of its handler in its place."""
+        """Return the decisions; each instance replaces this with its handler's method."""

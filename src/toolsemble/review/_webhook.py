@@ -1,4 +1,4 @@
-"""A reviewer at a URL: signed requests are posted there, and signed answers come back."""
+"""A webhook reviewer: posts signed requests to a URL, and receives signed answers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def check_signature(key: bytes, body: bytes, headers: Mapping[str, str], now: fl
     expected = _signature(key, id_, timestamp, body)
     signatures = given.get("webhook-signature", "").split(" ")
     if not any(hmac.compare_digest(expected, each.encode(errors="replace")) for each in signatures):
-        raise ReviewRefusedError("the signature does not fit")
+        raise ReviewRefusedError("the signature does not match")
     if abs(now - int(timestamp)) > MAX_CLOCK_SKEW:
         raise ReviewRefusedError("the message is too old, or from the future; check the clock")
 
@@ -88,28 +88,28 @@ def _signature(key: bytes, id: str, timestamp: str, body: bytes) -> bytes:
     return b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
 
 
-_UNREADABLE = "the message is not one of WebhookReview"
-_ADDED = ("deadline", "arguments_digest")  # computed by a request; posted for those who have no such class
+_UNREADABLE = "the message is not from a WebhookReview"
+_ADDED = ("deadline", "arguments_digest")  # computed properties, posted for services without this library
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookMessage:
-    """The message that a WebhookReview posts: requests for approval, and where their answers go.
+    """The message that a WebhookReview posts: requests for approval, and the URL for their answers.
 
     >>> WebhookMessage((ReviewRequest("Pays", "pay", {"order": 7}),), "https://example.com/answers").requests[0].tool_name
     'pay'
     """
 
     requests: tuple[ReviewRequest, ...]
-    """The requests; each gets an answer of its own."""
+    """The requests; each gets its own answer."""
     callback_url: str
-    """The URL to which answers are posted; "" if the reviewer was given none."""
+    """The URL to which answers are posted; "" if the reviewer has none."""
 
 
 def read_webhook(
     body: bytes, headers: Mapping[str, str], secret: str | bytes, *, now: float | None = None
 ) -> WebhookMessage:
-    """Return the message in the body of a request; raise ReviewRefusedError if it is not signed with the secret.
+    """Return the message in a request body; raise ReviewRefusedError if it is not signed with the secret.
 
     A message may arrive twice, because a WebhookReview posts it again if it gets no answer: requests have the same ids.
 
@@ -143,14 +143,14 @@ def sign_answer(
 ) -> tuple[bytes, dict[str, str]]:
     """Return the body and the headers of an answer, to be posted to the callback URL of its message.
 
-    The response says what became of it: 200 for success; 404 and 409 for a request that is unknown, or was answered or
-    closed already. The text of the response has the reason.
+    The response status is 200 for success, 404 for an unknown request, and 409 for a request that was already answered
+    or closed. The response text has the reason.
 
     :param request: the request that the person saw
     :param decision: Continue, Edit or ExitEarly
     :param secret: the secret of the WebhookReview
     :param person: who decided
-    :param role: the role of the person, if the request requires one
+    :param role: the person's role, if the request requires one
     :param now: the time in seconds since the epoch; None: the clock
 
     >>> request = ReviewRequest("Pays", "pay", {"order": 7}, id="4f1c")
@@ -183,7 +183,7 @@ def _read_request(values: dict[str, Any]) -> ReviewRequest:
 
 
 PATIENCE = 10.0
-"""Seconds for a client to send a whole message, and again to read the reply."""
+"""Seconds that a client has to send a whole message, and again to read the reply."""
 
 
 class Connections:
@@ -229,7 +229,7 @@ class Connections:
         return True
 
     def release(self, connection: socket.socket) -> None:
-        """Allow a connection to be closed, after its client had time to read the reply."""
+        """Allow a connection to be closed, after its client has had time to read the reply."""
         with self._lock:
             self._held.discard(connection)
             self._deadlines[connection] = self._clock() + PATIENCE
@@ -254,7 +254,7 @@ class Connections:
     def _close(self, connections: Iterable[socket.socket]) -> None:
         for connection in connections:
             del self._deadlines[connection]
-            with suppress(OSError):  # the client has closed it already
+            with suppress(OSError):  # the client has already closed it
                 connection.shutdown(socket.SHUT_RDWR)  # wakes its thread, which closes it
 
 
@@ -272,7 +272,7 @@ def _build_opener() -> OpenerDirector:
 
 
 class Delivery:
-    """The URL of a webhook, and how often delivery is attempted.
+    """The delivery of messages to a webhook's URL, with retries.
 
     >>> Delivery("ftp://example.com", b"secret", 10.0, 3)
     Traceback (most recent call last):
@@ -340,7 +340,7 @@ _MAX_CONNECTIONS = 64
 def listen(
     receive: Receive, host: str, port: int, *, most: int = _MAX_CONNECTIONS, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[str]:
-    """Run a server that passes posted messages to a function; yield its URL. Port 0 is any free port.
+    """Run a server that passes posted messages to a function; yield its URL. Port 0 picks a free port.
 
     A client has ten seconds for its whole message. When there are too many connections, the oldest one is closed.
 
@@ -382,7 +382,7 @@ class _Server(ThreadingTCPServer):
         try:
             super().process_request(request, client_address)
         except BaseException:
-            self.connections.forget(request)  # there is no thread to do it
+            self.connections.forget(request)  # no thread was started to do it
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -441,7 +441,7 @@ class _Handler(BaseHTTPRequestHandler):
         LOGGER.debug("callback: " + format, *args)
 
 
-# Requests made within _TOGETHER seconds go into one message, up to _MAX_REQUESTS and _MAX_CHARACTERS.
+# Requests within _TOGETHER seconds are sent in one message, up to _MAX_REQUESTS and _MAX_CHARACTERS.
 _TOGETHER = 0.01
 _MAX_REQUESTS = 100
 _MAX_CHARACTERS = 200_000
@@ -454,12 +454,12 @@ class _UnreachableError(Exception):
 class WebhookReview(QueueReview):
     """A reviewer that posts requests to a URL, and waits for a signed answer.
 
-    The message is a JSON object with ``requests`` and ``callback_url``, signed as the Standard Webhooks specification
-    says. A success status only means that it was delivered: only a signed answer, by :meth:`receive` or in the store,
-    lets a call run. If it cannot be delivered, the call is rejected.
+    The message is a JSON object with ``requests`` and ``callback_url``, signed according to the Standard Webhooks
+    specification. A success status only means that it was delivered: only a signed answer, by :meth:`receive` or in the
+    store, lets a call run. If it cannot be delivered, the call is rejected.
 
     :param url: where requests are posted, http or https
-    :param secret: the secret that messages and answers are signed with; ``whsec_`` and base64, or any str
+    :param secret: the signing secret for messages and answers; ``whsec_`` and base64, or any str
     :param store: the store of requests; by default in memory
     :param callback_url: the URL to which answers are posted; part of the message
     :param timeout: seconds for one attempt to post
@@ -559,7 +559,7 @@ class WebhookReview(QueueReview):
         try:
             await asyncio.sleep(_TOGETHER)
         finally:
-            self._bundles.pop(loop, None)  # even if a full one was replaced: the next request starts another
+            self._bundles.pop(loop, None)  # even if it replaced a full one: the next request starts another
         return await self._delivery.deliver(self._message(bundle.requests))
 
     def _message(self, requests: list[str]) -> bytes:

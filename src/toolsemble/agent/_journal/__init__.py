@@ -1,1 +1,1 @@
-"""Durable runs: a journal of what models said and what calls returned, from which a killed run continues."""
+"""Durable runs: a journal of model replies and call results, from which a killed run resumes."""

@@ -1,4 +1,4 @@
-"""The driver of a run: reads what is recorded of it, and records what comes; stops when another driver took over."""
+"""The driver of a run: reads its recorded steps and records new ones; stops when another driver has taken over."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from toolsemble.agent._journal.storage import (
 )
 from toolsemble.review._request import Reviewer, digest
 
-_START = "/0"  # the place of what a run finds in the memory, before its first turn
-_LOOK = 0.5  # seconds between two looks whether a run that waits for a person was cancelled
+_START = "/0"  # the place of the stored conversation that a run starts with, before its first turn
+_LOOK = 0.5  # seconds between two polls for the cancellation of a run that waits for a person
 
 
 class DriverSettings(NamedTuple):
     """The settings that the drivers of a journal share."""
 
     park_after: float | None
-    """After how many seconds of waiting for a person a run is parked; None: never."""
+    """Seconds of waiting for a person until a run is parked; None: never."""
     on_unknown: str
     """``"tell"`` the model that the outcome of a call is unknown, or ``"ask"`` a person first."""
     pin: bool
     """Whether a run is refused if its agent has changed."""
     draining: Callable[[], bool]
-    """Returns whether the process is to stop."""
+    """Returns whether the process should stop."""
 
 
 class RunDriver:
-    """A run that this process drives; the methods that write may be called from any thread."""
+    """A run that this process drives; methods that write are thread-safe."""
 
     def __init__(
         self, storage: Storage, row: RunRow, steps: list[Step], settings: DriverSettings, found: RunRow | None
@@ -67,19 +67,19 @@ class RunDriver:
         self._begun_with: Mapping[str, Any] = json.loads(row.settings)
         self._parameters: Mapping[str, Any] = self._begun_with["parameters"]
         self._spent: dict[str, Sequence[float]] = {}
-        self._questions: dict[str, int] = {}  # how many each call has asked so far
-        self._asked: dict[str, Reviewer] = {}  # who was asked and has not answered, by request
+        self._questions: dict[str, int] = {}  # the number of questions per call so far
+        self._asked: dict[str, Reviewer] = {}  # the reviewers with pending requests, by request id
         self._parked_with = frozenset(json.loads(row.waiting))
         self.on_usage: Callable[[Sequence[float]], None] | None = None
-        """Called with what was spent inside of a call that is answered with its record."""
+        """Called with the usage inside a replayed call."""
         self.find_waited: Callable[[], float] = lambda: 0.0
-        """Returns the seconds that the run has only waited for people since this driver took it."""
+        """Returns the seconds that the run has only waited for people since this driver claimed it."""
         self.row = row
         self.has_written = False
         """Whether this driver has recorded a reply or a call."""
-        self._written: set[str] = set()  # the places of what it has recorded
+        self._written: set[str] = set()  # the places that it has recorded
         self.is_new = not steps
-        """Whether nothing was recorded of the run before."""
+        """Whether the run had no records before."""
         self.park_after = settings.park_after
         self.in_place = storage.in_place
 
@@ -90,21 +90,21 @@ class RunDriver:
 
     @property
     def is_fork(self) -> bool:
-        """Whether the run was begun with the turns of another one, whose conversation it must not change."""
+        """Whether the run was forked from another run, whose conversation it must not change."""
         return "fork_of" in self._begun_with
 
     def start_clock(self) -> None:
-        """Count time from now on: until here, the run made its deps and waited for others of its conversation."""
+        """Start the clock: until now, the run made its deps and waited for other runs of its conversation."""
         self._began = time.monotonic()
 
     @property
     def elapsed(self) -> float:
-        """The seconds that the run has worked, without those between two drivers, and those of waiting for people."""
+        """The seconds that the run has worked, without gaps between drivers and waits for people."""
         return self._before + time.monotonic() - self._began - self.find_waited()
 
     @property
     def earlier(self) -> float:
-        """The seconds that the run had worked before this driver took it."""
+        """The seconds that the run had worked before this driver claimed it."""
         return self._before
 
     def find_worked(self, path: str) -> float:
@@ -116,11 +116,11 @@ class RunDriver:
         return max(step.elapsed for step in inside) - min(_find_start(step) for step in inside)
 
     def find(self, path: str) -> Step | None:
-        """Return what is recorded of a call; None if nothing is."""
+        """Return the record of a call, or None."""
         return self._steps.get((path, "call"))
 
     def has_begun(self, path: str, *, asked: bool = True) -> bool:
-        """Return whether an earlier driver of the run has begun a call: it asked about it, or began a body in it.
+        """Return whether an earlier driver started a call: asked about it, or started a body inside it.
 
         :param asked: whether a question about the call itself counts
         """
@@ -128,7 +128,7 @@ class RunDriver:
 
     @cached_property
     def _begun(self) -> frozenset[str]:
-        """The places that an earlier driver recorded more of than a question, and all places around them."""
+        """The places that an earlier driver started, not only asked about, and all enclosing places."""
         places = [each if kind != "question" else _find_around(each) for each, kind in self._earlier]
         return frozenset(around for place in places for around in _list_around(place))
 
@@ -138,27 +138,27 @@ class RunDriver:
         return frozenset(place.partition("?")[0] for place, kind in self._earlier if kind == "question")
 
     def has_written_inside(self, path: str) -> bool:
-        """Return whether this driver has recorded anything of the agent at a place: no earlier driver came that far."""
+        """Return whether this driver has recorded steps of the agent at a place, so no earlier driver got that far."""
         with self._lock:
             return any(place.startswith(f"{path}/") for place in self._written)
 
     def find_reply(self, path: str) -> Any:
-        """Return the reply of a model that is recorded for a turn, as JSON values; None if there is none."""
+        """Return the recorded model reply of a turn as JSON values, or None."""
         found = self._steps.get((path, "reply"))
         return None if found is None else found.data
 
     def record_reply(self, path: str, data: Any) -> None:
-        """Record the reply of a model."""
+        """Record a model reply."""
         self._write(Step(path, "reply", "done", "", "", data, self.elapsed))
 
     def begin(self, path: str, tool: str, arguments: str, *, repeatable: bool) -> None:
-        """Record that the body of a call is about to run; raise if this process may not go on."""
+        """Record that a call's body is about to run; raise if this process must not continue."""
         state = "repeatable" if repeatable else "started"
         step = Step(path, "call", state, tool, arguments, None, self.elapsed)  # type: ignore[arg-type]  # a state
         self._write(step, synced=not repeatable)
 
     def end(self, path: str, tool: str, data: dict[str, Any]) -> None:
-        """Record the result of a call; raise if this process may not go on."""
+        """Record the result of a call; raise if this process must not continue."""
         if (usage := self._take_usage(path)) is not None:
             data["usage"] = usage
         known = self.find(path)
@@ -168,17 +168,17 @@ class RunDriver:
             self._write(Step(path, "call", "done", tool, "", data, self.elapsed))
 
     def note_usage(self, path: str, usage: Sequence[float]) -> None:
-        """Keep what an agent inside of a call has spent, until the call ends."""
+        """Keep the usage of an agent inside a call until the call ends."""
         with self._lock:
             self._spent[path] = usage
 
     def note_replay(self, data: Any) -> None:
-        """Count what was spent inside of a call that is answered with its record."""
+        """Count the usage inside a replayed call."""
         if "usage" in data and self.on_usage is not None:
             self.on_usage(data["usage"])
 
     def find_changes(self, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the shared parameters of the run as JSON values, if a call has changed them; else None."""
+        """Return the run's shared parameters as JSON values if a call has changed them; else None."""
         if not parameters and not self._parameters:
             return None
         values = to_json_object(parameters)
@@ -187,24 +187,24 @@ class RunDriver:
         return values if changed else None
 
     def handle_unknown(self, path: str, tool: str) -> None:
-        """Raise if the run has to wait until a person has settled a call of unknown outcome."""
+        """Raise if the run has to wait until a person settles a call of unknown outcome."""
         if self._settings.on_unknown == "ask":
             raise errors.RunParkedError(
-                f"Run '{self.run_id}' waits until somebody says what became of '{tool}': "
+                f"Run '{self.run_id}' waits: the outcome of '{tool}' is unknown; settle it with "
                 f"RunJournal.resolve('{self.run_id}', '{path}', happened=...)",
                 run_id=self.run_id,
             )
 
     def refuse_tool(self, path: str, recorded: str, tool: str) -> NoReturn:
-        """Raise because another tool is recorded for a call: the pipeline around it has changed."""
+        """Raise because another tool is recorded for a call: the enclosing pipeline has changed."""
         raise errors.RunChangedError(
-            f"Run '{self.run_id}' recorded a call of '{recorded}' at {path}, where the agent of today calls '{tool}'; "
+            f"Run '{self.run_id}' recorded a call of '{recorded}' at {path}, where the current agent calls '{tool}'; "
             "continue it with the earlier agent, or fork it from the turn before",
             run_id=self.run_id,
         )
 
     def check_agent(self, path: str, recorded: str, mark: str) -> None:
-        """Raise if a turn was recorded with another model, other instructions or tools, and that is not allowed."""
+        """Raise if a pinned run's turn was recorded with another model, other instructions or other tools."""
         if self._settings.pin and recorded != mark:
             raise errors.RunChangedError(
                 f"Run '{self.run_id}' was recorded with another model, other instructions or other tools at turn "
@@ -213,9 +213,9 @@ class RunDriver:
             )
 
     def note_question(self, path: str, subject: str) -> AskedQuestion:
-        """Return the next question of a call; it is recorded if it is new.
+        """Return the next question of a call; record it if it is new.
 
-        The same question has the same id in every process, and only this call has it: an answer is found again by it.
+        A question has the same id in every process, unique to its call, so that its answer can be found again.
 
         :param subject: a digest of what is asked
         """
@@ -234,45 +234,45 @@ class RunDriver:
         return AskedQuestion(asked_at - ahead, id_, id_ in self._parked_with, "" if is_same else before, place, answer)
 
     def record_answer(self, question: AskedQuestion, answer: Any) -> None:
-        """Record a decision, as JSON values, that no store has; the same question is not asked again."""
+        """Record a decision that no store has, as JSON values; the same question is not asked again."""
         asked_at, token, id_ = self._steps[question.place, "question"].data[:3]
         data = [asked_at, token, id_, answer]
         self._write(Step(question.place, "question", "done", "", "", data, self.elapsed), synced=True)
 
     def note_asking(self, id: str, reviewer: Reviewer) -> None:
-        """Keep who was asked, to close the question if the run ends without its answer."""
+        """Keep the reviewer of a question, to close the question if the run ends before the answer."""
         self._asked[id] = reviewer
 
     def note_answer(self, id: str) -> None:
-        """Forget a question that was answered."""
+        """Forget an answered question."""
         self._asked.pop(id, None)
 
     @property
     def has_questions(self) -> bool:
-        """Whether somebody was asked, and has not answered."""
+        """Whether there are pending questions."""
         return bool(self._asked)
 
     def withdraw_questions(self) -> None:
-        """Close the open questions of a run that fails; if it is retried, it asks anew, with other ids."""
+        """Close the pending questions of a failed run; a retry asks again, with new ids."""
         steps = [step for step in self._steps.values() if step.kind == "question" and step.data[2] in self._asked]
         for step in steps:
             self._write(replace(step, data=[step.data[0], "", ""]))
         self.close_questions()
 
     def close_questions(self) -> None:
-        """Close the questions that are still open when the run ends."""
+        """Close the questions that are still pending when the run ends."""
         for id_, reviewer in self._asked.items():
             withdraw_question([reviewer], id_)
 
     def check(self) -> None:
-        """Raise if the process is to stop, or if the run was cancelled or taken over; called between turns."""
+        """Raise if the process should stop, or if the run was cancelled or taken over; called between turns."""
         if self._settings.draining():
             raise errors.RunInterruptedError(
-                f"Run '{self.run_id}' goes back to the queue: its worker stops", run_id=self.run_id
+                f"Run '{self.run_id}' goes back to the queue: its worker is stopping", run_id=self.run_id
             )
 
     async def wait_for_drain(self) -> None:
-        """Wait until this process is to stop driving runs; raise if the run was cancelled or taken over."""
+        """Wait until this process should stop driving runs; raise if the run was cancelled or taken over."""
         self._loop = asyncio.get_running_loop()
         while not (self._settings.draining() or self._drained.is_set()):
             try:
@@ -282,12 +282,12 @@ class RunDriver:
                 await RunInThread(self._check_lost).ado()
 
     def drain(self) -> None:
-        """Wake up whoever waits for the end of this driver; thread-safe."""
+        """Wake up the tasks that wait for this driver to stop; thread-safe."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._drained.set)
 
     def finish(self, state: str, *, result: str | None = None, error: str = "", waiting: str = "{}") -> None:
-        """Record how the run ends, or what it waits for, and give it back; what was recorded first stays."""
+        """Record the run's outcome, or what it waits for, and release it; the first record wins."""
 
         def change(tables: Tables) -> None:
             tables.change_run(
@@ -298,7 +298,7 @@ class RunDriver:
         self._change(change, synced=is_end, notify=not is_end)
 
     def withdraw(self) -> None:
-        """Leave the run as it was before this driver took it; one that is new is deleted."""
+        """Restore the run as it was before this driver claimed it; delete a new one."""
         found = self._found
 
         def change(tables: Tables) -> None:
@@ -311,16 +311,16 @@ class RunDriver:
         self._change(change, synced=True)
 
     def close(self) -> None:
-        """End this driver."""
+        """Close this driver."""
         self._storage.forget(self)
         end_owner(self._owner)
 
     def beat(self) -> None:
-        """Say that this driver lives; raise if it does not drive the run any more."""
+        """Send a heartbeat; raise if this driver no longer owns the run."""
         self._change(lambda tables: tables.change_run(self.run_id, updated=tables.now()), synced=False)
 
     def _take_usage(self, path: str) -> list[float] | None:
-        """Return what agents inside of a call have spent; None if there were none."""
+        """Return the usage of agents inside a call, or None."""
         with self._lock:
             inside = [each for each in self._spent if each.startswith((f"{path}.", f"{path}/")) or each == path]
             spent = [self._spent.pop(each) for each in inside]
@@ -329,7 +329,7 @@ class RunDriver:
     def _write(self, step: Step, *, synced: bool = False) -> None:
         write = partial(self._storage.write_step, self.run_id, self.row.fence, step, synced=synced)
         with report_failures(self.run_id):
-            while not repeat_if_lost(write):  # what is written may be written twice
+            while not repeat_if_lost(write):  # the write is idempotent
                 self._check_lost()
         with self._lock:
             self._steps[step.place, step.kind] = step
@@ -337,7 +337,7 @@ class RunDriver:
             self._written.add(step.place)
 
     def _change(self, change: Callable[[Tables], None], *, synced: bool, notify: bool = False) -> None:
-        """Write to the tables, if this is still the driver and has not given the run back; may be done twice."""
+        """Write to the tables if this driver still owns the run; idempotent."""
 
         def write() -> None:
             with self._storage.writing(self.run_id, synced=synced, notify=notify) as tables:
@@ -352,7 +352,7 @@ class RunDriver:
             self._check_owner(tables)
 
     def _check_owner(self, tables: Tables) -> str:
-        """Return the state of the run; raise unless this is its latest driver, and it was not cancelled."""
+        """Return the state of the run; raise if this is not its latest driver, or if it was cancelled."""
         state, owner, fence = tables.find_owner(self.run_id) or ("", "", 0)
         if fence != self.row.fence:
             by = f" by {describe_owner(owner)}" if owner else ""
@@ -363,7 +363,7 @@ class RunDriver:
 
 
 def _list_around(place: str) -> Iterator[str]:
-    """Return a place and the places around it, innermost first.
+    """Return a place and its enclosing places, innermost first.
 
     >>> list(_list_around("/3.1/2.1"))
     ['/3.1/2.1', '/3.1/2', '/3.1', '/3']
@@ -380,12 +380,12 @@ def _find_start(step: Step) -> float:
 
 
 def _find_around(place: str) -> str:
-    """Return the place around a place; empty for a turn of the outermost agent."""
+    """Return the enclosing place; empty for a turn of the outermost agent."""
     place = place.partition("?")[0]
     return place[: max(place.rfind("."), place.rfind("/"))]
 
 
 def _is_unknown(data: Mapping[str, Any]) -> bool:
-    """Return whether nobody knows what became of a body that has begun: it was lost, or cut off."""
+    """Return whether the outcome of a started body is unknown: it was lost or interrupted."""
     attributes = data.get("attributes", {})
     return "answered" in data or attributes.get("outcome") == "unknown"

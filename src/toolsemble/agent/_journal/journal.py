@@ -44,7 +44,7 @@ def new_row(
     history: Sequence[Message] | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> RunRow:
-    """Return the row of a new run, which nobody has begun; raise if an id or a setting is not valid.
+    """Return the row of a new run that is not started; raise if an id or a setting is not valid.
 
     >>> new_row("order-7", "clerk", []).state
     'queued'
@@ -52,7 +52,7 @@ def new_row(
     texts: dict[str, object] = {"run_id": run_id, "agent": agent}
     for name, value in texts.items():
         if not isinstance(value, str) or not value.strip() or "\0" in value or escape_surrogates(value) != value:
-            raise ToolConfigurationError(f"A run needs {name}, a text, not {value!r:.80}")
+            raise ToolConfigurationError(f"A run needs {name}, a str, not {value!r:.80}")
     if memory_id is not None and not isinstance(memory_id, str):
         raise TypeError(f"The memory_id of a run must be a str, not {memory_id!r:.80}")
     settings: dict[str, Any] = {"memory_id": memory_id, "parameters": to_json_object(parameters)}
@@ -63,23 +63,23 @@ def new_row(
 
 
 def check_same(known: RunRow, row: RunRow) -> None:
-    """Raise if a run is recorded with another prompt, for another agent, or for another user."""
+    """Raise if a run was recorded with another prompt, agent or user."""
     check_agent(known, row.agent)
     if json.loads(known.prompt) != json.loads(row.prompt):
         raise ToolConfigurationError(f"Run '{row.run}' was begun with another prompt; choose another run_id")
     before, now = (json.loads(each.settings)["memory_id"] for each in (known, row))
-    if now is not None and before != now:  # the answer to one user is not for another
+    if now is not None and before != now:  # another user must not get the answer
         raise ToolConfigurationError(f"Run '{row.run}' was begun with another memory_id; choose another run_id")
 
 
 def check_agent(row: RunRow, name: str) -> None:
-    """Raise if a run is recorded for another agent."""
+    """Raise if a run belongs to another agent."""
     if row.agent != name:
-        raise ToolConfigurationError(f"Run '{row.run}' is one of the agent '{row.agent}', not of '{name}'")
+        raise ToolConfigurationError(f"Run '{row.run}' belongs to agent '{row.agent}', not '{name}'")
 
 
 def check_outcome(happened: object, result: object) -> None:
-    """Raise unless it is clear what is said about a call: a text such as "no" counts as true.
+    """Raise if a call's outcome is ambiguous: a str such as "no" would count as true.
 
     >>> check_outcome("no", None)
     Traceback (most recent call last):
@@ -96,11 +96,11 @@ def check_outcome(happened: object, result: object) -> None:
 def settle_call(
     tables: Tables, row: RunRow, place: str, result: ToolResult | None, *, driven: bool, ended: bool
 ) -> None:
-    """Settle the call at a place of a run; raise ValueError if its outcome is not unknown.
+    """Settle the call at a place of a run; raise ValueError unless its outcome is unknown.
 
-    :param result: what the call returned; None: it did not happen
-    :param driven: whether somebody drives the run
-    :param ended: whether the run has ended, and does not continue
+    :param result: the call's result; None: it did not happen
+    :param driven: whether a process drives the run
+    :param ended: whether the run has ended and cannot resume
     """
     steps = [each for each in tables.list_steps(row.run) if (each.place, each.kind) == (place, "call")]
     step = steps[0] if steps else None
@@ -121,28 +121,28 @@ def _change(step: Step, state: Literal["done", "settled"], data: Any = None) -> 
 
 
 OnUnknown: TypeAlias = Literal["tell", "ask"]
-"""What happens to a run with a call of unknown outcome: the model is told, or a person is asked first."""
+"""How a run handles a call of unknown outcome: it tells the model, or asks a person first."""
 
 _ENDED = ("done", "failed", "cancelled")
 
 
 class RunJournal:
-    """A journal of runs: what their models said and what their calls returned, in a SQLite file or in Postgres.
+    """A journal of runs: their model replies and call results, in a SQLite file or in Postgres.
 
-    A run of an agent with a journal continues where it was when its process was killed. What is recorded is not done
-    again: models are not asked twice, and finished calls are not repeated. A call that was running when the process
-    ended is repeated only if its tool reads or is idempotent; otherwise its outcome is unknown.
+    A journaled run resumes where it was when its process was killed. Recorded steps are replayed: models are not asked
+    twice, and finished calls are not repeated. A call that was in flight when the process ended is retried only if its
+    tool is read-only or idempotent; otherwise its outcome is unknown.
 
-    :param url: the file; created if it is missing, readable for its owner only; or a ``postgresql://`` URL (extra
+    :param url: the file; created if missing, readable by its owner only; or a ``postgresql://`` URL (extra
         ``postgres``), for agents and workers on any machine
-    :param park_after: seconds of waiting for a person after which a run is parked, so that no process waits; None:
+    :param park_after: seconds of waiting for a person until a run is parked, so that it occupies no process; None:
         never
     :param on_unknown: ``"tell"`` the model that the outcome of a call is unknown, or ``"ask"`` a person first: the run
         waits for :meth:`resolve`
-    :param pin: refuse to continue a run whose agent has another model, other instructions or other tools than before,
-        with :class:`~toolsemble.RunChangedError`; by default it continues with those of today
-    :param lease: seconds after which a run on Postgres is taken over from a process that does not say that it lives
-    :param clock: returns the seconds since the epoch; None: the time of the system, or of the Postgres server
+    :param pin: refuse to resume a run whose agent has another model, other instructions or other tools than before,
+        with :class:`~toolsemble.RunChangedError`; by default it resumes with the current agent
+    :param lease: seconds without a heartbeat until a run on Postgres is taken over from its process
+    :param clock: returns the seconds since the epoch; default: the system clock, or the Postgres server's
 
     >>> import tempfile
     >>> from toolsemble import Agent
@@ -203,12 +203,12 @@ class RunJournal:
         history: Sequence[Message] | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
-        """Record a run to be done by a worker; do nothing if it is recorded already with the same prompt and agent.
+        """Queue a run for a worker; do nothing if it is already recorded with the same prompt and agent.
 
-        :param agent: the name of the agent, as :meth:`work` gets it
-        :param memory_id: the id of the conversation or user
+        :param agent: the agent's name, as passed to :meth:`work`
+        :param memory_id: the conversation or user id
         :param history: earlier messages
-        :param parameters: JSON values that the tools of the run share
+        :param parameters: JSON values that the run's tools share
         """
         messages = to_messages(prompt)
         check_question(messages, has_earlier=bool(history) or memory_id is not None)
@@ -220,9 +220,9 @@ class RunJournal:
                 check_same(self._get(tables, run_id), row)
 
     def list(self, state: RunStatus | None = None) -> Sequence[RunRecord]:
-        """Return the runs, oldest first; all of them, or those in one state."""
+        """Return all runs, or the runs in one state, oldest first."""
         if state is not None and state not in STATES:
-            raise ValueError(f"A run has no state {state!r:.80}; known are {', '.join(STATES)}")
+            raise ValueError(f"Unknown run state {state!r:.80}; expected one of {', '.join(STATES)}")
         with self._storage.reading() as tables:
             rows = tables.list_runs([] if state is None else [state])
         return [row.to_record() for row in self._skip_damaged(rows)]
@@ -235,18 +235,18 @@ class RunJournal:
         return None if row is None else row.to_record()
 
     def steps(self, run_id: str) -> Sequence[Step]:
-        """Return what is recorded of a run, in the order in which it began; empty if the id is unknown."""
+        """Return the recorded steps of a run, in start order; empty if the id is unknown."""
         _check_id(run_id)
         with self._storage.reading() as tables:
             return tables.list_steps(run_id)
 
     def cancel(self, run_id: str, *, store: Any = None) -> None:
-        """Cancel a run: its driver stops before the next call, and nobody continues it. Ended runs do not change.
+        """Cancel a run: its driver stops before the next call, and it cannot resume. Finished runs do not change.
 
-        Its open questions to people are closed: at once if the run was parked by this process or if ``store`` is
-        given, otherwise by the next worker that has its agent.
+        Its pending review requests are closed: at once if this process parked the run or ``store`` is given, otherwise
+        by the next worker that has its agent.
 
-        :param store: the review store with the questions of the run
+        :param store: the review store with the run's requests
         """
         with self._storage.writing(run_id, synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
@@ -258,7 +258,7 @@ class RunJournal:
         self._questions.close(lambda run, _, id_: [*given, *find(run, id_)] if run == run_id else ())
 
     def unknown(self) -> Sequence[UnknownCall]:
-        """Return the calls whose outcome is unknown and that nobody has settled, oldest first."""
+        """Return the unsettled calls of unknown outcome, oldest first."""
         with self._storage.reading() as tables:
             found = tables.list_open_steps()  # first: runs with open steps are not deleted
             rows = {row.run: row for row in self._skip_damaged(tables.list_runs())}
@@ -270,11 +270,11 @@ class RunJournal:
         ]
 
     def resolve(self, run_id: str, place: str, *, happened: bool, result: ToolResult | str | None = None) -> None:
-        """Settle a call of unknown outcome, after somebody has checked what happened.
+        """Settle a call of unknown outcome, after a person has checked what happened.
 
-        If the model was told already that the outcome is unknown, the entry is settled, and the run does not change.
+        If the model already read that the outcome is unknown, the entry is settled, and the run does not change.
 
-        :param happened: whether the effect happened; if not, the call is made when the run continues
+        :param happened: whether the effect happened; if not, the call is made when the run resumes
         :param result: the result of the call, if it happened
         """
         check_outcome(happened, result)
@@ -285,9 +285,9 @@ class RunJournal:
             settle_call(tables, row, place, made if happened else None, driven=driven, ended=ended)
 
     def fork(self, run_id: str, after: str, new_id: str) -> None:
-        """Record a new run that begins like another one, with everything up to a turn and its calls; it is queued.
+        """Queue a new run that starts with a copy of another run, up to a turn and its calls.
 
-        A fork of a run with a memory begins with the same conversation, and stores nothing in it.
+        A fork of a run with a memory starts with the same conversation, and stores nothing in it.
 
         :param after: the place of the turn, such as ``/3``
         """
@@ -299,19 +299,19 @@ class RunJournal:
                 known = f"it has {', '.join(turns)}" if turns else "it has none yet"
                 raise ValueError(f"Run '{run_id}' has no turn {after!r:.80}; {known}")
             if tables.find_run(new_id) is not None:
-                raise ToolConfigurationError(f"There is a run '{new_id}' already; choose another id")
+                raise ToolConfigurationError(f"Run '{new_id}' already exists; choose another id")
             now = tables.now()
             settings = compact_json({**json.loads(row.settings), "fork_of": run_id}, ensure_ascii=True)
             fresh = new_row(new_id, row.agent, [])
             tables.add_run(fresh._replace(prompt=row.prompt, settings=settings, created=now, updated=now))
             for step in steps:
-                if find_turn(step.place) <= find_turn(after) and step.kind != "question":  # a fork asks for itself
+                if find_turn(step.place) <= find_turn(after) and step.kind != "question":  # forks ask anew
                     tables.put_step(new_id, step, now)
 
     def forget(self, older_than: float) -> int:
-        """Delete the runs that ended more than so many seconds ago; return how many.
+        """Delete runs that ended more than ``older_than`` seconds ago; return how many.
 
-        Those with calls of unknown outcome stay, until somebody settles them.
+        Runs with unsettled calls of unknown outcome are kept.
         """
         check_seconds("RunJournal.forget older_than", older_than, zero=True)
         with self._storage.writing() as tables:
@@ -322,14 +322,14 @@ class RunJournal:
         return len(old)
 
     def take_over(self, run_id: str) -> None:
-        """Take a run from a process that hangs: that process writes nothing more, and the run is queued again."""
+        """Requeue a run whose process hangs; the old process can no longer write to it."""
         with self._storage.writing(run_id, synced=True, notify=True) as tables:
             row = self._get(tables, run_id)
             if row.state == "running":
                 tables.change_run(run_id, state="queued", owner="", fence=row.fence + 1, updated=tables.now())
 
     def retry(self, run_id: str) -> None:
-        """Put a failed run back into the queue, for a worker to continue it; what is recorded of it is kept.
+        """Requeue a failed run, for a worker to resume; its recorded steps are kept.
 
         Finished calls are not made again. Retrying a queued run does nothing.
         """
@@ -351,22 +351,22 @@ class RunJournal:
         deps: Any = None,
         signals: bool = True,
     ) -> None:
-        """Do the runs that are queued, left behind by a process that ended, or answered by a person.
+        """Work on runs that are queued, abandoned by a dead process, or answered by a person.
 
-        Runs until it is cancelled or drained. At SIGTERM, or after :meth:`drain`, it takes no more runs, lets the calls
-        in flight end, gives the runs back before their next calls, and returns; questions to people stay open.
+        Works until it is cancelled or drained. On SIGTERM, or after :meth:`drain`, it claims no more runs, lets calls
+        in flight finish, requeues the runs before their next calls, and returns; review requests stay open.
 
-        :param agents: the agents by name; runs of others stay queued
-        :param at_once: how many runs are done at the same time
-        :param until_idle: whether to return when there is nothing to do, except for runs that wait for a person
-        :param poll: seconds between two looks for runs
-        :param grace: seconds after which calls that are still in flight are cancelled, and their runs given back: such
-            a call is then in flight as after a crash, repeated if it may be, or else of unknown outcome; None: no limit
+        :param agents: the agents by name; runs of other agents stay queued
+        :param at_once: maximum concurrent runs
+        :param until_idle: whether to return when idle; runs that wait for a person do not count
+        :param poll: seconds between polls for runs
+        :param grace: seconds until calls that are still in flight are cancelled and their runs requeued, as after a
+            crash: such a call is retried if allowed, or its outcome is unknown; None: no limit
         :param deps: an object that tools get as ``ToolContext.deps``, instead of the agents' own; the journal does not
-            keep that of a run. If an agent needs deps and there are none, raise
-            :class:`~toolsemble.ToolConfigurationError`, and touch no run
-        :param signals: whether SIGTERM drains the journal, if this is called in the main thread; the handler that was
-            installed before, such as a web server's, is called as well. False: the program calls :meth:`drain`
+            store a run's deps. If an agent needs deps and there are none, raise
+            :class:`~toolsemble.ToolConfigurationError`, and claim no run
+        :param signals: whether SIGTERM drains the journal, if called in the main thread; the previously installed
+            handler, such as a web server's, is called as well. False: the program calls :meth:`drain`
         """
         from signal import SIGTERM
 
@@ -383,9 +383,9 @@ class RunJournal:
         await Worker(self, agents, **settings).run()
 
     async def resume(self, run_id: str, agent: Runner, *, deps: Any = None) -> Any:
-        """Do or continue a run with the prompt and settings it was begun with; return its result.
+        """Start or resume a run with its recorded prompt and settings; return its result.
 
-        A failed run continues as well. Raise as :meth:`Agent.run <toolsemble.Agent.run>` does with the id of the run.
+        Failed runs resume, too. Raise the same errors as :meth:`Agent.run <toolsemble.Agent.run>`.
 
         :param deps: an object that tools get as ``ToolContext.deps``, instead of the agent's own
         """
@@ -399,10 +399,10 @@ class RunJournal:
         return await resume_run(self, agent, row, deps)
 
     def drain(self) -> None:
-        """Let the runs of this journal object stop before their next turn, and :meth:`work` return; thread-safe.
+        """Stop the runs of this journal object before their next turn, and make :meth:`work` return; thread-safe.
 
-        Calls in flight end first, questions stay open, and the runs continue with another journal object. For the end
-        of a program, such as a web server's lifespan.
+        Calls in flight finish first, review requests stay open, and the runs resume with another journal object. For
+        the shutdown of a program, such as the end of a web server's lifespan.
         """
         self._draining = True
         self._storage.drain()
@@ -410,7 +410,7 @@ class RunJournal:
             stop()
 
     def watch_drain(self, stop: Callable[[], None]) -> Callable[[], object]:
-        """Call a function when the runs are to stop, at once if they are already; return a function that ends this."""
+        """Call a function when the journal drains, at once if it already does; return a function that unsubscribes."""
         token = object()
         self._workers[token] = stop
         if self._draining:
@@ -431,9 +431,9 @@ class RunJournal:
         history: Sequence[Message] | None = None,
         parameters: Mapping[str, Any] | None = None,
     ) -> RunDriver | RunRow:
-        """Become the driver of a run, which is recorded if it is new; return its row if it is done.
+        """Claim a run, recording it if new, and return its driver; return its row if it is done.
 
-        Raise :class:`~toolsemble.RunBusyError` if somebody else drives it.
+        Raise :class:`~toolsemble.RunBusyError` if another process drives it.
         """
         row = new_row(run_id, agent, prompt, memory_id, history, parameters)
         with report_failures(run_id), self._storage.writing(run_id, synced=True) as tables:
@@ -455,29 +455,29 @@ class RunJournal:
         return driver
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
-        """Call a function, in another thread, when there may be runs to do; return a function that ends this.
+        """Call a function, in another thread, when there may be new work; return a function that unsubscribes.
 
-        Return None for a file, which has to be looked at from time to time.
+        Return None for a file, which has to be polled.
         """
         return self._storage.watch(changed)
 
     def find_work(self) -> Sequence[RunRow]:
-        """Return the runs that are queued, wait, or were left behind, oldest first."""
+        """Return the runs that are queued, waiting or abandoned, oldest first."""
         with self._storage.reading() as tables:
             now = tables.now()
             rows = tables.list_runs(("queued", "running", "waiting"))
         return [row for row in self._skip_damaged(rows) if not self._storage.is_driven(row, now)]
 
     def note_parked(self, run_id: str, reviewers: Mapping[str, Any]) -> None:
-        """Remember the reviewers that a run was parked with in this process, by the ids of their requests."""
+        """Remember the reviewers of a run that was parked in this process, by request id."""
         self._questions.note_parked(run_id, reviewers)
 
     def find_reviewers(self, run_id: str) -> Mapping[str, Reviewer | None]:
-        """Return the reviewers that a run was parked with in this process; empty if it was not parked here."""
+        """Return the reviewers of a run that was parked in this process; empty if it was not parked here."""
         return self._questions.find_reviewers(run_id)
 
     def close_questions(self, agents: Mapping[str, Runner]) -> None:
-        """Close the questions of cancelled runs of some agents, by name."""
+        """Close the questions of cancelled runs of these agents, by name."""
 
         def find(run: str, agent: str, id_: str) -> list[Withdraws]:
             listed = agents[agent].list_reviewers() if agent in agents else ()
@@ -498,12 +498,12 @@ class RunJournal:
         self.close()
 
     def _skip_damaged(self, rows: Iterable[RunRow]) -> Sequence[RunRow]:
-        """Return the rows that can be read: one that something else has changed must not hide the others."""
+        """Return the readable rows: a damaged row must not hide the others."""
         readable = []
         for row in rows:
             if problem := row.find_damage():
                 if row.run not in self._damaged:
-                    LOGGER.error("Run '%s' is damaged, and left out: %s", row.run, problem)
+                    LOGGER.error("Skipping damaged run '%s': %s", row.run, problem)
                 self._damaged.add(row.run)
             else:
                 readable.append(row)
@@ -520,15 +520,15 @@ class RunJournal:
 
     def _check_free(self, row: RunRow, now: float) -> None:
         if row.state == "cancelled":
-            raise RunCancelledError(f"Run '{row.run}' was cancelled, and is not continued", run_id=row.run)
+            raise RunCancelledError(f"Run '{row.run}' was cancelled and cannot resume", run_id=row.run)
         if self._storage.is_driven(row, now):
             raise RunBusyError(
-                f"Run '{row.run}' is driven by {describe_owner(row.owner)}; wait for its end, or take it from a "
-                f"process that hangs with RunJournal.take_over('{row.run}')",
+                f"Run '{row.run}' is driven by {describe_owner(row.owner)}; wait until it ends, or, if the "
+                f"process hangs, call RunJournal.take_over('{row.run}')",
                 run_id=row.run,
             )
 
 
 def _check_id(run_id: object) -> None:
     if not isinstance(run_id, str):
-        raise TypeError(f"The id of a run is a str, not {run_id!r:.80}")
+        raise TypeError(f"A run id must be a str, not {run_id!r:.80}")

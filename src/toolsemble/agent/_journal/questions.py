@@ -1,4 +1,4 @@
-"""The questions of parked runs: who asked them here, and how they are closed when their run is cancelled."""
+"""The questions of parked runs: their reviewers in this process, and closing them when their run is cancelled."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ LOGGER.addHandler(logging.NullHandler())  # a program without logging prints not
 
 
 class Withdraws(Protocol):
-    """A reviewer or a store, which can close questions."""
+    """A reviewer or a store that can close questions."""
 
     def withdraw(self, ids: Iterable[str]) -> object:
-        """Close requests; return False if that is not possible."""
+        """Close requests; return False if it cannot."""
         ...
 
 
 FindReviewers: TypeAlias = Callable[[str, str, str], Iterable[Withdraws]]
-"""Returns the reviewers and stores that may have a question, for its run, its agent and its id."""
+"""Returns the reviewers and stores that may hold a question, by its run, its agent and its id."""
 
 _PARTS = 3  # of a question: when it was asked, its token, and the id of its request
 _MOST = 10_000  # parked runs whose reviewers are remembered
 
 
 class Questions:
-    """The questions that runs of a journal have asked people."""
+    """The questions that a journal's runs have asked people."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._parked: LRUCache[Mapping[str, Reviewer | None]] = LRUCache(_MOST)
 
     def note_parked(self, run: str, reviewers: Mapping[str, ReviewHandler | None]) -> None:
-        """Remember the reviewers that a run was parked with in this process, by the ids of their requests."""
+        """Remember the reviewers of a run that was parked in this process, by request id."""
         self._parked.keep(run, {id_: None if each is None else to_reviewer(each) for id_, each in reviewers.items()})
 
     def find_reviewers(self, run: str) -> Mapping[str, Reviewer | None]:
-        """Return the reviewers that a run was parked with in this process; empty if it was not parked here."""
+        """Return the reviewers of a run that was parked in this process; empty if it was not parked here."""
         return self._parked.get(run) or {}
 
     def find_reviewer(self, run: str, id: str) -> list[Reviewer]:
-        """Return the reviewer of one request, in a list; empty if it is not known in this process."""
+        """Return the reviewer of one request, in a list; empty if unknown in this process."""
         reviewer = self.find_reviewers(run).get(id)
         return [] if reviewer is None else [reviewer]
 
     def close(self, find: FindReviewers) -> None:
-        """Close the open questions of cancelled runs, which nobody needs to answer; those nobody here has stay."""
+        """Close the open questions of cancelled runs; a question without a known reviewer stays open."""
         with self._storage.reading() as tables:
             closing = tables.list_closing()
         for run, agent, step in closing:
-            if not isinstance(step.data, list) or len(step.data) < _PARTS:  # something else has changed the row
+            if not isinstance(step.data, list) or len(step.data) < _PARTS:  # the row is damaged
                 continue
             if withdraw_question(find(run, agent, find_id(step)), find_id(step)):
                 with self._storage.writing(run) as tables:
@@ -64,13 +64,13 @@ class Questions:
 
 
 def find_id(step: Step) -> str:
-    """Return the id of the request of a question."""
+    """Return the request id of a question."""
     id_: str = step.data[2]
     return id_
 
 
 def mark_closing(tables: Tables, run: str) -> None:
-    """Record that the open questions of a run are to be closed: those of calls without a result."""
+    """Mark the open questions of a run, whose calls have no result, as to be closed."""
     steps = tables.list_steps(run)
     done = {step.place for step in steps if step.kind == "call" and step.is_done}
     for step in steps:
@@ -79,10 +79,10 @@ def mark_closing(tables: Tables, run: str) -> None:
 
 
 def withdraw_question(reviewers: Iterable[Withdraws], id: str) -> bool:
-    """Close a question wherever it may be; return whether all who may have it were reached, and there is one."""
+    """Close a question with every reviewer that may hold it; return whether there is one and all were reached."""
     try:
         closed = [each.withdraw([id]) is not False for each in reviewers]
-    except Exception as error:  # of any store; the run is cancelled all the same, and a worker tries again
-        LOGGER.warning("A question of a run that has ended could not be closed: %s", describe_error(error))
+    except Exception as error:  # from any store; the run is cancelled anyway, and a worker retries
+        LOGGER.warning("A question of a finished run could not be closed: %s", describe_error(error))
         return False
     return any(closed)

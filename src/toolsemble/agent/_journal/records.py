@@ -26,11 +26,11 @@ class RunRecord:
     run_id: str
     """The id of the run."""
     agent: str
-    """The name of the agent that does it."""
+    """The name of its agent."""
     state: RunStatus
-    """``queued``: nobody has begun it, or a worker gave it back; ``waiting``: for a person."""
+    """``queued``: not started, or requeued by a worker; ``waiting``: for a person."""
     prompt: str
-    """The text of the prompt."""
+    """The prompt's text."""
     error: str
     """Why it failed; empty if it did not."""
     created: float
@@ -38,7 +38,7 @@ class RunRecord:
     updated: float
     """When it last changed."""
     text: str = ""
-    """The text of the answer; empty if there is none yet."""
+    """The answer's text; empty if there is none yet."""
     owner: str = ""
     """The process that drives it, or did last; empty if none has."""
     waits_for: str = ""
@@ -46,14 +46,14 @@ class RunRecord:
     output: Any = None
     """The answer as JSON values: of the output type, or the text; None until the run is done."""
     usage: Mapping[str, float] | None = None
-    """What the run has spent, by the names of the fields of :class:`~toolsemble.agent.Usage`; None until it is done."""
+    """The run's usage, by the field names of :class:`~toolsemble.agent.Usage`; None until it is done."""
     stop_reason: str | None = None
     """Why the run ended, as in :class:`~toolsemble.AgentResult`; None until it is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnknownCall:
-    """A call that was begun, and whose outcome nobody recorded.
+    """A call that was started, and whose outcome was not recorded.
 
     >>> UnknownCall("order-7", "/3.1", "refund", '{"order": 7}').place
     '/3.1'
@@ -71,7 +71,7 @@ class UnknownCall:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a run: a reply of a model, or a call.
+    """A step of a run: a model reply, or a call.
 
     >>> Step("/3.1", "call", "started", "refund", '{"order": 7}', None).is_done
     False
@@ -80,14 +80,14 @@ class Step:
     place: str
     """Its place in the run."""
     kind: Literal["reply", "call", "question"]
-    """What it is: a reply of a model, a call, or the question to a reviewer about one."""
+    """The kind: a model reply, a call, or a reviewer question about a call."""
     state: Literal["started", "repeatable", "done", "unknown", "settled", "closing"]
-    """``repeatable``: started, and may be made again; ``unknown``: done for the model, and open for people;
+    """``repeatable``: started, and may be retried; ``unknown``: done for the model, and unsettled for people;
     ``closing``: a question of a cancelled run that is to be closed."""
     tool: str
     """The tool; empty for a reply."""
     arguments: str
-    """The arguments of a call, for people."""
+    """The arguments of a call, for display."""
     data: Any
     """The reply, or the result of the call, as JSON values; None if there is none yet."""
     elapsed: float = 0.0
@@ -100,7 +100,7 @@ class Step:
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be made again."""
+        """Whether it may be retried."""
         return self.state == "repeatable"
 
 
@@ -108,7 +108,7 @@ _TURN = re.compile(r"/(\d+)")
 
 
 def is_turn(place: str) -> bool:
-    """Return whether a place is a turn of the outermost agent; ``/0`` stands for what was there before the first.
+    """Return whether a place is a turn of the outermost agent; ``/0`` is the stored conversation before the first.
 
     >>> [is_turn(place) for place in ("/3", "/0", "/3.1", "/3.1/1")]
     [True, False, False, False]
@@ -127,7 +127,7 @@ def find_turn(place: str) -> int:
 
 
 def describe_step(step: Step) -> dict[str, str]:
-    """Return what a step is, and what it is about; arguments with secrets are not shown.
+    """Return a step's kind and summary for display; arguments with secrets are not shown.
 
     >>> describe_step(Step("/1", "reply", "done", "", "", {"text": "Rome", "stop_reason": "stop"}))
     {'what': 'model', 'about': 'Rome'}
@@ -147,13 +147,13 @@ def describe_step(step: Step) -> dict[str, str]:
 
 
 def find_changes(steps: Iterable[Step]) -> list[str]:
-    """Return the turns of the outermost agent at which its model, instructions or tools were others than before.
+    """Return the turns of the outermost agent at which its model, instructions or tools changed.
 
     >>> turns = [Step(f"/{n}", "reply", "done", "", "", {"agent": mark}) for n, mark in enumerate("aab", 1)]
     >>> find_changes(turns)
     ['3']
     """
-    # Behind a slash is what a function of the run returned for the turn: that it differs is not a change of the agent.
+    # The part after a slash is what a function returned for the turn: a difference there is not a change of the agent.
     marks = [(step.place[1:], step.data["agent"].partition("/")[0]) for step in steps if _is_turn(step)]
     return [turn for (turn, mark), (_, before) in zip(marks[1:], marks, strict=False) if mark != before]
 

@@ -1,4 +1,4 @@
-"""The database of a journal: its tables, and the ownership of its runs."""
+"""A journal's database: its tables, and the ownership of its runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from toolsemble.agent._journal.records import STATES, RunRecord, RunStatus, Step
 
 
 def to_json_object(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return a copy of the parameters; raise :class:`ToolConfigurationError` if JSON does not hold them unchanged.
+    """Return a copy of the parameters; raise :class:`ToolConfigurationError` if JSON cannot round-trip them.
 
     >>> to_json_object({"user": "ada"})
     {'user': 'ada'}
@@ -39,7 +39,7 @@ def to_json_object(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     except (TypeError, ValueError, RecursionError):
         pass
     raise ToolConfigurationError(
-        "The parameters of a run with a journal must be JSON values, which another process can read; pass other "
+        "The parameters of a journaled run must be JSON values, which another process can read; pass other "
         "objects as deps"
     )
 
@@ -57,18 +57,18 @@ _TABLES = """
     );
     CREATE UNIQUE INDEX steps_by_place ON steps (run, place, kind);
 """
-_OPEN = "state NOT IN ('done', 'repeatable')"  # few steps are: most never come into this index
+_OPEN = "state NOT IN ('done', 'repeatable')"  # few steps are open: most never enter this index
 _INDEX = f"CREATE INDEX steps_by_state ON steps (state) WHERE {_OPEN};"
 
 
 def _shrink_index(connection: Rows) -> None:
-    """Change the tables of version 1, where all steps were in the index."""
+    """Upgrade the tables of version 1, where all steps were in the index."""
     connection.execute("DROP INDEX steps_by_state")
     connection.execute(_INDEX)
 
 
 KIND = Kind("run journal", 0x746F6F72, 2, _TABLES + _INDEX, "NORMAL", {1: _shrink_index})
-"""The kind of its files."""
+"""The kind of journal files."""
 
 _STEP = (
     "INSERT INTO steps (run, place, kind, state, tool, arguments, data, elapsed, at) "
@@ -100,7 +100,7 @@ _FORMS: dict[str, Callable[[Any], bool]] = {
 
 
 class RunRow(NamedTuple):
-    """A row of the table of runs."""
+    """A row of the runs table."""
 
     run: str
     agent: str
@@ -108,20 +108,20 @@ class RunRow(NamedTuple):
     prompt: str
     """Messages as JSON text."""
     settings: str
-    """What else the run was begun with, as JSON text."""
+    """The run's other settings, as JSON text."""
     result: str | None
     error: str
     waiting: str
-    """The calls that wait for approval by the ids of their requests, as JSON text."""
+    """The calls that wait for approval by request id, as JSON text."""
     owner: str
     """The driver, as JSON text; empty for none."""
     fence: int
-    """How many drivers there were; only the latest may write."""
+    """The number of drivers so far; only the latest may write."""
     created: float
     updated: float
 
     def to_record(self) -> RunRecord:
-        """Return the row for people."""
+        """Return the row as a public record."""
         prompt = "\n".join(message.get("text", "") for message in json.loads(self.prompt))
         result = {} if self.result is None else json.loads(self.result)
         owner = f"process {json.loads(self.owner)[1]}" if self.owner else ""
@@ -143,7 +143,7 @@ class RunRow(NamedTuple):
         )
 
     def find_damage(self) -> str:
-        """Return what is wrong with a row that something else has changed; empty if it can be read.
+        """Return what is wrong with a damaged row; empty if it can be read.
 
         >>> RunRow("r1", "clerk", "queued", "[]", "{", None, "", "{}", "", 0, 1.0, 1.0).find_damage()
         'its settings are not JSON of the expected form'
@@ -158,11 +158,11 @@ class RunRow(NamedTuple):
                 return f"its {name} {'are' if name == 'settings' else 'is'} not JSON of the expected form"
         if not all(isinstance(each, (int, float)) for each in (self.fence, self.created, self.updated)):
             return "its times are not numbers"
-        return "" if self.state in STATES else f"there is no state '{self.state!s:.80}'"
+        return "" if self.state in STATES else f"unknown state '{self.state!s:.80}'"
 
 
 class Tables:
-    """The tables of a journal inside of one transaction.
+    """The tables of a journal inside a transaction.
 
     >>> from toolsemble._runtime.storage.opening import open_database
     >>> with open_database(None, KIND).writing() as connection:
@@ -193,7 +193,7 @@ class Tables:
         return None if row is None else RunRow(*row)
 
     def find_owner(self, run: str) -> tuple[RunStatus, str, int] | None:
-        """Return the state, the owner and the fence of a run, or None; every write of a driver looks at them."""
+        """Return the state, the owner and the fence of a run, or None; every write of a driver checks them."""
         row = self._rows.execute("SELECT state, owner, fence FROM runs WHERE run = ?", (run,)).fetchone()
         return None if row is None else (row[0], row[1], row[2])
 
@@ -226,26 +226,26 @@ class Tables:
         self._set_question(run, place, "settled")
 
     def list_closing(self) -> list[tuple[str, str, Step]]:
-        """Return the questions that are to be closed, with their runs and the agents of those."""
+        """Return the questions to be closed, with their runs and agents."""
         found = self._rows.execute(
             "SELECT steps.run, agent, place, kind, steps.state, tool, arguments, data, elapsed FROM steps "
             f"JOIN runs ON runs.run = steps.run WHERE steps.state = 'closing' AND steps.{_OPEN} ORDER BY steps.number"
         )
         steps = []
         for run, agent, *row in found.fetchall():
-            with suppress(ToolConfigurationError):  # the other runs do not depend on it
+            with suppress(ToolConfigurationError):  # a damaged run must not affect the others
                 steps.append((run, agent, _read_step(run, row)))
         return steps
 
     def list_steps(self, run: str) -> list[Step]:
-        """Return the steps of a run, in the order in which they began."""
+        """Return the steps of a run, in start order."""
         found = self._rows.execute(
             "SELECT place, kind, state, tool, arguments, data, elapsed FROM steps WHERE run = ? ORDER BY number", (run,)
         )
         return [_read_step(run, row) for row in found.fetchall()]
 
     def list_open_steps(self) -> list[tuple[str, Step]]:
-        """Return the calls whose outcome may be unknown, with their runs, in the order in which they began."""
+        """Return the calls whose outcome may be unknown, with their runs, in start order."""
         found = self._rows.execute(
             "SELECT run, place, kind, state, tool, arguments, NULL, elapsed FROM steps "
             f"WHERE state IN ('started', 'unknown') AND {_OPEN} ORDER BY number"
@@ -258,9 +258,9 @@ class Tables:
 
 
 def write_step(database: Database, run: str, fence: int, step: Step, at: float, *, synced: bool) -> bool:
-    """Add or replace a step in one statement, if the fence is that of the latest driver; return whether it was.
+    """Add or replace a step in one statement if the fence is the latest driver's; return whether it was written.
 
-    That is the case unless another driver took over, or the run was cancelled.
+    It is not written if another driver has taken over, or if the run was cancelled.
     """
     values = (*_to_values(run, step, at), run, fence)
     return database.write(_WRITE_STEP, values, key=run, synced=synced) == 1
@@ -283,15 +283,15 @@ def _read_step(run: str, row: Any) -> Step:
 
 
 LEASE = 30.0
-"""Default of the seconds after which a driver that has to say that it lives, and did not, counts as gone."""
-_ELSEWHERE = 60.0  # the same for a driver on another machine, or before a restart: its file is not made for that
+"""Default seconds without a heartbeat after which a driver's lease has expired."""
+_ELSEWHERE = 60.0  # the same for a driver on another machine or before a reboot, which files do not support
 
 _live: set[str] = set()  # the drivers of this process
 getattr(os, "register_at_fork", lambda **_: None)(after_in_child=_live.clear)
 
 
 def new_owner() -> str:
-    """Return a new driver of this process, as it is stored with a run; it lives until :func:`end_owner`.
+    """Return a new owner for a driver of this process, as stored with a run; it is live until :func:`end_owner`.
 
     >>> owner = new_owner()
     >>> is_here(owner)
@@ -311,13 +311,13 @@ def end_owner(owner: str) -> None:
 
 
 def is_here(owner: str) -> bool:
-    """Return whether a driver lives in this process."""
+    """Return whether an owner is a live driver of this process."""
     *process, token, _ = json.loads(owner)
     return ProcessIdentity(*process) == ProcessIdentity.current() and token in _live
 
 
 def describe_owner(owner: str) -> str:
-    """Return a driver in words.
+    """Describe a driver.
 
     >>> describe_owner('["a boot", 4711, "", "token", 0.0]')
     'process 4711 since 1970-01-01 00:00:00 UTC'
@@ -327,16 +327,16 @@ def describe_owner(owner: str) -> str:
 
 
 def needs_beats() -> bool:
-    """Return whether other processes cannot look up whether this one lives, so that it has to say so."""
+    """Return whether this process needs a heartbeat because other processes cannot check whether it is alive."""
     return not ProcessIdentity.current().started
 
 
 def is_driven(row: RunRow, now: float, lease: float = LEASE, *, shared: bool) -> bool:
-    """Return whether somebody drives a run.
+    """Return whether a live driver owns a run.
 
-    :param now: the time on the clock that the row's times are of
-    :param lease: seconds after which a driver that has to say that it lives, and did not, counts as gone
-    :param shared: whether drivers may be on any machine, and say that they live
+    :param now: the time by the same clock as the row's times
+    :param lease: seconds without a heartbeat after which a driver's lease has expired
+    :param shared: whether drivers may be on any machine, and send heartbeats
     """
     if row.state != "running" or not row.owner:
         return False
@@ -346,12 +346,12 @@ def is_driven(row: RunRow, now: float, lease: float = LEASE, *, shared: bool) ->
         return token in _live
     age = now - row.updated
     if shared:
-        # The row may be from the future by a few milliseconds: between two answers of the server its time is estimated.
+        # The row may be a few milliseconds in the future: between two queries, the server's time is estimated.
         return abs(age) < lease and not identity.has_ended()
     if identity.place == ProcessIdentity.current().place and not identity.started:
         return 0 <= age < lease
     if identity.place != ProcessIdentity.current().place:
-        return 0 <= age < _ELSEWHERE  # a clock that was set back says nothing
+        return 0 <= age < _ELSEWHERE  # a clock that was set back proves nothing
     return identity.is_running()
 
 
@@ -362,30 +362,30 @@ def _read(owner: str) -> list[Any]:
 
 @contextmanager
 def report_failures(run: str) -> Iterator[None]:
-    """Raise ``JournalError`` for an error of the database, such as a full disk."""
+    """Raise ``JournalError`` for a database error, such as a full disk."""
     try:
         yield
     except (OSError, sqlite3.Error) as error:
-        raise JournalError(f"Run '{run}' cannot go on, because of its journal: {describe_error(error)}") from error
+        raise JournalError(f"Run '{run}' cannot continue: journal error: {describe_error(error)}") from error
 
 
 class Driver(Protocol):
-    """A driver of a run, as its storage sees it."""
+    """A run's driver, as its storage sees it."""
 
     def beat(self) -> None:
-        """Say that it lives."""
+        """Send a heartbeat."""
         ...
 
     def drain(self) -> None:
-        """Wake up whoever waits for its end."""
+        """Wake up the tasks that wait for it to stop."""
         ...
 
 
 class Storage:
     """The tables of a journal in a file, or in a Postgres database.
 
-    :param lease: seconds after which a driver that has to say that it lives, and does not, counts as gone
-    :param clock: returns the time that rows are stamped with; None: the time of the system, or of the server
+    :param lease: seconds without a heartbeat after which a driver's lease has expired
+    :param clock: returns the time that rows are stamped with; default: the system clock, or the server's
 
     >>> storage = Storage(None)
     >>> with storage.reading() as tables:
@@ -402,7 +402,7 @@ class Storage:
         self.now = clock or self._database.clock
         """Returns the time that rows are stamped with."""
         self.in_place = self._database.in_place
-        """Whether writing without waiting for the disk is so quick that it need not leave the event loop."""
+        """Whether writes that are not synced are fast enough to run in the event loop."""
         self._is_shared = self._database.presence is not None
         self._drivers: WeakSet[Driver] = WeakSet()
         self._lock = threading.Lock()
@@ -411,48 +411,48 @@ class Storage:
 
     @contextmanager
     def reading(self) -> Iterator[Tables]:
-        """Return the tables, to be read."""
+        """Yield the tables for reading."""
         with self._database.reading() as connection:
             yield Tables(connection, self.now)
 
     @contextmanager
     def writing(self, run: str | None = None, *, synced: bool = False, notify: bool = False) -> Iterator[Tables]:
-        """Return the tables inside a transaction.
+        """Yield the tables inside a transaction.
 
-        :param run: the run that it is about, so that it waits for no other; None: it is about several
-        :param synced: whether it must survive a loss of power
+        :param run: the run to change, so that other runs are not locked; None: several runs
+        :param synced: whether it must survive a power failure
         :param notify: whether to wake the workers
         """
         with self._database.writing(key=run, synced=synced, notify=notify) as connection:
             yield Tables(connection, self.now)
 
     def write_step(self, run: str, fence: int, step: Step, *, synced: bool) -> bool:
-        """Add or replace a step of a run; return False if the fence is not that of the latest driver, or cancelled.
+        """Add or replace a step of a run; return False if the fence is not the latest, or the run was cancelled.
 
         :param synced: as in :meth:`writing`
         """
         return write_step(self._database, run, fence, step, self.now(), synced=synced)
 
     def find_offset(self) -> float:
-        """Return how many seconds the clock of the server is ahead of this machine's; 0 for a file."""
+        """Return how many seconds the server's clock is ahead of this machine's; 0 for a file."""
         return self._database.clock() - time.time() if self._is_shared else 0.0
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
-        """Call a function, in another thread, when there may be work; return a function that ends this.
+        """Call a function, in another thread, when there may be work; return a function that unsubscribes.
 
-        Return None if nobody is told: who waits has to look from time to time.
+        Return None if there are no notifications, and the caller has to poll.
         """
         return self._database.watch(changed)
 
     def is_driven(self, row: RunRow, now: float) -> bool:
-        """Return whether somebody drives a run.
+        """Return whether a live driver owns a run.
 
-        :param now: the time on the clock that the row's times are of
+        :param now: the time by the same clock as the row's times
         """
         return is_driven(row, now, self._lease, shared=self._is_shared)
 
     def add(self, driver: Driver) -> None:
-        """Keep a driver, and let it say that it lives if nobody could look that up."""
+        """Keep a driver, and start its heartbeat if its process cannot be checked."""
         with self._lock:
             self._drivers.add(driver)
             if (self._is_shared or needs_beats()) and self._beating is None:
@@ -460,7 +460,7 @@ class Storage:
                 self._beating.start()
 
     def forget(self, driver: Driver) -> None:
-        """Forget a driver that has ended."""
+        """Forget a closed driver."""
         with self._lock:
             self._drivers.discard(driver)
 
@@ -477,10 +477,10 @@ class Storage:
         self._database.close()
 
     def _beat(self) -> None:
-        # From a thread: a body that blocks the event loop must not cost the run.
+        # In a thread: a body that blocks the event loop must not lose the run.
         while not self._closed.wait(self._lease / 3):
             with self._lock:
                 drivers = list(self._drivers)
             for driver in drivers:
-                with suppress(ToolsembleError, OSError):  # the next one may succeed; its driver notices a lost run
+                with suppress(ToolsembleError, OSError):  # the next one may succeed; the driver notices a lost run
                     driver.beat()

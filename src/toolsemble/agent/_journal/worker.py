@@ -1,4 +1,4 @@
-"""A worker: takes the runs of a journal that are to be done, and does several of them at the same time."""
+"""A worker: claims a journal's pending runs, and drives several of them concurrently."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from toolsemble.agent._journal.storage import RunRow
 from toolsemble.models._message import messages_from_json
 from toolsemble.review._request import Reviewer
 
-_LONGEST_PAUSE = 300.0  # seconds between two attempts to begin a run
+_LONGEST_PAUSE = 300.0  # seconds between two attempts to start a run
 
 
 class RunQueue(Protocol):
     """A journal, as a worker sees it."""
 
     def find_work(self) -> Iterable[RunRow]:
-        """Return the runs that nobody drives, and that have not ended."""
+        """Return the unfinished runs without a live driver."""
         ...
 
     def find(self, run_id: str) -> RunRecord | None:
-        """Return a run as it is recorded now."""
+        """Return a run's current record."""
         ...
 
     def find_reviewers(self, run_id: str) -> Mapping[str, Reviewer | None]:
-        """Return the reviewers that a run was parked with in this process, by the ids of their requests."""
+        """Return the reviewers of a run that was parked in this process, by request id."""
         ...
 
     def close_questions(self, agents: Mapping[str, Runner]) -> None:
@@ -49,15 +49,15 @@ class RunQueue(Protocol):
         ...
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
-        """Call a function, in another thread, when there may be runs to do."""
+        """Call a function, in another thread, when there may be new work."""
         ...
 
     def drain(self) -> None:
-        """Let the runs stop before their next turn, and the workers end."""
+        """Stop the runs before their next turn, and the workers."""
         ...
 
     def watch_drain(self, stop: Callable[[], None]) -> Callable[[], object]:
-        """Call a function when the runs are to stop, at once if they are already; return a function that ends this."""
+        """Call a function when the journal drains, at once if it already does; return a function that unsubscribes."""
         ...
 
 
@@ -65,19 +65,19 @@ class Runner(Protocol):
     """An agent, as a worker sees it."""
 
     def run_journaled(self, journal: Any, name: str, prompt: Any, settings: Mapping[str, Any]) -> Awaitable[Any]:
-        """Do or continue a run of a journal."""
+        """Start or resume a journaled run."""
         ...
 
     def check_deps(self, deps: Any) -> None:
-        """Raise if its runs would lack deps, or if these have another type than its own."""
+        """Raise if its runs would lack deps, or if the deps have the wrong type."""
         ...
 
     def list_reviewers(self) -> Sequence[Any]:
-        """Return the reviewers that its calls can ask, as far as they are known in advance."""
+        """Return the reviewers of its calls that are known in advance."""
         ...
 
     def find_open_requests(self, ids: Iterable[str]) -> set[str]:
-        """Return which requests still wait for a person."""
+        """Return which requests are still pending."""
         ...
 
     def watch_requests(self, changed: Callable[[], object]) -> Sequence[Callable[[], None]]:
@@ -86,7 +86,7 @@ class Runner(Protocol):
 
 
 def is_runner(thing: object) -> bool:
-    """Return whether a thing is an agent.
+    """Return whether an object is an agent.
 
     >>> is_runner("gpt-5")
     False
@@ -95,18 +95,18 @@ def is_runner(thing: object) -> bool:
 
 
 class _LeftRun(NamedTuple):
-    """A run that could not begin, for example because its deps could not be made."""
+    """A run that could not start, for example because its deps could not be made."""
 
     row: RunRow
-    """The run as it was: a change may help."""
+    """The run's row: the run is retried early if the row changes."""
     pause: float
-    """The seconds until it is tried again."""
+    """Seconds until the next attempt."""
     until: float
-    """When it is tried again, on the clock of ``time.monotonic``."""
+    """The time of the next attempt, by ``time.monotonic``."""
 
 
 class Worker:
-    """The runs that one call of ``work`` does."""
+    """The runs of one call of ``work``."""
 
     def __init__(
         self,
@@ -143,13 +143,13 @@ class Worker:
         self._deps = deps
         self._signals = signals
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._left: dict[str, _LeftRun] = {}  # runs that could not begin, and stay as they are
-        self._unknown: set[str] = set()  # names of agents that runs wait for, and that this worker does not have
+        self._left: dict[str, _LeftRun] = {}  # runs that could not start
+        self._unknown: set[str] = set()  # names of agents with runs, but not in this worker
         self._ended = asyncio.Event()
         self._news = asyncio.Event()
 
     async def run(self) -> None:
-        """Take and do runs until there are none, or until the process is to stop."""
+        """Claim and drive runs until idle, or until the process should stop."""
         with self._watching(), _handle_signals(self._signals, self._drain):
             try:
                 while not self._ended.is_set():
@@ -166,7 +166,7 @@ class Worker:
 
     @contextmanager
     def _watching(self) -> Iterator[None]:
-        """Look for runs as soon as there are any, where the database tells; end when the journal is drained."""
+        """Wake up on database notifications of new runs, if there are any; stop when the journal drains."""
         loop = asyncio.get_running_loop()
 
         def set_soon(event: asyncio.Event) -> None:
@@ -184,19 +184,19 @@ class Worker:
             yield
 
     async def _take(self) -> bool:
-        """Start the runs that can be done now; return whether there are none, and none is being done."""
+        """Start the runs that are ready; return whether there are none, and none in flight."""
         known = set(self._tasks)
         try:
             ready = await RunInThread(lambda: self._find_ready(known)).ado()
         except (OSError, sqlite3.OperationalError) as error:
-            LOGGER.warning("%s; the worker looks again in %g s", error, self._poll)
+            LOGGER.warning("%s; the worker polls again in %g s", error, self._poll)
             return False
         for agent, row in ready:
             self._tasks[row.run] = asyncio.create_task(self._do(agent, row))
-        return not known and not ready  # those that ended meanwhile made room
+        return not known and not ready  # runs that ended meanwhile freed slots
 
     def _find_ready(self, known: set[str]) -> list[tuple[Runner, RunRow]]:
-        """Return the runs that can be done now, as many as there is room for."""
+        """Return the runs that are ready, up to the number of free slots."""
         self._journal.close_questions(self._agents)
         ready: list[tuple[Runner, RunRow]] = []
         for row in self._journal.find_work():
@@ -210,7 +210,7 @@ class Worker:
         return ready
 
     def _report_unknown(self, row: RunRow) -> None:
-        """Say once for each name that there are runs of an agent that this worker does not have."""
+        """Log, once per name, that there are runs of an agent that this worker does not have."""
         if row.agent in self._unknown:
             return
         self._unknown.add(row.agent)
@@ -229,9 +229,9 @@ class Worker:
         )
 
     def _is_ready(self, row: RunRow, agent: Runner) -> bool:
-        """Return whether a run can go on: one that waits, when a person has answered.
+        """Return whether a run can resume: a waiting run, when a person has answered.
 
-        Which reviewers an agent inside or a changing set of tools asks is known only after the run was parked here.
+        The reviewers of a nested agent or of dynamic tools are known only if the run was parked in this process.
         """
         if row.state != "waiting":
             return True
@@ -241,14 +241,14 @@ class Worker:
         return left != ids
 
     def _is_left(self, row: RunRow) -> bool:
-        """Return whether a run could not begin here, and is not to be tried again yet."""
+        """Return whether a run could not start here, and its next attempt is not due yet."""
         left = self._left.get(row.run)
         return left is not None and left.row == _identify(row) and time.monotonic() < left.until
 
     async def _leave(self, row: RunRow, error: Exception) -> None:
-        """Report a run that failed; one that could not begin is tried again after a pause, which grows."""
+        """Log a failed run; one that could not start is retried with backoff."""
         record = None
-        with suppress(OSError, ToolsembleError, sqlite3.Error):  # the next look for runs reports it
+        with suppress(OSError, ToolsembleError, sqlite3.Error):  # the next poll reports it
             record = await RunInThread(partial(self._journal.find, row.run)).ado()
         if record is None or record.state == "failed":
             LOGGER.warning("Run '%s' failed: %s", row.run, describe_error(error))
@@ -267,17 +267,17 @@ class Worker:
             LOGGER.info("Run '%s' is done", row.run)
         except RunError as stopped:
             LOGGER.info("%s", stopped)  # parked, cancelled, or another worker was faster
-        except Exception as error:  # recorded with the run; the worker goes on
+        except Exception as error:  # recorded with the run; the worker continues
             if isinstance(error.__cause__, JournalError):
-                LOGGER.warning("%s; the worker tries again in %g s", error, self._poll)
+                LOGGER.warning("%s; the worker retries in %g s", error, self._poll)
                 return
             await self._leave(row, error)
         finally:
             self._tasks.pop(row.run, None)
-        self._news.set()  # there is room, and a person may have answered meanwhile
+        self._news.set()  # a slot is free, and a person may have answered meanwhile
 
     async def _wait(self) -> None:
-        """Wait until a run has ended, the process is to stop, there is news, or it is time to look again."""
+        """Wait until a run has ended, the process should stop, a notification arrives, or the next poll is due."""
         events = [asyncio.ensure_future(event.wait()) for event in (self._ended, self._news)]
         try:
             await asyncio.wait(events, timeout=self._poll, return_when=asyncio.FIRST_COMPLETED)
@@ -286,11 +286,11 @@ class Worker:
                 event.cancel()
 
     async def _finish(self) -> None:
-        """Let the calls in flight end; if there is a limit, report the runs that it interrupts."""
+        """Let the calls in flight finish; log the runs that the grace period interrupts."""
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()), timeout=self._grace)
         for run in self._tasks:
-            text = "Run '%s' is interrupted: a call did not end within %g s, and nobody knows whether it took effect"
+            text = "Run '%s' is interrupted: a call did not end within %g s; it is unknown whether it took effect"
             LOGGER.warning(text, run, self._grace)
 
     async def _cancel(self) -> None:
@@ -302,12 +302,12 @@ class Worker:
 
 
 def _identify(row: RunRow) -> RunRow:
-    """Return a row without what a driver that could not begin changes."""
+    """Return a row without the columns that a failed attempt to start changes."""
     return row._replace(fence=0)
 
 
 def resume_run(journal: RunQueue, agent: Runner, row: RunRow, deps: Any) -> Awaitable[Any]:
-    """Do or continue a run with what it was begun with, and the deps of this process."""
+    """Start or resume a run with its recorded settings, and the deps of this process."""
     values = json.loads(row.settings)
     parameters = values["parameters"] or None
     settings = {"run_id": row.run, "memory_id": values["memory_id"], "parameters": parameters, "deps": deps}
@@ -317,13 +317,13 @@ def resume_run(journal: RunQueue, agent: Runner, row: RunRow, deps: Any) -> Awai
 
 
 def _is_open(reviewer: Reviewer | None, id_: str) -> bool:
-    """Return whether a request waits; without a reviewer that can tell, the run is continued by hand."""
+    """Return whether a request is pending; without a known reviewer, the run has to be resumed by hand."""
     return reviewer is None or not reviewer.has_store or id_ in reviewer.find_open({id_})
 
 
 @contextmanager
 def _handle_signals(signals: Sequence[signal.Signals], stop: Callable[[], None]) -> Iterator[None]:
-    """Call a function in the event loop at each of some signals; in a thread other than the main one, do nothing."""
+    """Call a function in the event loop on each of these signals; do nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -342,9 +342,9 @@ def _handle_signals(signals: Sequence[signal.Signals], stop: Callable[[], None])
 
 
 class _SignalHandler:
-    """Stops a worker at a signal, and calls the handler that was installed before, such as a web server's.
+    """Stops a worker on a signal, and calls the previously installed handler, such as a web server's.
 
-    Handlers of ``loop.add_signal_handler`` are called as well: the event loop has its own way to learn of a signal.
+    Handlers of ``loop.add_signal_handler`` are called as well: the event loop is notified of signals separately.
     The first Ctrl-C only stops the worker, and a second one ends the program.
     """
 
@@ -374,14 +374,14 @@ class _SignalHandler:
             signal.raise_signal(number)
 
     def release(self) -> None:
-        """Install the previous handler again; one that was installed meanwhile stays, and may call this one."""
+        """Restore the previous handler; one that was installed meanwhile stays, and may call this one."""
         self.is_released = True
         current: object = signal.getsignal(self._number)
         if current is self:
             signal.signal(self._number, self.find_previous())
 
     def find_previous(self) -> Any:
-        """Return the previous handler that is still in use."""
+        """Return the previous handler that is still active."""
         previous = self._previous
         if isinstance(previous, _SignalHandler) and previous.is_released:
             return previous.find_previous()

@@ -1,1 +1,1 @@
-"""One run of an agent: its turns, and what is around them: the journal, the deps and the watchers."""
+"""One run of an agent: its turns and the layers around them: journal, deps and watchers."""

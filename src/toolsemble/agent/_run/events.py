@@ -1,4 +1,4 @@
-"""The events of a run, for its watchers and its stream, and the attributes of its spans; secrets are masked."""
+"""A run's events, for its watchers and its stream, and its span attributes; secrets are masked."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _NORMAL = frozenset({"parked", "interrupted", "taken_over", "cancelled"})
 
 
 class RunEvents:
-    """The events of one run, each built once, for the watchers around the run and for the stream of its caller.
+    """The events of one run, each built once, for the run's watchers and for the caller's stream.
 
-    Watchers, such as sinks, get what happens to the run and to its calls. The stream shows the pieces of the model's
-    replies, the model's calls as requested and replied to, and what happens while these calls run.
+    Watchers, such as sinks, get the events of the run and of its calls. The stream shows the deltas of the model's
+    replies, the model's calls as requested and replied to, and the events inside these calls.
     """
 
     def __init__(self, config: AgentConfig, state: RunState, stream: Channel | None, *, shows_pieces: bool) -> None:
         """Set the receivers.
 
-        :param stream: the channel of the caller; None: the run is not streamed
-        :param shows_pieces: whether the stream shows the pieces of the model's replies
+        :param stream: the caller's channel; None: the run is not streamed
+        :param shows_pieces: whether the stream shows the deltas of the model's replies
         """
         self.stream = stream
         self.shows_pieces = shows_pieces
@@ -60,7 +60,7 @@ class RunEvents:
             tell(RunStarted.of(state.context, model=config.model_name, messages=messages, tools=tools, resumed=resumed))
 
     def reply(self, box: Toolbox, reply: ChatReply, seconds: float) -> None:
-        """Send a reply of the model."""
+        """Send a model reply."""
         if watchers():
             state = self._state
             tell(
@@ -77,13 +77,13 @@ class RunEvents:
             )
 
     def retry(self, event: ModelRetried) -> None:
-        """Send a retry of a model request; only the stream has shown the text that does not count."""
+        """Send a retry of a model request; only the stream has shown the discarded text."""
         if watchers():
             tell(ModelRetried.of(self._state.context, reason=event.reason, seconds=event.seconds))
         self.show(event)
 
     def end_turn(self, message: AssistantMessage, made: Sequence[ToolCallRecord], *, replayed: bool) -> None:
-        """Show that the model has replied, and that its calls have their replies."""
+        """Show the model's reply, whose calls have their replies."""
         if self.stream is not None:
             self.stream.send(TurnEnded(message, tuple(made), replayed))
 
@@ -93,11 +93,11 @@ class RunEvents:
             self.stream.send(event)
 
     def watch_calls(self) -> Token[Any] | None:
-        """Show what happens in this context while calls run, until :func:`unwatch`; None without a stream."""
+        """Show the events of calls in this context, until :func:`unwatch`; None without a stream."""
         return None if self.stream is None else watch(self._show_inside)
 
     def _show_inside(self, event: Any) -> None:
-        """Show an event of a call; the start and the end of the model's own calls are shown as request and reply."""
+        """Show an event of a call; the model's own calls are shown as request and reply, not as start and end."""
         is_own = event.kind in _SHOWN_OTHERWISE and event.parent_id == self._state.context.call_id
         if not is_own:
             self.show(event)
@@ -132,12 +132,12 @@ _SHOWN_OTHERWISE = frozenset({CallStarted.kind, CallFinished.kind})
 
 
 def _has_turns(place: Place | None) -> bool:
-    """Return whether a journal has turns of an agent that runs inside a call."""
+    """Return whether a journal has turns of a nested agent at a place."""
     return place is not None and any(place.run.find_reply(f"{place.path}/{turn}") is not None for turn in (0, 1))
 
 
 def find_stop_reason(error: BaseException) -> str:
-    """Return why a run has ended with an exception.
+    """Return the stop reason of a run that ended with an exception.
 
     >>> find_stop_reason(ValueError("broken"))
     'error'
@@ -147,12 +147,12 @@ def find_stop_reason(error: BaseException) -> str:
 
 
 def _is_normal(error: BaseException) -> bool:
-    """Return whether an exception only says that a run does not go on here."""
+    """Return whether an exception only means that a run stops in this process."""
     return isinstance(error, (CallPausedError, RunError, asyncio.CancelledError))
 
 
 INPUT_MESSAGES, OUTPUT_MESSAGES = "gen_ai.input.messages", "gen_ai.output.messages"
-"""The attributes whose values are functions that return messages: they are private and long, so only some sinks ask."""
+"""The attributes whose values are functions that return messages: private and long, so computed only on request."""
 TOOL_DEFINITIONS = "gen_ai.tool.definitions"
 """The attribute whose value is a function that returns specifications."""
 # The stop reasons with another name in the conventions.
@@ -160,13 +160,13 @@ _FINISH_REASONS: dict[StopReason, str] = {"calls": "tool_calls", "refusal": "con
 
 
 def run_attributes(config: AgentConfig, context: ToolContext) -> dict[str, Any]:
-    """Return the attributes of a run that are known at its start."""
+    """Return the attributes known at the start of a run."""
     attributes = {"gen_ai.agent.name": config.role} if config.role else {}
     return attributes | _shared_attributes(config, context)
 
 
 def conversation_attributes(config: AgentConfig, messages: Sequence[Message], answer: str) -> dict[str, Any]:
-    """Return the attributes of the conversation that a run started with, and of its answer."""
+    """Return the attributes of a run's initial conversation, and of its answer."""
     box = config.tools if isinstance(config.tools, Toolbox) else None
     return {
         INPUT_MESSAGES: partial(hide_secrets, messages, box),
@@ -216,7 +216,7 @@ def reply_attributes(reply: ChatReply, box: Toolbox | None = None) -> dict[str, 
 
 
 def usage_attributes(usage: Usage) -> dict[str, Any]:
-    """Return the attributes of the used tokens.
+    """Return the token usage attributes.
 
     >>> usage_attributes(Usage(input_tokens=100))["gen_ai.usage.input_tokens"]
     100
@@ -231,7 +231,7 @@ def usage_attributes(usage: Usage) -> dict[str, Any]:
 
 
 def show_arguments(call: ToolCall, box: Toolbox) -> dict[str, Any] | None:
-    """Return the arguments of a model's call as people may see them; None: as they were requested.
+    """Return the arguments of a model's call for display; None: as requested.
 
     >>> show_arguments(ToolCall("now"), Toolbox([])) is None
     True
@@ -240,7 +240,7 @@ def show_arguments(call: ToolCall, box: Toolbox) -> dict[str, Any] | None:
 
 
 def hide_secrets(messages: Iterable[Message], box: Toolbox | None) -> tuple[Message, ...]:
-    """Return messages with the secrets in calls masked; calls of unknown tools are without arguments.
+    """Return messages with secrets in calls masked; calls of unknown tools lose their arguments.
 
     >>> hide_secrets([AssistantMessage("", (ToolCall("login", {"password": "hunter2"}),))], None)[0].calls[0].arguments
     {}
@@ -249,7 +249,7 @@ def hide_secrets(messages: Iterable[Message], box: Toolbox | None) -> tuple[Mess
 
 
 class ArgumentsMarker:
-    """Marks the pieces of arguments in a streamed reply that may contain secrets.
+    """Marks the argument deltas of a streamed reply that may contain secrets.
 
     >>> marker = ArgumentsMarker(Toolbox([]))
     >>> marker.mark(CallDelta(0, "now")).name, marker.mark(ArgumentsDelta(0, "{}")).secret
@@ -261,7 +261,7 @@ class ArgumentsMarker:
         self._harmless: set[int] = set()
 
     def mark(self, chunk: Chunk) -> Chunk:
-        """Return a piece of a reply, marked if it may contain a secret."""
+        """Return a delta of a reply, marked if it may contain a secret."""
         if isinstance(chunk, CallDelta):
             self._harmless.discard(chunk.index)
             if chunk.name == FINAL_ANSWER or not self._box.has_secrets(chunk.name):
@@ -282,6 +282,6 @@ def _hide_arguments(message: Message, box: Toolbox | None) -> Message:
 def _hide_in_call(call: ToolCall, box: Toolbox | None) -> ToolCall:
     if call.name == FINAL_ANSWER:
         return call
-    # An earlier toolbox may have had the tool that this one does not know.
+    # An earlier toolbox may have had a tool that this one lacks.
     arguments = {} if box is None or call.name not in box else show_arguments(call, box)
     return call if arguments is None else received_call(call.name, arguments, call.id)

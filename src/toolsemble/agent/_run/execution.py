@@ -38,9 +38,9 @@ _ADVICE = "try something else, or answer with what you know."
 
 
 class _SameResult:
-    """The calls of one turn that had the same result, each with its counts so far.
+    """The calls of one turn with the same result, each with its counts so far.
 
-    Their arguments are only compared if another turn has the same result, which is rare, because it is slow.
+    Comparing arguments is slow, so it is done only if another turn has the same result, which is rare.
     """
 
     __slots__ = ("_known", "_new")
@@ -50,7 +50,7 @@ class _SameResult:
         self._known: dict[str, list[int]] = {}
 
     def add(self, call: ToolCall, canonical: str | None, counts: list[int]) -> None:
-        """Add a call, with its canonical arguments if they are known already."""
+        """Add a call, with its canonical arguments if already known."""
         if canonical is None:
             self._new.append((call, counts))
         else:
@@ -68,7 +68,7 @@ class _SameResult:
 
 
 class LoopDetector:
-    """A detector of repetition in the turns of one run; it keeps the calls of the last turns, with counts.
+    """Detects repetition in the turns of one run; keeps the calls of the last turns, with counts.
 
     >>> from toolsemble import ToolCall, ToolResult
     >>> detector = LoopDetector(LoopGuard(repeats=2))
@@ -83,10 +83,10 @@ class LoopDetector:
 
     def __init__(self, guard: LoopGuard) -> None:
         self.stop: Stop | None = None
-        """Why the run has to end; None if it need not."""
+        """Why the run must end; None if it may continue."""
         self._guard = guard
         self._periods = range(2, guard.longest + 1)
-        # For each turn, by tool and result: how often a call occurred every turn, every second turn, and so on.
+        # Per turn, by tool and result: how often a call occurred every turn, every second turn, and so on.
         self._turns: deque[dict[int, _SameResult]] = deque(maxlen=guard.longest)
         self._turn: dict[int, _SameResult] = {}
         self._errors: dict[int, int] = {}
@@ -97,7 +97,7 @@ class LoopDetector:
         self._unique_keys = count()
 
     def begin(self, calls: int) -> None:
-        """Begin a turn with a number of calls."""
+        """Start a turn with this many calls."""
         self._turns.append(self._turn)
         self._turn = {}
         self._errors_before, self._errors = self._errors, {}
@@ -149,7 +149,7 @@ class LoopDetector:
         return times
 
     def _is_pattern(self, counts: list[int], period: int) -> bool:
-        """Whether a call belongs to a pattern of ``period`` turns; a call that never changes is not a pattern."""
+        """Return whether a call is part of a pattern of ``period`` turns; a call that never changes is not."""
         place = period - 1
         if counts[place] < _ROUNDS or counts[0] >= period:
             return False
@@ -164,7 +164,7 @@ class LoopDetector:
 
 
 def _comparable_text(reply: ToolReply) -> str:
-    """Return the text of a result without its log reference, which is always different."""
+    """Return the text of a result without its log reference, which always differs."""
     result = reply.result
     reference = result.attributes.get("reference") if result.attributes else None
     text = result.text
@@ -172,13 +172,13 @@ def _comparable_text(reply: ToolReply) -> str:
 
 
 _NOT_AN_AGENT = (
-    "The paused run waits inside of '{name}', which is not a tool of an agent any more that can be resumed; pass the "
-    "tools that the run had"
+    "The paused run waits inside '{name}', which is no longer a tool of an agent that can be resumed; pass the tools "
+    "that the run had"
 )
 
 
 class Execution:
-    """The tool calls of one model reply; in the end each of them has exactly one record, or waits for approval."""
+    """The tool calls of one model reply; in the end each has exactly one record, or waits for approval."""
 
     def __init__(
         self,
@@ -194,7 +194,7 @@ class Execution:
         :param turn: the place of the turn in a journal; None: it is not recorded
         """
         self._requested = calls
-        # All events about a call have the same id, in every process; records and messages have the calls as they came.
+        # All events about a call have the same id, in every process; records and messages have the original calls.
         needs_ids = events.stream is not None or turn is not None
         self._calls = (
             [call if call.id else _add_id(call, turn, at) for at, call in enumerate(calls)] if needs_ids else [*calls]
@@ -214,23 +214,23 @@ class Execution:
 
     @property
     def is_recorded(self) -> bool:
-        """Whether a journal knows the results of all calls."""
+        """Whether a journal has the results of all calls."""
         return len(self._recorded) == len(self._calls)
 
     def restore_answers(self) -> None:
-        """Reply to the calls that were not run because a budget was used up, as the journal says."""
+        """Restore the journal's replies to calls that did not run because a budget was used up."""
         for index in self._recorded:
             data = self._find_step(index).data
             if data.get("answered"):
                 self.answer(index, read_recorded(data))
 
     def pending(self) -> list[int]:
-        """Return the indexes of the calls that have no reply yet, and do not wait for approval."""
+        """Return the indexes of the calls without a reply that do not wait for approval."""
         known = self._records.keys() | self.waiting.keys() if self.waiting else self._records
         return [index for index in range(len(self._calls)) if index not in known]
 
     def restore(self, paused: PausedRun, decisions: Mapping[str, ReviewDecision]) -> None:
-        """Continue with the calls of a paused run; those that were decided do not wait any more."""
+        """Restore the calls of a paused run; decided calls are no longer pending."""
         self._records = dict(zip(paused.places, paused.done, strict=True))
         for index, each in paused.list_waiting():
             decided = {key: decisions[key] for key in (call.id for call in each.list_open()) if key in decisions}
@@ -238,7 +238,7 @@ class Execution:
                 self.waiting[index] = each
                 continue
             self._begun_calls[self._state.context.call_id, each.call_id] = isinstance(each, InnerRun)
-            if not self._requested[index].id:  # it has the id that it had when the reviewer was asked
+            if not self._requested[index].id:  # keep the id that the reviewer's request has
                 self._calls[index] = _with_id(self._requested[index], each.call_id)
             if isinstance(each, InnerRun):
                 if not self._box.can_pause_inside(each.name):
@@ -265,7 +265,7 @@ class Execution:
         return self._record(index, ToolReply(self._calls[index], result), 0.0)
 
     async def run(self, box: Toolbox, due: Sequence[int]) -> BaseException | None:
-        """Run calls in parallel, and record their replies as they come; those that need approval may be left open.
+        """Run calls in parallel, and record their replies as they arrive; gated calls may be left open.
 
         An exception is returned, not raised, so that the other calls get their replies first.
         """
@@ -277,7 +277,7 @@ class Execution:
         try:
             if stream is not None:
                 await stream.wait_ready()
-            self._begun = time.monotonic()  # the consumer of the run may have taken its time
+            self._begun = time.monotonic()  # the consumer of the run may have been slow
             if not self._state.spending.has_deadline:
                 await self._execute(box, due)
             else:
@@ -291,11 +291,11 @@ class Execution:
             self._reply_unfinished(due, ToolResult.success(stop.text), "out of time")
         except CallPausedError as paused:
             if self._turn is not None:
-                raise  # the journal has what the other calls returned
+                raise  # the journal has the results of the other calls
             return self._leave_open(due, paused)
         except BaseException as error:
             if self._turn is not None:
-                raise  # the turn is not part of the conversation: the run may continue here
+                raise  # the turn is not part of the conversation: the run may resume here
             # Raised again when every call has its reply.
             self._fail_unfinished(due, error)
             return error
@@ -306,7 +306,7 @@ class Execution:
 
     @contextmanager
     def _watch_time(self, bound: asyncio.Timeout) -> Iterator[None]:
-        """Bound the calls by the time that is left of the run; it does not pass while they only wait for people."""
+        """Limit the calls to the run's remaining time; the clock stops while they only wait for people."""
         loop, spending = asyncio.get_running_loop(), self._state.spending
         is_over = False
 
@@ -327,7 +327,7 @@ class Execution:
             is_over, spending.clock.on_change = True, None
 
     def stop(self) -> None:
-        """Reply to each pending call that a budget is used up, if one is."""
+        """Reply to each unfinished call that a budget is used up, if one is."""
         if self._state.stop is not None:
             result, pending = ToolResult.success(self._state.stop.text), self.pending()
             self._record_answers(pending, result.output)
@@ -335,7 +335,7 @@ class Execution:
                 self._send(index, self.answer(index, result))
 
     def _record_answers(self, indexes: Iterable[int], text: str) -> None:
-        """Record in the journal what calls that did not run, or did not end, are answered with."""
+        """Record the replies to calls that did not run or did not finish in the journal."""
         if self._turn is not None:
             data = {**write_recorded(ToolResult.success(text)), "answered": True}
             for index in indexes:
@@ -349,11 +349,11 @@ class Execution:
         return None if self._turn is None else self._turn.run.find(f"{self._turn.path}.{index + 1}")
 
     def _find_seconds(self, index: int) -> float:
-        """Return how long a recorded call took; 0 for one that runs now."""
+        """Return how long a recorded call took; 0 for a new one."""
         return float(self._find_step(index).data.get("seconds", 0.0)) if index in self._recorded else 0.0
 
     def _leave_open(self, due: Sequence[int], paused: CallPausedError) -> BaseException | None:
-        """Keep the calls that wait for approval; return an error if the run could not be resumed with them."""
+        """Keep the calls that wait for approval; return an error if the run could not be resumed."""
         for each in (paused, *paused.others):
             if not (self._state.can_pause and self._is_own(each.context)):
                 self._fail_unfinished(due, each)
@@ -371,16 +371,16 @@ class Execution:
         return None
 
     def _is_own(self, context: ToolContext | None) -> bool:
-        """Return whether a call is one of the model's, and not one inside of them."""
+        """Return whether a call was made by the model, not inside another call."""
         run = self._state.context
         return context is not None and (context.parent_id, context.run_id) == (run.call_id, run.run_id)
 
     def can_leave_open(self, context: ToolContext) -> bool:
-        """Return whether a call of the model can be left open while the agent inside of it waits."""
+        """Return whether a model's call can be left open while the nested agent waits."""
         return self._is_own(context) and self._box.can_pause_inside(context.tool_name)
 
     def take_resumed(self, call_id: str) -> Resumed | None:
-        """Return the run to resume inside of a call, once: a retry of the call begins anew."""
+        """Return the nested run to resume in a call, once: a retry of the call starts over."""
         return self._resumed.pop(call_id, None)
 
     async def _execute(self, box: Toolbox, due: Sequence[int]) -> None:
@@ -423,14 +423,14 @@ class Execution:
         self._finish(due[place], checked.with_edits(), "error" if reply.is_error else "success")
 
     def _fail_unfinished(self, due: Sequence[int], error: BaseException) -> None:
-        """Reply to the calls that did not finish, also to those that wait for approval, that the run has ended."""
+        """Reply to all unfinished calls, including pending approvals, that the run has ended."""
         why = "it was cancelled" if isinstance(error, asyncio.CancelledError) else describe_error(error)
         unfinished = [*due, *self.waiting]
         self.waiting.clear()
         self._reply_unfinished(unfinished, ToolResult.failure(f"The run ended before this call did: {why}"), why)
 
     def _reply_unfinished(self, due: Sequence[int], result: ToolResult, why: str) -> None:
-        """Reply to the calls that did not finish."""
+        """Reply to the unfinished calls."""
         for index in due:
             if index not in self._records:
                 self._finish(index, ToolReply(self._calls[index], result), why)
@@ -441,7 +441,7 @@ class Execution:
         self._send(index, self._record(index, reply, seconds))
 
     def _add_trace(self, name: str, how: str, earlier: float = 0.0) -> float:
-        """Add a call to the trace, and return how long it took; ``earlier`` is how long in another process."""
+        """Add a call to the trace, and return its duration; ``earlier`` is its duration in another process."""
         seconds = time.monotonic() - self._begun + earlier
         self._state.add_trace("tool", name, self._begun, seconds, how)
         return seconds
@@ -465,7 +465,7 @@ def _with_id(call: ToolCall, id: str) -> ToolCall:
 
 
 def _add_id(call: ToolCall, turn: Place | None, index: int) -> ToolCall:
-    """Return a call with an id, as its model gave it none; in a journaled run it follows from its place."""
+    """Return a call with a new id; in a journaled run the id is derived from the call's place."""
     if turn is None:
         return _with_id(call, new_id())
     place = f"{turn.run.run_id}{turn.path}.{index + 1}"

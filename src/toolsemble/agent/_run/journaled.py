@@ -1,4 +1,4 @@
-"""The journal around a run: it is claimed, continued from what is recorded, and released when it ends or waits."""
+"""The journal layer of a run: claims it, replays recorded steps, and releases it when it ends or waits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class JournalLayer:
-    """The journal of one run, from its claim to its end."""
+    """The journal layer of one run, from claim to release."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class JournalLayer:
         self._claim = partial(journal.claim, run_id, config.name, prompt, **begun)
 
     async def drive(self, state: RunState, run: Callable[[], Awaitable[AgentResult]]) -> AgentResult:
-        """Return the recorded result of the run, or run from what is recorded so far."""
+        """Return the run's recorded result, or run from the recorded steps."""
         try:
             return await self._drive(state, run)
         except errors.JournalError as error:
@@ -75,7 +75,7 @@ class JournalLayer:
         return result
 
     async def _become_driver(self) -> RunDriver | RunRow:
-        """Return what the journal returns; if the task is cancelled meanwhile, the run is free again."""
+        """Claim the run; release it if the task is cancelled meanwhile."""
         claimed: list[RunDriver | RunRow] = []
         try:
             await _run_in_thread(lambda: claimed.append(self._claim()))
@@ -87,7 +87,7 @@ class JournalLayer:
         return claimed[0]
 
     async def _give_back(self, driver: RunDriver, state: RunState, error: BaseException) -> None:
-        """Record why the run does not go on here; raise the error that says so, if it is another one."""
+        """Record why the run stops in this process; raise the matching error if it differs."""
         if isinstance(error, errors.RunCancelledError):
             await _run_in_thread(driver.close_questions)
         elif isinstance(error, errors.CallPausedError):
@@ -96,51 +96,51 @@ class JournalLayer:
             parked.partial, parked.pending = error.partial, tuple(each.request for each in (error, *error.others))
             raise parked from error
         elif isinstance(error, errors.RunBusyError):
-            return  # nothing may be written
+            return  # another driver owns the run: write nothing
         elif isinstance(error, errors.RunParkedError):
             await _run_in_thread(partial(driver.finish, "waiting"))
         elif isinstance(error, errors.RunInterruptedError):
             await _run_in_thread(partial(driver.finish, "queued"))
         elif isinstance(error, (errors.JournalError, asyncio.CancelledError)):
-            with suppress(Exception):  # it ends here in any case; other processes then wait until this one has ended
+            with suppress(Exception):  # the run ends here anyway; other processes wait until this one has ended
                 await _run_in_thread(partial(driver.finish, "queued"))
         elif isinstance(error, Exception) and not _has_begun(driver, state, error):
             with suppress(
                 errors.JournalError, errors.RunError
-            ):  # why it failed says more; another process may have taken the run
+            ):  # the original error says more; another process may own the run
                 await _run_in_thread(driver.withdraw)
         elif isinstance(error, Exception):
-            with suppress(errors.JournalError):  # as above; it counts as left behind
+            with suppress(errors.JournalError):  # as above; the run counts as abandoned
                 if driver.has_questions:
                     await _run_in_thread(driver.withdraw_questions)
                 await _run_in_thread(partial(driver.finish, "failed", error=describe_error(error)))
-        # Anything else ends the program: the run stays as it is, for the next driver.
+        # Anything else ends the program: the run is left for the next driver.
 
     async def _park(self, driver: RunDriver, paused: Sequence[errors.CallPausedError]) -> None:
-        """Record what the run waits for, and give it back."""
+        """Record what the run waits for, and release it."""
         self._journal.note_parked(self._run_id, {each.request.id: each.reviewer for each in paused})
         waiting = {each.request.id: _describe_request(each.request) for each in paused}
         await _run_in_thread(partial(driver.finish, "waiting", waiting=json.dumps(waiting)))
 
 
 def _has_begun(driver: RunDriver, state: RunState, error: Exception) -> bool:
-    """Return whether a run that failed has done anything; one that lacks deps or a prompt, for example, has not."""
+    """Return whether a failed run got past its setup; one that lacks deps or a prompt, for example, did not."""
     is_setup = isinstance(error, errors.ToolConfigurationError) and not isinstance(error, errors.RunChangedError)
     return driver.has_written or (state.is_prepared and not is_setup)
 
 
 def _describe_request(request: ReviewRequest) -> str:
-    """Return a call that waits for approval in words."""
+    """Describe a call that waits for approval."""
     arguments = request.arguments
     text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
     return f"{request.tool_name}({preview(text)})"
 
 
 def _add_usage(amounts: Sequence[float]) -> None:
-    """Count what was spent inside of a call that is answered with its record; calls run inside of a spending run."""
+    """Count the usage inside a replayed call; a current spending always exists during calls."""
     current_spending.get().add_inner(amounts)  # type: ignore[union-attr]  # set around all calls of a turn
 
 
 async def _run_in_thread(function: Callable[[], T]) -> T:
-    """Return the result of a function that writes to a disk, also if the task is cancelled meanwhile."""
-    return await RunInThread(function).ado()  # type: ignore[no-any-return]  # what the function returns
+    """Return the result of a function that writes to disk, even if the task is cancelled meanwhile."""
+    return await RunInThread(function).ado()  # type: ignore[no-any-return]  # the function's result

@@ -1,4 +1,4 @@
-"""The agent loop: ask the model, run the calls it requests, send it the results, until it answers."""
+"""The agent loop: ask the model, run its calls, and send it the results, until it answers."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _OWN = ("history", "run_id", "memory_id")
 
 
 class Resumption(NamedTuple):
-    """A paused run, and the decisions about its calls."""
+    """A paused run, and the decisions on its calls."""
 
     paused: PausedRun
     decisions: Mapping[str, ReviewDecision]
-    """By the ids of the requests; a call without a decision goes on waiting."""
+    """Decisions by request id; a call without one stays pending."""
 
     def decide_in(self, box: Toolbox) -> Toolbox:
-        """Return a toolbox that gives the decisions to the calls that wait for them, and to no other calls."""
+        """Return a toolbox that applies the decisions to their calls only."""
         decided = [each for each in self.paused.pending if each.id in self.decisions and not each.path]
         review = DecidedReview((each.request, self.decisions[each.id]) for each in decided)
         begun = {each.call_id: each.name for each in self.paused.inner}
@@ -50,9 +50,9 @@ class Resumption(NamedTuple):
 
 
 def read_resumption(paused: PausedRun, own: dict[str, Any]) -> Resumption:
-    """Return what to resume; put the settings that the paused run has into those of the run.
+    """Return the run to resume, with its decisions; copy the paused run's settings into ``own``.
 
-    :param own: the settings of the run that its agent does not have
+    :param own: the settings that only runs have
     """
     for name in _OWN:
         if own.get(name) is not None:
@@ -60,7 +60,7 @@ def read_resumption(paused: PausedRun, own: dict[str, Any]) -> Resumption:
     decisions = own.pop("decisions", None)
     _check_decisions(paused, {} if decisions is None else decisions)
     own |= {"history": paused.messages, "paused": paused}
-    if not is_inside_agent_tool():  # such a run has the ids of the run around it
+    if not is_inside_agent_tool():  # such a run has the enclosing run's ids
         own |= {"run_id": paused.run_id, "memory_id": paused.memory_id}
     return Resumption(paused, dict(decisions or {}))
 
@@ -71,8 +71,8 @@ def _check_decisions(paused: PausedRun, decisions: Any) -> None:
     known = [each.id for each in paused.pending]
     for key, decision in decisions.items():
         if key not in known:
-            raise errors.ToolConfigurationError(f"There is no open request {key!r:.80}; open are {', '.join(known)}")
-        # By type, as for reviewers: the call path does not know what a subclass means.
+            raise errors.ToolConfigurationError(f"No open request {key!r:.80}; open requests: {', '.join(known)}")
+        # By exact type, as for reviewers: the meaning of a subclass is unknown.
         if type(decision) not in (Continue, Edit, ExitEarly):
             raise TypeError(
                 f"The decision about request {key} must be Continue(), Edit(...) or Reject(...), not {decision!r:.80}"
@@ -82,10 +82,10 @@ def _check_decisions(paused: PausedRun, decisions: Any) -> None:
 
 
 def repeat_turns(detector: LoopDetector, state: RunState, box: Toolbox) -> None:
-    """Show the turns of a run before its pause to its detector of repetition."""
+    """Replay a paused run's turns to its loop detector."""
     turns = _find_turns(state.messages)
     first, calls = len(turns), len(state.records)
-    while calls > 0 and first > 0:  # the turns before are those of earlier runs
+    while calls > 0 and first > 0:  # before that are the turns of earlier runs
         first -= 1
         calls -= len(turns[first])
     for replies in turns[first:]:
@@ -106,26 +106,26 @@ def _find_turns(messages: Iterable[Message]) -> list[list[ToolReply]]:
 
 
 class Loop:
-    """The turns of one run, from the first message to the result; what is around them is in :mod:`_run`."""
+    """The turns of one run, from the first message to the result; the layers around them are in :mod:`_run`."""
 
     def __init__(
         self, config: AgentConfig, state: RunState, events: RunEvents, resumption: Resumption | None = None
     ) -> None:
-        self._recorded: Any = None  # the reply of the current turn, as a journal has it
+        self._recorded: Any = None  # the journal's reply of the current turn
         self._config = config
         self._state = state
         self._events = events
         self._replies = ModelReplies(config, state, events)
         self._tool_source = ToolSource(config)
         self._checked_box: Toolbox | None = None
-        self._fixed_box: Toolbox | None = None  # once it was checked, if it is that of all turns
+        self._fixed_box: Toolbox | None = None  # checked; set if all turns share it
         self._detector = None if config.loop_guard is None else LoopDetector(config.loop_guard)
         self._resumption = resumption
         invalid = 0 if resumption is None else resumption.paused.invalid_answers
         self._answers = Answers(config, state, invalid)
 
     async def run(self) -> AgentResult:
-        """Run until there is an answer; every exception carries the work so far."""
+        """Run until there is an answer; every exception carries the partial result."""
         state = self._state
         try:
             state.spending.check_depth()
@@ -134,7 +134,7 @@ class Loop:
             result = None if self._resumption is None else await self._resume(self._resumption)
             while result is None:
                 result = await self._turn()
-            return result  # noqa: TRY300 - the end of the run, of which every exception is handled here
+            return result  # noqa: TRY300 - every exception at the end of the run is handled here
         except OuterBudgetError as used_up:
             state.set_stop(used_up.stop)
             raise errors.BudgetExceededError(
@@ -157,13 +157,13 @@ class Loop:
             state.end()
 
     def _note_usage(self) -> None:
-        """Keep what an agent inside of a journaled call has spent, for the record of that call."""
+        """Keep a nested agent's usage for the record of its journaled call."""
         place = self._state.context.place
         if place is not None and place.path:
             place.run.note_usage(place.path, astuple(self._state.spending.usage()))
 
     async def _turn(self) -> AgentResult | None:
-        """Get one reply of the model, and run its calls; return None if the model has to continue."""
+        """Get one model reply, and run its calls; return None if the model has to continue."""
         state = self._state
         if self._events.stream is not None:
             await self._events.stream.wait_ready()
@@ -185,7 +185,7 @@ class Loop:
         return await (self._act(reply, box, turn) if reply.calls else self._answer(reply))
 
     async def _find_box(self) -> Toolbox:
-        """Return the tools of the next turn, checked if they are new."""
+        """Return the tools of the next turn; check new ones."""
         state = self._state
         box = await self._tool_source.box(state.view)
         if box is not self._checked_box:
@@ -199,9 +199,9 @@ class Loop:
         return box
 
     async def _answer(self, reply: ChatReply) -> AgentResult | None:
-        """Return the result of an answer in text; None if it is not valid."""
+        """Return the result of a text answer; None if it is not valid."""
         state, message = self._state, AssistantMessage(reply.text, (), reply.details)
-        # Providers refuse a conversation with an empty or blank message.
+        # Providers reject a conversation with an empty or blank message.
         if reply.text.strip() or reply.details:
             await state.add(message)
         self._events.end_turn(message, (), replayed=self._recorded is not None)
@@ -224,7 +224,7 @@ class Loop:
         return await self._finish_turn(reply, box, execution, due, answer, closing=closing)
 
     def _claim(self, execution: Execution) -> list[int]:
-        """Return the calls that may be made."""
+        """Return the calls within budget."""
         pending, spending = execution.pending(), self._state.spending
         due = pending[: spending.claim(len(pending))]
         if len(due) < len(pending):
@@ -232,7 +232,7 @@ class Loop:
         return due
 
     async def _resume(self, resumption: Resumption) -> AgentResult | None:
-        """Run the calls of a paused turn that were decided; return None if the model has to continue."""
+        """Run the decided calls of a paused turn; return None if the model has to continue."""
         paused, output = resumption.paused, self._config.output
         box, message = await self._find_box(), paused.message
         if self._detector is not None:
@@ -253,7 +253,7 @@ class Loop:
         *,
         closing: bool,
     ) -> AgentResult | None:
-        """Run the calls that may be made; return None if the model has to continue with the results."""
+        """Run the calls within budget; return None if the model has to continue with the results."""
         state = self._state
         error = await execution.run(box, due) if due else None
         execution.stop()
@@ -276,7 +276,7 @@ class Loop:
     async def _commit(
         self, reply: ChatReply, execution: Execution, error: BaseException | None
     ) -> list[ToolCallRecord]:
-        """Add the turn to the conversation as a whole; then raise what a call raised."""
+        """Add the whole turn to the conversation; then raise the exception of a call, if any."""
         made = execution.records()
         message = AssistantMessage(reply.text, reply.calls, reply.details)
         self._state.records += [record for record in made if not self._answers.is_final(record.call)]

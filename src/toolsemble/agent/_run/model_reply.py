@@ -1,4 +1,4 @@
-"""Replies of the model: requested within the budgets, recorded or replayed, and read as an answer or as calls."""
+"""Model replies: requested within the budgets, recorded or replayed, and parsed as an answer or as calls."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class OutOfTimeError(Exception):
-    """The run's time was up before the model had answered.
+    """The run's time was up before the model answered.
 
     >>> raise OutOfTimeError
     Traceback (most recent call last):
@@ -55,7 +55,7 @@ class OutOfTimeError(Exception):
 async def wait_until(work: Awaitable[T], deadline: float | None) -> T:
     """Return the result of an awaitable, or raise :class:`OutOfTimeError` at the deadline.
 
-    :param deadline: a time on the clock of ``time.monotonic``; None: no deadline
+    :param deadline: a ``time.monotonic`` time; None: no deadline
 
     >>> async def answer():
     ...     return 42
@@ -84,12 +84,12 @@ async def ask_model(
     streamed: list[str],
     box: Toolbox,
 ) -> chat.ChatReply:
-    """Return the model's reply; retry retryable failures.
+    """Request a reply from the model; retry retryable failures.
 
-    :param stream: receives the pieces of the reply; None: the model is not asked to stream
-    :param on_retry: called before each retry, and when the model itself begins anew
+    :param stream: receives the deltas of the reply; None: the model is not asked to stream
+    :param on_retry: called before each retry, and when the model itself starts over
     :param deadline: no retry starts after it
-    :param streamed: contains the text that the latest attempt has streamed
+    :param streamed: holds the text that the latest attempt has streamed
     :param box: the tools of the turn
     """
     tried = 0
@@ -137,7 +137,7 @@ async def _stream(
 
 
 def _check_reply(reply: Any) -> chat.ChatReply:
-    """Return the reply with texts that any model accepts and with unique call ids; raise if it is not valid."""
+    """Return the reply with portable texts and unique call ids; raise if it is not valid."""
     if not (isinstance(reply, chat.ChatReply) and _has_valid_parts(reply.text, reply.calls)):
         raise TypeError(f"The model returned {reply!r:.80} instead of a ChatReply with a text and a tuple of ToolCalls")
     if not _is_usage(reply.usage):
@@ -154,7 +154,7 @@ def _check_reply(reply: Any) -> chat.ChatReply:
 
 
 def _has_valid_parts(text: Any, calls: Any) -> bool:
-    """Whether the parts of a reply have the right types: a custom model may return anything."""
+    """Return whether the parts of a reply have the right types: a custom model may return anything."""
     if not isinstance(text, str) or not isinstance(calls, (tuple, list)):
         return False
     return all(isinstance(call, ToolCall) for call in calls)
@@ -176,7 +176,7 @@ def _sendable_call(call: ToolCall) -> ToolCall:
 
 
 def _make_ids_unique(calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
-    """Return the calls with new ids for duplicates, because providers refuse a conversation with duplicate ids."""
+    """Return the calls with new ids for duplicates, because providers reject duplicate ids."""
     seen: set[str] = set()
     unique: list[ToolCall] = []
     for call in calls:
@@ -197,7 +197,7 @@ class FinalAnswer(NamedTuple):
 def read_final_answer(
     output: Output, calls: Sequence[ToolCall], reply: Callable[[int, ToolResult], object]
 ) -> FinalAnswer | None:
-    """Return the first valid answer through the final-answer tool, or the last invalid one; None if there is none.
+    """Return the first valid final-answer call, or the last invalid one; None if there is none.
 
     :param reply: called with the index of each call of that tool, and the reply to it
 
@@ -209,12 +209,12 @@ def read_final_answer(
         if call.name != FINAL_ANSWER:
             continue
         if answer is not None and answer.problem is None:
-            reply(index, ToolResult.failure("There is an answer already"))
+            reply(index, ToolResult.failure("An answer was already accepted"))
             continue
         try:
             value = output.read(call.json)
             answer = FinalAnswer(output.text(call.json, value), value)
-            reply(index, ToolResult.success("The answer is taken"))
+            reply(index, ToolResult.success("Answer accepted"))
         except ToolArgumentsError as problem:
             answer = FinalAnswer(problem=problem)
             reply(index, ToolResult.failure(describe_error(problem)))
@@ -226,17 +226,17 @@ _IMMEDIATE = {ReturnBehavior.IMMEDIATE, ReturnBehavior.IMMEDIATE_IF_LAST}
 
 
 class Answers:
-    """The answers of a run, and how many of them were empty or did not fit."""
+    """The answers of a run, and the counts of empty and invalid ones."""
 
     def __init__(self, config: AgentConfig, state: RunState, invalid: int) -> None:
         self.invalid = invalid
-        """How many answers did not fit the output type."""
+        """The number of answers that did not fit the output type."""
         self._config = config
         self._state = state
         self._empty = 0
 
     def read(self, reply: chat.ChatReply) -> AgentResult | None:
-        """Return the result of an answer in text; None if the model is asked for another one."""
+        """Return the result of a text answer; None if the model is asked for another one."""
         if not reply.text.strip() and (self._state.stop is not None or self._config.output is None):
             self._retry_empty()
             return None
@@ -248,11 +248,11 @@ class Answers:
             return None
 
     def forget_empty(self) -> None:
-        """Count empty answers from the beginning again, after the model has called a tool."""
+        """Reset the count of empty answers, after the model has called a tool."""
         self._empty = 0
 
     def _retry_empty(self) -> None:
-        """Ask the model once more after an empty answer; raise if that is empty, too."""
+        """Ask the model again after an empty answer; raise if the second one is empty, too."""
         if self._state.stop is not None:
             raise no_answer_error(self._state)
         self._empty += 1
@@ -261,7 +261,7 @@ class Answers:
         self._state.add_correction(_EMPTY_ANSWER)
 
     def read_beside_calls(self, reply: chat.ChatReply) -> AgentResult:
-        """Return the text beside calls that were not run any more as the result."""
+        """Return the text beside calls that no longer run as the result."""
         if not reply.text.strip():
             raise no_answer_error(self._state)
         try:
@@ -289,7 +289,7 @@ class Answers:
         return self._state.result("immediate", result.text, output)
 
     def _make_result(self, text: str) -> AgentResult:
-        """Return an answer in text as the result, or raise :class:`ToolArgumentsError` if it is not valid."""
+        """Return a text answer as the result, or raise :class:`ToolArgumentsError` if it is not valid."""
         stop, output = self._state.stop, self._config.output
         reason = "answer" if stop is None else stop.name
         if output is None:
@@ -298,26 +298,26 @@ class Answers:
         return self._state.result(reason, output.text(text, answer), answer)
 
     def count_invalid(self, problem: ToolArgumentsError) -> None:
-        """Count an answer that did not fit; raise :class:`ToolArgumentsError` if the model gets no other try."""
+        """Count an invalid answer; raise :class:`ToolArgumentsError` if the model has no retries left."""
         self.invalid += 1
         if self.invalid > self._config.limits.output_retries:
             times = "once" if self.invalid == 1 else f"{self.invalid} times"
             raise ToolArgumentsError(f"The answer did not fit {times}: {describe_error(problem)}")
 
     def is_final(self, call: ToolCall) -> bool:
-        """Return whether a call is the answer, not the call of a tool."""
+        """Return whether a call is the answer, not a tool call."""
         return self._config.output is not None and call.name == FINAL_ANSWER
 
 
 def no_answer_error(state: RunState) -> BudgetExceededError:
-    """Return the error of a run whose budget is used up, and whose model did not answer when it was asked to."""
+    """Return the error of a run whose budget is used up, and whose model returned no final answer."""
     stop = state.stop
     assert stop is not None  # noqa: S101 - only called when a budget is used up
     return BudgetExceededError(f"{stop.summary} reached, and the model returned no final answer")
 
 
 class ModelReplies:
-    """The replies of the model of one run."""
+    """The model replies of one run."""
 
     def __init__(self, config: AgentConfig, state: RunState, events: RunEvents) -> None:
         self._config = config
@@ -330,27 +330,27 @@ class ModelReplies:
         self._streamed: list[str] = []  # the text of the latest reply
 
     def mark(self, box: Toolbox) -> str:
-        """Return the digest of the agent of this turn, for the journal."""
+        """Return the agent's digest for this turn, for the journal."""
         if box is not self._marked_box:
             self._marked_box, self._agent_mark = box, recorded.mark_agent(self._config, box)
         return self._agent_mark
 
     def replay(self, data: Any) -> chat.ChatReply:
-        """Return a recorded reply of the model, and count it."""
+        """Return a recorded model reply, and count it."""
         reply, seconds = recorded.read_reply(data), data["seconds"]
         self._state.spending.add_reply(reply.usage, seconds)
         self._state.add_trace("model", self._config.model_name, time.monotonic(), seconds, reply.stop_reason)
         return reply
 
     async def ask(self, box: Toolbox) -> chat.ChatReply | None:
-        """Return the model's reply; None if the time was up, and the model is to be asked for a final answer."""
+        """Return the model's reply; None if the time is up, and a final answer is to be requested."""
         state, started, deadline = self._state, time.monotonic(), self._state.deadline
         try:
             asking = self._reply_to(box, state.window()) if self._is_plain else self._reply_to_processed(box)
             answer = asking if deadline is None else wait_until(asking, deadline)
             if not state.is_timed:
                 return await answer
-            with state.spending.clock.working():  # a call beside that of this agent may wait for a person
+            with state.spending.clock.working():  # a parallel call may wait for a person
                 return await answer
         except OutOfTimeError:
             is_last = state.stop is not None
@@ -361,11 +361,11 @@ class ModelReplies:
             return None
 
     async def _reply_to_processed(self, box: Toolbox) -> chat.ChatReply:
-        """Return the model's reply to what the functions for instructions and history make of the conversation."""
+        """Return the model's reply to the conversation, after the instruction functions and history processors."""
         return await self._reply_to(box, await self._messages())
 
     async def _messages(self) -> Sequence[Message]:
-        """Return the messages to send, after the functions for instructions and history were called."""
+        """Call the instruction functions and history processors, and return the messages to send."""
         config, state = self._config, self._state
         with state.enter():
             if config.is_dynamic:
@@ -373,7 +373,7 @@ class ModelReplies:
             return await process_history(config.history_processors, state.window(), state.view)
 
     def _reply_to(self, box: Toolbox, messages: Sequence[Message]) -> Awaitable[chat.ChatReply]:
-        """Return the model's reply to messages, after admission by the enclosing runs, if there are any."""
+        """Return the model's reply to messages, after admission by the enclosing runs, if any."""
         request = self._request(box, messages)
         return (self._ask_when_admitted if self._state.spending.outer else self._ask_and_count)(request, box)
 
@@ -389,7 +389,7 @@ class ModelReplies:
             schema = None if config.output is None else config.output.schema
             choice: chat.ToolChoice = "auto" if is_open else "none"
             return chat.ChatRequest(messages, specifications, choice, schema, config.settings, config.reasoning)
-        # The tool for the answer stays when the others are removed: without it the model could not answer.
+        # The final-answer tool stays when the others are removed: without it the model could not answer.
         offered = [*(specifications if is_open else ()), config.output.specification]
         return chat.ChatRequest(messages, offered, "required", None, config.settings, config.reasoning)
 
@@ -405,7 +405,7 @@ class ModelReplies:
         return reply
 
     def _ask(self, request: chat.ChatRequest, box: Toolbox) -> Awaitable[chat.ChatReply]:
-        """Return the model's reply, for which the sinks are told if there are any."""
+        """Return the model's reply; notify the sinks, if any."""
         config, deadline, pieces = self._config, self._state.deadline, self._pieces
         asking = ask_model(config.model, request, config.retry, pieces, self._on_retry, deadline, self._streamed, box)
         return asking if config.sinks is None else self._observe(config.sinks, asking, request, box)
@@ -420,7 +420,7 @@ class ModelReplies:
         return reply
 
     def _out_of_time(self, started: float) -> None:
-        """Record that the model was cancelled; what it had sent so far is discarded."""
+        """Record that the model request was cancelled; the streamed text is discarded."""
         state, seconds = self._state, time.monotonic() - started
         state.spending.model_seconds += seconds
         state.add_trace("model", self._config.model_name, started, seconds, "out of time")

@@ -1,4 +1,4 @@
-"""Replies of models and results of runs, as a journal keeps them."""
+"""Model replies and run results, as stored in a journal."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StoredResult:
-    """The result of a run, as a journal keeps it."""
+    """The result of a run, as stored in a journal."""
 
     text: str
     output: Any
@@ -58,19 +58,19 @@ def write_reply(reply: ChatReply, seconds: float, stop: Stop | None) -> dict[str
 
 
 async def record_reply(turn: Place, reply: ChatReply, seconds: float, stop: Stop | None, mark: str) -> None:
-    """Record a reply of a model in the journal of a run.
+    """Record a model reply in the run's journal.
 
-    :param mark: what :func:`mark_agent` returned
+    :param mark: the result of :func:`mark_agent`
     """
     record = partial(turn.run.record_reply, turn.path, {**write_reply(reply, seconds, stop), "agent": mark})
     await RunInThread(record, in_place=turn.run.in_place).ado()
 
 
 def mark_agent(config: AgentConfig, box: Toolbox) -> str:
-    """Return a digest of the model, the instructions and the tools of a turn, by which a changed agent is recognized.
+    """Return a digest of a turn's model, instructions and tools, which shows whether the agent has changed.
 
-    Functions that write instructions, or that return the tools, count by their names; behind a slash comes a digest of
-    the tools that such a function has returned for this turn.
+    Functions for instructions or tools count by name; after a slash follows a digest of the tools that such a function
+    returned for this turn.
     """
     instructions = [part if isinstance(part, str) else part.name for part in config.instructions]
     source = config.tools
@@ -81,7 +81,7 @@ def mark_agent(config: AgentConfig, box: Toolbox) -> str:
 
 
 def _list_tools(box: Toolbox) -> list[Any]:
-    """Return what counts of the tools, also of those that the model is not shown in this turn."""
+    """Return the digest's view of all tools, including tools hidden from the model in this turn."""
     return sorted(([each.name, each.description, each.schema()] for each in box.definitions()), key=itemgetter(0))
 
 
@@ -101,7 +101,7 @@ def read_reply(data: Mapping[str, Any]) -> ChatReply:
 
 
 def read_stop(data: Mapping[str, Any]) -> Stop | None:
-    """Return the budget that was used up when a model was asked; None if there was none."""
+    """Return the budget that was used up at a model request; None if there was none."""
     return Stop(*data["stop"]) if "stop" in data else None
 
 
@@ -120,7 +120,7 @@ def write_result(result: AgentResult) -> str:
 
 
 def read_result(text: str, run_id: str, output: Output | None) -> AgentResult:
-    """Return the result that :func:`write_result` wrote; the answer is read again with the output type."""
+    """Return the result that :func:`write_result` wrote; parse the answer again with the output type."""
     stored: StoredResult = _make_codec().read(json.loads(text))
     answer = stored.output if output is None else _read_answer(stored, run_id, output)
     reason: StopReason = stored.stop_reason  # type: ignore[assignment]  # as it was written
@@ -135,7 +135,7 @@ def _read_answer(stored: StoredResult, run_id: str, output: Output) -> Any:
         return output.read(json.dumps(stored.output))
     except ToolArgumentsError as problem:
         raise ToolConfigurationError(
-            f"The recorded answer of run '{run_id}' does not fit the output type of today: {problem}"
+            f"The recorded answer of run '{run_id}' does not fit the current output type: {problem}"
         ) from problem
 
 

@@ -1,4 +1,4 @@
-"""The spending of a run, including that of nested agents, and its limits."""
+"""The spending of a run, including nested agents, and its limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from toolsemble.agent._conversation import estimate_tokens
 from toolsemble.models._chat import ChatRequest, TokenUsage
 
 LAST_ANSWER = 5.0
-"""The least seconds for the final answer of a run whose time, or another budget, is used up."""
+"""Minimum seconds for the final answer of a run whose time, or another budget, is used up."""
 
 
 class TooDeepError(LimitReachedError, RecursionError):
@@ -38,7 +38,7 @@ class Tally:
         self.input = self.output = self.cached = self.replies = self.calls = 0
         self.reasoning = self.cache_write = 0
         self.cost = 0.0
-        # Reserved by unanswered requests of nested agents, and used by the longest reply so far.
+        # Reserved by in-flight requests of nested agents, and used by the longest reply so far.
         self.in_flight = self.reserved_tokens = self.most_tokens = 0
         self.reserved_cost = self.most_cost = 0.0
         self.waiting: deque[Any] = deque()
@@ -49,7 +49,7 @@ class Tally:
 
     @property
     def ends(self) -> float | None:
-        """When its time is over, on the clock of ``time.monotonic``, if it does not wait for a person from now on."""
+        """When its time is up, by ``time.monotonic``, if it does not wait for a person from now on."""
         most = self.limits.max_seconds
         return None if most is None else self.started + most + self.clock.find_waited()
 
@@ -59,11 +59,11 @@ class Tally:
         return self._lock
 
     def calls_left(self) -> int:
-        """Return how many calls may still be made."""
+        """Return the number of calls left."""
         return self.limits.max_tool_calls - self.calls
 
     def find_exhausted(self) -> Stop | None:
-        """Return the first used-up budget of those that nested agents share; None if there is none."""
+        """Return the first used-up budget that nested agents share; None if there is none."""
         limits = self.limits
         if limits.max_turns is not None and self.replies >= limits.max_turns:
             return Stop("max_turns", f"Maximum turns ({limits.max_turns})")
@@ -77,7 +77,7 @@ class Tally:
 
     @property
     def has_limits(self) -> bool:
-        """Whether there is a limit that model requests count against."""
+        """Return whether there is a limit on model requests."""
         limits = self.limits
         return not (limits.max_turns is limits.max_tokens is limits.max_cost is limits.max_seconds is None)
 
@@ -94,11 +94,11 @@ class Tally:
         self.most_cost = max(self.most_cost, cost)
 
     def compute_reserve(self, tokens: int, cost: float) -> tuple[int, float]:
-        """Return the amount to reserve for a request: its estimate, but at least what the longest reply so far took."""
+        """Return the amount to reserve for a request: its estimate, but at least the longest reply so far."""
         return max(tokens, self.most_tokens), max(cost, self.most_cost)
 
     def has_room(self, tokens: int, cost: float) -> bool:
-        """Whether a request fits beside those in flight; a single request always does."""
+        """Return whether a request fits beside the requests in flight; a single request always does."""
         if not self.in_flight:
             return True
         limits, spent = self.limits, self.input + self.output + self.reserved_tokens
@@ -109,13 +109,13 @@ class Tally:
         )
 
     def reserve(self, tokens: int, cost: float) -> None:
-        """Reserve this much for a request that is sent now."""
+        """Reserve this amount for a request."""
         self.in_flight += 1
         self.reserved_tokens += tokens
         self.reserved_cost += cost
 
     def release(self, tokens: int, cost: float) -> None:
-        """Release the reserve of a request that was answered or cancelled."""
+        """Release the reserve of a completed or cancelled request."""
         self.in_flight -= 1
         self.reserved_tokens -= tokens
         self.reserved_cost = self.reserved_cost - cost if self.in_flight else 0.0  # sums of floats drift
@@ -138,7 +138,7 @@ class Spending:
     def __init__(self, limits: Limits, prices: Prices | None, parent: Spending | None) -> None:
         self.prices: Prices | None = prices if prices is not None or parent is None else parent.prices
         self.clock: WorkClock = WorkClock(None if parent is None else parent.clock)
-        """Stands still while the run waits for people only."""
+        """Stops while the run only waits for people."""
         self._own = Tally(limits, self.clock)
         self.tallies: tuple[Tally, ...] = (self._own,) if parent is None else (self._own, *parent.tallies)
         # One lock for all nested runs: they may run in parallel, in other threads.
@@ -148,19 +148,19 @@ class Spending:
         self.outer = self.tallies[1:]
         """The tallies of the enclosing runs, the nearest first."""
         self.waiting = self._shared.waiting
-        """The queue of requests of nested agents that wait for room, shared by all runs inside the outermost one."""
+        """The queue of waiting requests of nested agents, shared by all runs inside the outermost one."""
         self.begin()
         self.turns = 0
-        """The number of the model's replies."""
+        """The number of model replies."""
         self.model_seconds = self.tool_seconds = 0.0  # of the run's own model and tool calls
 
     def begin(self) -> None:
-        """Start the clock of the run, which may have been created long before its first event was requested."""
+        """Start the run's clock; a run may be created long before its first event is requested."""
         self._own.begin()
 
     @property
     def deadline(self) -> float | None:
-        """When this run, or an enclosing one, has no time left, by ``time.monotonic``; None: never."""
+        """When this run, or an enclosing one, runs out of time, by ``time.monotonic``; None: never."""
         return RunDeadline.of(self._find_deadline) if self.has_deadline else None
 
     def _find_deadline(self) -> float:
@@ -168,11 +168,11 @@ class Spending:
 
     @property
     def worked(self) -> float:
-        """The seconds that the run has worked, without those in which it only waited for people."""
+        """The seconds that the run has worked, without waits for people."""
         return time.monotonic() - self._own.started - self.clock.find_waited()
 
     def restore(self, usage: Usage, turns: int, seconds: float) -> None:
-        """Continue with the spending of a run that was paused; the time of the pause does not count."""
+        """Restore the spending of a paused run; the pause does not count."""
         own = self._own
         own.input, own.output, own.cached = usage.input_tokens, usage.output_tokens, usage.cached_tokens
         own.reasoning, own.cache_write = usage.reasoning_tokens, usage.cache_write_tokens
@@ -182,11 +182,11 @@ class Spending:
 
     @property
     def started(self) -> float:
-        """The start of the run, on the clock of ``time.monotonic``."""
+        """The start of the run, by ``time.monotonic``."""
         return self._own.started
 
     def check_depth(self) -> None:
-        """Raise :class:`TooDeepError` if the run is nested too deep."""
+        """Raise :class:`TooDeepError` if the run is nested too deeply."""
         deepest = min(each.limits.max_depth for each in self.tallies)
         if len(self.tallies) - 1 > deepest:
             raise TooDeepError(f"Agents are nested more than {deepest} deep (max_depth)")
@@ -201,7 +201,7 @@ class Spending:
                 each.count(usage, cost)
 
     def add_inner(self, amounts: Sequence[float]) -> None:
-        """Count what agents inside have spent, in the order of the fields of :class:`Usage`."""
+        """Count the usage of nested agents, in the field order of :class:`Usage`."""
         tokens_in, tokens_out, cached, replies, calls, cost, _, _, reasoning, written = amounts
         with self._shared.lock:
             for each in self.tallies:
@@ -215,15 +215,15 @@ class Spending:
                 each.cache_write += int(written)
 
     def advance(self, seconds: float) -> None:
-        """Count time that the run has worked before, in another process."""
+        """Count the time that the run has worked in another process."""
         self._own.started -= seconds
 
     def price(self, usage: TokenUsage) -> float | None:
-        """Return the price of these tokens; None without prices."""
+        """Return the cost of these tokens; None without prices."""
         return None if self.prices is None else self.prices.cost(usage)
 
     def claim(self, count: int) -> int:
-        """Count calls that are about to be made, up to the limit; return their number."""
+        """Count calls to be made, up to the limit; return their number."""
         with self._shared.lock:
             granted = max(min(count, *[each.calls_left() for each in self.tallies]), 0)
             for each in self.tallies:
@@ -231,7 +231,7 @@ class Spending:
         return granted
 
     def unclaim(self, count: int) -> None:
-        """Take back calls that were counted, and not made."""
+        """Uncount calls that were not made."""
         with self._shared.lock:
             for each in self.tallies:
                 each.calls -= count
@@ -252,7 +252,7 @@ class Spending:
         return min(ends, default=None)
 
     def find_exhausted(self) -> Stop | None:
-        """Return the first used-up budget, other than that of calls; None if there is none."""
+        """Return the first used-up budget, except the call budget; None if there is none."""
         for each in self.tallies:
             stop = each.find_exhausted()
             if stop is not None:
@@ -260,7 +260,7 @@ class Spending:
         return None
 
     def out_of_calls(self) -> Stop:
-        """Return the stop for the limit of calls of this run or an enclosing one."""
+        """Return the stop for the call limit of this run or an enclosing one."""
         most = min(self.tallies, key=Tally.calls_left).limits.max_tool_calls
         return Stop("max_iterations", f"Maximum tool iterations ({most})")
 
@@ -288,16 +288,16 @@ class Spending:
 
 
 current_spending: ContextVar[Spending | None] = ContextVar("toolsemble.spending", default=None)
-"""The spending of the current run; None outside of a run."""
+"""The spending of the current run; None outside a run."""
 
 
 REPLY_TOKENS = 4096
-"""Tokens to reserve for a reply, unless the agent's settings limit it or an earlier reply was longer."""
+"""Tokens to reserve for a reply, unless the agent's settings limit it, or an earlier reply was longer."""
 
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")  # the providers' names for the reply limit
 
 
-# The queue of the run whose request this code answers: a model that consists of agents must not wait for itself.
+# The queue of the run whose request this code serves: a model made of agents must not wait for itself.
 _current_queue: ContextVar[object] = ContextVar("toolsemble.asking", default=None)
 
 
@@ -323,7 +323,7 @@ class Reserve(NamedTuple):
 
 
 def estimate_reserve(request: ChatRequest, prices: Prices | None) -> Reserve:
-    """Return the estimated reserve of a request: its own tokens, and those of a reply.
+    """Estimate the reserve of a request: its own tokens plus a reply.
 
     >>> from toolsemble.models import UserMessage
     >>> estimate_reserve(ChatRequest([UserMessage("hello")]), Prices(input=1, output=2))
@@ -366,10 +366,10 @@ class _Request:
             tally.release(*needed)
 
     def notify(self, problem: OuterBudgetError | None) -> None:
-        """Wake the waiting task, with an error if its turn will never come; thread-safe."""
+        """Wake up the waiting task, with an error if it cannot be admitted; thread-safe."""
         try:
             self._loop.call_soon_threadsafe(self._resolve, problem)
-        except RuntimeError:  # the loop is closed, and nobody is waiting
+        except RuntimeError:  # the loop is closed, and no task is waiting
             self.end()
 
     def _resolve(self, problem: OuterBudgetError | None) -> None:
@@ -389,10 +389,10 @@ def check_outer(outer: tuple[Tally, ...]) -> None:
 
 
 class Admission:
-    """A context manager that waits for room in the enclosing runs for one request, and holds it until the end.
+    """A context manager that waits for budget in the enclosing runs for one request, and holds it until the end.
 
-    Requests wait in one queue, first come, first served. A request is always admitted when no other is in flight: a
-    budget may be exceeded by the reply that uses it up.
+    Requests wait in one FIFO queue. A request is always admitted when no other is in flight: the reply that uses up a
+    budget may exceed it.
     """
 
     def __init__(self, spending: Spending, request: ChatRequest) -> None:
@@ -435,7 +435,7 @@ class Admission:
 
 
 def _admit_next(queue: deque[Any]) -> None:
-    """Start the requests at the front of the queue that have room; fail those whose budget is used up."""
+    """Admit the requests at the head of the queue that fit; fail requests whose budget is used up."""
     while queue:
         problem = None
         try:

@@ -1,4 +1,4 @@
-"""Runs of an agent: how one starts, and what is around its turns; an agent as a tool."""
+"""Runs of an agent: their start and the layers around their turns; agents as tools."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def start_run(
     *,
     shows_pieces: bool = False,
 ) -> Run:
-    """Return a new run; raise if one of its settings is not valid.
+    """Create a run; raise if one of its settings is not valid.
 
-    :param stream: receives what a stream of the run shows; None: the run is not streamed
+    :param stream: receives the run's stream events; None: the run is not streamed
     :param shows_pieces: whether the model is asked to stream its replies
     """
     own: dict[str, Any] = {}
@@ -95,12 +95,12 @@ class Run:
         run = partial(_observe, config, state, events, run)
         run = partial(_prepare, config, state, run)
         self.run = run if journaled is None else partial(journaled.drive, state, run)
-        """Runs until there is an answer, or returns a recorded one; every exception carries the work so far."""
+        """Runs until there is an answer, or returns a recorded one; every exception carries the partial result."""
         self._state = state
         self._is_journaled = journaled is not None
 
     async def run_as_event(self) -> Final | RunStop:
-        """Run until there is an answer; return it, or why a journaled run does not go on here, as the last event."""
+        """Run until there is an answer; return the last event: the answer, or why a journaled run stops here."""
         try:
             return Final(await self.run())
         except errors.RunError as stopped:
@@ -110,12 +110,12 @@ class Run:
             return last
 
     def partial(self) -> AgentResult:
-        """Return the work so far of a run that was cancelled."""
+        """Return the partial result of a cancelled run."""
         return self._state.result("cancelled")
 
 
 async def _prepare(config: AgentConfig, state: RunState, run: Running) -> AgentResult:
-    """Make the deps of a run if it has none, check what it needs, and run; until then, nothing is sent or recorded."""
+    """Make the deps of a run if it has none, check its needs, and run; before that, nothing is sent or recorded."""
     try:
         if state.makes_deps:
             return await use_deps(config.deps, state.view(), partial(_run_with_deps, state, run))
@@ -138,7 +138,7 @@ async def _run_with_deps(state: RunState, run: Running, deps: object, leave: Lea
 
 
 def _fail_setup(state: RunState, error: Exception) -> NoReturn:
-    """Raise that the deps of the run could not be made or left, or that the run lacks something."""
+    """Raise the error of a run whose deps could not be entered or exited, or that lacks something."""
     if isinstance(error, errors.PassThroughError):
         state.add_partial(error)
         raise error
@@ -147,7 +147,7 @@ def _fail_setup(state: RunState, error: Exception) -> NoReturn:
 
 
 async def _observe(config: AgentConfig, state: RunState, events: RunEvents, run: Running) -> AgentResult:
-    """Run, and send the end of the run to its watchers."""
+    """Run, and notify the watchers when the run ends."""
     if config.sinks is None:
         return await (_send_end(events, run) if watchers() else run())
     with config.sinks.enter("invoke_agent", run_attributes(config, state.context)) as attributes:
@@ -176,20 +176,20 @@ async def _send_end(events: RunEvents, run: Running) -> AgentResult:
 
 
 async def _leave_deps_after(state: RunState, run: Running) -> AgentResult:
-    """Run, and leave the deps of the run: if a commit fails, for example, that is how the run ends."""
+    """Run, and exit the run's deps: a failed commit there, for example, fails the run."""
     result = await run()
     try:
         if state.leave_deps is not None:
             await state.leave_deps()
-    except Exception as error:  # of any context manager
+    except Exception as error:  # from any context manager
         if result.stop_reason != "paused":
             _fail_setup(state, error)
-        report_late_failure(error)  # the run goes on later, as one that is parked
+        report_late_failure(error)  # the run resumes later, like a parked one
     return result
 
 
 async def call_with_deps(deps: Any, run_id: str, memory_id: str, call: Callable[[Any], Awaitable[T]]) -> T:
-    """Return what a function returns for the deps of a call outside of a run; made for it, if they are a DepsMaker."""
+    """Call a function with the deps of a call outside a run, made for it if they are a DepsMaker."""
     if not isinstance(deps, DepsMaker):
         return await call(deps)
     source = DepsSource(None, deps.function, find_deps_type(deps.function))
@@ -205,7 +205,7 @@ async def call_with_deps(deps: Any, run_id: str, memory_id: str, call: Callable[
 def follow_run(
     config: AgentConfig, prompt: RunInput, settings: Mapping[str, Any], *kinds: type, shows_pieces: bool = False
 ) -> AsyncGenerator[Any, None]:
-    """Return the events of a new run, all or those of some types, and its result."""
+    """Start a run, and return its events, all or of some types, and its result."""
     stream = Channel(*kinds)
     run = start_run(config, prompt, settings, stream, shows_pieces=shows_pieces)
     return stream.follow(run.run_as_event, run.partial)
@@ -257,7 +257,7 @@ class AgentAsTool(Tool):
 
 
 def _describe(result: AgentResult, resumed: Resumed | None) -> dict[str, Any]:
-    """Return the attributes of the result; a resumed call has the edit of its arguments before the pause."""
+    """Return the attributes of the result; a resumed call keeps the edit made before the pause."""
     known = {"stop_reason": result.stop_reason, "result": result}
     if resumed is None or resumed.inner.edited is None:
         return known

@@ -1,4 +1,4 @@
-"""The state of a run: its messages, calls, trace and spending so far, and where it can be paused."""
+"""The state of a run: its messages, calls, trace and spending, and the points where it can pause."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NO_MEMORY_ID = (
 _NO_DEPS = (
     "The run of this agent has no deps, but {who}; pass run(..., deps=...), or Agent(..., deps=...) or make_deps=..."
 )
-# Why a journaled run does not go on here.
+# Why a journaled run stops in this process.
 _JOURNALED: tuple[tuple[type[errors.PassThroughError], StopReason], ...] = (
     (errors.CallPausedError, "parked"),
     (errors.RunParkedError, "parked"),
@@ -46,7 +46,7 @@ _JOURNALED: tuple[tuple[type[errors.PassThroughError], StopReason], ...] = (
 
 
 class RunState:
-    """The growing conversation of a run, in which every call has its reply at all times, and the run's spending."""
+    """A run's growing conversation, in which every call always has its reply, and the run's spending."""
 
     def __init__(
         self,
@@ -69,27 +69,27 @@ class RunState:
         self.spending = Spending(config.limits, config.prices, outer)
         self.context = _derive_context(config, memory_id, parameters, deps, run_id)
         self.is_timed = self.spending.has_deadline or self.context.place is not None
-        """Whether the time in which the run works counts, for a limit or for a journal."""
+        """Whether working time counts, for a limit or for a journal."""
         self.makes_deps = deps is None and config.deps.make is not None
         """Whether the deps are made for this run."""
         self.leave_deps: LeaveDeps | None = None
         """Leaves the deps that were made for this run, once they are there."""
-        # Inside another call, a run has the id of the run around it.
+        # Inside another call, a run has the enclosing run's id.
         named = config.memory_id if memory_id is None else memory_id
         self.can_pause = can_pause()
         self._has_memory_id = bool(named and named.strip()) or current_context() is not None
         self._paused = paused
         self._earlier = 0.0
         self.is_resumed = paused is not None
-        """Whether the run began earlier, and continues."""
+        """Whether the run is resumed."""
         self.is_prepared = False
-        """Whether the run has its deps and all that it needs: what fails from here on is not its setup."""
+        """Whether the run has its deps and other needs: later failures are not setup errors."""
         self.stop: Stop | None = None
         self._last_deadline: float | None = None
         self.records: list[ToolCallRecord] = []
         self._config = config
         self._trace: list[TraceStep] = []
-        # The conversation of a nested agent is stored separately, also if it shares the memory of the outer agent.
+        # A nested agent's conversation is stored separately, even if it shares the outer agent's memory.
         inside = outer is not None and memory_id is None
         own_id = self.context.memory_id
         self._conversation_id = f"{own_id}/{self.context.tool_name}" if inside else own_id
@@ -97,7 +97,7 @@ class RunState:
         self._continues = history is None
         self._stored: Transcript | None = None
         self._saved = 0
-        self._later: Sequence[Message] = ()  # what was stored of the conversation after a journaled run had begun
+        self._later: Sequence[Message] = ()  # messages stored after a journaled run had started
         self._writes_memory = True
         earlier = history if isinstance(history, Transcript) else Transcript(history or ())
         self._prompt, self._system, self._system_texts = prompt, config.system, conversation.NO_SYSTEM_TEXTS
@@ -109,7 +109,7 @@ class RunState:
         self._question = _find_question(self.messages)
 
     def _build_system(self, instructions: str) -> SystemMessage | None:
-        """Return the system message; an agent without instructions keeps those of the agent before it."""
+        """Return the system message; an agent without instructions keeps the previous agent's."""
         generated, kept = self._system_texts
         return conversation.build_system_message(instructions or generated, kept)
 
@@ -123,7 +123,7 @@ class RunState:
 
     @contextmanager
     def enter(self) -> Iterator[None]:
-        """Make this the current run: agents that run inside count for its budgets, and inherit its context."""
+        """Make this the current run: nested agents count against its budgets, and inherit its context."""
         inside, spending = enter(self.context), current_spending.set(self.spending)
         try:
             yield
@@ -139,27 +139,27 @@ class RunState:
             raise errors.ToolConfigurationError(_NO_DEPS.format(who=_describe_deps_user(needs["deps"])))
 
     def enter_deps(self, deps: object, leave: LeaveDeps) -> None:
-        """Set the deps that were made for this run, and what leaves them."""
+        """Set the deps made for this run, and the function that exits them."""
         self.context, self.leave_deps = self.context.derive({"deps": deps}), leave
 
     def check_setup(self) -> None:
-        """Raise :class:`ToolConfigurationError` if the run lacks what it needs, or if its deps have another type."""
+        """Raise :class:`ToolConfigurationError` if the run lacks something, or if its deps have the wrong type."""
         self.check_needs(self._config.needs)
         if self.context.deps is not None:
             self._config.deps.check(self.context.deps)
         self.is_prepared = True
 
     def enter_journal(self, place: Place, earlier: float, *, is_new: bool) -> None:
-        """Record the run at a place of a journal; ``earlier`` are the seconds that it has worked before."""
+        """Record the run at a place of a journal; ``earlier`` is the time it has already worked, in seconds."""
         self.context, self._earlier = self.context.derive({"place": place}), earlier
         self.is_resumed, self.is_timed = not is_new, True
 
     def find_reason(self, error: BaseException) -> StopReason:
-        """Return why a run has ended that passes an exception on."""
+        """Return the stop reason of a run that raises an exception."""
         place = self.context.place
         if not isinstance(
             error, errors.PassThroughError
-        ):  # its task was cancelled: a journal keeps it for the next driver
+        ):  # its task was cancelled: the journal keeps the run for the next driver
             return "cancelled" if place is None or place.path else "interrupted"
         if isinstance(error, errors.ExitEarlyError):
             return "exit_early"
@@ -169,12 +169,12 @@ class RunState:
         return next((reason for kind, reason in kinds if isinstance(error, kind)), "configuration_error")
 
     def add_partial(self, error: BaseException) -> None:
-        """Add the work so far to an exception that ends the run."""
-        with suppress(Exception):  # a foreign exception may not accept attributes; it is raised all the same
+        """Attach the partial result to an exception that ends the run."""
+        with suppress(Exception):  # a foreign exception may reject attributes; it is raised anyway
             error.partial = self.result(self.find_reason(error))  # type: ignore[attr-defined]  # any exception
 
     async def begin(self) -> None:
-        """Wait for other runs of the same conversation, start the clock, and load what is stored of it."""
+        """Wait for other runs of the same conversation, start the clock, and load the stored messages."""
         if self._config.memory is not None:
             self._lock = await lock_conversation(self._config.memory, self._conversation_id, self.context)
         self.spending.begin()
@@ -198,7 +198,7 @@ class RunState:
         check_question(self._prompt, has_earlier=has_earlier)
 
     def _restore(self, paused: PausedRun) -> None:
-        """Continue with the records and the spending of a run that was paused."""
+        """Restore the records and the spending of a paused run."""
         self.records, self._trace = list(paused.tool_calls), list(paused.trace)
         self.spending.restore(paused.usage, paused.turns, paused.seconds)
         if paused.stop is not None:
@@ -210,8 +210,8 @@ class RunState:
     def pause(self, paused: Mapping[str, Any], shown: Sequence[ToolCallRecord], *, invalid_answers: int) -> AgentResult:
         """Return the result of a run whose calls wait for approval.
 
-        :param paused: the turn that has not ended, as fields of :class:`PausedRun`
-        :param shown: its calls that have ended
+        :param paused: the unfinished turn, as fields of :class:`PausedRun`
+        :param shown: its finished calls
         """
         result = self.result("paused")
         run = PausedRun(
@@ -232,7 +232,7 @@ class RunState:
         return replace(result, paused=run, tool_calls=[*result.tool_calls, *shown])
 
     def _load_conversation(self, stored: Transcript) -> None:
-        """Continue the stored conversation; a journaled run that continues has stored a part of its turns already."""
+        """Continue the stored conversation; a resumed journaled run has already stored some of its turns."""
         place = self.context.place
         if place is None:
             self._load(stored)
@@ -267,7 +267,7 @@ class RunState:
 
     @property
     def deadline(self) -> float | None:
-        """The deadline of the model, on the clock of ``time.monotonic``; None: no deadline."""
+        """The deadline of the model request, by ``time.monotonic``; None: no deadline."""
         return self.spending.deadline if self.stop is None else self._last_deadline
 
     @property
@@ -286,7 +286,7 @@ class RunState:
         return asked if isinstance(asked, UserMessage) else None
 
     def view(self) -> RunView:
-        """Return the view of the run for a function that returns tools."""
+        """Return the run view for user functions."""
         context, spending = self.context, self.spending
         return RunView(
             context.run_id,
@@ -315,10 +315,10 @@ class RunState:
             self._stored = None if self._stored is None else self.messages
 
     def _is_stored(self, own: Sequence[Message]) -> bool:
-        """Return whether an earlier driver of this run has stored these messages, which are stored as a whole.
+        """Return whether an earlier driver of this run has stored these messages; they are stored all or none.
 
-        Before and behind them may be messages of other runs of the conversation, which went on in the meantime. What
-        follows anything that this driver has recorded is not stored, although another run may have stored the same.
+        Messages of other runs of the conversation may come before and after them. Messages that follow a step recorded
+        by this driver are not stored yet, even if another run has stored equal ones.
         """
         place = self.context.place
         if not self._later or place is None or place.run.has_written_inside(place.path):
@@ -330,11 +330,11 @@ class RunState:
         return False
 
     def add_correction(self, text: str) -> None:
-        """Add a correction for the model as a user message; it is stored together with the answer to it."""
+        """Add a correction for the model as a user message; it is stored together with its answer."""
         self.messages = self.messages.plus(UserMessage(text))
 
     def set_stop(self, stop: Stop | None) -> None:
-        """Record that a budget is used up, if one is; only the first one counts."""
+        """Record a used-up budget, if any; only the first one counts."""
         if stop is not None and self.stop is None:
             self.stop = stop
             self._last_deadline = self.spending.last_deadline()
@@ -347,7 +347,7 @@ class RunState:
         self._trace.append(TraceStep(kind, name, started - self.spending.started, seconds, detail))
 
     def result(self, stop_reason: StopReason, text: str = "", output: Any = None) -> AgentResult:
-        """Return the result of the run, or the work so far."""
+        """Return the run's result, or its partial result."""
         return AgentResult(
             text,
             output,
@@ -356,7 +356,7 @@ class RunState:
             self.spending.usage(),
             stop_reason,
             tuple(self._trace),
-            # A plain str: a program that passes it on chooses it.
+            # A plain str: programs that pass it on choose it.
             str(self.context.run_id),
         )
 
@@ -368,7 +368,7 @@ def _derive_context(
     deps: object,
     run_id: str | None,
 ) -> ToolContext:
-    """Return the context that the calls of the run inherit; a nested run inherits that of its call."""
+    """Return the context that the run's calls inherit; a nested run inherits its call's context."""
     base = current_context() or ToolContext()
     shared = base.parameters if parameters is None else parameters
     changes: dict[str, Any] = {
@@ -386,7 +386,7 @@ def _derive_context(
     if config.review is not None:
         changes["review"] = config.review
     if base.place is not None and not base.place.is_scope:
-        changes["place"] = None  # a body runs the agent by itself: the body is what is recorded
+        changes["place"] = None  # a body runs the agent itself: the body is recorded instead
     return base.derive(changes)
 
 
@@ -399,11 +399,11 @@ def _describe_user(tool: str) -> str:
 
 
 def _count_saved(stored: Transcript, messages: Transcript, history: int) -> int:
-    """Return how many messages need not be stored again: those stored already, or else the whole history."""
+    """Return how many messages need not be stored again: the stored ones, or else the whole history."""
     start = 1 if messages and isinstance(messages[0], SystemMessage) else 0
     said = stored.under(None)
     known = start + len(said)
-    # A history that continues the stored messages may end with a question that was not answered, and not stored.
+    # A history that continues the stored messages may end with an unanswered question, which was not stored.
     return known if said == messages[start:known] else history
 
 
@@ -420,32 +420,32 @@ def _find_question(messages: Transcript) -> int:
 
 
 class Resumed(NamedTuple):
-    """The paused run of an agent inside of a call, and the decisions about its calls."""
+    """A nested agent's paused run, and the decisions on its calls."""
 
     inner: InnerRun
     decisions: Mapping[str, ReviewDecision]
 
 
 class PausePoint(Protocol):
-    """The turn of a run that can be paused."""
+    """A turn at which a run can pause."""
 
     def can_leave_open(self, context: ToolContext) -> bool:
-        """Return whether a call is one of the turn, and can be left open while the agent inside of it waits."""
+        """Return whether a call belongs to the turn, and can be left open while the nested agent waits."""
         ...
 
     def take_resumed(self, call_id: str) -> Resumed | None:
-        """Return the run to resume inside of a call, once; None if the call is new."""
+        """Return the nested run to resume in a call, once; None if the call is new."""
         ...
 
 
 pause_point: ContextVar[PausePoint | None] = ContextVar("toolsemble.pause_point", default=None)
-"""The turn around the current call; None if the run of the turn cannot be paused."""
+"""The turn of the current call; None if its run cannot pause."""
 
 _agent_call: ContextVar[ToolContext | None] = ContextVar("toolsemble.agent_call", default=None)
 
 
 def can_pause() -> bool:
-    """Return whether a run that begins here can be paused: outside of all calls, or as an agent that is a tool.
+    """Return whether a run that starts here can pause: outside all calls, or as an agent tool.
 
     >>> can_pause()
     True
@@ -455,13 +455,13 @@ def can_pause() -> bool:
 
 
 def is_inside_agent_tool() -> bool:
-    """Return whether a run that begins here is that of an agent that is a tool, and can be paused."""
+    """Return whether a run that starts here is an agent tool's, and can pause."""
     return current_context() is not None and can_pause()
 
 
 @contextmanager
 def enter_agent_call() -> Iterator[Resumed | None]:
-    """Let the run of the agent of the current call be paused, if the run around it can be; yield what is resumed."""
+    """Let the current call's agent pause if the enclosing run can; yield the run to resume."""
     context, point = current_context(), pause_point.get()
     if context is None or point is None or not point.can_leave_open(context):
         yield None
@@ -474,18 +474,18 @@ def enter_agent_call() -> Iterator[Resumed | None]:
 
 
 def leave_agent_open(paused: PausedRun, resumed: Resumed | None) -> NoReturn:
-    """Raise CallPausedError for the current call, because the run of its agent is paused."""
-    error = errors.CallPausedError("The run of the agent inside of this call waits for approval")
+    """Raise CallPausedError for the current call, because its agent's run is paused."""
+    error = errors.CallPausedError("The agent run inside this call waits for approval")
     error.context, error.inner = current_context(), paused
     error.edited = None if resumed is None else resumed.inner.edited
     raise error
 
 
 async def lock_conversation(memory: object, conversation_id: str, context: ToolContext) -> Hold:
-    """Wait until no other run of this process uses a conversation; return the lock, to be released by ``leave``.
+    """Lock a conversation against other runs of this process; return the lock, to be released by ``leave``.
 
-    Runs get it in the order in which they came. A run inside a call of the run that holds it shares it. Raise
-    :class:`ToolExecutionError` at the deadline of the enclosing call, and if the wait would be a deadlock.
+    The lock is FIFO. A run nested in a call of the run that holds it shares it. Raise :class:`ToolExecutionError` at
+    the deadline of the enclosing call, and if the wait would be a deadlock.
     """
     # Brief: a body that outlives its call, such as one in a thread after its timeout, does not block the next run.
     hold = Hold([(memory, conversation_id)], current_hold(), brief=True)

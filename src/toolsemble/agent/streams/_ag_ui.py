@@ -23,13 +23,13 @@ _NAMES = {"image": "an image", "audio": "audio", "document": "a document"}
 def read_ag_ui(body: object, *, system: bool = False) -> requests.UiRequest:
     """Return the request of an AG-UI client, a ``RunAgentInput``; raise ``ValueError`` if it is not one.
 
-    Calls without a result, which a client has after it left a run, count as failed. Tools of the client are not
+    Calls without a result, from a run that the client disconnected from, count as failed. The client's tools are not
     offered to the model. Images, audio and documents are inline, or at URLs of public hosts, which the provider
     fetches.
 
     :param body: JSON text, a mapping, or a ``RunAgentInput`` of the package ``ag-ui-protocol``
-    :param system: whether system and developer messages of the client are kept; by default they are left out, since
-        anybody could give the model other instructions with them
+    :param system: whether the client's system and developer messages are kept; by default they are dropped, since
+        any client could override the model's instructions
 
     >>> message = {"id": "m1", "role": "user", "content": "Where is Rome?"}
     >>> read_ag_ui({"threadId": "t1", "runId": "r1", "messages": [message]}).prompt.text
@@ -65,7 +65,7 @@ def _read_message(
             if system:
                 reader.add(place, SystemMessage(provider_history.read_text(content, f"{place}.content")))
         case "reasoning" | "activity":
-            pass  # for people, not for the model
+            pass  # for display only
         case role:
             raise ValueError(f"{place}.role: expected user, assistant, tool, system or developer, got {role!r:.80}")
 
@@ -89,7 +89,7 @@ def _read_user(content: object, place: str) -> UserMessage:
 
 
 def _read_source(source: object, kind: str, place: str) -> Media:
-    """Return an attachment of the kind that its part has."""
+    """Return an attachment of its part's kind."""
     value, media_type = field(source, "value"), field(source, "mimeType")
     match field(source, "type"):
         case "data":
@@ -104,7 +104,7 @@ def _read_source(source: object, kind: str, place: str) -> Media:
 
 
 def _read_binary(part: object, place: str) -> Media:
-    """Return an attachment of an older client, inline or at a URL; one that it uploaded before is not known here."""
+    """Return an attachment of an older client, inline or at a URL; earlier uploads are not supported."""
     url, data = field(part, "url"), field(part, "data")
     details = field(part, "mimeType"), field(part, "filename"), place
     if data is not None:
@@ -143,14 +143,14 @@ def to_ag_ui(
 
     Text, calls, results and thoughts are the events of the protocol; progress and questions to a reviewer are
     ``CUSTOM`` events.
-    When a reply broke off and begins anew, a ``MESSAGES_SNAPSHOT`` without it replaces the client's messages. Errors
+    When a reply breaks off and restarts, a ``MESSAGES_SNAPSHOT`` without it replaces the client's messages. Errors
     and disconnects are handled as in :func:`sse`.
 
     :param request: the request of :func:`read_ag_ui`
     :param show_failures: whether the texts of failed calls are shown
-    :param show_thoughts: whether the model's reasoning is shown; it may repeat the system prompt and results of tools
-    :param on_error: returns the message for the browser about the exception that ended the run
-    :param ping: seconds of silence before a comment keeps the connection open; None: no comments
+    :param show_thoughts: whether the model's reasoning is shown; it may repeat the system prompt and tool results
+    :param on_error: returns the browser's message for the exception that ended the run
+    :param ping: idle seconds before a keep-alive comment is sent; None: no comments
 
     >>> import asyncio, json
     >>> from toolsemble import Agent
@@ -170,17 +170,17 @@ def to_ag_ui(
 
 
 class _AgUiEncoder:
-    """The writer of events of the protocol."""
+    """Encodes events in the AG-UI protocol."""
 
     def __init__(self, request: requests.UiRequest, view: BrowserView) -> None:
         self._ids = {"threadId": request.thread_id, "runId": request.run_id}
         self._view = view
         self._answer = TurnText()
-        self._messages = [dict(message) for message in request.messages]  # as the client has them, for a snapshot
+        self._messages = [dict(message) for message in request.messages]  # the client's copy, for a snapshot
         self._turn: dict[str, Any] = {}  # the assistant's message of this turn
         self._is_writing = False
-        self._thought: dict[str, Any] = {}  # the message of reasoning that is being written
-        self._thoughts: list[dict[str, Any]] = []  # those of a reply that may still begin anew
+        self._thought: dict[str, Any] = {}  # the current reasoning message
+        self._thoughts: list[dict[str, Any]] = []  # of a reply that may still restart
         self._writers: dict[str, Callable[[Any], Iterable[Any]]] = {
             "text_delta": lambda event: self._write_text(event.text),
             "thought_delta": lambda event: self._write_thought(self._view.view_thought(event)),
@@ -214,7 +214,7 @@ class _AgUiEncoder:
 
     def _write_text(self, text: str) -> Iterator[Any]:
         if not text:
-            return  # the protocol has no empty pieces
+            return  # the protocol has no empty deltas
         yield from self._end_thought()
         message = self._open_turn()
         if not self._is_writing:
@@ -277,7 +277,7 @@ class _AgUiEncoder:
         yield {"type": "TOOL_CALL_RESULT", "messageId": message["id"], **rest}
 
     def _replace_arguments(self, call: ShownCall) -> dict[str, Any]:
-        """Return a snapshot of the messages with other arguments of a call: a call that was sent cannot be changed."""
+        """Return a snapshot of the messages with a call's edited arguments: a sent call cannot be changed."""
         function = {"name": call.name, "arguments": call.text}
         calls = [{**each, "function": function} if each["id"] == call.id else each for each in self._turn["toolCalls"]]
         self._turn["toolCalls"] = calls
@@ -287,7 +287,7 @@ class _AgUiEncoder:
         return {"type": "MESSAGES_SNAPSHOT", "messages": [dict(message) for message in self._messages]}
 
     def _reset(self, discarded: str) -> Iterator[Any]:
-        """Remove the messages of this turn, in which nothing was called yet; without any, an inner agent retries."""
+        """Remove the messages of this turn, which has no calls yet; if there are none, a nested agent retries."""
         removed = [*self._thoughts, *([self._turn] if discarded else [])]
         if removed:
             yield from self._end_reply()
@@ -306,16 +306,16 @@ class _AgUiEncoder:
         yield {"type": "RUN_FINISHED", **self._ids, "result": view_result(event.result)}
 
     def _stop(self, event: Event) -> Iterator[Any]:
-        """End a run without an answer; clients that do not know outcomes read what happened from the custom event."""
+        """End a run without an answer; clients without support for outcomes read the custom event."""
         yield from self._end_reply()
         yield from self._write_custom(event)
-        outcome: dict[str, Any] = {"type": "cancelled"}  # of the protocol: stopped by who runs it, and not failed
+        outcome: dict[str, Any] = {"type": "cancelled"}  # the protocol's term for a run that was stopped, not failed
         if isinstance(event, RunParked):
             outcome = {"type": "interrupt", "interrupts": self._list_interrupts(event)}
         yield {"type": "RUN_FINISHED", **self._ids, "outcome": outcome, "result": {"stop_reason": event.kind}}
 
     def _list_interrupts(self, event: RunParked) -> list[dict[str, Any]]:
-        """Return what a run waits for: approvals, or else an operator who settles a call."""
+        """Return the interrupts that a run waits for: approvals, or an operator who settles a call."""
         shown = self._view.write(event) or {}
         asked = [
             {"id": each["id"], "reason": "tool_call", "message": each["description"], "toolCallId": each["call_id"]}

@@ -1,4 +1,4 @@
-"""The part of each event that a browser may see: no payloads, no system prompt, no thoughts, no text of errors."""
+"""The part of each event that a browser may see: no payloads, system prompt, thoughts or error texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolsemble.models._chat import ThoughtDelta
 from toolsemble.review._request import Continue, Edit, ReviewRequest
 
 CALL_FAILED = "The call failed"
-"""The text of a failed call for a browser, unless it may see the real one."""
+"""The browser's text for a failed call, unless failures are shown."""
 
 
 class ShownCall(NamedTuple):
@@ -31,7 +31,7 @@ class ShownCall(NamedTuple):
     name: str
     """The name of the tool."""
     arguments: Any
-    """The arguments as JSON values, or the text of the model if it is not JSON; secrets masked."""
+    """The arguments as JSON values, or the model's text if it is not JSON; secrets masked."""
 
     @property
     def text(self) -> str:
@@ -40,7 +40,7 @@ class ShownCall(NamedTuple):
 
 
 class BrowserView:
-    """The public form of the events of one stream; calls have unique ids in it.
+    """The public form of one stream's events, with unique call ids.
 
     >>> from toolsemble.agent import ModelRetried
     >>> BrowserView().write(ModelRetried("10.0.0.5 refused the connection", 0.5, "Ro"))
@@ -78,15 +78,15 @@ class BrowserView:
             self._views["thought_delta"] = lambda event: {"text": event.text}
 
     def write(self, event: Event) -> dict[str, Any] | None:
-        """Return what a browser may see of an event; None: nothing, as of events that are not listed here."""
+        """Return the part of an event that a browser may see; None for events that are not listed here."""
         view = self._views.get(event.kind)
         shown = None if view is None else view(event)
         return None if shown is None else {"kind": event.kind, **shown}
 
     def request(self, call: ToolCall, arguments: dict[str, Any] | None) -> ShownCall:
-        """Return a call that was requested, with the provider's id, or a new one if that is not unique.
+        """Return a requested call with the provider's id, or with a new id if that is not unique.
 
-        :param arguments: the arguments with secrets masked; None: those of the call
+        :param arguments: the arguments with secrets masked; None: the call's own
         """
         call_id = call.id if call.id and call.id not in self._used else new_id()
         self._used.add(call_id)
@@ -95,7 +95,7 @@ class BrowserView:
         return shown
 
     def answer(self, call: ToolCall) -> ShownCall | None:
-        """Return the first equal call that has no reply yet; None if it was not requested in this stream."""
+        """Return the first equal call without a reply; None if it was not requested in this stream."""
         for index, (requested, shown) in enumerate(self._requested):
             if requested == call:
                 del self._requested[index]
@@ -107,7 +107,7 @@ class BrowserView:
         return CALL_FAILED if record.reply.is_error and not self._show_failures else record.reply.text
 
     def view_thought(self, event: ThoughtDelta) -> str:
-        """Return a piece of the model's reasoning; an empty text if it is not shown."""
+        """Return a reasoning delta; an empty text if reasoning is not shown."""
         return event.text if self._show_thoughts else ""
 
     def _replied(self, record: ToolCallRecord) -> dict[str, Any]:
@@ -123,12 +123,12 @@ class BrowserView:
         return {**_describe_request(request), "call_id": self._find_id(request.call_id)}
 
     def _find_id(self, call_id: str) -> str:
-        """Return the id that an open call has in the stream; that of a call inside a call is unchanged."""
+        """Return an open call's id in the stream; the id of a nested call is unchanged."""
         return next((shown.id for call, shown in self._requested if call.id == call_id), call_id)
 
 
 def find_edited(record: ToolCallRecord) -> dict[str, Any] | None:
-    """Return the arguments that ran in place of the requested ones because a reviewer changed them; None if none did.
+    """Return the arguments that ran if a reviewer changed the requested ones; None if not.
 
     >>> from toolsemble import ToolReply, ToolResult
     >>> find_edited(ToolCallRecord(ToolCall("now"), ToolReply(ToolCall("now"), ToolResult.success("noon")))) is None
@@ -139,14 +139,14 @@ def find_edited(record: ToolCallRecord) -> dict[str, Any] | None:
 
 
 class TurnText:
-    """The text that was streamed in the latest turn, to tell whether the answer was part of it."""
+    """The text streamed in the latest turn, to check whether it included the answer."""
 
     def __init__(self) -> None:
         self._text = ""
         self._has_calls = False
 
     def end_turn(self, event: TurnEnded) -> None:
-        """Take note of a turn."""
+        """Record a turn."""
         self._text, self._has_calls = event.message.text, bool(event.tool_calls)
 
     def find_missing(self, event: Final) -> str:
@@ -165,7 +165,7 @@ def _read_arguments(call: ToolCall) -> Any:
 
 
 def view_result(result: AgentResult) -> dict[str, Any]:
-    """Return the typed answer of a run, why it ended, and the calls that wait for approval.
+    """Return a run's typed answer, its stop reason, and the calls that wait for approval.
 
     >>> view_result(AgentResult("Rome", "Rome"))
     {'stop_reason': 'answer'}
@@ -189,7 +189,7 @@ def _view_progress(event: Any, call_id: str) -> dict[str, Any]:
 
 
 def _keep_finite(fraction: Any) -> float | None:
-    """Return a number that JSON has; None for others."""
+    """Return a finite number; None for others, which JSON lacks."""
     value = to_json_value(fraction)
     return value if isinstance(value, (int, float)) else None
 

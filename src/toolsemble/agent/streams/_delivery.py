@@ -19,18 +19,18 @@ from toolsemble.models._chat import closing
 LOGGER = logging.getLogger("toolsemble.agent")
 
 FAILED = "The run failed"
-"""The message for a browser about any exception; the exception itself is only logged."""
+"""The browser's message for any exception; the exception itself is only logged."""
 
 BUSY = "Another process does this run"
-"""The message for a browser about a run that is driven elsewhere."""
+"""The browser's message for a run that another process drives."""
 
 PING = 15.0
-"""The default seconds of silence before a comment keeps the connection open."""
+"""Default idle seconds before a keep-alive comment is sent."""
 
 SSE_HEADERS: Mapping[str, str] = MappingProxyType(
     {"content-type": "text/event-stream", "cache-control": "no-cache", "x-accel-buffering": "no"}
 )
-"""The headers of a response with server-sent events; the last one keeps nginx from holding events back."""
+"""The headers of a response with server-sent events; the last one turns off nginx buffering."""
 
 _LINE_END = re.compile("\r\n|\n|\r")
 _COMMENT = ": waiting\n\n"
@@ -38,7 +38,7 @@ _ENDING: set[asyncio.Future[None]] = set()  # the event loop itself does not kee
 
 
 class Encoder(Protocol):
-    """The writer of one stream in one protocol; each method returns payloads: JSON objects, or texts."""
+    """Encodes one stream in one protocol; each method returns payloads: JSON objects, or texts."""
 
     def start(self) -> Iterable[Any]:
         """Return the payloads before the first event."""
@@ -63,10 +63,10 @@ def deliver(
     on_error: Callable[[Exception], str] | None,
     ping: float | None,
 ) -> AsyncGenerator[str, None]:
-    """Return the events as server-sent events; closing the generator ends the run.
+    """Yield the events as server-sent events; closing the generator ends the run.
 
-    :param on_error: returns the message for the browser about an exception; None: it is always the same
-    :param ping: seconds of silence before a comment is sent; None: no comments
+    :param on_error: returns the browser's message for an exception; None: a fixed message
+    :param ping: idle seconds before a keep-alive comment is sent; None: no comments
     """
     if not hasattr(events, "__anext__"):
         raise TypeError(f"A stream takes the events of agent.stream(...), not {events!r:.80}")
@@ -102,7 +102,7 @@ async def _deliver(
         for payload in encoder.end():
             yield _frame(payload)
     finally:
-        # Web frameworks cancel again and again until the response ends, which may be before the run has ended.
+        # Web frameworks cancel repeatedly until the response ends, possibly before the run has ended.
         ending = asyncio.ensure_future(_end_run(events, waiting))
         _ENDING.add(ending)
         ending.add_done_callback(_ENDING.discard)
@@ -110,7 +110,7 @@ async def _deliver(
 
 
 def _frame(payload: Any) -> str:
-    """Return a payload as one server-sent event; each line of a text gets its own mark, so that none can forge one."""
+    """Return a payload as one server-sent event; each line of a text is prefixed, so that it cannot forge a field."""
     text = payload if isinstance(payload, str) else compact_json(payload, ensure_ascii=True, allow_nan=False)
     return "".join([f"data: {line}\n" for line in _LINE_END.split(text)]) + "\n"
 
@@ -123,13 +123,13 @@ def _describe(error: Exception, on_error: Callable[[Exception], str] | None) -> 
     message = BUSY if isinstance(error, RunBusyError) else FAILED
     try:
         return message if on_error is None else str(on_error(error))
-    except Exception as problem:  # logged; the stream has to end as every other one does
+    except Exception as problem:  # logged; the stream still has to end properly
         _log_failure("on_error of a stream failed", problem)
         return FAILED
 
 
 def _log_failure(message: str, error: Exception) -> None:
-    """Log an exception; on stderr if the program has not set up logging, since nobody else would see it."""
+    """Log an exception; to stderr if logging is not configured, since it would be lost otherwise."""
     LOGGER.error(message, exc_info=error)
     if not has_handler(LOGGER) and LOGGER.isEnabledFor(logging.ERROR) and logging.lastResort is not None:
         details = (type(error), error, error.__traceback__)
@@ -141,5 +141,5 @@ async def _end_run(events: AsyncIterator[Event], waiting: asyncio.Future[Event] 
     if waiting is not None:
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
-    async with closing(events):  # type: ignore[arg-type]  # any stream, not only that of a model
+    async with closing(events):  # type: ignore[arg-type]  # any stream, not only a model's
         pass

@@ -22,19 +22,19 @@ def sse(
     r"""Yield the events of a run as server-sent events, for a response with :data:`SSE_HEADERS`.
 
     Each is a JSON object with a ``kind``. By default it holds what a browser may see: the text, the calls and their
-    results, progress, questions to a reviewer, and the answer; no payloads, no system prompt, no thoughts, no text of
-    errors. A run that fails ends with ``{"kind": "error", "message": "The run failed"}``, and the exception is logged.
-    After ``model_retried`` the text ``discarded`` and the thoughts of this reply do not count.
+    results, progress, review requests, and the answer; no payloads, system prompt, thoughts or error texts. A failed
+    run ends with ``{"kind": "error", "message": "The run failed"}``, and the exception is logged. After
+    ``model_retried``, discard the text ``discarded`` and the thoughts of this reply.
 
     A client that disconnects closes the generator, which ends the run.
 
     :param events: the events of :meth:`~toolsemble.Agent.stream`
     :param encode: returns the text of an event, such as :func:`~toolsemble.agent.event_to_json` for a program that may
-        see everything; None leaves the event out
+        see everything; or None to skip the event
     :param show_failures: whether the texts of failed calls are shown
-    :param show_thoughts: whether the model's reasoning is shown; it may repeat the system prompt and results of tools
-    :param on_error: returns the message for the browser about the exception that ended the run
-    :param ping: seconds of silence before a comment keeps the connection open; None: no comments
+    :param show_thoughts: whether the model's reasoning is shown; it may repeat the system prompt and tool results
+    :param on_error: returns the browser's message for the exception that ended the run
+    :param ping: idle seconds before a keep-alive comment is sent; None: no comments
 
     >>> import asyncio
     >>> from toolsemble import Agent
@@ -49,7 +49,7 @@ def sse(
 
 
 class _SseEncoder:
-    """The writer of plain events."""
+    """Encodes plain events."""
 
     def __init__(self, encode: Callable[[Event], str | None] | None, view: BrowserView) -> None:
         self._encode = encode

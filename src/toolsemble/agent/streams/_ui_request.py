@@ -1,4 +1,4 @@
-"""A request of a page: its messages and attachments, checked."""
+"""A browser's request: its messages and attachments, validated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolsemble.models._message import Transcript, UserMessage
 
 @dataclass(frozen=True, slots=True)
 class UiRequest:
-    """A request of a browser; everything in it was chosen by the client, who may have written it by hand.
+    """A browser's request; everything in it is untrusted client input.
 
     >>> from toolsemble.agent.streams import read_vercel
     >>> parts = [{"type": "text", "text": "Where is Rome?"}]
@@ -28,21 +28,21 @@ class UiRequest:
     """
 
     thread_id: str
-    """The id of the conversation. Put the user's id in front of it for a ``memory_id``: a client can send any id."""
+    """The conversation id. Prefix it with the user's id for a ``memory_id``: a client can send any id."""
     prompt: UserMessage
     """The new question: the last message."""
     history: Transcript = field(default_factory=Transcript)
-    """The messages before it; do not use them where the server has a memory of its own."""
+    """The messages before it; ignore them if the server has its own memory."""
     run_id: str = ""
-    """The id that an AG-UI client has given to the run; empty for the Vercel AI SDK."""
+    """The run id of an AG-UI client; empty for the Vercel AI SDK."""
     messages: tuple[Mapping[str, Any], ...] = ()
-    """All messages, in the format of the client."""
+    """All messages, in the client's format."""
     body: Mapping[str, Any] = field(default_factory=dict)
     """The whole request."""
 
 
 def load_body(body: object) -> dict[str, Any]:
-    """Return the body of a request as a dict: from JSON text, a mapping, or an object of pydantic.
+    """Return a request body as a dict: from JSON text, a mapping, or a pydantic object.
 
     >>> load_body(b'{"id": "chat_1"}')
     {'id': 'chat_1'}
@@ -69,15 +69,15 @@ def read_messages(body: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]
 
 
 def read_id(body: Mapping[str, Any], name: str) -> str:
-    """Return an id of a request; raise if it is not a text, or empty."""
+    """Return an id of a request; raise unless it is a non-empty str."""
     value = body.get(name)
     if not isinstance(value, str) or not value:
-        raise ValueError(f"{name}: expected a str that is not empty, got {describe(value)}")
+        raise ValueError(f"{name}: expected a non-empty str, got {describe(value)}")
     return value
 
 
 def split_prompt(reader: HistoryReader) -> tuple[UserMessage, Transcript]:
-    """Return the last message, which must be the user's and ask something, and the conversation before it."""
+    """Return the last message, which must be a user message with content, and the conversation before it."""
     messages = list(reader.finish())
     prompt = messages.pop() if messages else None
     if not isinstance(prompt, UserMessage):
@@ -106,9 +106,9 @@ def read_attachment_data(data: object, media_type: object, name: object, place: 
 def read_attachment_url(url: object, media_type: object, name: object, place: str) -> Media:
     """Return the attachment at a URL, which the provider fetches; the data of a ``data:`` URL is decoded.
 
-    A client could have a model server in the own network read addresses there, so only public hosts are accepted.
+    Only public hosts are accepted: a client could make a model server read addresses in its internal network.
 
-    :param media_type: the media type; None: that of the extension
+    :param media_type: the media type; None: guessed from the extension
 
     >>> read_attachment_url("https://example.com/map.png", None, None, "file")
     ImageContent(url='https://example.com/map.png', mime_type='image/png')
@@ -158,7 +158,7 @@ def _read_name(name: object, place: str) -> str:
 
 
 def _check_host(url: str, place: str) -> None:
-    """Raise ``ValueError`` for an address that is not public, and for a name that only a local network has."""
+    """Raise ``ValueError`` for a non-public address, and for a local network name."""
     try:
         host = host_of(url)
     except UrlRefusedError as problem:

@@ -26,12 +26,12 @@ _ERROR = "The call failed"
 def read_vercel(body: object, *, system: bool = False) -> requests.UiRequest:
     """Return the request of ``useChat`` of the Vercel AI SDK 5 and later; raise ``ValueError`` if it is not one.
 
-    Calls without a result, which a client has after it left a run, count as failed. Reasoning, sources and data parts
-    are left out. Images, audio and files are inline, or at URLs of public hosts, which the provider fetches.
+    Calls without a result, from a run that the client disconnected from, count as failed. Reasoning, sources and data
+    parts are dropped. Images, audio and files are inline, or at URLs of public hosts, which the provider fetches.
 
     :param body: JSON text or a mapping
-    :param system: whether system messages of the client are kept; by default they are left out, since anybody could
-        give the model other instructions with them
+    :param system: whether the client's system messages are kept; by default they are dropped, since any client could
+        override the model's instructions
 
     >>> message = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Where is Rome?"}]}
     >>> read_vercel({"id": "chat_1", "messages": [message]}).prompt.text
@@ -79,7 +79,7 @@ def _read_user(parts: list[tuple[str, Any]]) -> UserMessage:
 
 
 def _read_assistant(reader: HistoryReader, parts: list[tuple[str, Any]]) -> None:
-    """Read a message of the model, which has several turns if it called tools."""
+    """Read an assistant message, which has several turns if it called tools."""
     texts: list[str] = []
     tools: list[tuple[str, Any]] = []
     for where, part in parts:
@@ -146,18 +146,17 @@ def to_vercel(
 ) -> AsyncGenerator[str, None]:
     r"""Yield the events of a run for the Vercel AI SDK, for a response with :data:`VERCEL_HEADERS`.
 
-    Text, calls, results and thoughts are parts of the message; progress and questions to a reviewer are transient
+    Text, calls, results and thoughts are parts of the message; progress and review requests are transient
     parts ``data-prompt-progress``, ``data-call-progress``, ``data-review-requested`` and ``data-review-decided``. A
     typed answer, and the calls of a paused run that wait for approval, are in the part ``data-result``. When a reply
-    broke off and begins anew, ``reset-step`` removes its parts; versions 5 and 6 of the SDK do not know it, and get a
-    part ``data-model-retried`` after the text that does not count. Errors and disconnects are handled as in
-    :func:`sse`.
+    breaks off and restarts, ``reset-step`` removes its parts; versions 5 and 6 of the SDK do not support it, and get a
+    part ``data-model-retried`` after the discarded text. Errors and disconnects are handled as in :func:`sse`.
 
     :param version: the major version of the SDK in the browser
     :param show_failures: whether the texts of failed calls are shown
-    :param show_thoughts: whether the model's reasoning is shown; it may repeat the system prompt and results of tools
-    :param on_error: returns the message for the browser about the exception that ended the run
-    :param ping: seconds of silence before a comment keeps the connection open; None: no comments
+    :param show_thoughts: whether the model's reasoning is shown; it may repeat the system prompt and tool results
+    :param on_error: returns the browser's message for the exception that ended the run
+    :param ping: idle seconds before a keep-alive comment is sent; None: no comments
 
     >>> import asyncio
     >>> from toolsemble import Agent
@@ -175,16 +174,16 @@ def to_vercel(
 
 
 class _VercelEncoder:
-    """The writer of parts of the protocol."""
+    """Encodes the parts of the protocol."""
 
     def __init__(self, view: BrowserView, *, has_reset: bool) -> None:
         self._view = view
         self._has_reset = has_reset
         self._answer = TurnText()
         self._in_step = False
-        self._part_kind = ""  # of the part that is being written
+        self._part_kind = ""  # of the current part
         self._part_id = ""
-        self._has_thoughts = False  # in a reply that may still begin anew
+        self._has_thoughts = False  # in a reply that may still restart
         self._writers: dict[str, Callable[[Any], Iterable[Any]]] = {
             "text_delta": lambda event: self._write_piece("text", event.text),
             "thought_delta": lambda event: self._write_piece("reasoning", self._view.view_thought(event)),
@@ -217,7 +216,7 @@ class _VercelEncoder:
         return ("[DONE]",)
 
     def _write_piece(self, kind: Literal["text", "reasoning"], text: str) -> Iterator[Any]:
-        """Write a piece of a part; a part of the other kind ends before it."""
+        """Write a delta of a part; end a part of the other kind first."""
         if not text:
             return
         yield from self._start_step()
@@ -234,7 +233,7 @@ class _VercelEncoder:
             self._part_kind = ""
 
     def _end_reply(self) -> Iterator[Any]:
-        """End what is being written; the reply cannot begin anew, or does so now."""
+        """End the current part; the reply can no longer restart, or restarts now."""
         yield from self._end_part()
         self._has_thoughts = False
 
@@ -251,12 +250,12 @@ class _VercelEncoder:
             call = self._view.answer(record.call)
         assert call is not None  # noqa: S101 - it was requested above
         if (edited := find_edited(record)) is not None:
-            yield _write_input(call, edited)  # replaces the one of the same id
+            yield _write_input(call, edited)  # replaces the input with the same id
         kind, name = ("error", "errorText") if record.reply.is_error else ("available", "output")
         yield {"type": f"tool-output-{kind}", "toolCallId": call.id, name: self._view.view_text(record)}
 
     def _reset(self, event: Any) -> Iterator[Any]:
-        if event.discarded or self._has_thoughts:  # else there is nothing to take back, or an inner agent retries
+        if event.discarded or self._has_thoughts:  # else there is nothing to discard, or a nested agent retries
             yield from self._end_reply()
             yield {"type": "reset-step"} if self._has_reset else self._data(event)
 
@@ -273,7 +272,7 @@ class _VercelEncoder:
         yield {"type": "finish"}
 
     def _stop(self, event: Event) -> Iterator[Any]:
-        """End a message without an answer; the part stays in it, so that a page can show it again."""
+        """End a message without an answer; the part stays in it, so that a page can restore it."""
         yield from self._end_step()
         yield self._data(event)
         yield {"type": "finish"}

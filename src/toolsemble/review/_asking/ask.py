@@ -1,4 +1,4 @@
-"""Pass requests to a handler: in place or in a thread, and the requests of one turn together."""
+"""Passing requests to a handler: in place or in a thread, and the requests of one turn together."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 ReviewAll: TypeAlias = Callable[[list[ReviewRequest]], Any]
 """The method of a batch reviewer."""
 
-# Daemon threads: a reviewer who never answers must not keep the program running.
+# Daemon threads: a reviewer that never answers must not keep the program running.
 REVIEWERS = ThreadPerJob(daemon=True)
 
 _batch: ContextVar[Batch | None] = ContextVar("toolsemble.batch", default=None)
 
 
 async def ask(handler: ReviewHandler, request: ReviewRequest) -> Any:
-    """Return the answer of a handler, whatever it is; requests of one turn are batched for a batch reviewer.
+    """Return a handler's answer unchecked; batch the requests of one turn for a batch reviewer.
 
-    The event that a reviewer is asked is sent before, unless the handler has a true ``sends_event``: it sends the event
+    The event ``review_requested`` is sent first, unless the handler has a true ``sends_event``: it sends the event
     itself, or passes the request on.
     """
     import asyncio
@@ -44,7 +44,7 @@ async def ask(handler: ReviewHandler, request: ReviewRequest) -> Any:
     if asked is not None and not reviewer.sends_event:
         asked.announce(request)
     together = _batch.get()
-    # A tool in another thread asks in another loop, which cannot wake up this one.
+    # A tool in another thread asks in another event loop, which cannot wake up this one.
     ours = together is not None and together.loop is asyncio.get_running_loop()
     if together is not None and ours and isinstance(reviewer, BatchReviewer):
         return await together.answer(reviewer.review_all, request)
@@ -52,7 +52,7 @@ async def ask(handler: ReviewHandler, request: ReviewRequest) -> Any:
 
 
 class OuterReviewer(Reviewer):
-    """The base class of reviewers that decide themselves, or pass requests on to another reviewer.
+    """The base class of reviewers that either decide or pass requests on to another reviewer.
 
     >>> from toolsemble import ExitEarly, Toolbox, ToolCall, tool
     >>> from toolsemble.review import AutoApprove
@@ -68,7 +68,7 @@ class OuterReviewer(Reviewer):
     """
 
     sends_event = True
-    """The reviewer inside sends ``review_requested``, or else the call path."""
+    """The inner reviewer sends ``review_requested``, or else the call path."""
 
     def __init__(self, inside: ReviewHandler) -> None:
         """Set the reviewer that requests are passed on to."""
@@ -76,25 +76,25 @@ class OuterReviewer(Reviewer):
         self.has_store, self.pauses = self._inside.has_store, self._inside.pauses
 
     async def pass_on(self, request: ReviewRequest) -> ReviewDecision:
-        """Return the decision of the reviewer inside; a batch reviewer gets the requests of a turn together."""
+        """Return the inner reviewer's decision; a batch reviewer gets the requests of a turn together."""
         decision: ReviewDecision = await ask(self._inside, request)
         return decision
 
     def find_open(self, ids: Iterable[str]) -> set[str]:
-        """Return which of these requests still wait for the reviewer inside."""
+        """Return which of these requests are still pending with the inner reviewer."""
         return self._inside.find_open(ids)
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
-        """Call a function when the reviewer inside may have an answer."""
+        """Call a function when the inner reviewer may have an answer."""
         return self._inside.watch(changed)
 
     def withdraw(self, ids: Iterable[str]) -> object:
-        """Close requests of the reviewer inside."""
+        """Close requests of the inner reviewer."""
         return self._inside.withdraw(ids)
 
 
 async def _call(method: Callable[[Any], Any], given: Any) -> Any:
-    """Return the result of a handler's method: async ones run in place, others in a thread."""
+    """Return the result of a handler's method: run an async one in place, a sync one in a thread."""
     answer = method(given) if is_async(method) else await _call_in_thread(method, given)
     return await answer if is_awaitable(answer) else answer
 
@@ -118,7 +118,7 @@ async def _call_in_thread(method: Callable[[Any], Any], given: Any) -> Any:
 
 @contextmanager
 def batch_requests() -> Iterator[None]:
-    """Send concurrent requests of the block to a handler in one list, if it is a batch reviewer."""
+    """Send the block's concurrent requests to a batch reviewer in one list."""
     import asyncio
 
     token = _batch.set(Batch(asyncio.get_running_loop()))
@@ -129,16 +129,16 @@ def batch_requests() -> Iterator[None]:
 
 
 class Batch:
-    """The requests that the calls of one turn make at the same time, passed to each handler in one list."""
+    """The concurrent requests of one turn's calls, passed to each handler in one list."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        # By the bound method, which is equal for the same object.
+        # Keyed by the bound method, which compares equal for the same object.
         self._open: dict[ReviewAll, dict[str, tuple[ReviewRequest, asyncio.Future[Any]]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def answer(self, review_all: ReviewAll, request: ReviewRequest) -> Any:
-        """Return the answer to one request; it is sent with the others of the same loop iteration."""
+        """Return the answer to one request, which is sent with the others of the same loop iteration."""
         asked = self._open.get(review_all)
         if asked is None:
             asked = self._open[review_all] = {}
@@ -155,7 +155,7 @@ class Batch:
 
         def leave(_: asyncio.Future[Any]) -> None:
             if all(future.done() for _, future in asked.values()):
-                task.cancel()  # no call waits any more
+                task.cancel()  # no call is waiting
 
         for _, future in asked.values():
             future.add_done_callback(leave)

@@ -1,4 +1,4 @@
-"""The question that is open in this context, as its handlers and stores see it."""
+"""The question that is open in this context, for its handlers and stores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OpenQuestion:
         self.on_stored: Callable[[], object] | None = None
 
     def announce(self, request: ReviewRequest) -> None:
-        """Send the event that a reviewer is asked, once."""
+        """Send the event ``review_requested``, once."""
         if not self.announced:
             self.announced, self.request = True, request
             if not self.is_known:
@@ -61,13 +61,13 @@ def is_interrupted() -> bool:
 
 
 def can_check_edits() -> bool:
-    """Return whether the call path of the current question can check an edit before it is the decision."""
+    """Return whether the current question's call path can check an edit before it becomes the decision."""
     asked = CURRENT.get()
     return asked is not None and asked.check is not None
 
 
 def check_edit(revised: str) -> str:
-    """Return what is wrong with the text of an edit for the current question; "" if it fits, or is not known.
+    """Return what is wrong with an edit for the current question; "" if it is valid, or cannot be checked.
 
     >>> check_edit('{"boxes": 500}')
     ''
@@ -77,11 +77,11 @@ def check_edit(revised: str) -> str:
 
 
 def note_stored(request: ReviewRequest, *, waits: bool) -> bool:
-    """Record that the current question is in a store, under the id of this request, and send the event for it.
+    """Record that the current question is stored under this request's id, and send its event.
 
-    Return whether people have to be told of it.
+    Return whether people have to be notified.
 
-    :param waits: whether it waits for an answer; there is no event for one that was answered before a crash
+    :param waits: whether it is pending; there is no event for a question that was answered before a crash
     """
     asked = CURRENT.get()
     if asked is None:
@@ -94,14 +94,14 @@ def note_stored(request: ReviewRequest, *, waits: bool) -> bool:
 
 
 def note_waiting() -> None:
-    """Record that people know the current question, and that it waits for an answer."""
+    """Record that people were notified of the current question, and that it is pending."""
     asked = CURRENT.get()
     if asked is not None and asked.on_stored is not None:
         asked.on_stored()
 
 
 def watch_stored(notify: Callable[[], object]) -> None:
-    """Call a function when the current question is in a store, people know it, and there is no earlier answer to it.
+    """Call a function when the current question is stored, people were notified, and it has no earlier answer.
 
     >>> watch_stored(print)
     """
@@ -111,7 +111,7 @@ def watch_stored(notify: Callable[[], object]) -> None:
 
 
 def find_stored(request: ReviewRequest) -> ReviewRequest:
-    """Return the current question as a store has it, under another id if it was asked before; else the request.
+    """Return the stored copy of the current question, whose id differs if it was asked before; else the request.
 
     >>> find_stored(ReviewRequest("Deletes a file", "delete", "old.log", id="q1")).id
     'q1'

@@ -1,4 +1,4 @@
-"""Asking a reviewer: with a timeout, in a thread or an event loop, and always ending in a decision."""
+"""Asking a reviewer: with a timeout, in a thread or an event loop, always with a decision as the result."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ class Question:
         *,
         is_known: bool = False,
     ) -> None:
-        """Store what to ask.
+        """Store the question.
 
         :param check: returns what is wrong with the text of an edit, or ""; None: edits cannot be checked here
-        :param is_known: whether an earlier process of the run has told people of it, so that they are not told again
+        :param is_known: whether an earlier process of the run has notified people, so that they are not notified again
         """
         self._handler = handler
         self._request = request
         self._question = OpenQuestion(request, check, is_known=is_known)
 
     def do(self) -> reviews.ReviewDecision:
-        """Ask, and wait in this thread; raise only errors that a reviewer may cause, and what must end the program."""
-        # In an event loop of another thread: a handler that blocks its loop does not block this thread.
+        """Ask, and wait in this thread; raise only errors that a reviewer may cause, and ones that end the program."""
+        # In another thread's event loop: a handler that blocks its loop does not block this thread.
         asking = _InThread(self.ado())
         timeout = self._request.timeout
         seconds = min(timeout + 3 * _LEEWAY, threading.TIMEOUT_MAX) if timeout else None
@@ -83,7 +83,7 @@ class Question:
         """Ask without blocking the event loop."""
         with WaitingForPerson():
             decision = await self._ask()
-        # A rule may have decided without asking anybody.
+        # A rule may have decided without asking a person.
         self._question.announce(self._request)
         tell(reviews.ReviewDecided(self._question.request or self._request, self._mask(decision)))
         return decision
@@ -99,7 +99,7 @@ class Question:
         token = CURRENT.set(self._question)
         answering = asyncio.ensure_future(capture_outcome(ask(self._handler, request)))
         try:
-            # The answer is a separate task: one that ignores its cancellation is abandoned.
+            # The answer is a separate task: a task that ignores its cancellation is abandoned.
             done, _ = await asyncio.wait([answering], timeout=request.timeout or None)
         except asyncio.CancelledError:
             self._question.interrupted = True
@@ -130,14 +130,14 @@ class Question:
         return self._log_decision(_check_answer(answer))
 
     def expire(self) -> reviews.ReviewDecision:
-        """Return the decision for a question whose time is over; raise if its request says so."""
+        """Return the decision for an expired question; raise if its request says so."""
         request = self._request
         within = f"within {request.timeout:g} s"
         reviews.LOGGER.warning("expired: %s", request.tool_name, extra=_log_fields(request))
         if request.on_timeout is OnTimeout.CONTINUE:
             return reviews.Continue()
         if request.on_timeout is OnTimeout.FAIL:
-            raise ReviewTimeoutError(f"Nobody answered the review of '{request.tool_name}' {within}")
+            raise ReviewTimeoutError(f"No answer to the review of '{request.tool_name}' {within}")
         return reviews.ExitEarly(f"no answer {within}", timed_out=True)
 
     def _log_decision(self, decision: reviews.ReviewDecision) -> reviews.ReviewDecision:
@@ -147,7 +147,7 @@ class Question:
         return decision
 
     def _mask(self, decision: reviews.ReviewDecision) -> reviews.ReviewDecision:
-        """Return a decision for logs and events: an edit of secret arguments is masked."""
+        """Return a decision for logs and events, with an edit of secret arguments masked."""
         if type(decision) is reviews.ExitEarly:
             return replace(decision, reason=decision.reason and mask_text(str(decision.reason)))
         if type(decision) is reviews.Edit:
@@ -158,8 +158,8 @@ class Question:
 def _check_answer(answer: Any) -> reviews.ReviewDecision:
     """Return the answer if it is one of the three decisions, else a rejection.
 
-    Compared by type: an object can pretend to be an instance of any class, as a mock does, and the call path does not
-    know what a subclass means.
+    Compared by exact type: an object can claim to be an instance of any class, as a mock does, and the meaning of a
+    subclass is unknown.
     """
     kind = type(answer)
     if kind is reviews.Continue or kind is reviews.ExitEarly:
@@ -171,7 +171,7 @@ def _check_answer(answer: Any) -> reviews.ReviewDecision:
 
 
 class _InThread:
-    """A question in an event loop of another thread, which may outlive the wait for the decision."""
+    """A question in another thread's event loop, which may outlive the wait for the decision."""
 
     def __init__(self, asking: Coroutine[Any, Any, reviews.ReviewDecision]) -> None:
         self.decision: Future[reviews.ReviewDecision] = Future()
@@ -188,14 +188,14 @@ class _InThread:
             self.decision.set_exception(error)
 
     def leave(self) -> None:
-        """Cancel the question if it is still open."""
+        """Cancel the question if it is still pending."""
         if not self.decision.done() and self._loop is not None and self._task is not None:
             with suppress(RuntimeError):  # the loop has ended in the meantime
                 self._loop.call_soon_threadsafe(self._task.cancel)
 
 
 async def _leave(answering: asyncio.Task[Any]) -> None:
-    """Cancel an abandoned answer; keep a reference to one that takes longer to end."""
+    """Cancel an abandoned answer; keep a reference to a task that takes longer to end."""
     import asyncio
 
     _ABANDONED.add(answering)

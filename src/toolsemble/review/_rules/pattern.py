@@ -1,4 +1,4 @@
-"""Text patterns of rules, matched against every reading of a value so that no spelling bypasses them."""
+"""Text patterns of rules, matched against every reading of a value, so that no spelling bypasses them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from urllib.parse import unquote
 
 from toolsemble._runtime.text import has_invisible, without_invisible
 
-_LEVELS = 8  # a text that is percent-encoded more often than this is an attack
-# Not changed by NFKC, but read as ASCII by people, browsers or older character sets.
+_LEVELS = 8  # a text with more layers of percent-encoding is an attack
+# Unchanged by NFKC, but read as ASCII by people, browsers or older character sets.
 _SIGNS = str.maketrans(
     {
         **dict.fromkeys("\u2044\u2215\u2571\u27cb\u29f8\u3033", "/"),
@@ -30,7 +30,7 @@ _LETTERS = str.maketrans(
     "\u03b1\u03b5\u03b9\u03ba\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u0131\u0261\u0251",
     "aeopcyxijshdqwlaeikvoptuxiga",
 )
-# Capitals that look alike, while their small letters do not.
+# Capitals that look alike, although their lowercase letters do not.
 _CAPITALS = str.maketrans("\u0412\u041a\u041c\u041d\u0422\u0392\u0396\u0397\u039c\u03a5", "BKMHTBZHMY")
 _OVERLONG = re.compile(
     r"%c[01]%[89ab][0-9a-f]|%e0%[89][0-9a-f]%[89ab][0-9a-f]|%f0%8[0-9a-f](?:%[89ab][0-9a-f]){2}", re.IGNORECASE
@@ -46,7 +46,7 @@ _PORT = re.compile(r":[0-9]*$")
 def decode_percent(text: str, *, wide: bool = False) -> list[str] | None:
     """Return a text and its repeated percent-decodings; None if there are too many.
 
-    :param wide: whether to decode what only lenient systems decode: ``%c0%ae`` and ``%u002e``
+    :param wide: whether to decode escapes that only lenient systems decode: ``%c0%ae`` and ``%u002e``
 
     >>> decode_percent("%252e"), decode_percent("%c0%ae", wide=True)
     (['%252e', '%2e', '.'], ['%c0%ae', '.'])
@@ -158,7 +158,7 @@ _HOST = re.compile(r"[\w.-]+(:[0-9]*)?")
 
 
 def surely_matches(pattern: str, text: str) -> bool:
-    """Return whether a text matches in every way that a tool could read it.
+    """Return whether a text matches in every way in which a tool could read it.
 
     >>> surely_matches("/tmp/*", "/tmp/a/b"), surely_matches("/tmp/*", "/tmp/../etc/passwd")
     (True, False)
@@ -177,7 +177,7 @@ def surely_matches(pattern: str, text: str) -> bool:
 
 
 def possibly_matches(pattern: str, text: str) -> bool:
-    """Return whether a text matches in any way that a tool or a person could read it, ignoring case.
+    """Return whether a text matches in any way in which a tool or a person could read it, ignoring case.
 
     >>> possibly_matches("/etc/*", "/tmp/../etc/passwd"), possibly_matches("/etc/*", "/tmp/notes")
     (True, False)
@@ -186,14 +186,14 @@ def possibly_matches(pattern: str, text: str) -> bool:
         return True
     levels = decode_percent(text, wide=True)
     if levels is None:
-        return True  # encoded too often: it could be anything
+        return True  # too many layers of encoding: it could be anything
     return any(_looks_like(wanted, level) for level in levels for wanted in decode_percent(pattern) or [pattern])
 
 
 def matches_name(pattern: str, name: str) -> bool:
     r"""Return whether a pattern could mean a tool's name, ignoring case, accents, and letters that look the same.
 
-    A model reads a name as a person does, and a server can spell its names as it likes.
+    Models read names as people do, and a server can spell its names in any way.
 
     >>> [matches_name("*delete*", name) for name in ("DeleteFile", "d\u0435lete_all", "read")]
     [True, True, False]
@@ -207,14 +207,14 @@ def _fold_name(name: str) -> str:
 
 
 def _is_doubtful(text: str, *, is_command: bool) -> bool:
-    """Return whether a text contains invisible characters, or something that a shell or a server reads differently."""
+    """Return whether a text contains invisible characters, or syntax that a shell or a server reads differently."""
     if has_invisible(text) or has_odd_escapes(text):
         return True
     return is_command and bool(_OPERATORS.intersection(text) or _OPERATORS.intersection(to_ascii_signs(text)))
 
 
 def _read_levels(pattern: str, texts: list[str]) -> Iterator[Iterator[tuple[str, str]]]:
-    """Yield the readings of a pattern with those of a text, both decoded equally often."""
+    """Yield pairs of readings of a pattern and a text, both decoded equally often."""
     patterns = decode_percent(pattern) or [pattern]
     for number, text in enumerate(texts):
         wanted = patterns[min(number, len(patterns) - 1)]
@@ -240,7 +240,7 @@ def _read_addresses(pattern: str, text: str) -> Iterator[tuple[str, str]]:
 
 
 def _tidy(pattern: str) -> str:
-    """Return a pattern in the form of a resolved path, but with its ``..``: what comes before it is a pattern."""
+    """Return a pattern as a resolved path, but keep its ``..``: the part before it is a pattern."""
     first, *rest = pattern.split("/")
     parts = [part for part in rest if part not in {"", "."}]
     return "/".join(parts if first == "." and parts else [first, *parts]) or pattern[:1]
@@ -250,7 +250,7 @@ def _matches_parts(pattern: str, text: str) -> bool:
     """Return whether a resolved text matches part by part; only a ``*`` as the last part matches several."""
     wanted, parts = pattern.split("/"), text.split("/")
     if parts.count("..") != wanted.count(".."):
-        return False  # it leads out of the directory of the pattern
+        return False  # it escapes the pattern's directory
     if len(wanted) == 1:
         return fnmatchcase(text, pattern)
     is_url = wanted[0].endswith(":") and (len(wanted[0]) > len("C:") or wanted[0][0] in _OPEN)

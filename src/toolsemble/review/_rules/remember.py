@@ -41,19 +41,19 @@ class RememberReview(OuterReviewer):
         """Create a reviewer that remembers nothing yet.
 
         :param handler: the reviewer that is asked
-        :param scope: the scope of approvals without one
+        :param scope: the default scope of approvals
         """
         if not is_reviewer(handler):
             raise TypeError(f"RememberReview needs an object with a method 'review'; {type(handler).__name__} has none")
         if scope not in _SCOPES:
-            raise ToolDefinitionError(f"RememberReview: unknown scope {scope!r:.80}; known are {', '.join(_SCOPES)}")
+            raise ToolDefinitionError(f"RememberReview: unknown scope {scope!r:.80}; expected {', '.join(_SCOPES)}")
         super().__init__(handler)
         self._scope = scope
         self._lock = fork_safe_lock(self)
         self._runs: OrderedDict[str, OrderedDict[_Approval, None]] = OrderedDict()
 
     def forget(self, run_id: str) -> None:
-        """Forget the approvals of a run, if there are any.
+        """Forget the approvals of a run, if any.
 
         >>> from toolsemble.review._automatic import AutoApprove
         >>> RememberReview(AutoApprove()).forget("r1")
@@ -62,10 +62,10 @@ class RememberReview(OuterReviewer):
             self._runs.pop(run_id, None)
 
     async def review(self, request: ReviewRequest) -> ReviewDecision:
-        """Return the decision about one call; the answer of the handler is not changed."""
+        """Return the decision on one call; the handler's answer is not changed."""
         if request.timing is ReviewTiming.DURING_EXECUTION:
             return await self.pass_on(request)
-        # Computed before the handler is asked: the objects may change in the meantime.
+        # Computed before the handler is asked: the objects may change meanwhile.
         approvals = _by_scope(request)
         if not request.prompt and self._is_approved(request, approvals):
             return Continue()

@@ -1,4 +1,4 @@
-"""Rules that allow, ask about or deny calls, by tool and arguments."""
+"""Rules that allow, deny or ask about calls, by tool and arguments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def find_fault(condition: object) -> str:
     """Return what is wrong with a condition, or "".
 
     >>> find_fault({"mni": 3})
-    "unknown key 'mni' of a range; known are max, min; nested arguments are written as one key: 'outer.mni'"
+    "unknown key 'mni' of a range; expected max, min; nested arguments are written as one key: 'outer.mni'"
     """
     if not isinstance(condition, (list, tuple)):
         return _find_single_fault(condition)
@@ -72,7 +72,7 @@ def _find_range_fault(condition: Mapping[Any, Any]) -> str:
     for key, bound in condition.items():
         if key not in _BOUNDS:
             hint = f"nested arguments are written as one key: 'outer.{key}'"
-            return f"unknown key {key!r} of a range; known are {', '.join(_BOUNDS)}; {hint}"
+            return f"unknown key {key!r} of a range; expected {', '.join(_BOUNDS)}; {hint}"
         if not _is_number(bound):
             return f"{key} must be a number, not {bound!r:.80}"
     if not condition:
@@ -88,9 +88,9 @@ def _is_number(value: object) -> bool:
 
 
 def _path_meets(value: Any, path: list[str], condition: Condition, *, every: bool) -> bool:
-    """Return whether the values at a path meet a condition; of a list, its items are checked.
+    """Return whether the values at a path meet a condition; the items of a list are checked.
 
-    A key may itself contain a dot, so a path can lead to several values: a model could add the one that a rule checks.
+    A key may itself contain a dot, so a path can lead to several values: a model could add a value for a rule to check.
     """
     if isinstance(value, (list, tuple)):
         found = [_path_meets(item, path, condition, every=every) for item in value]
@@ -124,7 +124,7 @@ def _fits(value: Any, condition: Any, *, every: bool) -> bool:
 
 
 def _number(value: Any, *, every: bool) -> Any:
-    """Return the number of a value, also of a text: JSON has no decimals, infinity or NaN."""
+    """Return a value as a number, even from a text: JSON has no decimals, infinity or NaN."""
     if isinstance(value, (int, float)):
         return None if isinstance(value, bool) else value
     if not isinstance(value, str):
@@ -146,39 +146,39 @@ _ACTIONS = ("allow", "ask", "deny")
 class Rule:
     r"""A rule for the calls of some tools with some arguments; raises ToolDefinitionError if it is not valid.
 
-    A condition is a pattern for a text; a number, ``True`` or ``False`` for one that is equal; ``{"min": 1, "max": 9}``
-    for a number in this range; or a list of these, of which one must hold. All conditions must hold, and an argument
-    that is missing meets none. ``"options.force"`` is the argument ``force`` inside the object ``options``. A string
-    tool's text has a plain pattern, or a condition for ``input``.
+    A condition is a pattern for a text; a number, ``True`` or ``False`` for an equal value; ``{"min": 1, "max": 9}``
+    for a number in this range; or a list of these, of which one must hold. All conditions must hold, and a missing
+    argument meets none. ``"options.force"`` is the argument ``force`` inside the object ``options``. For a string
+    tool's text, pass a plain pattern, or a condition for ``input``.
 
-    A rule decides about calls. A question that a tool or an MCP server asks during a call is for a person: an allow
-    rule never answers it, a deny rule may reject it. It comes without the call's arguments, so that only rules without
-    conditions match it.
+    A rule decides on calls. A question that a tool or an MCP server asks during a call is for a person: an allow rule
+    never answers it, a deny rule may reject it. It comes without the call's arguments, so only rules without conditions
+    match it.
 
-    Patterns are those of :mod:`fnmatch`: ``*`` is any text, also with slashes in it, ``?`` any character, ``[ab]`` one
-    of these; case counts. A model can be talked into any spelling, so an allow rule matches only when nothing is in
-    doubt, and a deny or ask rule as soon as it could be meant:
+    Patterns have the syntax of :mod:`fnmatch`: ``*`` matches any text, including slashes, ``?`` any character, ``[ab]``
+    one of these; case-sensitive. A model can be tricked into any spelling, so an allow rule only matches unambiguous
+    text, and a deny or ask rule matches any text that could be meant:
 
-    - An allow rule matches the name of a tool as written, a deny or ask rule in upper or lower case.
-    - Paths and URLs are matched as written *and* with ``..``, ``.`` and ``//`` resolved, backslashes taken for slashes,
-      signs of other scripts taken for the ASCII ones that they look like, ``;`` parameters of paths left out, and
-      ``%2e`` decoded until nothing is left to decode. Allow needs all of these readings to match, deny and ask need
-      one, in upper or lower case. A ``..`` that leads out is never allowed.
-    - In an allow pattern with a slash, ``*`` stays within its part, except as the whole last part: ``/tmp/*`` is all
-      that is below ``/tmp``, ``https://*.example.com/*`` is no other host. Where a pattern leaves the host open, the
-      host has only letters, digits, ``.``, ``-``, ``_`` and a port.
-    - Deny and ask also see a URL without its user, port and trailing dot, Latin letters in place of Cyrillic and Greek
-      ones that look the same, and names without the dots and spaces that Windows leaves out at their end.
+    - An allow rule matches a tool's name as written, a deny or ask rule in upper or lower case.
+    - Paths and URLs are matched as written *and* with ``..``, ``.`` and ``//`` resolved, backslashes read as slashes,
+      look-alike signs of other scripts read as ASCII, ``;`` path parameters removed, and ``%2e`` decoded until nothing
+      is left to decode. Allow requires all of these readings to match, deny and ask require one, in upper or lower
+      case. A ``..`` that escapes the directory is never allowed.
+    - In an allow pattern with a slash, ``*`` stays within its segment, except as the whole last segment: ``/tmp/*`` is
+      everything below ``/tmp``, ``https://*.example.com/*`` matches no other domain. Where a pattern leaves the host
+      open, the host has only letters, digits, ``.``, ``-``, ``_`` and a port.
+    - Deny and ask also match a URL without its user, port and trailing dot, Latin letters in place of look-alike
+      Cyrillic and Greek ones, and names without the trailing dots and spaces that Windows ignores.
     - Allow never matches a text with control or invisible characters, line breaks, ``%00`` and the selectors after
       some emoji among them, nor one with overlong or more than eight layers of escapes; nor, for a pattern that could
       be of a command (with a space, or without a slash), one of ``; | & < > $`` and the backquote. A pattern ``*``
       does match them, and so does a pattern without wildcards that is the very text.
-    - A condition on a list of values: allow needs every item to meet it, and at least one to be there; deny and ask
-      need one.
-    - Text that is a number, as decimals are in JSON, is compared as one.
+    - A condition on a list of values: allow requires at least one item, and every item to meet it; deny and ask
+      require one matching item.
+    - Numeric text, such as a decimal in JSON, is compared as a number.
 
-    A rule sees text, not the file system, a shell or DNS: links and programs' options are for the tool to guard.
-    ``/etc/*`` is what is below the folder; the folder itself takes ``["/etc", "/etc/*"]``.
+    A rule sees text, not the file system, a shell or DNS: the tool must guard against links and program options.
+    ``/etc/*`` matches everything below the directory; use ``["/etc", "/etc/*"]`` for the directory itself, too.
 
     >>> rule = Rule("allow", "read_*", {"path": "/tmp/*"})
     >>> rule.matches(ReviewRequest("Reads a file", "read_file", {"path": "/tmp/notes"}))
@@ -188,19 +188,19 @@ class Rule:
     """
 
     action: Action
-    """Whether matching calls run, are put to the reviewer, or are rejected."""
+    """Whether matching calls run, are passed to the reviewer, or are rejected."""
     tool: str = "*"
     """The name of the tool, or a pattern."""
     arguments: Mapping[str, Condition] | str | None = field(default=None, hash=False)
     """Conditions by argument name; a pattern for the text of a string tool; None: any arguments."""
     reason: str = ""
-    """The reason of a rejection, for the model."""
+    """The reason for a rejection, for the model."""
 
     def __post_init__(self) -> None:
         if found := _find_rule_fault(self):
             raise ToolDefinitionError(f"Rule: {found}")
         if isinstance(self.arguments, Mapping):
-            # A copy: the rule must not change after it was checked.
+            # A copy: the rule must not change after the check.
             object.__setattr__(self, "arguments", deepcopy(dict(self.arguments)))
 
     def matches(self, request: ReviewRequest) -> bool:
@@ -214,14 +214,14 @@ class RulesReview(OuterReviewer):
     """A reviewer that decides by the first matching rule, or asks another handler.
 
     Allow runs the call, deny rejects it, ask passes it to the handler; a call that no rule matches gets the default.
-    Without a handler, what would be asked is rejected. Questions during a call are asked where calls are allowed.
+    Without a handler, ask means reject. For questions during a call, allow means ask.
 
     >>> from toolsemble._runtime.event_loops import finish
     >>> review = RulesReview([Rule("allow", "read_*"), Rule("deny", "delete_*", reason="nothing is deleted here")])
     >>> finish(review.review(ReviewRequest("Deletes a file", "delete_file", {"path": "old.log"})))
     ExitEarly(reason='nothing is deleted here', timed_out=False)
     >>> finish(review.review(ReviewRequest("Writes a file", "write_file", {"path": "new.log"})))
-    ExitEarly(reason='no reviewer can be asked', timed_out=False)
+    ExitEarly(reason='there is no reviewer to ask', timed_out=False)
     """
 
     def __init__(self, rules: Iterable[Rule], ask: ReviewHandler | None = None, *, default: Action = "ask") -> None:
@@ -239,7 +239,7 @@ class RulesReview(OuterReviewer):
             raise ToolDefinitionError(f"RulesReview: default: {_describe_unknown('action', default, _ACTIONS)}")
         if ask is not None and not is_reviewer(ask):
             raise TypeError(f"RulesReview: ask must have a method 'review'; {type(ask).__name__} has none")
-        super().__init__(AutoReject("no reviewer can be asked") if ask is None else ask)
+        super().__init__(AutoReject("there is no reviewer to ask") if ask is None else ask)
         self._default = default
 
     @classmethod
@@ -259,7 +259,7 @@ class RulesReview(OuterReviewer):
             raise ToolDefinitionError(f"{os.fspath(path)}: {problem}") from None
 
     async def review(self, request: ReviewRequest) -> ReviewDecision:
-        """Return the decision about one call; the answer of the handler is not changed."""
+        """Return the decision on one call; the handler's answer is not changed."""
         decision = self._apply_rules(request)
         if decision is None:
             decision = await self.pass_on(request)
@@ -314,7 +314,7 @@ def _read_rule(place: int, table: Any) -> Rule:
     if unknown := sorted(table.keys() - set(known)):
         raise ToolDefinitionError(f"Rule {place}: {_describe_unknown('key', unknown[0], known)}")
     if "action" not in table:
-        raise ToolDefinitionError(f"Rule {place}: action is missing; known are {', '.join(_ACTIONS)}")
+        raise ToolDefinitionError(f"Rule {place}: action is missing; expected {', '.join(_ACTIONS)}")
     try:
         return Rule(**table)
     except ToolDefinitionError as problem:
@@ -332,4 +332,4 @@ def _read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _describe_unknown(what: str, found: object, known: Iterable[str]) -> str:
-    return f"unknown {what} {found!r:.80}; known are {', '.join(known)}"
+    return f"unknown {what} {found!r:.80}; expected {', '.join(known)}"

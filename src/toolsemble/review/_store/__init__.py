@@ -1,1 +1,1 @@
-"""Stores of requests and decisions, and the reviewer that waits for their answers."""
+"""Stores of requests and answers, and the reviewer that waits for the answers."""

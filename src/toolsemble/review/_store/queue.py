@@ -20,7 +20,7 @@ from toolsemble.review._store.store import ReviewStoreProtocol
 
 T = TypeVar("T")
 
-_TOLD_POLL = 2.0  # seconds between checks of a store that tells of changes
+_TOLD_POLL = 2.0  # seconds between polls of a store with notifications
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,11 +29,11 @@ class Pending:
 
     request: ReviewRequest
     stored: Future[str] = field(default_factory=Future)
-    """The id that it is stored under, once it is stored."""
+    """The id under which it is stored, once it is."""
     answer: Future[ReviewDecision] = field(default_factory=Future)
     """The decision, once it is made."""
     withdrawn: Future[None] = field(default_factory=Future)
-    """Done when it is withdrawn, or left open without anybody who waits, after the caller has cancelled it."""
+    """Done when the request is withdrawn or left open, after the caller has cancelled it."""
 
 
 _Release: TypeAlias = Callable[[Iterable[str]], object]
@@ -41,7 +41,7 @@ _Watch: TypeAlias = Callable[[Callable[[], object]], Callable[[], None] | None]
 
 
 def _find_optional(store: ReviewStoreProtocol) -> tuple[_Release | None, _Watch | None]:
-    """Return the methods ``release`` and ``watch`` of a store, each None if it has none."""
+    """Return a store's methods ``release`` and ``watch``, or None for a missing one."""
     release, watch = getattr(store, "release", None), getattr(store, "watch", None)
     return release if callable(release) else None, watch if callable(watch) else None
 
@@ -50,7 +50,7 @@ class StoreWorker:
     """A thread that stores the requests of one process and waits for their answers.
 
     A thousand concurrent requests cost a few transactions, and no event loop waits for a disk. The thread runs while
-    requests are waiting. A store that tells of changes is polled rarely, in case that it could not.
+    requests are pending. A store with notifications is polled rarely, in case one is lost.
 
     >>> from toolsemble.review import Continue, MemoryStore
     >>> with MemoryStore() as store:
@@ -84,7 +84,7 @@ class StoreWorker:
     def leave(self, pending: Pending, *, keep: bool = False) -> None:
         """Cancel a pending request.
 
-        :param keep: whether it stays open for the next run that asks the same, if the store can do that
+        :param keep: whether it stays open for a later run with the same question, if the store supports that
         """
         pending.stored.cancel()
         pending.answer.cancel()
@@ -104,7 +104,7 @@ class StoreWorker:
             self._changed.notify()
 
     def _notice(self) -> None:
-        """Look at the store again; called by the thread of the store."""
+        """Poll the store again; called in the store's thread."""
         with self._changed:
             self._news = True
             self._changed.notify()
@@ -115,12 +115,12 @@ class StoreWorker:
             stored = self._ask([pending for pending in new if not pending.stored.cancelled()])
             self._let_go(left)
             self._take()
-            # Last: an answer from before a crash is there at once, and nobody has to be asked.
+            # Last: an answer from before a crash is available at once, and no one has to be asked.
             for id_, pending in stored:
                 _set_result(pending.stored, id_)
 
     def _next(self) -> tuple[list[Pending], dict[Pending, bool]] | None:
-        """Return the new requests and the cancelled ones; None when there is nothing to do."""
+        """Return the new requests and the cancelled ones; None when idle."""
         with self._changed:
             if not self._new and not self._left:
                 if not self._waiting:
@@ -135,7 +135,7 @@ class StoreWorker:
             return work
 
     def _ask(self, requests: list[Pending]) -> list[tuple[str, Pending]]:
-        """Store requests; return them with the ids that they are stored under."""
+        """Store requests; return them with their stored ids."""
         if not requests:
             return []
         try:
@@ -160,7 +160,7 @@ class StoreWorker:
         try:
             if ids:
                 close(ids)
-        except Exception:  # no caller is left; an answer will not be used
+        except Exception:  # there is no caller left; an answer will not be used
             LOGGER.warning("Requests could not be withdrawn", exc_info=True)
 
     def _take(self) -> None:
@@ -169,7 +169,7 @@ class StoreWorker:
         try:
             decisions = self._store.take({id_: pending.request for id_, pending in self._waiting.items()})
         except ConnectionError as error:
-            LOGGER.warning("%s; the answers are looked for again", error)
+            LOGGER.warning("%s; polling for answers again", error)
             return
         except Exception as error:  # raised in each waiting call
             requests, self._waiting = self._waiting, {}
@@ -188,7 +188,7 @@ class _Workers:
         self._workers: WeakValueDictionary[tuple[int, int], StoreWorker] = WeakValueDictionary()
 
     def get(self, store: ReviewStoreProtocol, poll: float) -> StoreWorker:
-        # A worker keeps its store alive: its address belongs to no other object meanwhile.
+        # A worker keeps its store alive: no other object can have its address meanwhile.
         key = os.getpid(), id(store)
         with self._lock:
             worker = self._workers.get(key)
@@ -202,9 +202,9 @@ _WORKERS = _Workers()
 
 
 def get_worker(store: ReviewStoreProtocol, poll: float) -> StoreWorker:
-    """Return the worker of a store in this process; all who ask there share it, and none takes over from another.
+    """Return the worker of a store in this process, shared by all reviewers that use the store.
 
-    A forked child has a worker of its own: it has neither the thread nor the waiting calls of its parent.
+    A forked child gets its own worker: it has neither the thread nor the waiting calls of its parent.
 
     >>> from toolsemble.review import MemoryStore
     >>> with MemoryStore() as store:
@@ -216,7 +216,7 @@ def get_worker(store: ReviewStoreProtocol, poll: float) -> StoreWorker:
 
 
 def _set_result(future: Future[T], value: T) -> None:
-    if future.set_running_or_notify_cancel():  # the caller may have cancelled it just now
+    if future.set_running_or_notify_cancel():  # the caller may just have cancelled it
         future.set_result(value)
 
 
@@ -233,10 +233,10 @@ _WITHDRAW_TIMEOUT = 2.0
 
 
 class QueueReview(Reviewer):
-    """A reviewer that puts requests into a store: anyone who can reach the store can answer, even hours later.
+    """A reviewer that puts requests into a store: any client of the store can answer, even hours later.
 
-    Each request waits for its own answer; those of concurrent calls share transactions. If the process dies, a call of
-    the same run, tool and arguments takes up the question, or the answer that was given meanwhile; the program has to
+    Each request waits for its own answer; requests of concurrent calls share transactions. If the process dies, a call
+    with the same run, tool and arguments reuses the pending request, or an answer given meanwhile; the program has to
     choose the ``run_id``.
 
     :param store: the store of requests and answers
@@ -273,19 +273,19 @@ class QueueReview(Reviewer):
     async def review(self, request: ReviewRequest) -> ReviewDecision:
         """Return the decision from the store; withdraw the request when the wait is cancelled.
 
-        If the run was cancelled and has an id of its own, the request stays open: the same run may ask again. So does
-        every request of a run with a journal.
+        If the run was cancelled and has its own id, the request stays open: the same run may ask again. So does every
+        request of a journaled run.
         """
         loop = asyncio.get_running_loop()
         ends = loop.time() + (request.timeout or 0) + _GRACE
-        # A request that cannot be serialized would fail those that are stored with it.
+        # A request that cannot be serialized would fail the requests that are stored with it.
         request.to_json().encode()
-        request.arguments_digest  # noqa: B018 - computed to see that it can be
+        request.arguments_digest  # noqa: B018 - computed as a check
         worker = self._worker
         pending = worker.post(request)
         try:
             stored = replace(request, id=await asyncio.wrap_future(pending.stored))
-            # An answer from before a crash may be there already; then nobody is asked.
+            # There may already be an answer from before a crash; then no one is asked.
             waits = not pending.answer.done()
             if note_stored(stored, waits=waits):
                 await self.announce(stored)
@@ -295,7 +295,7 @@ class QueueReview(Reviewer):
             if type(decision) is ExitEarly and decision.timed_out:
                 await asyncio.sleep(ends - loop.time())
         except BaseException as error:
-            is_failed = isinstance(error, Exception)  # nobody could be told of it
+            is_failed = isinstance(error, Exception)  # no reviewer could be notified
             worker.leave(pending, keep=not is_failed and (request.durable or (request.resumable and is_interrupted())))
             if not isinstance(error, GeneratorExit):  # a coroutine that is closed cannot wait
                 await asyncio.wait([asyncio.wrap_future(pending.withdrawn)], timeout=_WITHDRAW_TIMEOUT)
@@ -303,21 +303,21 @@ class QueueReview(Reviewer):
         return decision
 
     def find_open(self, ids: Iterable[str]) -> set[str]:
-        """Return which of the requests still wait for an answer."""
+        """Return which of the requests are still pending."""
         return {request.id for request in self.store.pending()} & set(ids)
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
-        """Call a function, in another thread, when a request may be answered; None if the store does not tell."""
+        """Call a function, in another thread, when a request may have an answer; None without notifications."""
         return None if self._watch is None else self._watch(changed)
 
     def withdraw(self, ids: Iterable[str]) -> None:
-        """Close requests whose run was cancelled; an answer to them would not be used."""
+        """Close the requests of a cancelled run; an answer would not be used."""
         self.store.withdraw(ids)
 
     async def announce(self, request: ReviewRequest) -> None:
-        """Announce a stored request to reviewers; does nothing here, for subclasses.
+        """Announce a stored request to reviewers; a hook for subclasses.
 
-        The request has the id that it is stored under. An exception withdraws it.
+        The request has its stored id. An exception withdraws it.
         """
 
     @property

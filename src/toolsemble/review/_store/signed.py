@@ -1,4 +1,4 @@
-"""What a review store keeps: receipts and requests, signed, and the rows of one transaction that hold them."""
+"""The contents of a review store: signed receipts and requests, and their rows in one transaction."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from toolsemble._vocabulary.serialization import compact_json
 from toolsemble.review._request import Continue, Edit, ExitEarly, ReviewDecision, ReviewEvent, ReviewRequest, digest
 
 MAX_CLOCK_SKEW = 300.0
-"""Seconds by which the clocks of the participants may differ."""
+"""Maximum clock skew between machines, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A signed answer to one request; it is not valid for another tool, schema, arguments or run.
+    """A signed answer to one request; not valid for another tool, schema, arguments or run.
 
-    Nor is it valid for another call id, unless the program chose the id of the run: after a crash, the same call of
-    that run has another id.
+    It is not valid for another call id either, unless the program chose the run id: after a crash, the same call of the
+    run has another id.
 
     >>> request = ReviewRequest("Deletes a file", "delete", "old.log")
     >>> receipt = Receipt.issue(request, Continue(), person="ada", role="", expires_at=2e9, secret="s")
@@ -50,17 +50,17 @@ class Receipt:
     kind: Literal["continue", "edit", "exit_early"]
     """The kind of decision."""
     text: str
-    """The revised text of an edit, or the reason of a refusal."""
+    """The revised text of an edit, or the reason for a rejection."""
     always: Literal["tool", "arguments"] | None
     """What is approved for the rest of the run."""
     person: str
     """Who answered, if known."""
     role: str
-    """The role of the person."""
+    """The person's role."""
     issued_at: float
     """When it was answered, in seconds since the epoch."""
     expires_at: float
-    """Until when it is valid, in seconds since the epoch."""
+    """When it expires, in seconds since the epoch."""
     signature: str = ""
     """The signature of the other fields."""
 
@@ -78,7 +78,7 @@ class Receipt:
     ) -> Receipt:
         """Return the signed receipt of a decision; raise ReviewRefusedError for anything else.
 
-        ``timed_out`` of a decision is not kept: an answer that exists was in time.
+        A decision's ``timed_out`` is not kept: an existing answer was in time.
         """
         kind, text, always = split_decision(decision)
         receipt = cls(
@@ -108,15 +108,15 @@ class Receipt:
         return ExitEarly(self.text, person=self.person)
 
     def check(self, request: ReviewRequest, secret: str | bytes, now: float) -> None:
-        """Raise ReviewRefusedError unless this is the signed answer to exactly this request, and still valid."""
+        """Raise ReviewRefusedError unless this is the signed answer to exactly this request and still valid."""
         if not self._is_sealed("receipt", secret):
             spent = self._is_sealed("spent", secret)
-            raise ReviewRefusedError("it counts no more" if spent else "the signature does not fit")
+            raise ReviewRefusedError("it is no longer valid" if spent else "the signature does not match")
         for what, mine, asked in (
             ("another tool", self.tool_name, request.tool_name),
             ("another schema", self.schema_digest, request.schema_digest),
             ("other arguments", self.arguments_digest, request.arguments_digest),
-            # A provider gives a call another id when it is asked again, after a crash.
+            # After a crash, the provider is asked again and sends another call id.
             ("another call", self.call_id, self.call_id if request.resumable else request.call_id),
             ("another run", self.run_id, request.run_id),
             ("another request", self.request_id, request.id),
@@ -124,7 +124,7 @@ class Receipt:
             if mine != asked:
                 raise ReviewRefusedError(f"it is for {what}")
         if request.durable:
-            return  # it is valid until the run ends, whatever the clock says
+            return  # it is valid until the run ends, regardless of the clock
         if now >= self.expires_at:
             raise ReviewRefusedError("it has expired")
         # A clock that was set back would make every old approval valid again.
@@ -134,7 +134,7 @@ class Receipt:
     def spent(self, secret: str | bytes, *, hidden: bool) -> Receipt | None:
         """Return the receipt with a signature that marks it as used; None if it was never valid.
 
-        Without the secret nobody can make it valid again, except with an older copy.
+        Without the secret it cannot be made valid again, except by restoring an older copy.
 
         :param hidden: whether to mask the text of an edit, because it may contain secrets
         """
@@ -156,7 +156,7 @@ class Receipt:
 
     @classmethod
     def from_json(cls, text: str) -> Receipt:
-        """Return the receipt from the text of :meth:`to_json`; refuse any other text, even an equivalent one.
+        """Return the receipt from the text of :meth:`to_json`; reject any other text, even an equivalent one.
 
         >>> Receipt.from_json("{}")
         Traceback (most recent call last):
@@ -209,17 +209,17 @@ _SCHEMAS = "CREATE TABLE IF NOT EXISTS schemas (digest TEXT PRIMARY KEY, schema 
 
 
 def _add_askers(connection: Rows) -> None:
-    """Change the tables of version 1: no row said who asked, and questions were bound to the id of the call."""
+    """Upgrade the tables of version 1: rows had no asker, and questions were bound to the call id."""
     connection.execute("ALTER TABLE requests ADD COLUMN asker TEXT")
     live = "SELECT number, request FROM requests WHERE state IN ('open', 'answered')"
     for number, text in connection.execute(live).fetchall():
-        with suppress(ValueError, TypeError, LookupError):  # a damaged row stays as it is, and is refused when read
+        with suppress(ValueError, TypeError, LookupError):  # a damaged row is kept, and rejected when read
             bound = binding(ReviewRequest.from_json(text))
             connection.execute("UPDATE requests SET bound = ? WHERE number = ?", (bound, number))
 
 
 def _add_schemas(connection: Rows) -> None:
-    """Change the tables of version 2: no schema of a request was kept."""
+    """Upgrade the tables of version 2, which had no request schemas."""
     connection.execute(_SCHEMAS)
 
 
@@ -229,9 +229,9 @@ KIND = Kind("review store", 0x746F6F6C, 3, _TABLES + _SCHEMAS, upgrades=_UPGRADE
 
 
 def binding(request: ReviewRequest) -> str:
-    """Return a digest of all that makes two requests the same question.
+    """Return a digest of the fields that make two requests the same question.
 
-    The id of the call is a part of it only if nothing but that id could find the answer again.
+    It includes the call id only if the answer could not be found without it.
 
     >>> first, again = (ReviewRequest("Pays", "pay", {"order": 7}, run_id="r1", call_id=id) for id in ("a", "b"))
     >>> binding(first) == binding(again)
@@ -255,7 +255,7 @@ def binding(request: ReviewRequest) -> str:
     )
 
 
-USED = "it was used already"
+USED = "it was already used"
 """The reason for refusing an answer that was used before."""
 _LAST = 2**62
 _AMONG = "id IN (SELECT value FROM json_each(?))"
@@ -267,37 +267,37 @@ class Record:
     """One row of the table of requests."""
 
     id: str
-    """The id that it is stored under."""
+    """The id under which it is stored."""
     state: str
     """The state: open, answered, or one of the final states."""
     request: ReviewRequest | None
-    """The request; None if it was changed without the secret."""
+    """The request; None if it was tampered with."""
     receipt: str | None
     """The text of the receipt, not yet verified."""
     expires: float | None
     """When the answer expires."""
     asker: str = ""
-    """Who waits for the answer, as :class:`~toolsemble.review._store.store.Asker` writes it; not signed."""
+    """The asker that waits for the answer, as :class:`~toolsemble.review._store.store.Asker` writes it; not signed."""
     deadline: float | None = None
-    """Until when it stays open; not signed."""
+    """The deadline until which it stays open; not signed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRequest:
-    """A request of a store, in any state.
+    """A stored request, in any state.
 
     >>> StoredRequest(1, "open", ReviewRequest("Deletes a file", "delete", "old.log"), None).state
     'open'
     """
 
     number: int
-    """Its number in the store, by which pages continue."""
+    """Its number in the store, the cursor for paging."""
     state: str
     """The state: open, answered, used, withdrawn, expired, abandoned or refused."""
     request: ReviewRequest
     """The request."""
     receipt: Receipt | None
-    """Who answered what and when; None if nobody did."""
+    """Who answered what and when; None if it was not answered."""
 
 
 class Records:
@@ -317,7 +317,7 @@ class Records:
         self._secret = secret
 
     def add(self, request: ReviewRequest, asker: str = "") -> None:
-        """Store a new request, and who waits for its answer."""
+        """Store a new request with its asker."""
         self._connection.execute(
             "INSERT INTO requests (id, state, bound, asker, deadline, request, seal) VALUES (?, 'open', ?, ?, ?, ?, ?)",
             (request.id, binding(request), asker, *self._serialize(request)),
@@ -325,19 +325,19 @@ class Records:
         self._add_schema(request)
 
     def renew(self, request: ReviewRequest, asker: str) -> None:
-        """Replace the stored request of the same id and binding, and who waits for its answer."""
+        """Replace the stored request with the same id and binding, and its asker."""
         self._connection.execute(
             "UPDATE requests SET asker = ?, deadline = ?, request = ?, seal = ? WHERE id = ?",
             (asker, *self._serialize(request), request.id),
         )
 
     def release(self, ids: Iterable[str]) -> None:
-        """Record that nobody waits for the answers to requests."""
+        """Clear the askers of requests."""
         query = f"UPDATE requests SET asker = '' WHERE {_AMONG}"
         self._connection.execute(query, (json.dumps(list(ids)),))
 
     def set_deadline(self, ids: Iterable[str], deadline: float) -> None:
-        """Limit how long requests without a deadline stay open."""
+        """Set the deadline of requests without one."""
         query = f"UPDATE requests SET deadline = ? WHERE {_AMONG} AND deadline IS NULL"
         self._connection.execute(query, (deadline, json.dumps(list(ids))))
 
@@ -346,7 +346,7 @@ class Records:
         return next(self._read("id = ?", replace_surrogates(id)), None)
 
     def page(self, state: str | None, before: int | None, limit: int) -> list[StoredRequest]:
-        """Return a page of requests, newest first, without those that were tampered with."""
+        """Return a page of requests, newest first, without tampered ones."""
         chosen = "number < ?" if state is None else "number < ? AND state = ?"
         values = (_LAST if before is None else before, *(() if state is None else (state,)), limit)
         query = f"SELECT number, id FROM requests WHERE {chosen} ORDER BY number DESC LIMIT ?"
@@ -386,9 +386,9 @@ class Records:
     def find_orphan(
         self, request: ReviewRequest, held: Collection[str], now: float, has_left: Callable[[str], bool]
     ) -> Record | None:
-        """Return the record of the same question of the same run that nobody waits for any more; else None.
+        """Return the run's record of the same question whose asker is gone; else None.
 
-        The oldest one: the first of several equal calls of a run gets what the first of them was answered.
+        The oldest one: of several equal calls of a run, the first one gets the first answer.
 
         :param has_left: returns whether an asker may have ended
         """
@@ -396,7 +396,7 @@ class Records:
             return None
         bound = binding(request)
         for record in self._read("bound = ? AND state IN ('open', 'answered') ORDER BY number", bound):
-            # An expired answer would be refused; the person is asked again instead.
+            # An expired answer would be refused, so the person is asked again.
             alive = record.state == "open" or (record.expires or 0) > now
             intact = record.request is not None and binding(record.request) == bound
             if alive and intact and record.id not in held and has_left(record.asker):
@@ -404,7 +404,7 @@ class Records:
         return None
 
     def find_asked(self, request: ReviewRequest) -> Record | None:
-        """Return the record of the same question with the same id, if it is open or answered; else None."""
+        """Return the open or answered record of the same question with the same id; else None."""
         bound = binding(request)
         for record in self._read("id = ? AND state IN ('open', 'answered')", request.id):
             if record.request is not None and binding(record.request) == bound:
@@ -458,7 +458,7 @@ class Records:
         return [ReviewEvent(*row, number=number) for *row, number in rows]
 
     def check_unused(self, id: str) -> None:
-        """Raise ReviewRefusedError if the audit log says that the answer was used, whatever its row says."""
+        """Raise ReviewRefusedError if the answer was used by the audit log, regardless of its row."""
         query = "SELECT 1 FROM events WHERE request_id = ? AND kind = 'used'"
         if self._connection.execute(query, (id,)).fetchone() is not None:
             raise ReviewRefusedError(USED)
@@ -513,7 +513,7 @@ class Records:
         if not isinstance(text, str) or not is_signed(f"{given}", self._secret, "request", text):
             return None
         request = ReviewRequest.from_json(text)
-        return request if request.id == id else None  # else a row was copied over another one
+        return request if request.id == id else None  # else another row was copied over it
 
 
 def replace_surrogates(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Stores of requests and answers: in memory, in a SQLite file for all processes, or in Postgres for all machines.
+"""Stores of requests and answers: in memory, in a SQLite file shared by processes, or in Postgres for many machines.
 
 Requests are asked, answered and used at most once, and every step is an event of the audit log.
 """
@@ -35,10 +35,10 @@ _MAX_PID = 2**31
 class Asker:
     """A store object of this process that asks and waits for answers.
 
-    :param presence: tells which askers live, on any machine; None: their processes can be looked up
+    :param presence: tracks live askers on any machine; None: their processes are checked directly
 
-    Rows name their asker without a signature: whoever can write the file can end the wait for an answer in simpler
-    ways, and an answer is used once in any case.
+    The asker of a row is not signed: write access to the file allows simpler ways to end a wait, and an answer is used
+    only once in any case.
 
     >>> asker = Asker()
     >>> asker.has_left(asker.text()), asker.has_ended(asker.text())
@@ -51,21 +51,21 @@ class Asker:
         _OPEN.add(self)
 
     def close(self) -> None:
-        """End this asker: it waits for nothing any more."""
+        """Close this asker, which no longer waits for answers."""
         _OPEN.discard(self)
 
     def text(self) -> str:
-        """Return this asker as it is stored with a request; in a forked process it is another one."""
+        """Return this asker as stored with a request; a forked process gets another one."""
         text = json.dumps([*ProcessIdentity.current(), self.id])
         if self._presence is not None:
             self._presence.announce(text)
         return text
 
     def has_left(self, text: str) -> bool:
-        """Return whether nobody may be waiting: the asker has ended, is unknown here, or is this one.
+        """Return whether an asker may be gone: it has ended, is unknown here, or is this one.
 
-        A container that is started again looks like another machine, so those count as ended. This asker itself knows
-        what it waits for.
+        A restarted container looks like another machine, so askers on other machines count as ended. This asker knows
+        its own waits.
         """
         read = _read(text)
         if read is None:
@@ -78,7 +78,7 @@ class Asker:
         return process.has_ended() or not self._presence.is_present(text)
 
     def has_ended(self, text: str) -> bool:
-        """Return whether certainly nobody waits: the process has ended, or its store object was closed."""
+        """Return whether an asker is certainly gone: its process has ended, or its store object was closed."""
         read = _read(text)
         if read is None:
             return False
@@ -96,7 +96,7 @@ def _is_open(id: str) -> bool:
 
 
 def _read(text: str) -> tuple[ProcessIdentity, str] | None:
-    """Return the process and the id of an asker; None for a row of an older version, or a damaged one."""
+    """Return an asker's process and id; None for a row of an older version, or a damaged one."""
     try:
         values: Any = json.loads(text)
         place, pid, started, id_ = values
@@ -110,27 +110,27 @@ def _read(text: str) -> tuple[ProcessIdentity, str] | None:
 
 
 _MAX_SPENT = 10_000
-# Seconds for which a question without a deadline stays open after its process has ended: its run may ask again.
+# Seconds for which a request without a deadline stays open after its process has ended: its run may ask again.
 _KEPT = 24 * 3600.0
-# Seconds for which an answer to a run with a journal is valid: the run can wait as long as it takes.
+# Seconds for which an answer to a journaled run is valid: in effect without a limit.
 _UNTIL_THE_END = 100 * 365 * 24 * 3600.0
 _CHANGED = "the request was changed in the store"
 _ENDS = {
-    "used": ExitEarly("the approval was used already"),
+    "used": ExitEarly("the approval was already used"),
     "withdrawn": ExitEarly("the request was withdrawn"),
-    "expired": ExitEarly("nobody answered in time", timed_out=True),
+    "expired": ExitEarly("no answer in time", timed_out=True),
     "abandoned": ExitEarly("the process that asked has ended"),
 }
 _CLOSED = {
-    "withdrawn": "it was withdrawn: nobody waits for the answer",
+    "withdrawn": "it was withdrawn: the answer is no longer needed",
     "expired": "its deadline has passed",
-    "abandoned": "the process that asked has ended, and nobody can use the answer: its run has no run_id of its own",
+    "abandoned": "the process that asked has ended, and its run cannot resume: it has no run_id of its own",
 }
 _NOT_RESUMED = "the process that asked has ended, and its run did not ask again"
 
 
 class ReviewStoreProtocol(Protocol):
-    """The methods of a store of requests and answers that a reviewer uses, for stores of your own.
+    """The store methods that a reviewer uses; implement them for your own store.
 
     >>> from toolsemble.review import Continue
     >>> def approve_all(store: ReviewStoreProtocol) -> None:
@@ -139,11 +139,11 @@ class ReviewStoreProtocol(Protocol):
     """
 
     def ask(self, requests: Sequence[ReviewRequest], *, held: Iterable[str] = ()) -> list[str]:
-        """Store requests; return the ids that they are stored under, in the same order."""
+        """Store requests; return their stored ids, in the same order."""
         ...
 
     def pending(self) -> list[ReviewRequest]:
-        """Return the requests that wait for an answer, oldest first."""
+        """Return the pending requests, oldest first."""
         ...
 
     def find(self, request_id: str) -> ReviewRequest | None:
@@ -167,10 +167,10 @@ class ReviewStoreProtocol(Protocol):
         ...
 
     def withdraw(self, ids: Iterable[str]) -> None:
-        """Close requests that are no longer waited for.
+        """Close requests whose answers are no longer needed.
 
-        A store may also have ``release(ids)``: it leaves them open, for a run that was cancelled and may be repeated;
-        and ``watch(changed)``: it calls a function after each change, so that nobody has to poll.
+        A store may also have ``release(ids)``, which leaves requests open for a cancelled run that may run again; and
+        ``watch(changed)``, which calls a function after each change, to avoid polling.
         """
         ...
 
@@ -180,16 +180,16 @@ class ReviewStoreProtocol(Protocol):
 
 
 class ReviewStore:
-    """A store in a SQLite file that any number of processes share, or in Postgres for machines; it survives crashes.
+    """A store in a SQLite file shared by any number of processes, or in Postgres for many machines; survives crashes.
 
-    It has requests, answers and an audit log, signed with one secret. Files are readable for their owner only. Anyone
-    who can read the secret can sign answers.
+    It has requests, answers and an audit log, signed with one secret. Files are readable by their owner only. Read
+    access to the secret allows signing answers.
 
-    :param url: the file; created if it is missing; or a ``postgresql://`` URL (extra ``postgres``)
-    :param secret: the secret that requests and answers are signed with; None: a random one in ``<url>.key``, or in the
-        tables on Postgres
+    :param url: the file; created if missing; or a ``postgresql://`` URL (extra ``postgres``)
+    :param secret: the signing secret for requests and answers; None: a random one in ``<url>.key``, or in the tables
+        on Postgres
     :param valid_for: seconds for which an approval is valid
-    :param clock: returns the seconds since the epoch; None: the time of the system, or of the Postgres server
+    :param clock: returns the seconds since the epoch; default: the system clock, or the Postgres server's
     :param path: deprecated, use ``url``
 
     >>> import tempfile
@@ -224,7 +224,7 @@ class ReviewStore:
         self._settings: dict[str, Any] = {"url": kept, "secret": secret, "valid_for": valid_for, "clock": clock}
         given = None if secret is None else secret_bytes(secret)
         database = open_database(place, KIND)  # first: no key file for a path that cannot be used
-        # Anyone who can read the key can sign answers.
+        # Read access to the key allows signing answers.
         key = database.load_key("review key", ", or pass a secret") if given is None else given
         self._open(database, key, valid_for, clock)
 
@@ -239,7 +239,7 @@ class ReviewStore:
         self._valid_for = valid_for
         self._clock = clock or database.clock
         self._asker = Asker(database.presence)
-        # Answers used by this process, until they expire: somebody may restore an older copy of the file.
+        # Answers used by this process, until they expire: an older copy of the file may be restored.
         self._spent: dict[str, float] = {}
         with self._changing() as (records, _):
             fingerprint = records.fingerprint()
@@ -248,19 +248,19 @@ class ReviewStore:
             raise ToolConfigurationError("The review store was created with another secret; pass the same one")
 
     def ask(self, requests: Sequence[ReviewRequest], *, held: Iterable[str] = ()) -> list[str]:
-        """Store requests, all or none; return the ids that they are stored under, in the same order.
+        """Store requests, all or none; return their stored ids, in the same order.
 
-        The same question of the same run is reused if it is open or has an unused answer, and the process that asked it
-        has ended: the same tool with the same arguments, whatever the id of the call. Of several equal ones the oldest
-        is reused, each of them once. This needs a run id that the program chose. Those in ``held`` are not reused,
-        because they are waited for here.
+        A run's earlier request for the same tool and arguments, with any call id, is reused if it is open or has an
+        unused answer, and its process has ended. Of several equal requests, the oldest is reused first, each one once.
+        This requires a run id chosen by the program. Requests in ``held`` are not reused, because this process is
+        waiting for them.
         """
         stored: list[str] = []
         asker = self._asker.text()
         with self._changing() as (records, now):
             taken = set(held)
             for request in self._set_clock(requests, now):
-                if request.durable:  # its id says which call it is of
+                if request.durable:  # its id identifies the call
                     found = records.find_asked(request)
                 else:
                     found = records.find_orphan(request, taken, now, self._asker.has_left)
@@ -272,16 +272,16 @@ class ReviewStore:
                     records.add(kept, asker)
                 stored.append(kept.id)
                 taken.add(kept.id)
-                if found is None or not request.durable:  # a run in a journal asks each question once
+                if found is None or not request.durable:  # a journaled run asks each question once
                     said = _describe_arguments(request)
                     detail = f"again: {said}" if found else said
                     records.note(ReviewEvent("asked", kept.id, kept.tool_name, now, detail=detail))
         return stored
 
     def pending(self) -> list[ReviewRequest]:
-        """Return the requests that wait for an answer, oldest first, without those that were tampered with.
+        """Return the pending requests, oldest first, without tampered ones.
 
-        Those of a process that has ended are left out and closed, unless their run can ask again.
+        Requests of a dead process are skipped and closed, unless their run can ask again.
         """
         with self._database.reading() as connection:
             records = Records(connection, self._secret)
@@ -310,7 +310,7 @@ class ReviewStore:
     ) -> Receipt:
         """Store the answer to a request and return its receipt; raise ReviewRefusedError with the reason.
 
-        ``arguments_digest`` is that of the arguments that the person saw, if it was sent with the answer.
+        ``arguments_digest`` is the digest of the arguments that the person saw, if it was sent with the answer.
         """
         _check_request(request)
         seen = request.arguments_digest if arguments_digest is None else arguments_digest
@@ -332,10 +332,10 @@ class ReviewStore:
         return receipt
 
     def take(self, requests: Mapping[str, ReviewRequest]) -> dict[str, ReviewDecision]:
-        """Use the stored answers; the requests are passed by the ids that they are stored under.
+        """Use the stored answers; the requests are passed by stored id.
 
-        An answer can be used once, and only for the request passed here, whatever the database says was asked. That of
-        a run in a journal can be used again, for the same call: the journal knows whether that call was made.
+        An answer can be used once, and only for the request passed here, regardless of the database. The answer of a
+        journaled run can be reused for the same call: the journal records whether the call was made.
         """
         with self._database.reading() as connection:
             if Records(connection, self._secret).count_waiting(requests, self._clock()) == len(requests):
@@ -355,7 +355,7 @@ class ReviewStore:
         return decisions
 
     def withdraw(self, ids: Iterable[str]) -> None:
-        """Close requests that are no longer waited for; an answer that is stored already will not be used."""
+        """Close requests whose answers are no longer needed; an answer that is already stored will not be used."""
         with self._changing() as (records, now):
             live = records.live(ids)
             records.move("withdrawn", live)
@@ -363,10 +363,10 @@ class ReviewStore:
                 records.note(ReviewEvent("withdrawn", record.id, _tool_name(record), now))
 
     def release(self, ids: Iterable[str]) -> None:
-        """Leave requests open that nobody waits for now; the same question of the same run takes them up again.
+        """Leave requests open without a waiting process; the same question of the same run reuses them.
 
-        An answer counts until it expires. A request without a deadline stays open for a day; one of a run in a journal,
-        until that run ends.
+        An answer is valid until it expires. A request without a deadline stays open for a day; a journaled run's
+        request, until the run ends.
         """
         with self._changing() as (records, now):
             live = records.live(ids)
@@ -375,35 +375,35 @@ class ReviewStore:
             records.set_deadline([record.id for record in live if record.id not in durable], now + _KEPT)
 
     def requests(self, *, state: str | None = None, before: int | None = None, limit: int = 50) -> list[StoredRequest]:
-        """Return a page of requests in any state, newest first, without those that were tampered with.
+        """Return a page of requests in any state, newest first, without tampered ones.
 
         :param state: only requests in this state: open, answered, used, withdrawn, expired, abandoned or refused
-        :param before: the ``number`` of the last request of the page before; None: the first page
+        :param before: the ``number`` of the last request on the previous page; None: the first page
         """
-        self.pending()  # closes those that nobody can answer any more
+        self.pending()  # closes requests that can no longer be answered
         with self._database.reading() as connection:
             return Records(connection, self._secret).page(state, before, limit)
 
     def schema(self, digest: str) -> dict[str, Any] | None:
-        """Return the JSON Schema of requests with this ``schema_digest``; None if it is not known, or tampered with."""
+        """Return the JSON Schema of requests with this ``schema_digest``; None if unknown or tampered with."""
         with self._database.reading() as connection:
             return Records(connection, self._secret).schema(digest)
 
     def audit(
         self, request_id: str | None = None, *, before: int | None = None, limit: int | None = None
     ) -> list[ReviewEvent]:
-        """Return all events, or those of one request, in order; events are never changed.
+        """Return the events of one request, or all, in order; events are never changed.
 
         :param before: only events with a smaller ``number``
-        :param limit: the number of events at most; if there is one, the newest come first
+        :param limit: maximum events; with a limit, the newest come first
         """
         with self._database.reading() as connection:
             return Records(connection, self._secret).events(request_id, before, limit)
 
     def watch(self, changed: Callable[[], object]) -> Callable[[], None] | None:
-        """Call a function, in another thread, after each change; return a function that ends this.
+        """Call a function, in another thread, after each change; return a function that unsubscribes.
 
-        Return None if nobody is told of changes: a file has to be looked at from time to time.
+        Return None if there are no notifications: a file has to be polled.
         """
         return self._database.watch(changed)
 
@@ -430,14 +430,14 @@ class ReviewStore:
             yield records, now
 
     def _set_clock(self, requests: Iterable[ReviewRequest], now: float) -> Iterable[ReviewRequest]:
-        """Return requests with their times on the clock of the store, which all machines share."""
+        """Return requests with their times by the store's clock, which all machines share."""
         if self._clock != self._database.clock or self._database.presence is None:
             return requests
         ahead = now - time.time()
         return [replace(request, asked_at=request.asked_at + ahead) for request in requests]
 
     def _close_unusable(self) -> list[Record]:
-        """Close the open requests that were tampered with, and those that nobody waits for; return the others."""
+        """Close tampered and abandoned open requests; return the others."""
         with self._changing() as (records, now):
             found = records.open()
             changed = [record for record in found if record.request is None]
@@ -448,7 +448,7 @@ class ReviewStore:
             return records.open()
 
     def _find_abandoned(self, records: Iterable[Record]) -> list[Record]:
-        """Return the open records that must be closed, or given a deadline, because their process has ended."""
+        """Return the open records to close, or to set a deadline for, because their process has ended."""
         found = [record for record in records if record.request is not None and record.state == "open"]
         ended = {asker for asker in {record.asker for record in found} if self._asker.has_ended(asker)}
         return [
@@ -468,7 +468,7 @@ class ReviewStore:
         records.set_deadline([record.id for record in abandoned if _may_be_resumed(record)], now + _KEPT)
 
     def _get(self, records: Records, id: str, now: float) -> Record | None:
-        """Return a record; close it first if nobody waits for it any more."""
+        """Return a record; close it first if it is abandoned."""
         record = records.get(id)
         if record is None or not self._find_abandoned([record]):
             return record
@@ -503,7 +503,7 @@ class ReviewStore:
         if not request.durable:
             records.move("used", [record])
         try:
-            if not request.durable:  # else the journal of the run knows whether the call was made
+            if not request.durable:  # else the run's journal records whether the call was made
                 self._check_unused(records, record)
             receipt = Receipt.from_json(f"{record.receipt}")
             receipt.check(request, self._secret, now)
@@ -525,9 +525,9 @@ class ReviewStore:
 class MemoryStore(ReviewStore):
     """A store in memory; a forked child starts with an empty one.
 
-    :param secret: the secret that answers are signed with; None: a random one
+    :param secret: the signing secret for answers; None: a random one
     :param valid_for: seconds for which an approval is valid
-    :param clock: returns the seconds since the epoch; None: the time of the system
+    :param clock: returns the seconds since the epoch; default: the system clock
 
     >>> from toolsemble.review import Continue
     >>> with MemoryStore() as store:
@@ -579,14 +579,14 @@ def _check_open(
         ("other arguments", arguments_digest, stored.arguments_digest),
     ):
         if seen != kept:
-            raise ReviewRefusedError(f"the person saw {what} than what is asked about")
+            raise ReviewRefusedError(f"the person saw {what} than the request has")
     if stored.required_role is not None and role != stored.required_role:
-        raise ReviewRefusedError(f"it takes the role '{stored.required_role}', not '{preview(role)}'")
+        raise ReviewRefusedError(f"it requires the role '{stored.required_role}', not '{preview(role)}'")
     return stored
 
 
 def _describe_arguments(request: ReviewRequest) -> str:
-    """Return the arguments as text for the audit: on one line, unless they are a text with several."""
+    """Return the arguments as text for the audit: on one line, unless they are a multi-line text."""
     arguments = request.arguments
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
 
@@ -607,7 +607,7 @@ def _why_closed(record: Record) -> str:
         person = Receipt.from_json(f"{record.receipt}").person
     except ReviewRefusedError:
         return _CHANGED
-    answered = f"it was answered already by '{preview(person)}'" if person else "it was answered already"
+    answered = f"it was already answered by '{preview(person)}'" if person else "it was already answered"
     return answered if record.state == "answered" else f"{answered}, and the answer was used"
 
 
@@ -617,7 +617,7 @@ def _record_refusal(records: Records, event: ReviewEvent) -> None:
 
 
 def _may_be_resumed(record: Record) -> bool:
-    # A request without a run id is a program's own; only a generated id says that nobody comes back.
+    # A request without a run id is a program's own; only a generated id means that the run cannot resume.
     return record.request is None or record.request.chosen_run
 
 
